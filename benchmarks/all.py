@@ -3,7 +3,7 @@
     python -P benchmarks/all.py --quick [--only walk,etl] [--out results.json]
     python -P benchmarks/all.py                                           in full: an hour and more
 
-Each runs in a process of its own, as it would by hand; what it prints goes to a log beside the
+Each runs in a process of its own, as it would by hand; what it prints goes to a log next to the
 results. A gate is what the benchmark checks before it times anything, and the promises that it
 makes: it fails where the process ends with anything but 0. One that needs what is not here (real
 data in PENSTOCK_DATA, a GPU, several, a peer) is skipped, with the reason. Results are kept as JSON
@@ -60,7 +60,7 @@ def peer(module: str) -> Callable[[], str | None]:
     return lambda: None if find_spec(module) else f"needs {module}: pip install '.[bench]'"
 
 
-def told(pattern: str, sentence: str) -> Callable[[str], str]:
+def cite(pattern: str, sentence: str) -> Callable[[str], str]:
     """Say a sentence about what an output holds, by the groups of a pattern."""
 
     def say(text: str) -> str:
@@ -108,18 +108,18 @@ class Benchmark:
 _COLUMN = r"[^|]+\|"
 BENCHMARKS = (
     Benchmark("order", "bench_order.py", "",
-              says=told(r"^\| 256 \| (\d+) \| (\d+)",
+              says=cite(r"^\| 256 \| (\d+) \| (\d+)",
                         "256 partitions, three held: {1} loads, no order has fewer than {0}")),
     Benchmark("etl", "bench_etl.py", "--edges 2e6 --repeat 1", needs=(peer("polars"),),
-              says=told(r"^polars.*? ([\d.]+ M edges/s).*^penstock etl.*? ([\d.]+ M edges/s)",
+              says=cite(r"^polars.*? ([\d.]+ M edges/s).*^penstock etl.*? ([\d.]+ M edges/s)",
                         "{1} of 2 M, start included; polars, which makes no graph, {0}")),
     Benchmark("generate", "bench_generate.py", "--scale 16"),
     Benchmark("partition", "bench_partition.py", "--scale 14 --k 4",
-              says=told(r"^\| grid500 \| 4 \| auto \| \S+ "
+              says=cite(r"^\| grid500 \| 4 \| auto \| \S+ "
                         rf"\| ([\d.]+%) \|{_COLUMN * 6} ([\d.]+%)",
                         "a grid in 4 parts: {0} of the edges cut, by pymetis alone {1}")),
     Benchmark("zoo", "bench_zoo.py", "--graphs 20000 --without-polars",
-              says=told(r"^\| shuffled \| ([\d,]+) .*? \| ([\d.]+) \| \d+ \|",
+              says=cite(r"^\| shuffled \| ([\d,]+) .*? \| ([\d.]+) \| \d+ \|",
                         "{0} graphs whose rows are shuffled: {1} M rows/s")),
     Benchmark("walk", "bench_walk.py", None, "--scale 16", needs=(peer("pecanpy"),)),
     Benchmark("gnn, on ranks", "bench_gnn_distributed.py",
@@ -130,16 +130,16 @@ BENCHMARKS = (
               needs=(data, peer("gensim"))),
     Benchmark("embed", "bench_embed.py", "speed --steps 5", "speed"),
     Benchmark("embed, storage", "bench_embed_storage.py", "--nodes 200000 --rounds 2",
-              says=told(r"^read .*?ratio ([\d.]+).*^write .*?ratio ([\d.]+)",
+              says=cite(r"^read .*?ratio ([\d.]+).*^write .*?ratio ([\d.]+)",
                         "O_DIRECT reads {0} and writes {1} times as fast as dd")),
     Benchmark("gang", "bench_gang.py", "--workers 2 --json", "--json", json=True,
-              says=told(r'"ready": ([\d.]{4}).*?"64 MB both ways": ([\d.]{4})',
+              says=cite(r'"ready": ([\d.]{4}).*?"64 MB both ways": ([\d.]{4})',
                         "ready in {0} s; 64 MB both ways take {1} of the time of plain mpi4py")),
     Benchmark("encryption", "bench_encryption.py", "--starts 2 --json", "--json", json=True,
-              says=told(r'"start": \[([\d.]{4})[\d.]*, ([\d.]{4})',
+              says=cite(r'"start": \[([\d.]{4})[\d.]*, ([\d.]{4})',
                         "a cluster starts in {0} s with TLS, {1} without")),
     Benchmark("whole commands", "bench_whole.py", "--rounds 1 --only 5,000", "",
-              says=told(rf"^\| (walk, 5,000 nodes, threads) \|{_COLUMN} ([\d.]+)", "{0}: {1} s")),
+              says=cite(rf"^\| (walk, 5,000 nodes, threads) \|{_COLUMN} ([\d.]+)", "{0}: {1} s")),
     Benchmark("walk on a GPU", "bench_walk_gpu.py", None, needs=(gpus(1),)),
     Benchmark("gnn on a GPU", "bench_gnn.py", None, "--gpu", needs=(gpus(1),)),
     Benchmark("centrality on a GPU", "bench_centrality_gpu.py", "--graphs 20000 --json",

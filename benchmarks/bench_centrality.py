@@ -1,4 +1,4 @@
-"""Centralities of control-flow graphs on cores: our kernels beside igraph, NetworKit and NetworkX.
+"""Centralities of control-flow graphs on CPUs: our kernels and igraph, NetworKit and NetworkX.
 
     PENSTOCK_DATA=... python -P benchmarks/bench_centrality.py [--files 12] [--threads 2] [--cpu]
     python -P benchmarks/bench_centrality.py --whole 10000 [--metrics closeness] [--read-delay 0.1]
@@ -6,7 +6,7 @@
 The graphs are those of OpenSSL's functions (zoo/openssl-cfg of the data), directed and without
 weights, each file a compiler's output. Peers are called a graph at a time, as their users do, on
 graphs that they have already; their conversion is not timed. igraph and NetworKit, where they are
-installed, run on one core, and in as many processes as we have threads, the graphs dealt to these
+installed, run on one core, and in as many processes as we have threads, graphs spread over these
 by cost; NetworKit also by its threads, which share the sources of a graph. NetworkX takes every
 STEP-th graph of each file, and its time is scaled by the number of edges times nodes that it saw.
 Nothing is timed before all our values of these graphs equal NetworkX's to 1e-9, and betweenness
@@ -184,27 +184,27 @@ def spent(calls: list[Callable[[], object]], clock: Callable[[], float]) -> floa
     return clock() - begun
 
 
-def _process(peer: str, graphs: list, metric: str, ready: Any, cpu: bool, told: Any) -> None:
+def _process(peer: str, graphs: list, metric: str, ready: Any, cpu: bool, times: Any) -> None:
     calls = PEERS[peer](graphs, metric)
     ready.wait()
-    told.put(spent(calls, time.process_time if cpu else time.perf_counter))
+    times.put(spent(calls, time.process_time if cpu else time.perf_counter))
 
 
 def in_processes(peer: str, graphs: list, metric: str, count: int, *, cpu: bool) -> float:
     """Return the seconds of the last of several processes, or with cpu of all together.
 
-    Each has made its graphs before any begins; they are dealt by cost, the most costly first.
+    Each has made its graphs before any begins; they are assigned by cost, the most costly first.
     """
     context = multiprocessing.get_context("spawn")
-    ready, told = context.Barrier(count), context.Queue()
-    dealt = sorted(graphs, key=cost_of, reverse=True)
+    ready, times = context.Barrier(count), context.Queue()
+    ordered = sorted(graphs, key=cost_of, reverse=True)
     members = [
-        context.Process(target=_process, args=(peer, dealt[n::count], metric, ready, cpu, told))
+        context.Process(target=_process, args=(peer, ordered[n::count], metric, ready, cpu, times))
         for n in range(count)
     ]
     for member in members:
         member.start()
-    seconds = [told.get(timeout=3600) for _ in members]
+    seconds = [times.get(timeout=3600) for _ in members]
     for member in members:
         member.join()
     return sum(seconds) if cpu else max(seconds)

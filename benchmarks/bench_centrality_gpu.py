@@ -9,7 +9,7 @@ degree between 8 and 16, about half of them R-MAT, undirected. They are drawn on
 a time, each batch fresh; drawing is not timed. Times are those of CUDA events around a call of the
 kernels' functions, from a batch in device memory to values there; of distances, which no memory
 holds for all graphs, the sum is taken on the device. Before a metric is timed, its values of a
-sample of graphs are compared with those of cores.
+sample of graphs are compared with the CPU's.
 
 With --devices the same batches, which all fit into the memory of one, are computed on one GPU and
 on several, by a process each: packed by predicted cost, largest first, and timed from a barrier to
@@ -17,7 +17,7 @@ the last value. With --parquet the command is timed from Parquet to Parquet; in 
 kind threads) with the seconds that reading, copying, computing and writing of all threads took,
 elapsed and CPU time.
 
-The floor counts what every source must do at least: look at each edge once, and for betweenness
+The floor counts what every source must do at least: read each edge once, and for betweenness
 once more in the backward sweep, 32 lanes an instruction, four instructions a cycle and
 multiprocessor.
 """
@@ -130,7 +130,7 @@ def timed(batch: GraphBatch, metric: str, dtype: type) -> float:
 
 
 def floor(batch: GraphBatch, metric: str) -> float:
-    """Return the seconds that the looks at edges alone take."""
+    """Return the seconds that reading edges alone takes."""
     sizes = np.diff(batch.ptr.get())
     edges = np.diff(batch.indptr[batch.ptr].get())
     looks = float((sizes * edges).sum()) * (2 if metric == "betweenness" else 1)
@@ -159,7 +159,7 @@ def packed(costs: list[float], parts: int) -> list[list[int]]:
 
 
 def on_one_of_several(
-    device: int, numbers: list[int], size: int, names: list[str], barrier: Any, told: Any
+    device: int, numbers: list[int], size: int, names: list[str], barrier: Any, done: Any
 ) -> None:
     with cp.cuda.Device(device):
         batches = [draw(size, number) for number in numbers]
@@ -172,7 +172,7 @@ def on_one_of_several(
                 for batch in batches:
                     call(batch, metric, dtype)
                 cp.cuda.Device().synchronize()
-                told.put((name, time.time()))
+                done.put((name, time.time()))
                 barrier.wait()
 
 
@@ -181,9 +181,9 @@ def on_devices(
 ) -> dict[str, float]:
     """Return the least seconds of three from the start of all to the end of the last."""
     context = multiprocessing.get_context("spawn")
-    barrier, told = context.Barrier(count + 1), context.Queue()
+    barrier, done = context.Barrier(count + 1), context.Queue()
     processes = [
-        context.Process(target=on_one_of_several, args=(n, shares[n], size, names, barrier, told))
+        context.Process(target=on_one_of_several, args=(n, shares[n], size, names, barrier, done))
         for n in range(count)
     ]
     for process in processes:
@@ -194,7 +194,7 @@ def on_devices(
         for _ in range(3):
             barrier.wait(300)
             begun = time.time()
-            ends = [told.get(timeout=300)[1] for _ in range(count)]
+            ends = [done.get(timeout=300)[1] for _ in range(count)]
             least = min(least, max(ends) - begun)
             barrier.wait(300)
         found[name] = float(least)

@@ -1,4 +1,4 @@
-"""How fast embeddings are trained on cores, beside PyTorch, and how good they get.
+"""How fast embeddings are trained on CPUs, compared with PyTorch, and how good they get.
 
     python -P benchmarks/bench_embed.py [--torch VENV/bin/python] [--threads 2]
     python -P benchmarks/bench_embed.py quality [--epochs 30]      FB15k-237, of PENSTOCK_DATA

@@ -1,4 +1,4 @@
-"""Steps of training embeddings on a GPU, beside PyTorch's and the GPU's ceilings.
+"""Steps of training embeddings on a GPU, compared with PyTorch's and the GPU's ceilings.
 
     python -P benchmarks/bench_embed_gpu.py [--torch PYTHON] [--models DOT,COMPLEX] [--quick]
     python -P benchmarks/bench_embed_gpu.py --models TRANSE_L1,TRANSE_L2,ROTATE [--dims 512,1000]

@@ -1,4 +1,4 @@
-r"""Trainings whose vectors are on the disk, with and without prefetch, where it matters.
+r"""Training runs whose vectors are on the disk, with and without prefetch, where it matters.
 
     python -P benchmarks/bench_embed_prefetch.py [--folder .] [--seconds 40]
     NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python -P benchmarks/bench_embed_prefetch.py \
@@ -13,8 +13,8 @@ are trained meanwhile, h C at the least. Prefetch can be (1 + I/C) / (1 + expose
 which the schedule decides: most where I / s is h C, as theorem 3 says. So the work is chosen by
 the disk: what the table's requests move a second is measured first, and gives the size of the graph
 (--scale at most) with which everything fits in --seconds; then the number of negatives is chosen
-for I / C = --ratio, by trainings without prefetch, and again where a training came out otherwise,
-as disks vary. Each training with prefetch follows one without, with which it is compared.
+for I / C = --ratio, by runs without prefetch, and again where a run came out otherwise,
+as disks vary. Each training run with prefetch follows one without, with which it is compared.
 
 --count trains nothing: it counts what orders of partitions and buffers move in an epoch.
 """
@@ -119,7 +119,7 @@ def negatives_for(ratio, runs):
 
 
 def scale_for(rate, ratio, swaps, given):
-    """Return how large a graph is of which seven trainings' epochs fill about half of the time."""
+    """Return how large a graph is of which the epochs of seven runs fill about half of the time."""
     trains = 0.5 * given.seconds / (4 * given.epochs * (1 + ratio))
     nodes = rate * ratio * trains * given.partitions / (swaps * 2 * 8 * given.dim)
     return int(np.clip(np.log2(max(nodes, 1)), 10, given.scale))
@@ -141,7 +141,7 @@ def main():
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--ratio", type=float, help="seconds of swaps / of training")
-    parser.add_argument("--rounds", type=int, default=5, help="pairs of trainings at most")
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of training runs at most")
     parser.add_argument("--seconds", type=float, default=40.0, help="in all, about")
     parser.add_argument(
         "--count", action="store_true", help="count what is moved, and train nothing"
@@ -160,7 +160,7 @@ def main():
     possible, utilization = best_ratio(shares, ratio)
     print(f"{platform.machine()}, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}")
     print(
-        f"{given.partitions} partitions: {len(shares)} swaps an epoch, each beside "
+        f"{given.partitions} partitions: {len(shares)} swaps an epoch, each during "
         f"{shares.min():.4f} of its edges or more: theorem 3 holds up to I / C = {limit:.3f}; "
         f"with {ratio:.3f}, which is tried for, prefetch can be {possible:.2f} times as fast, and "
         f"train {utilization:.0%} of the time",
@@ -181,9 +181,9 @@ def main():
         )
         run, alone, pairs = folder / "run", [], []
 
-        def fits(trainings):
+        def fits(count):
             longest = max((one["whole"] for one in alone), default=0.0)
-            return time.perf_counter() - begun + trainings * longest < given.seconds
+            return time.perf_counter() - begun + count * longest < given.seconds
 
         negatives = given.negatives
         while not pairs or (len(pairs) < given.rounds and fits(2)):
@@ -201,7 +201,7 @@ def main():
 
 
 def report(pairs, shares, limit):
-    """Print a row of every two trainings."""
+    """Print a row of every two training runs."""
     print(
         "\n| negatives | I / C | theorem 3 | s an epoch, without | with | times | possible | "
         "kernels train, without | with | possible |\n|" + "---|" * 10
@@ -227,7 +227,7 @@ def count():
     """Print what orders of partitions move, in an epoch and of a table of all nodes."""
     print(
         "| partitions | in memory | order | states | partitions read | of the table | all edges "
-        "trained beside a swap | buckets beside a swap, at least |\n|" + "---|" * 8
+        "trained during a swap | buckets during a swap, at least |\n|" + "---|" * 8
     )
     for partitions in (8, 12, 16, 32, 64):
         for name in ("prefetch", "beta", "cover"):

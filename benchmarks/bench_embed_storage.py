@@ -3,7 +3,7 @@
     python benchmarks/bench_embed_storage.py [FOLDER] [--nodes 600000] [--dim 100] [--partitions 12]
 
 First checked: the same training with and without prefetch leaves the same bytes on the disk. Then
-timed, in turns: the table's requests beside dd with O_DIRECT in the same folder, and an epoch of
+timed, in turns: the table's requests and dd with O_DIRECT in the same folder, and an epoch of
 buffer states with and without prefetch. The schedule is that of a training, which divides buckets
 among all states that hold them. The training is work of as long as theorem 3 wants: of the buckets
 that are trained during a swap at the least, what a swap takes, times ``--work``; it is NumPy on the

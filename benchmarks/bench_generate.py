@@ -1,4 +1,4 @@
-"""How fast graphs are made, beside what the machine's cores and disk could do at best.
+"""How fast graphs are made, compared with what the machine's cores and disk could do at best.
 
     python benchmarks/bench_generate.py [--scale 22] [--folder /scratch]
 
@@ -41,7 +41,7 @@ print(json.dumps(report))
 
 
 def check(folder: Path) -> None:
-    """Compare a small R-MAT graph with SciPy's, and look at the others."""
+    """Compare a small R-MAT graph with SciPy's, and check the others."""
     generate("rmat", folder / "c", scale=12, weights="1,5", quiet=True)
     graph = Graph.open(folder / "c")
     names = scramble(0, Stream.RMAT_SCRAMBLE, 0, 4096, 4096)

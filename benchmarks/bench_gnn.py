@@ -1,6 +1,6 @@
-"""How fast GNNs are trained on one device, beside PyG and the floor, and how good they get.
+"""How fast GNNs are trained on one device, compared with PyG and the floor, and how good they get.
 
-    python -P benchmarks/bench_gnn.py --pyg VENV/bin/python [--threads 2]      on cores
+    python -P benchmarks/bench_gnn.py --pyg VENV/bin/python [--threads 2]      on CPUs
     python -P benchmarks/bench_gnn.py accuracy --pyg VENV/bin/python           Cora, ten seeds
     python -P benchmarks/bench_gnn.py --gpu [--pyg PYTHON] [--ways csr,...]    on one GPU
         [--precision bf16] [--no-cuda-graph]
@@ -10,7 +10,7 @@ An epoch is forward, backward and Adam's update on the whole graph, of a GCN wit
 Each side trains in a process of its own, one after the other, from the same arrays and the same
 first weights; times count only where the losses of the first epochs agree. They are medians
 without the first epoch, the peak is the most that the process ever had in memory, Python and
-libraries included (on GPUs: what the pool of CuPy or torch took). On cores PyG is timed in all its
+libraries included (on GPUs: what the pool of CuPy or torch took). On the CPU PyG is timed all its
 ways, as it is and normalising once ("cached"), and the faster one is compared with; on a GPU in
 those of --ways. Ends with 1 where a promise is broken. Cora is read from PENSTOCK_DATA. --pyg names
 a Python with torch and torch_geometric.

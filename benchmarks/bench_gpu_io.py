@@ -1,4 +1,4 @@
-"""Reading and writing a file through queues that a GPU fills, beside what the disk can do.
+"""Reading and writing a file through queues that a GPU fills, and what the disk can do.
 
     python -P benchmarks/bench_gpu_io.py [--folder .] [--size 268435456] [--seconds 60] [--host]
 
@@ -13,7 +13,7 @@ Before anything is timed, fresh random data are written and read by each produce
 batch reads while training steps run on another stream: what each costs the other. A last part moves
 pages of 4 KiB of a file in memory (/dev/shm), where no disk hides what the queues cost.
 
-Everything is printed as it is measured. What the threads write in a second is looked at first: the
+Everything is printed as it is measured. What the threads write in a second is measured first: the
 file is smaller than --size where it would not be moved as often as needed within --seconds, and no
 round or part begins after them.
 
@@ -186,7 +186,7 @@ def fitting(path, size, memory, device, given):
     took = direct(path, part, Operation.WRITE, given.threads, memory)
     left = max(given.until - time.monotonic(), 1.0)
     moves = 1 + len(Operation) * (1 + len(device.producers))
-    fits = int(0.3 * left * part / took / moves)  # of one round, beside what else there is
+    fits = int(0.3 * left * part / took / moves)  # of one round, besides what else there is
     size = max(min(size, fits // AT_ONCE * AT_ONCE), part)
     # A file is written once before: blocks of the disk that are new to it take far longer.
     with path.open("r+b") as file:
@@ -330,7 +330,7 @@ def main():
         slower = beside["train_beside"] / beside["train_alone"] - 1
         later = beside["read_beside"] / beside["read_alone"] - 1
         print(
-            f"beside {beside['steps']} training steps: reading {beside['read_beside']:.3f} s "
+            f"during {beside['steps']} training steps: reading {beside['read_beside']:.3f} s "
             f"({later:+.1%}), training {beside['train_beside']:.3f} s ({slower:+.1%})",
             flush=True,
         )

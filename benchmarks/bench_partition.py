@@ -1,4 +1,4 @@
-"""How even parts are, what they cut, and how long it takes, beside plain pymetis.
+"""How even parts are, what they cut, and how long it takes, compared with pymetis.
 
     PENSTOCK_DATA=/data python benchmarks/bench_partition.py [--scale 18] [--k 2 4 8 16]
 

@@ -1,4 +1,4 @@
-"""How fast walks are made on the CPU, beside PecanPy; on GPUs: bench_walk_gpu.py.
+"""How fast walks are made on the CPU, and by PecanPy; on GPUs: bench_walk_gpu.py.
 
     python benchmarks/bench_walk.py [--pecanpy VENV/bin/python] [--scale 16] [--threads 2]
 

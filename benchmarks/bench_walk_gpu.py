@@ -1,4 +1,4 @@
-"""Walks on GPUs, beside FlowWalker's own code as it was measured on an H200, and beside the floor.
+"""Walks on GPUs, compared with the floor and FlowWalker's own code as measured on an H200.
 
     python -P benchmarks/bench_walk_gpu.py [--scale 22] [--ablation]
     python -P benchmarks/bench_walk_gpu.py --devices 1,2,4

@@ -4,7 +4,7 @@
 
 Every command runs in a fresh process: once cold (an empty folder of compiled kernels), then warm,
 of which the best wall clock and the least CPU time stand in the table; on a shared machine CPU time
-(user + sys, of all its processes) is the steadier figure. Where the time goes is told by one more
+(user + sys, of all its processes) is the steadier figure. Where the time goes is shown by one more
 run under whole_phases.py. What a command wrote is checked before its times count. A row more is a
 Row in ROWS.
 """
@@ -34,7 +34,7 @@ def penstock(*arguments: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """A command, told as a shell would have it: {g} and the like are made by MAKERS."""
+    """A command, written as in a shell: {g} and the like are made by MAKERS."""
 
     name: str
     command: str  # behind ``penstock``; -c CODE is Python's
@@ -217,16 +217,16 @@ def main() -> None:
             cold, _ = runs.once(row, caches)
             warm = [runs.once(row, caches) for _ in range(options.rounds)]
             wall, cpu = min(w for w, _ in warm), min(c for _, c in warm)
-            told = ""
+            parts = ""
             if not row.command.startswith("-c"):
                 runs.once(row, caches, phases := Path(folder) / "phases.json")
-                told = where(phases)
+                parts = where(phases)
             limit = "" if row.at_most is None else f"{row.at_most:g} s"
             if row.at_most is not None and wall > row.at_most:
                 broken.append(row.name)
                 limit += ", missed"
             print(
-                f"| {row.name} | {cold:.2f} s | {wall:.2f} s | {cpu:.2f} s | {limit} | {told} |",
+                f"| {row.name} | {cold:.2f} s | {wall:.2f} s | {cpu:.2f} s | {limit} | {parts} |",
                 flush=True,
             )
     sys.exit(f"slower than promised: {', '.join(broken)}" if broken else 0)

@@ -1,4 +1,4 @@
-"""How fast and how good word vectors are, beside gensim in the same run; on a GPU where one is.
+"""How fast and how good word vectors are, and gensim's in the same run; on a GPU where one is.
 
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py text [--words 1000000] [--ranks 1 2]
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py blogcatalog [--shared-windows 1 8]
@@ -8,7 +8,7 @@
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py ranks [--ranks 1 2] [--seeds 3] [--long 0]
     python benchmarks/bench_word2vec.py ranks --graph 22 --epochs 6 --ranks 1 2
 
-Quality is checked before any time is told: on text the rank correlations of both with ws353 and
+Quality is checked before any time is printed: on text the rank correlations of both with ws353 and
 SimLex999 and Google's analogies, on BlogCatalog micro and macro F1 at half of the labels. All have
 the same parameters and as many threads; gensim draws windows up to ``--window``, and ours are fixed
 at half of it. BlogCatalog is trained on streamed walks, then on the same walks from the disk. Times
@@ -50,7 +50,7 @@ LEAST = {"ws353.txt": 0.02, "SimLex999.txt": 0.02, "google.txt": 0.01}
 ZIPF_WORDS = 71_291
 GENSIM = {"ws353.txt": 0.5956, "SimLex999.txt": 0.2823, "google.txt": 0.1768}
 SPEEDUPS = {2: 1.7}  # of GPUs
-LONG_ENOUGH = 30.0  # seconds of one GPU, by which speeds of several are told
+LONG_ENOUGH = 30.0  # seconds of one GPU, by which speeds of several are given
 WORSE = 0.01  # by which the loss of several ranks may be above that of one, of itself
 FARTHER = 0.01  # by which edges of several ranks may be nearer than random pairs less often
 MICRO, MACRO = 0.40, 0.26  # of BlogCatalog at half of the labels

@@ -1,4 +1,4 @@
-"""Accuracy on Cora: ours beside PyG's models, each of ten seeds with its own split and weights."""
+"""Accuracy on Cora: ours and PyG's models, each of ten seeds with its own split and weights."""
 
 import json
 import tempfile
@@ -61,7 +61,7 @@ def accuracy(python: str, threads: int, peer_results: Path | None) -> bool:
 
 
 def our_accuracy(folder: Path, data: Data, kind: str, seed: int, roles: Any) -> float:
-    """Train one model, and return the test accuracy of the weights that the training keeps."""
+    """Train one model, and return the test accuracy of the weights that the run keeps."""
     from penstock.graph import Graph
     from penstock.workers.comm.single import SingleRank
     from penstock.workers.gnn.plan.facts import facts_of, outputs_of

@@ -1,4 +1,4 @@
-"""The table of bench_gnn.py on cores: epochs and peak memory beside all of PyG's ways."""
+"""The table of bench_gnn.py on CPUs: epochs and peak memory, and those of PyG's ways."""
 
 import os
 import platform
@@ -69,7 +69,7 @@ CASES = (
 
 
 def speed(python: str, threads: int, only: str) -> bool:
-    """Print how fast epochs are on cores; return whether the promises are kept."""
+    """Print how fast epochs are on CPUs; return whether the promises are kept."""
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, {threads} threads, Python "
         f"{platform.python_version()}, NumPy {np.__version__}; peer: {versions(python)}"

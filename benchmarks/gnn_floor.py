@@ -1,7 +1,7 @@
 """The floor under an epoch: the least that gathering and multiplying take at measured rates.
 
 A gather reads a row for each index, and the indices; a product multiplies. What else an epoch does
-(ReLU, loss, Adam, writing what was gathered) is not counted. On cores rows come at the rate at
+(ReLU, loss, Adam, writing what was gathered) is not counted. On the CPU rows come at the rate at
 which arrays of the table's size are read, on a GPU from its L2 or its memory. It is a floor of
 reading from there: rows that a GPU's L1 serves, or operands of products that stay in its L2, can
 make an epoch beat it.
@@ -91,7 +91,7 @@ def work_of(data: Data, widths: list[int]) -> Work:
 
 
 def cores_floor_ms(work: Work, threads: int) -> float:
-    """Return what reading rows and indices, and the products, take at least on cores."""
+    """Return what reading rows and indices, and the products, take at least on the CPU."""
     memory = read_rate(256 << 20, threads)
     seconds = sum(product.flops for product in work.products) / product_rate(threads)
     for gather in work.gathers:

@@ -1,4 +1,4 @@
-"""The table of bench_gnn.py on one GPU: epochs and memory beside PyG and the floor."""
+"""The table of bench_gnn.py on one GPU: epochs and memory, of PyG and the floor too."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What a machine was measured to do a second: bytes read by cores and GPUs, and products."""
+"""What a machine was measured to do a second: bytes read by CPUs and GPUs, and products."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-# Cores
+# CPUs
 
 
 def read_rate(size: int, threads: int) -> float:

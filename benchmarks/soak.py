@@ -10,7 +10,7 @@ until it exits with 0. Counted are
     wrong        results that differ from the undisturbed ones
     hangs        jobs that have not ended within LIMIT seconds
     processes    of a job that ended, which are still there GRACE seconds later
-    files        of a job that ended with 0: in the temporary folder, in shared memory, beside its
+    files        of a job that ended with 0: in the temporary folder, in shared memory, next to its
                  output; and of the kept cluster when it was stopped
     descriptors  that the kept cluster's processes have more of at the end than at the beginning
     bugs         messages that call themselves a bug of penstock
@@ -172,8 +172,8 @@ class Soak:
                     stopped.remove((pid, at))
                     send(pid, signal.SIGCONT)
             if now > LIMIT:
-                told = (self.folder / "log").read_text(errors="replace")[-1000:]
-                self.tally.fault("hangs", f"{process.args[4:]}: {self.states()}; said: {told}")
+                printed = (self.folder / "log").read_text(errors="replace")[-1000:]
+                self.tally.fault("hangs", f"{process.args[4:]}: {self.states()}; said: {printed}")
                 self.kill_all()
                 process.wait()
                 return None

@@ -9,7 +9,7 @@ serve       a job, a function and a publication, by penstock schedule serve, one
 
 Each process first warms up: imports, pools, what the allocator takes and keeps. Then every flow may
 leave at most MOST of memory and objects, and nothing else: no descriptor, no thread, no process
-(also none that nobody waits for any more), no file in the temporary folder or beside the flow, but
+(also none that nobody waits for any more), no file in the temporary folder or next to the flow, but
 for its record in runs/. Ends with 1 where it does.
 """
 
@@ -30,7 +30,7 @@ import psutil
 
 # What Dask kept of every scheduler and worker were 256 kB and 1,030 objects a flow.
 MOST = {"kilobytes": 80.0, "objects": 40.0}
-# The scheduler's pool has a second thread once a run began while the last one's still told of it.
+# The scheduler's pool has a second thread once a run began while the last one's still reports.
 THREADS = {"serve": 1}
 LONGEST = 120.0  # seconds that a flow may take to begin and end
 SECONDS = 3.0  # in which a scheduler runs a flow, about
@@ -75,7 +75,7 @@ class Held:
 
 
 def held(process: psutil.Process, home: Path, *, ours: bool) -> Held:
-    """Look at a process; objects are counted in this one alone."""
+    """Examine a process; objects are counted in this one alone."""
     gc.collect()
     return Held(
         process.memory_info().rss / 1e3,
@@ -88,7 +88,7 @@ def held(process: psutil.Process, home: Path, *, ours: bool) -> Held:
 
 
 def files_in(home: Path) -> int:
-    """Count what lies beside a flow and in the temporary folder, which is there too."""
+    """Count what lies next to a flow and in the temporary folder, which is there too."""
     found = 0
     for folder, folders, files in os.walk(home):
         if Path(folder) == home:  # a record of every run is kept

@@ -61,7 +61,7 @@ def check_ranks(kind: str, workers: int | None = None, parts: int | None = None)
             NEEDS_PROCESSES,
             expected="--cluster mpi or local",
             got="--cluster threads",
-            remedy="Take one of these, or leave away what asks for parts or ranks, such as -k",
+            remedy="Take one of these, or leave out what asks for parts or ranks, such as -k",
         )
     if kind == "mpi" and workers is not None and parts is not None and workers < parts:
         raise UsageError(

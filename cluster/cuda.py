@@ -38,7 +38,7 @@ def cuda_options(spec: ClusterSpec, gpus: Sequence[str], used: Any = None) -> di
         raise UsageError(
             "workers of kind cuda compute on GPUs",
             got="--device cpu",
-            remedy="Leave it away, or use --cluster local",
+            remedy="Leave it out, or use --cluster local",
         )
     count = spec.workers or len(gpus)
     if count > len(gpus):

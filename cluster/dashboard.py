@@ -1,4 +1,4 @@
-"""The scheduler's dashboard, loaded when somebody first looks at it: Bokeh takes over a second."""
+"""The scheduler's dashboard, loaded when it is first opened: Bokeh takes over a second."""
 
 from __future__ import annotations
 

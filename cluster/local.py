@@ -67,7 +67,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
                 **addresses,
             )
             if not processes:
-                # In place of every interface of this host, for what nobody looks at.
+                # In place of every interface of this host, for what nobody opens.
                 cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
             workers = LocalWorkers(cluster, cores if processes else 1)
             yield Running(

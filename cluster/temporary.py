@@ -27,7 +27,7 @@ def temporary_folder(kind: str) -> Iterator[Path]:
 def make_folder(kind: str) -> tuple[Path, FileLock | None]:
     """Make a folder, and return it with the lock that says that its owner lives.
 
-    The lock lies beside the folder: a process that is just dying may make the folder once more
+    The lock lies next to the folder: a process that is just dying may make the folder once more
     after it was removed.
     """
     _sweep(kind)

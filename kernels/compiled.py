@@ -1,6 +1,6 @@
 """Numba's ``njit``, whose results are kept on disk wherever that can be.
 
-Numba keeps them beside the source, or in a folder of the user's, and raises where it can write
+Numba keeps them next to the source, or in a folder of the user's, and raises where it can write
 neither. Here they go to the folder of ``penstock.caches`` then, or are compiled in every process.
 """
 
@@ -124,14 +124,14 @@ class _Timer(Listener):  # type: ignore[misc]
 def _elsewhere(source: Path) -> str | None:
     """Return where to keep what is compiled of a folder of sources.
 
-    None: where Numba does it by itself, ``NUMBA_CACHE_DIR`` or beside the source; "": nowhere.
+    None: where Numba does it by itself, ``NUMBA_CACHE_DIR`` or next to the source; "": nowhere.
     """
     if (config.CACHE_DIR and can_write(Path(config.CACHE_DIR))) or can_write(
         source / "__pycache__"
     ):
         return None
     folder = cache_folder()
-    # Another version's may call what has changed: Numba looks at the file of a function alone.
+    # Another version's may call what has changed: Numba checks the file of a function alone.
     if folder is None or not private_folder(folder := folder / f"numba-{__version__}"):
         return ""
     return str(folder)

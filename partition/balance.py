@@ -56,7 +56,7 @@ def part_loads(parts: Array, loads: Array, k: int) -> Array:
 
 
 def even_out(parts: Array, free: Array, k: int) -> None:
-    """Deal nodes that cost nothing, ids ``free``, to the parts with the fewest other nodes."""
+    """Assign nodes that cost nothing, ids ``free``, to the parts with the fewest other nodes."""
     counts = np.bincount(parts, minlength=k) - np.bincount(parts[free], minlength=k)
     # The water level: the lowest count to which all free nodes can lift the parts below it.
     heights = np.sort(counts)

@@ -210,7 +210,7 @@ class Idle:
         self._cpu, self._seconds, self._named = -1.0, 0.0, False
 
     def look(self, passed: float) -> None:
-        """Look at it, ``passed`` seconds after the last time; MetisError where that is too long."""
+        """Check it, ``passed`` seconds after the last time; MetisError where that is too long."""
         import psutil
 
         try:

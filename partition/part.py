@@ -135,7 +135,7 @@ def partitions(graph: Graph) -> list[Path]:
 class Part:
     """What one rank holds. Local ids: owned nodes first, then ghosts.
 
-    csr       the rows of the owned nodes: neighbours are local ids, edge columns beside them
+    csr       the rows of the owned nodes: neighbours are local ids, edge columns next to them
     owned     (owned,) global ids, ascending
     ghosts    (ghosts,) global ids, by owner, then ascending
     send      {peer: local ids of owned nodes, in the order in which the peer stores them}

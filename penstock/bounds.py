@@ -1,7 +1,7 @@
 """What is checked before an index reaches a kernel, which would follow it anywhere.
 
 A file whose bits changed keeps its size: opening cannot see it, and reading every checksum would
-take longer than many jobs. So the first use of an array in a process looks at its bounds, at the
+take longer than many jobs. So the first use of an array in a process checks its bounds, at the
 speed of memory, with all cores; ``Graph.validate`` reads the checksums.
 """
 
@@ -19,7 +19,7 @@ from penstock.errors import CorruptFile
 
 T = TypeVar("T")
 
-_PIECE = 1 << 22  # entries that a thread looks at together
+_PIECE = 1 << 22  # entries that a thread checks together
 _THREADS = 8  # which read as fast as the memory of a machine gives, or nearly so
 
 # Files that were in bounds when this process first used them: device, inode, time and size.

@@ -1,4 +1,4 @@
-"""What ``Graph.validate`` looks at: every byte against its checksum, then what the bytes say."""
+"""What ``Graph.validate`` checks: every byte against its checksum, then what the bytes say."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def check_sums(
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Give a temporary name beside ``path``; rename it to ``path`` when the block succeeds.
+    """Give a temporary name next to ``path``; rename it to ``path`` when the block succeeds.
 
     A full disk becomes CapacityError. Whatever goes wrong, ``path`` is as it was.
     """

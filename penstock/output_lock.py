@@ -1,4 +1,4 @@
-"""One writer an output: a lock beside it, and hidden directories that belong to who writes.
+"""One writer an output: a lock next to it, and hidden directories that belong to who writes.
 
 with output_lock(path):     # raises OutputExists where another process writes there
     ...

@@ -288,7 +288,7 @@ def _text(found: dict[str, Any]) -> str:
     rows = [*_counts(found), *_edge_data(found), *_node_data(found), *_storage(found)]
     width = max(len(label) for label, _ in rows)
     for label, value in rows:
-        # A table's line keeps its leading blanks; prose is wrapped beside its label.
+        # A table's line keeps its leading blanks; prose is wrapped next to its label.
         wrapped = [value] if value.startswith(" ") else textwrap.wrap(value, _WIDTH - width - 4)
         for line in wrapped or [""]:
             lines.append(f"  {label:<{width}}  {line}".rstrip())

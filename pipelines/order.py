@@ -31,7 +31,7 @@ class OrderOptions:
 
 @dataclass(frozen=True)
 class OrderReport:
-    """One order, beside those the other methods give for as many partitions."""
+    """One order, and those the other methods give for as many partitions."""
 
     order: PartitionOrder
     others: tuple[PartitionOrder, ...]

@@ -95,7 +95,7 @@ class PartitionJob(Job["PartitionReport"]):
         """Refuse what is there, and what fits neither on the disk nor in memory."""
         from penstock.partition.build import disk_needed
 
-        # Beside the shards, in a folder where others may write.
+        # Next to the shards, in a folder where others may write.
         refuse_strangers_link(self.out.parent)
         refuse_existing(self.out, overwrite=self.options.overwrite, kind=self.kind)
         path = self.graph.path
@@ -130,7 +130,7 @@ class PartitionJob(Job["PartitionReport"]):
             memory=Need(max(memory, building), available_memory(), "available"),
             disk=disk_need(self.graph.path, disk_needed(self.graph)),
             seconds=seconds,
-            timed="METIS, if components do not pack; the rest is short beside it",
+            timed="METIS, if components do not pack; the rest is short compared with it",
         )
 
     def work(self, partial: PartialOutput) -> None:
@@ -196,7 +196,7 @@ class PartitionJob(Job["PartitionReport"]):
 def partition_graph(
     graph: str | Path | Graph, *, quiet: bool = True, **options: Any
 ) -> PartitionReport:
-    """Cut a graph into parts, each with ghosts, send and receive lists, beside its shards.
+    """Cut a graph into parts, each with ghosts, send and receive lists, next to its shards.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# An example that takes long says that the machine is busy: these tests run beside others.
+# An example that takes long says that the machine is busy: these tests run while others do.
 settings.register_profile("busy", settings.default, deadline=None)
 settings.load_profile("busy")
 
@@ -124,7 +124,7 @@ def _needs_more(item: pytest.Item) -> bool:
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Spare the garbage collector what is there until the end: modules, tests, Numba's tables.
 
-    It would look at every object now and then, of which there are more than a million in the end:
+    It would examine every object now and then, of which there are more than a million in the end:
     a quarter of the time that collecting tests takes, and some of every test's.
     """
     gc.disable()

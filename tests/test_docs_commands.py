@@ -142,7 +142,7 @@ def no_blocks(text: str) -> str:
 
 @pytest.mark.parametrize("words", inline_commands())
 def test_a_command_within_a_sentence_is_known(words: list[str]) -> None:
-    """Arguments may be left away there, and stand for others (`RUN`, `N`)."""
+    """Arguments may be left out there, and stand for others (`RUN`, `N`)."""
     said = refusal([word for word in words if word != "..."])
     if isinstance(said, UnknownCommandError):
         assert said.unused_tokens[0].isupper(), said

@@ -108,7 +108,7 @@ def test_every_kernel_has_its_naive_twin(root):
             continue
         twin = root / f"kernels/naive/{name}.py"
         if not twin.is_file():
-            # What several kernels of one subject share: gnn, beside gnn_rules.py.
+            # What several kernels of one subject share: gnn, next to gnn_rules.py.
             noun = name.partition("_")[0]
             homes = [root / f"kernels/naive/{noun}.py", root / f"kernels/{noun}_rules.py"]
             assert any(home.is_file() for home in homes), f"{module} belongs to no naive twin"

@@ -30,6 +30,6 @@ def notice_compiling(notice: Callable[[], None]) -> Iterator[None]:
 
 
 def _seconds() -> float:
-    # Where no kernel of cores is used, Numba is not imported for this.
+    # Where no kernel of CPUs is used, Numba is not imported for this.
     module = sys.modules.get("penstock.kernels.compiled")
     return 0.0 if module is None else float(getattr(module, "compiled_seconds", float)())

@@ -203,7 +203,7 @@ def register_plugin(
                 so = f"without {option}" if there[name] is None else f"with {option} {there[name]}"
                 raise UsageError(
                     f"the workers of this cluster were set up {so}, got {option} {value}",
-                    remedy=f"Leave {option} away, or start the cluster with it",
+                    remedy=f"Leave {option} out, or start the cluster with it",
                 )
         return
     try:

@@ -1,6 +1,6 @@
 """Dask's statistical profile, which some Pythons cannot take without the risk of a deadlock.
 
-A worker looks at the stacks of its threads every ten milliseconds. Before Python 3.12.5 the
+A worker samples the stacks of its threads every ten milliseconds. Before Python 3.12.5 the
 interpreter may collect garbage while it holds the lock of the list of threads, and waits for itself
 for ever if what it frees belongs to a thread (CPython's issue 106883): the worker stands still.
 """

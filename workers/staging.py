@@ -35,7 +35,7 @@ class Staging:
 
     What lies on storage that is as fast as the scratch disk is used where it lies. Otherwise it is
     copied once for all workers of the host, sizes and checksums compared on the way, and appears
-    only when it is whole. A source that has changed since is copied anew. Copies that nobody uses
+    only when it is whole. A source that has changed since is copied again. Copies that nobody uses
     make room for new ones, the longest unused first.
 
     ``root`` gives the scratch disk's folder, and ``staged`` the place for copies; both are asked

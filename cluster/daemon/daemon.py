@@ -58,7 +58,7 @@ def keep(
     """Start a cluster, call ``ready`` when every worker has connected, keep it until SIGTERM or ^C.
 
     ``folder`` is a draft of its place in the register with a log in it, where this process writes
-    already; left away, there is no log. ``token`` is in its environment, and will be in that of all
+    already; without it there is no log. ``token`` is in its environment, and will be in that of all
     that it starts. Unless ``quiet``, it shows who has connected. Runs in the main thread.
     """
     from penstock.cluster.addresses import dashboard_link

@@ -117,14 +117,14 @@ def find_launcher(given: str | None, library: Library, *, path: str | None = Non
             raise UsageError(
                 f"--mpiexec {given} is not there, or cannot be run",
                 expected="the mpiexec of the MPI that mpi4py loads, or srun",
-                remedy="Give its full path, or leave --mpiexec away",
+                remedy="Give its full path, or leave --mpiexec out",
             )
         launcher = _identify(program)
         if launcher is None:
             raise UsageError(
                 f"--mpiexec {program} does not say which MPI it belongs to",
                 expected="an mpiexec of MPICH, Open MPI or Intel MPI, or srun",
-                remedy="Give another, or leave --mpiexec away",
+                remedy="Give another, or leave --mpiexec out",
             )
         if not _fits(launcher, library):
             raise _mismatch(launcher, library)

@@ -74,7 +74,7 @@ def refusals_explained(address: str, used: Any) -> Iterator[None]:
         raise UsageError(
             f"the scheduler's address {address} means plain connections, and --tls encrypted ones",
             expected=address.replace("tcp://", "tls://"),
-            remedy="Use that address, or leave --tls away if the scheduler does not encrypt",
+            remedy="Use that address, or leave --tls out if the scheduler does not encrypt",
         )
     try:
         yield
@@ -130,7 +130,7 @@ def _refuse_required(spec: ClusterSpec) -> None:
     if dask.config.get("distributed.comm.require-encryption", None):
         raise UsageError(
             "Dask's configuration asks for encryption, and --no-tls for none",
-            remedy="Leave --no-tls away, or distributed.comm.require-encryption",
+            remedy="Leave --no-tls out, or distributed.comm.require-encryption",
         )
 
 

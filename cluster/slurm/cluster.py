@@ -160,7 +160,7 @@ def _job_class(jobs: Jobs) -> Any:
         """A batch job that tells ``jobs`` its number, or why there is none."""
 
         async def start(self) -> None:
-            # Beside: a client that connects would wait for every sbatch, and without end.
+            # Concurrently: a client that connects would wait for every sbatch, and without end.
             self._submission = asyncio.ensure_future(self._submitted())
             self.status = Status.running
 

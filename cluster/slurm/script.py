@@ -25,7 +25,7 @@ from penstock.sizes import parse_bytes
 _JOB = Group("The batch job", sort_key=7)
 _TIME = re.compile(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
 _PLAIN = re.compile(r"[\w.,:@%+=/-]+", re.ASCII)
-# Of the first node, for scheduler and client, beside what the ranks there may use.
+# Of the first node, for scheduler and client, besides what the ranks there may use.
 _CLIENT_MEMORY = 2 << 30
 # What the script says itself: options, and how they are spelled.
 _SAID = ("cluster", "workers", "mpiexec", "hosts")
@@ -132,7 +132,7 @@ def _check(spec: ClusterSpec, job: SlurmScript) -> None:
                 raise UsageError(
                     f"the script itself adds {word} to the command",
                     got=shlex.join(job.command),
-                    remedy="Leave it away, and say with the script's own options where to run",
+                    remedy="Leave it out, and say with the script's own options where to run",
                 )
 
 

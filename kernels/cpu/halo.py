@@ -98,7 +98,7 @@ def _local_rows(
                     at -= 1
                 found[at], order[at] = value, edge
             continue
-        # A long row is dealt to its owners: among one owner's nodes it is ascending already.
+        # A long row is divided among its owners: among one owner's nodes it is ascending already.
         starts[:] = 0
         for edge in range(start, stop):
             owner = parts[indices[edge]]
@@ -108,9 +108,9 @@ def _local_rows(
             at, starts[owner] = at + starts[owner], at
         for edge in range(start, stop):
             owner = parts[indices[edge]]
-            deal = 0 if owner == rank else owner + 1
-            found[starts[deal]], order[starts[deal]] = local[indices[edge]], edge
-            starts[deal] += 1
+            bucket = 0 if owner == rank else owner + 1
+            found[starts[bucket]], order[starts[bucket]] = local[indices[edge]], edge
+            starts[bucket] += 1
     return found, order
 
 

@@ -70,7 +70,7 @@ def refine(
         before = moved
         for v in range(len(parts)):
             own = parts[v]
-            # Most nodes have all their neighbours beside them: they are passed over cheaply.
+            # Most nodes have all their neighbours in their part: they are passed over cheaply.
             inside = True
             for edge in range(indptr[v], indptr[v + 1]):
                 if parts[indices[edge]] != own:

@@ -148,7 +148,7 @@ def _runs(alike: Array) -> list[tuple[int, int]]:
 
 
 def _given(array: Array) -> Array:
-    """Return a read-only view: Numba compiles anew for writable arrays."""
+    """Return a read-only view: Numba compiles again for writable arrays."""
     view: Array = np.ascontiguousarray(array)[:]
     view.setflags(write=False)
     return view

@@ -85,6 +85,6 @@ def _kernel(device: int, file: str, instance: str, prologue: str) -> Any:
 
 @cache
 def _headers() -> str:
-    """Return what differs when a header does: CuPy's cache looks at sources and options only."""
+    """Return what differs when a header does: CuPy's cache compares sources and options only."""
     text = "".join(path.read_text() for path in sorted(FOLDER.rglob("*.cuh")))
     return sha256(text.encode()).hexdigest()[:8]

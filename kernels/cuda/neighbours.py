@@ -1,6 +1,6 @@
 """Nearest neighbours among vectors on a GPU: products by cuBLAS, what they leave in doubt exactly.
 
-As on cores, a product in float32 of vectors of length one bounds a score, and rows that may be
+As on the CPU, a product in float32 of vectors of length one bounds a score, and rows that may be
 among the nearest by that are scored again in float64.
 """
 

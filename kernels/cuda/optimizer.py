@@ -1,6 +1,6 @@
 """One step of an optimizer on the GPU; names and meaning are naive/optimizer.py's.
 
-All numbers of a step are arguments of one launch, so a CUDA graph needs them set anew each epoch.
+All numbers of a step are arguments of one launch, so a CUDA graph needs them set again each epoch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Walking and copying at once: a batch is copied to the host while the next ones walk.
 
 Batches walk on one stream and are copied on another, through page-locked memory, without which a
-copy is neither fast nor beside anything else. Only events are waited for.
+copy is neither fast nor concurrent with anything else. Only events are waited for.
 """
 
 from __future__ import annotations

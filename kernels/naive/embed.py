@@ -40,7 +40,7 @@ def draw_negatives(
 ) -> Array:
     """Return the negatives of a batch: (sides, chunks, count) int32 rows.
 
-    ``number`` counts the batches of a training.
+    ``number`` counts the batches of a training run.
     """
     groups = np.arange(sides * chunks, dtype=np.uint64) | np.uint64(number << CHUNK_BITS)
     places = np.arange(count, dtype=np.uint64)

@@ -106,7 +106,7 @@ def alias_table(indptr: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
-    """Return rows with what the sampler needs beside them."""
+    """Return rows with what the sampler needs next to them."""
     if rows.weights is None:
         return rows
     bounds, _, _ = check_weights(rows.indptr, rows.weights)

@@ -29,7 +29,7 @@ def advance(rows: WalkGraph, rules: Rules, owned: Owned, walkers: Walkers, paths
     rows   of the nodes of this part: row numbers are local, ``indices`` are ids of the whole
            graph, in the order of its rows
     paths  (slots, length), -1 where unknown: who takes a step writes paths[slot, step]; who makes
-           a walker writes its start. RESERVOIR looks at no row of ``previous`` here: it is for
+           a walker writes its start. RESERVOIR reads no row of ``previous`` here: it is for
            walks of first order, and expressions without is_neighbor
     """
     for place in np.flatnonzero(walkers.to >= 0):

@@ -153,7 +153,7 @@ class Strip:
             self._lacks[i].difference_update(state)
 
     def load(self, new: int, beside: State) -> None:
-        """Load a partition beside two of the buffer; the third one goes."""
+        """Load a partition, keeping two of the buffer; the third one goes."""
         self.begin((new, *beside))
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ def centrality(
         if out is not None or cluster is not None:
             raise UsageError(
                 "graphs of NetworkX are computed here, and nothing is written",
-                remedy="Leave out and cluster away, or write a table of edges and give it to etl",
+                remedy="Omit out and cluster, or write a table of edges and give it to etl",
             )
         from penstock.pipelines.centrality.networkx_graphs import centrality_of
 

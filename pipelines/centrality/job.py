@@ -70,7 +70,7 @@ class CentralityJob(Job[CentralityReport]):
         if options.weighted and not source.has_weights:
             raise UsageError(
                 f"{source.path} has no weights",
-                remedy="Leave --weighted away, or give them to etl or in a column",
+                remedy="Leave --weighted out, or give them to etl or in a column",
             )
         folder = source.path
         if not isinstance(source, DirectoryInput) and self.out.resolve().is_relative_to(
@@ -84,7 +84,7 @@ class CentralityJob(Job[CentralityReport]):
             raise UsageError(
                 "--samples and --epsilon are for one large graph",
                 got=f"{source.path}, whose graphs have ids",
-                remedy="Leave them away, or make the one graph a directory with penstock etl",
+                remedy="Leave them out, or make the one graph a directory with penstock etl",
             )
         if source.directed and options.wanted & {"triangles"}:
             raise UsageError(
@@ -252,7 +252,7 @@ class CentralityJob(Job[CentralityReport]):
             what = f"graph {most.ids[0].as_py()}"
         remedy = REMEDY
         if self.options.distances:
-            what, remedy = f"{what} with its distances", f"{REMEDY}; or leave --distances away"
+            what, remedy = f"{what} with its distances", f"{REMEDY}; or leave --distances out"
         needs, has = most.bytes(self.options), workers.task_capacity.worker_memory
         if needs > has:
             raise does_not_fit(what, "on a worker", needs, has, remedy=remedy)
@@ -286,7 +286,7 @@ def in_tasks(
 ) -> list[list[tuple[int, PieceSpec]]]:
     """Pack pieces, in the order that they are given, into tasks, of which ``at_once`` run.
 
-    On cores by cost: a task takes a share of what is left, and the last ones a piece each, so that
+    On CPUs by cost: a task takes a share of what is left, and the last ones a piece each, so that
     no worker ends late.
     """
     listed = list(specs.items())

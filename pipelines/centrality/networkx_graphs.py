@@ -79,7 +79,7 @@ def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any
     for name in _OF_FILES:
         if getattr(options, name) != getattr(defaults, name):
             raise UsageError(
-                f"{name} is for graphs in files", got="graphs of NetworkX", remedy="Leave it away"
+                f"{name} is for graphs in files", got="graphs of NetworkX", remedy="Leave it out"
             )
     for graph in graphs:
         if not all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph")):

@@ -101,7 +101,7 @@ class CentralityOptions:
     verify: Annotated[bool, Parameter(negative="")] = False
     """before anything else, compare every file of the graph with its SHA-256"""
     scratch: ClientPath | None = None
-    """folder for intermediate files [default: beside the output]"""
+    """folder for intermediate files [default: next to the output]"""
     resume: Annotated[bool, Parameter(negative="")] = False
     """go on where an interrupted run of the same command stopped"""
     overwrite: Annotated[bool, Parameter(negative="")] = False

@@ -95,7 +95,7 @@ def matrix_bytes(sizes: Array, options: CentralityOptions) -> int:
 
 
 def costs_of(sizes: Array, edges: Array) -> Array:
-    """Return what all shortest paths of graphs cost: a look at every edge from every node."""
+    """Return what all shortest paths of graphs cost: reading every edge from every node."""
     wide = sizes.astype(np.float64)
     found: Array = (wide + 1) * (edges + wide + 1)
     return found

@@ -184,7 +184,7 @@ def _computed(
         if size > task.memory:
             what = "the distances of all pairs of a graph"
             what = what if graphs == 1 else f"those of {graphs} graphs"
-            remedy = f"{REMEDY}; or leave --distances away"
+            remedy = f"{REMEDY}; or leave --distances out"
             raise does_not_fit(what, "in a worker's memory", size, task.memory, remedy=remedy)
     if resources().device is None:
         with turn:

@@ -44,7 +44,7 @@ def command(
 def doctor(
     folder: Path | None, options: DoctorOptions, spec: ClusterSpec, *, quiet: bool = True
 ) -> DoctorReport:
-    """Look at this machine and, where a cluster is asked for, at each of its workers."""
+    """Examine this machine and, where a cluster is asked for, at each of its workers."""
     place = folder or spec.worker_scratch
     answers = examine(place, timeout=options.timeout, disk=options.bandwidth, quiet=quiet)
     findings = judge(answers, device=spec.device)
@@ -53,8 +53,8 @@ def doctor(
         try:
             workers = _ask(place, options, spec, quiet=quiet)
         except PenstockError as error:
-            told = said_by(error)
-            findings.append(Finding("cluster", "broken", told, error.remedy))
+            message = said_by(error)
+            findings.append(Finding("cluster", "broken", message, error.remedy))
         findings += judge_workers(workers, device=spec.device)
     return DoctorReport(
         findings, allows(answers), answers, {one.address: one.answers for one in workers}

@@ -53,7 +53,7 @@ def examine(
     ranks
         whether to start ranks by mpiexec
     disk
-        whether to measure the disk; None: do not look at it at all
+        whether to measure the disk; None: do not examine it at all
     quiet
         print no progress
     probe

@@ -1,4 +1,4 @@
-"""What one look at a machine found: facts from a probe, and the judgement about them."""
+"""What one examination of a machine found: facts from a probe, and the judgement about them."""
 
 from __future__ import annotations
 

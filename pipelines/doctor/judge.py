@@ -19,12 +19,12 @@ _ON_GPU = ("walk", "gnn", "word2vec", "embed", "centrality")
 
 
 def judge(answers: Answers, *, device: str = "auto") -> list[Finding]:
-    """Return a finding about everything that was looked at.
+    """Return a finding about everything that was examined.
 
     Parameters
     ----------
     answers
-        what ``examine`` returned; what is not in it was not looked at
+        what ``examine`` returned; what is not in it was not examined
     device
         what ``--device`` asks for: with gpu, a GPU that cannot be used is broken, not absent
     """

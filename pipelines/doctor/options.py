@@ -11,7 +11,7 @@ from penstock.options import options
 
 @options
 class DoctorOptions:
-    """How a machine is looked at."""
+    """How a machine is examined."""
 
     timeout: Annotated[float, Field(gt=0, le=600)] | None = None
     """seconds for each probe [default: 20 to 90, by probe]"""

@@ -1,8 +1,8 @@
-"""The probes: each looks at one thing, in a process of its own, and returns plain facts.
+"""The probes: each examines one thing, in a process of its own, and returns plain facts.
 
     python -P -m penstock.pipelines.doctor.probes NAME [ARGUMENT...] FILE
 
-A probe raises where what it looks at is there and does not work; what is merely absent is a fact.
+A probe raises where what it examines is there and does not work; what is merely absent is a fact.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ def look_at_driver() -> dict[str, Any]:
         return facts
     names = "name,memory.total,driver_version"
     command = [program, f"--query-gpu={names}", "--format=csv,noheader,nounits"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    if told.returncode:
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
         if not facts["shown"]:
             return facts  # a driver's tools on a machine without its device
-        said = (told.stdout + told.stderr).strip().splitlines()
-        raise RuntimeError(f"nvidia-smi exits with {told.returncode}: {said[0] if said else ''}")
-    for line in told.stdout.strip().splitlines():
+        said = (result.stdout + result.stderr).strip().splitlines()
+        raise RuntimeError(f"nvidia-smi exits with {result.returncode}: {said[0] if said else ''}")
+    for line in result.stdout.strip().splitlines():
         name, memory, facts["driver"] = (word.strip() for word in line.split(","))
         size = int(memory) << 20 if memory.isdecimal() else None  # "[N/A]" where it is the host's
         facts["gpus"].append({"name": name, "memory": size})
@@ -265,10 +265,10 @@ def look_at_ranks() -> dict[str, Any]:
     program = [sys.executable, "-P", "-c", _RANK]
     command = launch_command(launcher, program, ranks=2, hosts=None, exported=exported_names(env))
     began = time.perf_counter()
-    told = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    if told.returncode:
-        lines = (told.stderr + told.stdout).strip().splitlines()
-        raise RuntimeError(f"mpiexec exits with {told.returncode}: {lines[-1] if lines else ''}")
+    result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if result.returncode:
+        lines = (result.stderr + result.stdout).strip().splitlines()
+        raise RuntimeError(f"mpiexec exits with {result.returncode}: {lines[-1] if lines else ''}")
     return {"seconds": time.perf_counter() - began}
 
 

@@ -59,7 +59,7 @@ def ask_all(
 
 async def _look(folder: Path | None, timeout: float | None, disk: bool | None) -> dict[str, Answer]:
     # In a thread: the worker's event loop sends heartbeats meanwhile. Ranks inside ranks would be
-    # another job than the one that is looked at.
+    # another job than the one that is examined.
     return await asyncio.to_thread(
         examine, folder, timeout=timeout, ranks=False, disk=disk, quiet=True
     )

@@ -85,7 +85,7 @@ def train(
     UsageError
         Options that contradict each other or the graph.
     CapacityError
-        The training does not fit into memory or on disk.
+        The training run does not fit into memory or on disk.
     OutputExists
         ``run`` holds a run, and neither ``resume`` nor ``overwrite`` is set.
     PenstockError

@@ -63,7 +63,7 @@ def read_recipe(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     parts="Training",
 )
 class TrainingOptions(Training):
-    """A training, what it begins with, and on how many ranks."""
+    """A training run, what it begins with, and on how many ranks."""
 
     recipe: ClientPath | None = None
     """a YAML file of options of the model and its training; those given explicitly win"""

@@ -114,7 +114,7 @@ def memory_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
 
 
 def memory_to_rank(edges: int, dim: int, nodes: int, *, filtered: bool = True) -> int:
-    """Return what ranking edges takes beside the vectors, and beside all known answers."""
+    """Return what ranking edges takes besides the vectors and all known answers."""
     block = min(edges, ranking.BLOCK, max(1, ranking.VALUES // dim))
     known = min(ranking.ANSWERS, block * nodes) if filtered else 0
     return edges * _RANKED + block * dim * _VALUE + known * 4
@@ -128,7 +128,7 @@ def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
 
 
 def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:
-    """Return what a warm start takes of the disk beside a run, until all nodes have begun."""
+    """Return what a warm start takes of the disk besides a run, until all nodes have begun."""
     table = geometry(graph, training, ranks)
     if table.partitions == 1:
         return 0
@@ -190,7 +190,7 @@ def too_wide(training: Training, widest: int) -> UsageError | None:
 def too_large(
     graph: Graph, training: Training, there: int, worker: str, ranks: int = 1
 ) -> CapacityError | None:
-    """Return the error of a training that needs more memory than there is, None where it fits."""
+    """Return the error of training that needs more memory than there is, None where it fits."""
     needed = memory_to_train(graph, training, ranks)
     if needed <= there:
         return None

@@ -1,4 +1,4 @@
-"""Progress in edges, with the loss and the validation MRR that a training logs."""
+"""Progress in edges, with the loss and the validation MRR that a training run logs."""
 
 from __future__ import annotations
 

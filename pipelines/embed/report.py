@@ -14,7 +14,7 @@ from penstock.workers.embed.task import Trained
 
 @dataclass
 class TrainReport:
-    """The result of a training."""
+    """The result of a training run."""
 
     run: str
     graph: str

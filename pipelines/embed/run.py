@@ -1,4 +1,4 @@
-"""The files of a training's folder, and what run.json holds.
+"""The files of a training run's folder, and what run.json holds.
 
 run.json        model, training, graph, state and results
 ids.parquet     the user's id of every node, in the order of their numbers

@@ -147,7 +147,7 @@ class TrainJob(Job[TrainReport]):
         return self.options.schedule == "constant"
 
     def plan(self) -> Plan:
-        """Say what memory and disk the training takes."""
+        """Say what memory and disk the training run takes."""
         training, graph = self.run.training, self.graph
         with self._open_ranks(quiet=True) as ranks:
             training = replace(training, partitions=self._partitions(ranks))
@@ -329,7 +329,7 @@ def _warn_in_memory(training: Training) -> None:
 
 
 def _warn_patience(training: Training) -> None:
-    """Say so where a training cannot stop early: a first evaluation is always the best so far."""
+    """Say so where training cannot stop early: a first evaluation is always the best so far."""
     patience, every, epochs = training.patience, training.validate_every, training.epochs
     if patience is not None and (patience + 1) * every >= epochs:
         print(

@@ -51,7 +51,7 @@ class EtlOptions:
     delimiter: str | None = None
     """what separates columns in text files [default: a comma in csv, a tab in tsv and triples]"""
     id_type: Literal["auto", "int64", "uint64", "string"] = "auto"
-    """what node ids are; auto looks at the first rows"""
+    """what node ids are; auto decides by the first rows"""
 
     directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
     """keep the edges' direction, or store every edge both ways [default: triples, and tables with a
@@ -95,7 +95,7 @@ class EtlOptions:
     """column of the node table with the ids [default: id]"""
     label: str | None = None
     """column of the node table with the label: classes, numbers, or lists of classes; nodes without
-    one count in no training and no score"""
+    one count in no loss and no score"""
     label_kind: Literal["auto", "class", "multi", "value"] = "auto"
     """whether labels are classes, several classes a node, or values to regress"""
     split: str | None = None
@@ -118,17 +118,17 @@ class EtlOptions:
     overwrite: bool = False
     """replace the output if it is a graph already"""
     scratch: ClientPath | None = None
-    """where intermediate files go; every worker must see it [default: beside the output]"""
+    """where intermediate files go; every worker must see it [default: next to the output]"""
 
     def __post_init__(self) -> None:
         for name in ("split_edges", "split_nodes"):
             if (fractions := getattr(self, name)) is not None:
                 check_fractions(name, fractions)
         if self.time is None and not (self.since is self.until is None):
-            raise UsageError("--since and --until need --time, the column to look at")
+            raise UsageError("--since and --until need --time, the column to read")
         if self.merge_times and (self.time is None or self.duplicates == "keep"):
             raise UsageError(
-                "--merge-times needs --time, the column to look at"
+                "--merge-times needs --time, the column to read"
                 if self.time is None
                 else "--merge-times and --duplicates keep cannot go together"
             )

@@ -40,13 +40,13 @@ def notify(flow: Flow, run: RunRecord) -> None:
 
 def _call(command: str, run: RunRecord, home: Path) -> None:
     """Run a shell command of the flow's owner in its folder; its environment tells of the run."""
-    told = {
+    given = {
         "PENSTOCK_RUN": str(run.folder),
         "PENSTOCK_FLOW": str(run.body["flow"]),
         "PENSTOCK_RUN_STATE": run.state,  # PENSTOCK_STATE is where clusters are registered
     }
     subprocess.run(
-        command, shell=True, cwd=home, env={**os.environ, **told}, timeout=_SECONDS, check=True,
+        command, shell=True, cwd=home, env={**os.environ, **given}, timeout=_SECONDS, check=True,
         stdin=subprocess.DEVNULL, stdout=2,  # what sys.stderr is in a notebook has no number
     )  # fmt: skip
 
@@ -56,10 +56,10 @@ def _post(address: str, run: RunRecord) -> None:
         name: {key: one[key] for key in ("state", "seconds", "why", "error") if key in one}
         for name, one in run.body["stages"].items()
     }
-    told = {"flow": run.body["flow"], "run": run.name, "state": run.state, "stages": stages,
+    body = {"flow": run.body["flow"], "run": run.name, "state": run.state, "stages": stages,
             "error": run.body.get("error")}  # fmt: skip
     request = urllib.request.Request(
-        address, json.dumps(told).encode(), {"Content-Type": "application/json"}
+        address, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=_SECONDS):
         pass

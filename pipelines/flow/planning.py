@@ -131,7 +131,7 @@ def _last_seconds(state: FlowState, name: str) -> float | None:
 def _asked(flow: Flow, name: str, before: list[str]) -> dict[str, Any]:
     """Ask a job for its plan, in a process of its own.
 
-    before  stages that will have made its inputs anew
+    before  stages that will have made its inputs again
     """
     stage = flow.stages[name]
     if stage.command is None or not stage.command.planned:

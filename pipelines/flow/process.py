@@ -142,7 +142,7 @@ def _loaded(order: dict[str, Any]) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"cannot load python: {order['python']}",
-            expected=f"a module beside the flow, in {order['home']}, or an installed one",
+            expected=f"a module next to the flow, in {order['home']}, or an installed one",
             got=f"{type(error).__name__}: {error}",
         ) from error
     return found

@@ -1,4 +1,4 @@
-"""What is kept of every run of a flow: ``runs/<flow>-<time>/`` beside the flow's file.
+"""What is kept of every run of a flow: ``runs/<flow>-<time>/`` next to the flow's file.
 
 flow.yaml      the flow as it was run
 run.json       state, stages with times, metrics, gates, errors, what was published; versions
@@ -91,7 +91,7 @@ class RunRecord:
         return found
 
     def save(self) -> None:
-        """Write run.json anew."""
+        """Write run.json again."""
         save_json(self.folder / "run.json", with_named_numbers(self.body))
 
     def save_end(self) -> None:

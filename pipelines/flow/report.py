@@ -77,7 +77,7 @@ class FlowReport:
             if one.get("state") == "gate failed":
                 return PenstockError(
                     f"stage {name} is not as expected, and nothing was published: {one.get('why')}",
-                    remedy="Look at the report of the run; change expect: if this is meant",
+                    remedy="Read the report of the run; change expect: if this is meant",
                 )
         error = self.error or {}
         return PenstockError(

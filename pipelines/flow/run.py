@@ -154,7 +154,7 @@ class FlowRun:
 
     def _end(self, record: RunRecord) -> None:
         """Write the record and tell others, who learn of a failure also where the disk is full."""
-        with suppress(PenstockError, OSError):  # they are computed anew
+        with suppress(PenstockError, OSError):  # they are computed again
             self.state.save_digests()
         try:
             record.save()
@@ -402,7 +402,7 @@ class FlowRun:
             for target in stage.publish:
                 place = flow.place(target)
                 key = self.keys.get(name)
-                # A URL is looked at only when it may be written: it may be out of reach.
+                # A URL is checked only when it may be written: it may be out of reach.
                 taken = self._replace_targets and is_other_publisher(flow, self.state, place)
                 if taken or self.state.published(name, place) != key:
                     self._display.say(f"{name}: publishing to {target}")

@@ -66,8 +66,8 @@ class Made:
 
 def _how(before: Any, now: str | None) -> str:
     """Return how an input differs: keys of stages are followed by which time they were made."""
-    anew = isinstance(before, str) and now is not None and before.split()[0] == now.split()[0]
-    return "was rebuilt" if anew else "changed"
+    again = isinstance(before, str) and now is not None and before.split()[0] == now.split()[0]
+    return "was rebuilt" if again else "changed"
 
 
 def _short(value: Any) -> str:

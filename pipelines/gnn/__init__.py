@@ -91,7 +91,7 @@ def train(
     UsageError
         Options that contradict each other or the graph.
     CapacityError
-        The training does not fit into memory or on disk.
+        The training run does not fit into memory or on disk.
     OutputExists
         ``run`` holds a run, and neither ``resume`` nor ``overwrite`` is set.
     PenstockError
@@ -132,7 +132,7 @@ def predict(
         Print no progress.
     **options
         Fields of ``PredictOptions``: ``embeddings``, ``probabilities``, ``checkpoint``, ``parts``,
-        ``overwrite``, and ``graph``, another graph than that of the training.
+        ``overwrite``, and ``graph``, another graph than that of the training run.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def predict(
     Raises
     ------
     UsageError
-        No such run, or a graph that lacks features of the training.
+        No such run, or a graph that lacks features of the training run.
     CapacityError
         It does not fit into memory or on disk.
     OutputExists
@@ -207,7 +207,7 @@ def plan(
     cluster: ClusterSpec | None = None,
     **options: Any,
 ) -> ModelPlan:
-    """Return the plan of a training without running it.
+    """Return the plan of a training run without running it.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def plan(
     training
         As for ``train``.
     cluster
-        Where the training would run [default: this machine].
+        Where training would run [default: this machine].
     **options
         Fields of ``ModelOptions``.
 

@@ -91,7 +91,7 @@ def plan(
     cluster: ClusterSpec = ClusterSpec(),
     output: Output = Output(),
 ) -> None:
-    """Show the plan of a training: operations, memory and predicted time; train nothing."""
+    """Show the plan of a training run: operations, memory and predicted time; train nothing."""
     from penstock.pipelines.gnn.declare import warn_ignored
     from penstock.pipelines.gnn.planning import plan_model
 

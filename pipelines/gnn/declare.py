@@ -52,9 +52,9 @@ def complete(
 def check_graph(
     graph: Graph, training: Training, *, learns: bool = True, drawn: bool = False
 ) -> None:
-    """Raise where the graph lacks what a training needs, as far as its manifest says.
+    """Raise where the graph lacks what a training run needs, as far as its manifest says.
 
-    drawn  whether the training draws a split, so that the graph's does not matter
+    drawn  whether the training run draws a split, so that the graph's does not matter
     """
     about = graph.manifest
     if about.features is None:
@@ -92,7 +92,7 @@ def check_graph(
             f"no node of {graph.path} is in the split train",
             expected="nodes to train on",
             got=found or "no splits",
-            remedy="Draw a split for this training with --split 0.6 0.2 0.2, or keep one in the "
+            remedy="Draw a split for this run with --split 0.6 0.2 0.2, or keep one in the "
             "graph with penstock etl --split-nodes",
         )
 

@@ -16,7 +16,7 @@ _SHOWN = 10  # names in a message
 class Matched:
     """Where a graph has the features of a run.
 
-    by       graph: it is the one of the training; name; or order, where either has no names
+    by       graph: it is the one of the training run; name; or order, where either has no names
     columns  of the graph's features, as the run has them; None: all, as they stand
     ignored  names of features that the run does not know
     """
@@ -31,9 +31,7 @@ class Matched:
             whose, its = graph.path, "its features"
             if graph.manifest.feature_names:
                 whose, its = run_at, f"those of {graph.path}"
-            return (
-                f"{whose} has no feature names: {its} are taken to be in the order of the training"
-            )
+            return f"{whose} has no feature names: {its} are taken to be in the order of the run"
         if self.ignored:
             count = len(self.ignored)
             features = "feature" if count == 1 else "features"
@@ -47,7 +45,7 @@ class Matched:
 def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Matched:
     """Find the run's features in a graph, by name where both know names; raise if some are missing.
 
-    same  whether the graph is the one of the training
+    same  whether the graph is the one of the training run
     """
     entry, names = graph.manifest.features, graph.manifest.feature_names
     assert entry is not None

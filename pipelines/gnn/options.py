@@ -99,7 +99,7 @@ class ModelOptions(Training):
             raise UsageError(
                 f"option {flag(changed[0])} needs --layers 2 or more",
                 got="--layers 1, whose only layer is the last",
-                remedy=f"Leave {flag(changed[0])} away, or declare the layer in a file: --spec",
+                remedy=f"Leave {flag(changed[0])} out, or declare the layer in a file: --spec",
             )
         for name, (of, choices) in _BELONGS.items():
             chosen = getattr(self, of)
@@ -111,7 +111,7 @@ class ModelOptions(Training):
         if self.measure_overlap is not None and not self.overlap:
             raise UsageError(
                 "--measure-overlap and --no-overlap cannot go together",
-                expected="a training that overlaps communication with computation",
+                expected="a training run that overlaps communication with computation",
                 remedy="Leave --no-overlap out: epochs without overlap are measured too",
             )
 

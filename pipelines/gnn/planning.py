@@ -1,4 +1,4 @@
-"""What a training or prediction would compute, what that costs, and whether it fits.
+"""What a training run or prediction would compute, what that costs, and whether it fits.
 
 The client lowers a model to a plan once; the ranks follow it.
 """
@@ -62,7 +62,7 @@ def plan_job(
 
     lowered_by  for so many ranks: what a worker has, the model's plan, bytes that it needs, and why
                 that would not do
-    epochs      of a training, whose time follows from its plan
+    epochs      of a training run, whose time follows from its plan
     """
     count = ranks_asked(job.options.parts, job.given_cluster)
     where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"

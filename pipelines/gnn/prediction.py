@@ -73,7 +73,7 @@ class WeightsJob(RunJob[R]):
 
     @property
     def elsewhere(self) -> Command:
-        """The option that names another graph than that of the training."""
+        """The option that names another graph than that of the training run."""
         return () if self.options.graph is None else ("--graph", self.options.graph)
 
     @property
@@ -126,7 +126,7 @@ class WeightsJob(RunJob[R]):
     ) -> None:
         """Have ranks write their files into ``folder``."""
         run, graph, options = self.run, self.graph, self.options
-        if self.opened.features.by != "graph":  # else the training warned
+        if self.opened.features.by != "graph":  # else the training run warned
             warn_ignored(graph, quiet=self.quiet)
         with open_ranks(graph, options.parts, self.given_cluster, quiet=self.quiet) as ranks:
             plan = lowering(ranks, graph, run.training, **self.sizes)(run.model)
@@ -239,7 +239,7 @@ def _split_for(
 ) -> tuple[SplitFile | None, str | None]:
     """Return the split that counts on a graph, None for its own, and what to say of it.
 
-    That of a training holds on every graph: a node that was trained on must not count as one to
+    That of a training run holds on every graph: a node that was trained on must not count as one to
     test on because another graph says so.
     """
     if same:
@@ -260,7 +260,7 @@ def _split_for(
 
 
 def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | None, str | None]:
-    """Return the split that counts after a training on its graph's own, and what to say of it."""
+    """Return the split that counts after training on its graph's own, and what to say of it."""
     changed = (
         f"{graph.path} has changed since {run_at} was trained on it"
         if str(graph.path) == run.graph
@@ -275,10 +275,10 @@ def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | No
         count = f"{moved:,} of its {graph.num_nodes:,} nodes"
         if not has_own:
             return file, (
-                f"{changed}, and has no split: {count} have that of the training, found by id"
+                f"{changed}, and has no split: {count} have that of the training run, found by id"
             )
         return file, (
-            f"{changed}: {count} are in another split there than in the training, whose split "
+            f"{changed}: {count} are in another split there than in the training run, whose split "
             "counts, by id"
         )
     why = (

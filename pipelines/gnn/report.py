@@ -22,7 +22,7 @@ _SCORES = {"class": "accuracy", "multi": "micro F1", "value": ""}
 
 @dataclass
 class TrainReport:
-    """The result of a training."""
+    """The result of a training run."""
 
     run: str
     graph: str
@@ -152,7 +152,7 @@ class EvaluateReport:
     run: str
     graph: str
     split: str
-    drawn: bool  # whether by the split that the training drew
+    drawn: bool  # whether by the split that the training run drew
     split_by: str  # run: by the split.parquet of the run; graph: by the graph's own split
     checkpoint: str
     task: str
@@ -170,7 +170,7 @@ class EvaluateReport:
     def text(self) -> str:
         """Return lines for a person."""
         found = self.scores
-        kept = ", as the training drew it" if self.drawn else ", as in the training"
+        kept = ", as the training run drew it" if self.drawn else ", as in the training run"
         split = f"{self.split}{kept * (self.split_by == 'run')}"
         lines = [f"{shown(self.run)}: {found['nodes']:,} nodes of {split}, {shown(self.graph)}"]
         names = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1"}

@@ -1,4 +1,4 @@
-"""The split that a training draws with ``--split`` or takes from its graph; both are kept."""
+"""The split that a training run draws with ``--split`` or takes from its graph; both are kept."""
 
 from __future__ import annotations
 

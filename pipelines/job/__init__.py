@@ -7,7 +7,7 @@ publish, report. tests/pipelines/example_job.py is a complete one.
 
 module       owns
 partial      what identifies a run, its lock, its hidden directory, resume, publishing; records
-run_folder   the same for an output that is there while it is made: a training's, with checkpoints
+run_folder   the same for an output that is there while it is made: of training, with checkpoints
 capacity     the memory of workers, on the host or a GPU; what does not fit
 parts        the partition that ranks read, made where it is missing
 following    what a graph can be given to next

@@ -154,7 +154,7 @@ def _prepare(home: Path, partial: PartialOutput, identity: dict[str, Any], *, re
                 f"the run interrupted in {home} was another one",
                 expected="the same inputs and options",
                 got=_differing(before, identity),
-                remedy="Repeat its command, or run without --resume to start anew",
+                remedy="Repeat its command, or run without --resume to start over",
             )
     else:
         shutil.rmtree(partial.result, ignore_errors=True)
@@ -220,7 +220,7 @@ def _refuse_changed_inputs(home: Path, before: dict[str, Any], identity: dict[st
         raise UsageError(
             f"{path} {what} since the run in {home} was interrupted",
             expected="the same inputs: equal sizes, times of change and inodes",
-            remedy="Run without --resume to start anew: what is done was read from other files",
+            remedy="Run without --resume to start over: what is done was read from other files",
         )
 
 

@@ -1,4 +1,4 @@
-"""An output that is there while it is made: the folder of a training, to watch and to resume from.
+"""An output that is there while it is made: the folder of a run, to watch and to resume from.
 
 <kind>.json        what is trained, its state and its results
 metrics.jsonl      a line per epoch; with the first one the run has begun

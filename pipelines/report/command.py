@@ -23,7 +23,7 @@ NAME = "report.html"
 def write_report(run: RunRecord, out: Path | None = None) -> Path:
     """Write the page of a run, into its folder or a file; return where."""
     if out is None:
-        # Beside the output of a job: within it, readers of Parquet would take the page for a part.
+        # Next to the output of a job: within it, readers of Parquet would take the page for a part.
         single = run.body.get("single")
         out = run.folder.with_name(f"{run.folder.name}-{NAME}") if single else run.folder / NAME
     save_text(out, page(gather(run)))

@@ -38,7 +38,7 @@ _SHAPES = {
     "inverted_triangle": '<polygon points="1,1.5 11,1.5 6,11"/>',
 }
 _FEW = 25  # points of a line that are marked each
-_LONGEST = 18  # characters beside an axis
+_LONGEST = 18  # characters next to an axis
 
 STYLE = (
     ":root {" + "".join(f" --s{i}: {one[0]};" for i, one in enumerate(_SERIES)) + " }\n"
@@ -60,7 +60,7 @@ details .scroll { max-height: 24rem; overflow-y: auto; }
 """
 )
 
-# Draws every chart, and anew where the reader changes between light and dark.
+# Draws every chart, and again where the reader changes between light and dark.
 _SCRIPT = """
 "use strict";
 (() => {

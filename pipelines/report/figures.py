@@ -15,7 +15,7 @@ from penstock.pipelines.report.sections.times import times_section
 from penstock.pipelines.report.sections.training import training_section
 from penstock.pipelines.report.values import shown_number, text
 
-_MOST_CHARTS = 16  # of one section: the rest of a flow of a hundred trainings has its tables
+_MOST_CHARTS = 16  # of one section: the rest of a flow of a hundred training runs has its tables
 _MOST_TRENDS = 12
 
 Builder = Callable[[Iterable[StageOutput]], Section | None]

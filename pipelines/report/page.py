@@ -22,7 +22,7 @@ _VERDICT = {
 _REMEDIES = {
     "killed": "Run the flow again: it goes on where it was",
     "interrupted": "Run the flow again: it goes on where it was",
-    "gate failed": "Nothing was published. Look at what changed; change expect: if this is meant",
+    "gate failed": "Nothing was published. Check what changed; change expect: if this is meant",
 }
 _FOLDED = 12  # rows: a longer table is opened by who wants it
 
@@ -41,7 +41,7 @@ def page(facts: RunFacts) -> str:
 
 
 def _figures(found: Section, drawings: Drawings) -> str:
-    """Return a section: charts beside each other where there is room, tables below each other."""
+    """Return a section: charts next to each other where there is room, tables below each other."""
     inner, charts = "", ""
     for part in found.parts:
         if isinstance(part, Chart):

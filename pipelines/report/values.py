@@ -46,7 +46,7 @@ def shown_number(value: Any) -> str:
     if found is None:
         return ""
     if found.is_integer() and abs(found) < 2**53:
-        return f"{found:.0f}"  # counts are told whole
+        return f"{found:.0f}"  # counts are shown whole
     if math.isfinite(found):
         return f"{found:.6g}"
     return "NaN" if math.isnan(found) else ("infinity" if found > 0 else "-infinity")

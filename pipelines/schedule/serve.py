@@ -91,7 +91,7 @@ def _attempt(state: Path, name: str, flow: str, settings: list[str], attempt: in
         began = psutil.Process(process.pid).create_time()
     except psutil.Error:
         began = 0.0
-    # A run is watched whether or not it can be noted: another must not start beside it.
+    # A run is watched whether or not it can be noted: another must not start meanwhile.
     number = _noted(lambda: note_begin(state, name, attempt, process.pid, began))
     code = process.wait()
     with _lock:

@@ -88,8 +88,8 @@ def job_store(path: Path) -> Any:
                 try:
                     found.append(self._reconstitute_job(row.job_state))
                 except Exception as error:
-                    if row.id not in told:
-                        told.add(row.id)
+                    if row.id not in warned:
+                        warned.add(row.id)
                         print(
                             f"penstock: warning: the schedule {row.id!r} in {path} cannot be read, "
                             f"and does not run: {type(error).__name__}: {error}. "
@@ -98,7 +98,7 @@ def job_store(path: Path) -> Any:
                         )
             return found
 
-    told: set[str] = set()
+    warned: set[str] = set()
     # A pool would keep a connection of every thread that was ever here at the same time.
     options = {"poolclass": NullPool}
     return Store(url=f"sqlite:///{path}", tablename="apscheduler_jobs", engine_options=options)
@@ -142,7 +142,7 @@ def check_state(path: Path) -> None:
     if found.st_mode & 0o022:
         raise PenstockError(
             f"others may write to {path}", expected="a file that its user alone may write to",
-            remedy=f"Look at what is in it, then: chmod go-w {path}",
+            remedy=f"Check what is in it, then: chmod go-w {path}",
         )  # fmt: skip
     try:
         with closing(sqlite3.connect(path)) as database:
@@ -155,7 +155,7 @@ def check_state(path: Path) -> None:
     if said != "ok":
         raise UsageError(
             f"{path} is damaged", got=str(said),
-            remedy="Move it away, and add the schedules again; runs/ beside each flow is whole",
+            remedy="Move it away, and add the schedules again; runs/ next to each flow is whole",
         )  # fmt: skip
 
 

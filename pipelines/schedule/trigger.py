@@ -1,6 +1,6 @@
 """A trigger of APScheduler that means the time on the wall, also where clocks are put on or back.
 
-APScheduler's own fires twice at 2:30 in the night in which there are two, and leaves a day away
+APScheduler's own fires twice at 2:30 in the night in which there are two, and leaves a day out
 where midnight is skipped. As with cron, what is due at a given time is due once every day.
 """
 

@@ -281,7 +281,7 @@ class SimilarJob(Job[AllReport]):
         return self.workers(input_bytes=len(self.vectors) * self.vectors.values.nbytes >> 12)
 
     def _memory(self, *, on_gpu: bool) -> int:
-        values = self.vectors.values.nbytes if on_gpu else 0  # cores only map them
+        values = self.vectors.values.nbytes if on_gpu else 0  # a CPU only maps them
         return 8 * len(self.vectors) + values + (_SCRATCH_ON_GPU if on_gpu else _SCRATCH_ON_CPU)
 
     def _too_large(self, workers: Workers) -> CapacityError | None:
@@ -290,7 +290,7 @@ class SimilarJob(Job[AllReport]):
         needs = self._memory(on_gpu=has.on_gpu)
         if needs <= has.memory:
             return None
-        remedy = "Search on cores with --device cpu, where vectors are only mapped"
+        remedy = "Search on the CPU with --device cpu, where vectors are only mapped"
         if not has.on_gpu:
             remedy = "Give workers more memory with --memory-limit, or start fewer with -n"
         return has.too_small(f"{len(self.vectors):,} vectors", needs, remedy=remedy)

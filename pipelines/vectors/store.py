@@ -3,7 +3,7 @@
 vectors.json          how many, how wide, what made them; written last
 part-00000.parquet    id (any type), vector (fixed-size list of float32), count where there is one
 vectors.npy           (rows, dimension) float32, in the order of the parts: to be mapped
-context.npy           word2vec's output vectors, from which a training can go on
+context.npy           word2vec's output vectors, from which a training run can go on
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
         raise InputError(
             f"{folder} holds no vectors yet",
             expected=f"{VALUES}, as {FORMAT.file} lists it",
-            got=f"a training that is {state}",
+            got=f"a training run that is {state}",
             remedy="Let it end, or go on with --resume",
         )
     with FORMAT.reading(folder):

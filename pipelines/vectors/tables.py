@@ -1,4 +1,4 @@
-"""Vectors in Parquet files, and in an .npy file with ids beside it."""
+"""Vectors in Parquet files, and in an .npy file with ids next to it."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _read_ids(path: Path) -> pa.Array:
 
 
 def write_npy(path: Path, ids: pa.Array, values: Array) -> None:
-    """Write values as .npy, and the ids in their own type beside it, as ``.ids.parquet``."""
+    """Write values as .npy, and the ids in their own type next to it, as ``.ids.parquet``."""
     import pyarrow as pa
 
     with atomic(path) as matrix, atomic(ids_of_export(path)) as table:

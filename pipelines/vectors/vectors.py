@@ -112,7 +112,7 @@ class Vectors:
 
     @cached_property
     def context(self) -> Array | None:
-        """word2vec's output vectors, from which a training goes on, where they are kept."""
+        """word2vec's output vectors, from which a training run goes on, where they are kept."""
         return store.read_context(self.path) if self.about else None
 
     @cached_property

@@ -49,7 +49,7 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
         if getattr(options, name):
             raise UsageError(
                 f"walk_array writes nothing, and takes no option {name}",
-                remedy="Leave it away, or let penstock.walk write the walks",
+                remedy="Leave it out, or let penstock.walk write the walks",
             )
     check_graph(graph, options)
     on_gpu = _wanted_gpu(device)

@@ -142,7 +142,7 @@ def _instead(graph: Graph, options: WalkingOptions) -> str:
         return ""
     why = "all weights are equal"
     if not options.weighted:
-        why = "--no-weighted leaves the weights away"
+        why = "--no-weighted leaves the weights out"
     elif "weights" not in graph.manifest.dtypes:
         why = f"{graph.path} has no weights"
     return f"--sampler {options.sampler} became direct: {why}, so edges of a node are alike"

@@ -97,8 +97,8 @@ class WalkingOptions:
             )
         if not self.weighted and "weight" in self.names:
             raise UsageError(
-                "--weight names weight, which --no-weighted leaves away",
-                remedy="Leave --no-weighted away, or weight out of the expression",
+                "--weight names weight, which --no-weighted leaves out",
+                remedy="Leave --no-weighted out, or weight out of the expression",
             )
         if self.app == "metapath" and self.restart:
             raise UsageError("--restart cannot go together with --app metapath")
@@ -177,7 +177,7 @@ class WalkOptions(WalkingOptions):
             raise UsageError(
                 "--parts and --placement replicated cannot go together",
                 expected="--placement partitioned or auto",
-                remedy="Leave --parts away: every worker has a copy of the whole graph",
+                remedy="Leave --parts out: every worker has a copy of the whole graph",
             )
 
     @property

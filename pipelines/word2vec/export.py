@@ -71,7 +71,7 @@ def export(vectors: str | Path | Vectors, out: str | Path, **options: Any) -> Ex
     vectors
         Vectors, or where they are: see ``Vectors.open``.
     out
-        File to write. With ``npy`` ids lie beside it, in a file that ends with ``.ids.parquet``.
+        File to write. With ``npy`` ids lie next to it, in a file that ends with ``.ids.parquet``.
     **options
         Fields of ``ExportOptions``: ``format``, ``blank``, ``id_file``, ``overwrite``.
 

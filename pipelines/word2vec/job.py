@@ -288,7 +288,7 @@ class Word2vecJob(Job[Word2vecReport]):
         return kind, float(tokens * training.epochs)
 
     def following(self) -> list[Command]:
-        """Return what looks at the vectors."""
+        """Return the command to run next."""
         return [("similar", self.out, self.example)]
 
     # -- where and what else -----------------------------------------------------------------------
@@ -304,12 +304,12 @@ class Word2vecJob(Job[Word2vecReport]):
         left_out = trained.words - trained.kept
         if not left_out:
             return InputError(
-                f"{self.input.what} has nothing to train on: no word has another beside it",
+                f"{self.input.what} has nothing to train on: no word has another next to it",
                 expected="sentences, or walks, of two words or more",
             )
         return InputError(
             f"subsampling left nothing of {self.input.what} to train on: no word that was kept has "
-            "another beside it",
+            "another next to it",
             expected="sentences, or walks, of two words or more",
             got=f"--sample {sample:g}, which left out {left_out:,} of {trained.words:,} words",
             remedy="Give --sample 0, or a larger one",

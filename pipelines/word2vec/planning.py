@@ -1,4 +1,4 @@
-"""What a training takes of memory and disk, and what would fit where it takes too much."""
+"""What a training run takes of memory and disk, and what would fit where it takes too much."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Word2vecReport(CountsReport):
-    """What a training gave, for people and for ``--json``.
+    """What a training run gave, for people and for ``--json``.
 
     kind      of the input
     rows_are  what has a vector each: nodes or words
@@ -105,7 +105,7 @@ class WordsBar(Progress):
 def report_of(
     trained: Trained, about: dict[str, Any], *, seconds: float, ranks: int, device: str
 ) -> Word2vecReport:
-    """Return the report of a training; ``about`` has what the job knows."""
+    """Return the report of a training run; ``about`` has what the job knows."""
     # Below a second or so it is the start that is timed.
     rate = trained.run_words / trained.seconds if trained.seconds > 1 else None
     return Word2vecReport(

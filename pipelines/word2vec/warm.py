@@ -1,4 +1,4 @@
-"""A warm start: which words begin with the vectors of another training."""
+"""A warm start: which words begin with the vectors of another training run."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_threads_are_no_ranks() -> None:
 def test_a_part_needs_a_rank() -> None:
     for kind, workers, parts in (("mpi", 2, 2), ("mpi", 3, 2), ("mpi", None, 2), ("mpi", 1, None)):
         check_ranks(kind, workers, parts)
-    check_ranks("local", 1, 2)  # which starts ranks beside its workers
+    check_ranks("local", 1, 2)  # which starts ranks next to its workers
     with pytest.raises(UsageError, match=r"-k 2 needs as many ranks.*-n 2 or more.*got -n 1"):
         check_ranks("mpi", 1, 2)
 

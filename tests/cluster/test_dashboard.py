@@ -1,4 +1,4 @@
-"""The dashboard is loaded by who looks at it, and not before."""
+"""The dashboard is loaded when it is opened, and not before."""
 
 import subprocess
 import sys

@@ -279,7 +279,7 @@ def test_a_death_ends_all_ranks_and_the_world_comes_back(client: Any) -> None:
     assert time.monotonic() - started < STOP_SECONDS
     assert raised.value.may_retry
     assert usable(client)
-    assert kept.result() == 41  # Dask made it anew
+    assert kept.result() == 41  # Dask made it again
 
 
 def test_a_retry_goes_on_from_the_checkpoint(client: Any, tmp_path: Path) -> None:

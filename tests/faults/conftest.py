@@ -20,7 +20,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Return what mounts a disk of 8 MB, or mounts it anew, with an option."""
+    """Return what mounts a disk of 8 MB, or mounts it again, with an option."""
     disk = tmp_path / "disk"
     yield lambda option: small_disks.mount(disk, option)
     if disk.is_mount():

@@ -160,7 +160,7 @@ def test_bounds_are_looked_at_once(whole, monkeypatch):
 
 @pytest.mark.slow
 def test_what_it_costs(tmp_path):
-    """20 M edges: the first use of the rows beside the fastest job that reads them, `info`."""
+    """20 M edges: the first use of the rows and the fastest job that reads them, `info`."""
     generate("rmat", tmp_path / "r", scale=20, edge_factor=10, quiet=True)
     graph = Graph.open(tmp_path / "r")
     Path(graph.path / "shards/00000/indices.npy").read_bytes()

@@ -1,7 +1,7 @@
 """Every job on a disk that is read-only or full, and with input that was cut off.
 
 What a run leaves is told by a sentence; the second run finishes, with the bytes of an undisturbed
-one. A job is a row of tests/support/every_job.py. Beside this: commands that are killed or hear
+one. A job is a row of tests/support/every_job.py. Besides this: commands that are killed or hear
 Ctrl-C (test_every_job_ended.py), killed workers and ranks (test_every_job_workers.py), flows
 (test_flow_killed.py).
 """

@@ -161,7 +161,7 @@ def test_an_own_link_in_place_of_partitions_is_meant(graph: Graph, tmp_path: Pat
 
 
 def folder_of(graph: Graph, out: Path, *, resume: bool = False, overwrite: bool = False) -> Any:
-    """Open the folder of a training as its job does."""
+    """Open the folder of a training run as its job does."""
     run = Run(
         str(graph.path), graph.digest, Model((Layer("gcn", channels=2),)), Training(), "class", 4
     )

@@ -40,7 +40,7 @@ class Cuda:
 
 
 class Large:
-    """The kernels of cores, of which each graph is taken for one whose edges no thread copies."""
+    """The kernels of CPUs, of which each graph is taken for one whose edges no thread copies."""
 
     def __getattr__(self, name):
         def call(*given, **options):

@@ -480,7 +480,7 @@ def test_ranks_equal_naive(backend, model, inverse):
             counts = put(np.zeros((len(given), 2), np.int64))
             with here.workspace(2) as work:
                 for first, last in ((0, 2100), (2100, 5000)):
-                    # As rows lie that have their state beside them.
+                    # As rows lie that have their state next to them.
                     part = put(np.concatenate([nodes.values, nodes.values], axis=1))[first:last]
                     part = part[:, : rules.dim]
                     here.count(

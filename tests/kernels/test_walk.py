@@ -339,7 +339,7 @@ def once(rows: WalkGraph) -> WalkGraph:
 
 
 def backwards(rows: WalkGraph) -> WalkGraph:
-    """Return rows whose neighbours descend, with the old ones beside them."""
+    """Return rows whose neighbours descend, with the old ones next to them."""
     sources = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr))
     order = np.lexsort((-rows.indices, sources))
     columns = {"indices": rows.indices[order], "weights": rows.weights[order]}

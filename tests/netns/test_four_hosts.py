@@ -1,6 +1,6 @@
 """Scheduler and client on h1, an MPI world over h1 to h4: what happens when a host does not play.
 
-A test runs a driver, which is a user's script, on h1; the gang's functions lie in a module beside
+A test runs a driver, which is a user's script, on h1; the gang's functions lie in a module next to
 it, and files in the folder of both tell test and ranks of each other.
 """
 

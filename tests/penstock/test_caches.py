@@ -132,7 +132,7 @@ def test_cupy_keeps_its_kernels_beside(
     assert not {"CUPY_CACHE_DIR", "CUPY_CACHE_IN_MEMORY"} & os.environ.keys()
 
 
-# Beside the source nothing can be written, there is no home, and perhaps no temporary folder.
+# Next to the source nothing can be written, there is no home, and perhaps no temporary folder.
 ADDED = """
 from penstock import caches
 caches._SHARED = ()

@@ -1,4 +1,4 @@
-"""``penstock cluster``: started, looked at, stopped, and nothing left, whatever goes wrong."""
+"""``penstock cluster``: started, shown, stopped, and nothing left, whatever goes wrong."""
 
 from __future__ import annotations
 

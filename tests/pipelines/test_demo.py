@@ -44,7 +44,7 @@ def short(monkeypatch: pytest.MonkeyPatch, alone: None) -> None:
 
 
 def check(folder: Path, nodes: int, graphs: int) -> None:
-    """Look at what a whole demo has left."""
+    """Check what a whole demo has left."""
     kept = json.loads((folder / "demo.json").read_text())
     stages = {stage["name"]: stage for stage in kept["stages"]}
     assert set(stages) == set(CAME_OF_IT)

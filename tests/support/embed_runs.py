@@ -1,4 +1,4 @@
-"""What trainings of embeddings wrote, to be compared: importable by tests, see pyproject.toml."""
+"""What training of embeddings wrote, to be compared: importable by tests, see pyproject.toml."""
 
 from __future__ import annotations
 

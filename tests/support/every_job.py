@@ -36,7 +36,7 @@ JOBS = {
 RESUMES = {"etl", "walk", "word2vec", "embed", "gnn", "centrality", "similar"}
 # Those that run in the client alone: on no cluster.
 CLIENT = {"generate", "partition", "vectors", "nodes"}
-# Trainings whose folder is there from the first epoch on, and says that it is not done.
+# Training runs whose folder is there from the first epoch on, and says that it is not done.
 VISIBLE = {"gnn", "embed"}
 
 

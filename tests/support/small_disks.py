@@ -15,7 +15,7 @@ import pytest
 
 
 def mount(folder: Path, option: str) -> Path:
-    """Mount a disk in memory with an option such as ``size=8m``, or mount it anew."""
+    """Mount a disk in memory with an option such as ``size=8m``, or mount it again."""
     folder.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ import pytest
 from penstock import connect
 from penstock.workers import profiling
 
-# What hangs: garbage that is collected while the stacks of all threads are looked at, some of which
+# What hangs: garbage that is collected while the stacks of all threads are read, some of which
 # belongs to threads that have ended.
 PROBE = """
 import sys, threading, time

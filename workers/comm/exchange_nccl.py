@@ -244,7 +244,7 @@ class NcclExchange(Exchange):
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
         sends, receives = parts_of_all(outgoing, incoming, self.rank)
         self.start()
-        # A rank's own part too: copied beside the others it costs nothing.
+        # A rank's own part too: copied with the others it costs nothing.
         self._exchange(to_everyone(sends), to_everyone(receives))
         return self._until_end(sends + receives)
 

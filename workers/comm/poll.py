@@ -29,7 +29,7 @@ def _call(typing: Any, function: Any, first: Any, second: Any, third: Any) -> An
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _load(typing: Any, address: Any) -> Any:
-    """Read 8 bytes of memory; calls of C functions in between make that happen anew."""
+    """Read 8 bytes of memory; calls of C functions in between make that happen again."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))

@@ -1,7 +1,7 @@
 """Waiting for MPI requests: as fast as MPI's own wait, and still cancellable.
 
 MPI cannot wait with a time-out, and its wait cannot be broken off. So requests are tested in a
-compiled loop, without the interpreter's lock, that also looks at a flag in memory; Python sees the
+compiled loop, without the interpreter's lock, that also polls a flag in memory; Python sees the
 clock only between rounds of it.
 """
 

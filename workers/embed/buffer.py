@@ -47,7 +47,7 @@ class Phase:
     ranges      (first row, rows) of every partition that may be read and written now; negatives
                 are drawn from these rows. While a swap runs, they leave its slot out.
     partitions  those partitions
-    which       a number that no other phase of the training has
+    which       a number that no other phase of the training run has
     """
 
     which: int
@@ -61,7 +61,7 @@ class Traffic:
     """What swaps and fillings cost since this was made, or what flushes did.
 
     io_seconds       in which at least one request was in flight
-    exposed_seconds  in which the training waited for one
+    exposed_seconds  in which training waited for one
     """
 
     bytes_read: int = 0
@@ -73,7 +73,7 @@ class Traffic:
 
     @property
     def hidden_share(self) -> float:
-        """Share of the I/O's time in which the training went on; 1.0 where there was none."""
+        """Share of the I/O's time in which training went on; 1.0 where there was none."""
         if self.io_seconds == 0.0:
             return 1.0
         return max(0.0, 1.0 - self.exposed_seconds / self.io_seconds)
@@ -105,7 +105,7 @@ class PartitionBuffer:
     initial
         Fills the slot of a partition that was never written.
     prefetch
-        Whether swaps run while ``during`` is trained; otherwise the training waits. What is
+        Whether swaps run while ``during`` is trained; otherwise training waits. What is
         trained, and in which order, is the same.
     xp
         NumPy, or CuPy for slots on the current GPU.

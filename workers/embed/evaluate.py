@@ -36,8 +36,8 @@ class EvaluateTask:
     relations   of the run, by number; None: it has none
     split       of the graph; None: ``triples``
     triples     heads, relations and tails, as numbers of the run: (3, edges)
-    same        whether the graph is that of the training, so that its numbers are the run's
-    own         of another graph: that of the training, whose edges are known as well; None: it is
+    same        whether the graph is that of the training run, so that its numbers are the run's
+    own         of another graph: that of the run, whose edges are known as well; None: it is
                 not there
     candidates  rank among so many; None: all nodes
     """

@@ -30,7 +30,7 @@ Draw = Callable[[int, int], Any]
 
 
 class Negatives:
-    """The negatives of a training.
+    """The negatives of a training run.
 
     kernels  those of the device that trains
     """

@@ -29,7 +29,7 @@ from penstock.arrays import Array
 from penstock.kernels.queue_rules import Operation, Queue, QueueMemory, tag
 
 _AT_ONCE = 2 << 20  # bytes that one call of the system moves at most
-_SPINS = 50  # looks at empty queues before a thread sleeps
+_SPINS = 50  # polls of empty queues before a thread sleeps
 _SLEEP = 5e-5  # seconds
 
 
@@ -161,7 +161,7 @@ class _Side:
         """Return a copy of commands that one call can move, the oldest first; None: no commands."""
         queue, entries = self.queue, self.queue.form.entries
         if int(queue.submitted[0]) == self._taken:
-            return None  # without the lock: what is missed is found at the next look
+            return None  # without the lock: what is missed is found at the next poll
         with self._taking:
             count = int(queue.submitted[0]) - self._taken
             if count <= 0:

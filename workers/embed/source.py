@@ -1,4 +1,4 @@
-"""The vectors of all nodes, by partition: of a training, or of a checkpoint on disk."""
+"""The vectors of all nodes, by partition: of a training run, or of a checkpoint on disk."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class VectorSource(ABC):
 
 
 class BufferSource(VectorSource):
-    """Those that a training holds in memory: one partition."""
+    """Those that a training run holds in memory: one partition."""
 
     def __init__(self, buffer: PartitionBuffer, layout: NodeLayout, relations: Any) -> None:
         self.buffer, self.layout, self.relations = buffer, layout, relations
@@ -229,7 +229,7 @@ def read_checkpoint(
 ) -> R:
     """Return what ``read`` makes of the vectors of a checkpoint, all of them of the same one.
 
-    A training may write the next checkpoint meanwhile, and then over the partitions of this one:
+    Training may write the next checkpoint meanwhile, and then over the partitions of this one:
     ``read`` is called again then, with the newer one.
     """
 

@@ -17,7 +17,7 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 
-# Options of a training that may differ when a run is resumed: the vectors at an epoch do not depend
+# Options of training that may differ when a run is resumed: the vectors at an epoch do not depend
 # on them, or (epochs) only with a learning rate that does.
 RESUMABLE = (
     "epochs", "validate_every", "validate_sample", "patience", "checkpoint_minutes", "prefetch",
@@ -254,7 +254,7 @@ class Training:
         )
 
     def rate(self, share: float) -> float:
-        """Return the learning rate when a share of the training is done."""
+        """Return the learning rate when a share of the training run is done."""
         return self.lr * (1 - share) if self.schedule == "linear" else self.lr
 
     def differences(self, old: Training) -> list[str]:

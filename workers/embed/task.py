@@ -12,7 +12,7 @@ from penstock.workers.embed.spec import Training
 
 @dataclass(frozen=True)
 class TrainTask:
-    """A training.
+    """A training run.
 
     run         an existing folder: metrics.jsonl (a line per epoch) and checkpoints/ go there
     training    with ``batch`` and ``partitions`` as they are for this graph and machine
@@ -42,7 +42,7 @@ class TrainTask:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training.
+    """The result of a training run.
 
     best_epoch      with the best validation MRR; the last one where nothing was validated
     loss            mean of an edge in the last epoch; None: there is none, or it is no number
@@ -51,7 +51,7 @@ class Trained:
     validation      of the best epoch: see ``Scores``; None: there are no edges to validate on
     epoch_seconds   the median epoch, evaluation and checkpoints not counted
     utilization     share of these seconds in which kernels trained
-    exposed_seconds in which the training waited for the disk, bytes moved by swaps, and their
+    exposed_seconds in which training waited for the disk, bytes moved by swaps, and their
                     bytes a second: of all epochs of this process
     stopped         why it ended: epochs, patience, or nan
     theorem         whether swaps hide behind training, in words; None: nothing is swapped

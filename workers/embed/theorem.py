@@ -9,7 +9,7 @@ and x seconds to write one byte and to read another, a swap hides where
 Fewer partitions are better, and the buffer bounds how few there can be: three of them in M bytes
 of memory need n >= 3 * S / M. The swaps hide where the one bound is not above the other.
 
-In the paper b is 2: a bucket is trained where its partitions meet first. A training here divides
+In the paper b is 2: a bucket is trained where its partitions meet first. Training here divides
 each bucket among all states that hold it, so that edges are mixed with more others, and b is what
 its schedule has (``BucketSchedule.hiding``), which is about 1.
 

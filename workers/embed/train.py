@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from penstock.workers.embed.layout.gpu_edges import DeviceColumns
 
 BUCKETS = "buckets"  # the folder of edges in a run's, while it trains
-VALIDATION = "valid"  # the split that a training is validated on
+VALIDATION = "valid"  # the split that a training run is validated on
 # What draws of EMBED_SHUFFLE are for, in the upper bits of their numbers: which partition a node
 # lies in, in which order the batches of a phase are trained.
 _ASSIGN, _BATCH_ORDER = 3, 4
@@ -121,7 +121,7 @@ def _run_of(comm: AnyCommunicator) -> type[Run]:
 
 
 class Run:
-    """One training on one rank."""
+    """One training run on one rank."""
 
     def __init__(self, comm: AnyCommunicator, task: TrainTask) -> None:
         self.comm, self.task, self.training = comm, task, task.training
@@ -372,7 +372,7 @@ class Run:
         shutil.rmtree(self.task.run / BUCKETS, ignore_errors=True)
 
     def _log(self, **metrics: Any) -> None:
-        """Send figures of the whole training to the client."""
+        """Send figures of the whole training run to the client."""
         self.comm.log(**metrics)
 
     def _note(self, line: dict[str, Any]) -> None:
@@ -496,7 +496,7 @@ class Run:
         return True
 
     def _number(self) -> int:
-        """Return the number of the next batch, which no other one of the training has."""
+        """Return the number of the next batch, which no other one of the training run has."""
         return self.batches
 
     def _after_batch(self) -> None:
@@ -546,7 +546,7 @@ class Run:
 
     def _settle(self) -> bool:
         """Add losses up, which on a GPU waits for them; return whether their sum is a number."""
-        for loss in self._losses:  # one by one: the sum does not depend on when it is looked at
+        for loss in self._losses:  # one by one: the sum does not depend on when it is checked
             self.epoch_loss += float(loss)
         self._losses.clear()
         self.busy.settle()
@@ -561,7 +561,7 @@ class Run:
         return found
 
     def _share(self) -> float:
-        """Return the share of the training that is done."""
+        """Return the share of the training run that is done."""
         edges = max(self.graph.num_edges, 1)
         return min((self.epoch + self.epoch_edges / edges) / self.training.epochs, 1.0)
 
@@ -652,7 +652,7 @@ class Run:
 
 
 def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
-    """Raise where a checkpoint does not say where in a training it was written: it was edited.
+    """Raise where a checkpoint does not say where in a training run it was written: it was edited.
 
     states  of the buffer, in an epoch, which has so many ``edges``
     """
@@ -675,14 +675,14 @@ def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
     if wrong:
         raise CorruptFile(
             f"{path} is damaged",
-            expected="where in a training of this graph it was written",
+            expected="where in a training run of this graph it was written",
             got=", ".join(f"{name}: {said.get(name)!r}" for name in wrong),
             remedy="Restore the file or train again with --overwrite",
         )
 
 
 def _columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
-    """Return all edges where this worker computes, if it is a GPU and they fit beside the rest."""
+    """Return all edges where this worker computes, if it is a GPU and they fit besides the rest."""
     if not gpu():
         return None
     from penstock.workers.embed.layout.gpu_edges import columns_on_device

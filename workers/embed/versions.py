@@ -32,7 +32,7 @@ from penstock.workers.embed.storage import Geometry, Table, Version
 
 LAST, BEST = "last", "best"
 _ONE_FILE, _SEVERAL_FILES = 1, 2  # versions of the manifest
-_ATTEMPTS = 5  # to read a checkpoint while a training replaces it
+_ATTEMPTS = 5  # to read a checkpoint while a training run replaces it
 R = TypeVar("R")
 _REMEDY = "Resume from another checkpoint, or start over"
 
@@ -199,7 +199,7 @@ class Checkpoints:
     def load(self, name: str = LAST) -> Checkpoint:
         """Read a checkpoint; what it names is compared with its checksums.
 
-        Partitions are compared when they are read. Where a training writes the next one meanwhile,
+        Partitions are compared when they are read. Where training writes the next one meanwhile,
         and removes the files of this, that one is read.
         """
         return self.retried(name, lambda: self._load(name))
@@ -207,7 +207,7 @@ class Checkpoints:
     def retried(self, name: str, read: Callable[[], R]) -> R:
         """Return what ``read`` makes of a checkpoint, of a newer one where that took its place.
 
-        A training keeps what its checkpoint names until it has written the next. So a file that is
+        Training keeps what its checkpoint names until it has written the next. So a file that is
         not as the manifest says is damaged only if the manifest is the same as before.
         """
         for _ in range(_ATTEMPTS):

@@ -198,7 +198,7 @@ def numbers_of(ids: Any, run: Path) -> Array:
 
 
 def steps_before(about: Mapping[str, Any]) -> int:
-    """Return how many steps the optimizer had taken before a training, as its checkpoint says."""
+    """Return how many steps the optimizer had taken before training, as its checkpoint says."""
     return int(about.get("steps", 0))
 
 

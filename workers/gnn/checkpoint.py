@@ -1,4 +1,4 @@
-"""A training's state in one safetensors file: weights, the optimizer's moments, metadata.
+"""A training run's state in one safetensors file: weights, the optimizer's moments, metadata.
 
 Weights have the model's names; those of other vectors begin with what they are of, as
 ``optimizer/mean``. The metadata says in JSON what else is needed to resume: model, epoch, seed.

@@ -1,4 +1,4 @@
-"""The state of a training: parameters, the optimizer's moments, the best; checkpoint, resume."""
+"""The state of training: parameters, the optimizer's moments, the best; checkpoint, resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"
 
 
 class State:
-    """One training's state; every rank holds the same."""
+    """One training run's state; every rank holds the same."""
 
     def __init__(self, network: Network, training: Training, model: Model, task: TrainTask) -> None:
         self.network, self.training, self.model, self.task = network, training, model, task
@@ -87,7 +87,7 @@ class State:
         """Keep the parameters if their validation (or else training) loss is the best.
 
         ``metrics`` are of an evaluation of the parameters as they are. ``last`` takes them where
-        none were finite before, so that a training that ends has some.
+        none were finite before, so that a training run that ends has some.
         """
         loss = metrics.get("valid", metrics["train"])["loss"]
         if loss < self.best_loss or (last and self._best is None):
@@ -149,7 +149,7 @@ class State:
         )
         if found:
             raise UsageError(
-                f"{path} is of another training",
+                f"{path} is of another training run",
                 expected="the same options",
                 got="; ".join(found),
                 remedy="Resume with the options it was started with, or train into another folder",

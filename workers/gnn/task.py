@@ -1,4 +1,4 @@
-"""The tasks of ranks, a training or a prediction, and their results."""
+"""The tasks of ranks, a training run or a prediction, and their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainTask:
-    """A training: every rank gets the same.
+    """A training run: every rank gets the same.
 
     partition  None: one rank, the whole graph
     model      complete: with every width, as the plan was made for
@@ -37,7 +37,7 @@ class TrainTask:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training; the same on every rank.
+    """The result of a training run; the same on every rank.
 
     metrics  of the best epoch: {"train": {"loss": , "score": }, "valid": ..., "test": ...}, those
              splits that the graph has; score is accuracy, or micro F1 for several classes

@@ -38,7 +38,7 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
             comm, task.graph, task.partition, weighted=training.weighted, split=task.split
         ) as local,
         ThreadPool.of(comm) as pool,
-        np.errstate(over="ignore", invalid="ignore"),  # the loss shows them, and ends the training
+        np.errstate(over="ignore", invalid="ignore"),  # the loss shows them, and ends the run
         own_stream(active=gpu() and comm.size == 1),
     ):
         return _Run(comm, task, local, pool).run(started)
@@ -53,7 +53,7 @@ class _Epoch(NamedTuple):
 
 
 class _Run:
-    """One training on one rank."""
+    """One training run on one rank."""
 
     def __init__(
         self, comm: AnyCommunicator, task: TrainTask, local: LocalGraph, pool: ThreadPool

@@ -165,7 +165,7 @@ def _bad_scratch(folder: Path, error: OSError) -> UsageError | CapacityError:
         f"scratch directory {folder} cannot be used",
         expected="a directory in which files can be written",
         got=error.strerror,
-        remedy="Name another with --worker-scratch, or leave it away to have one found",
+        remedy="Name another with --worker-scratch, or leave it out to have one found",
     )
 
 

@@ -58,7 +58,7 @@ def spill_data(
             return None
         raise MissingExtra(
             "--device-limit needs dask-cuda, which is not installed for this worker",
-            remedy="Install the cuda12 or cuda13 extra, or leave --device-limit away",
+            remedy="Install the cuda12 or cuda13 extra, or leave --device-limit out",
         )
     from dask_cuda.device_host_file import DeviceHostFile
 

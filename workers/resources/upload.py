@@ -20,7 +20,7 @@ _THREADS = 8  # which read as fast as the memory of a machine gives, or nearly s
 
 
 def upload(pairs: Iterable[tuple[Array, DeviceArray]]) -> None:
-    """Copy each array to the one on the GPU beside it, of the same length; types may differ."""
+    """Copy each array to the one on the GPU next to it, of the same length; types may differ."""
     import cupy
 
     device, of_thread = cupy.cuda.Device(), threading.local()

@@ -37,7 +37,7 @@ _RESIDENT_SHARE = 0.5
 # Words of walks by which nodes are counted, if the first walks of starts have fewer. With one walk
 # of 80 from every node of an R-MAT graph negatives are off by 3 % in total variation, and by 40 %
 # at nodes of few visits; with ten by 1 and 10 %. A GPU walks some 20 times as fast as it
-# trains; cores, for which it is about four times by node2vec, keep these walks.
+# trains; CPUs, for which it is about four times by node2vec, keep these walks.
 COUNTED_WORDS = 1 << 24
 _VISITS_WORDS, _VISITS_WORDS_GPU = 1 << 22, 1 << 25  # walked at a time
 
@@ -317,7 +317,7 @@ class EncodedCorpus(Corpus):
             done += len(part)
 
     def hold(self, needed: int) -> bool:
-        """Keep all tokens on a GPU, if they fit there beside what is trained."""
+        """Keep all tokens on a GPU, if they fit there besides what is trained."""
         if not gpu():
             return False
         import cupy

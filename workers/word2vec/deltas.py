@@ -35,7 +35,7 @@ from penstock.partition.threads import spread
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-# Of vectors that are combined at a time: on cores what stays in caches, between GPUs what is large
+# Of vectors that are combined at a time: on CPUs what stays in caches, between GPUs what is large
 # enough for the rate of their links (64 MB). Two of them are under way at once.
 _CHUNK_VALUES, _DEVICE_CHUNK_VALUES = 1 << 22, 1 << 24
 

@@ -1,4 +1,4 @@
-"""How far a training is: its vectors and counts, checkpoints of them, and the line of each epoch.
+"""How far training is: its vectors and counts, checkpoints of them, and the line of each epoch.
 
 checkpoints/last.json   how far it was, and the files that hold its vectors, by name and SHA-256
 checkpoints/in-N.npy, out-N.npy
@@ -41,7 +41,7 @@ _AHEAD, _AHEAD_ENCODED = 6, 16
 
 @dataclass
 class Position:
-    """Where a training is: so many whole epochs, then so many sentences of the next.
+    """Where a training run is: so many whole epochs, then so many sentences of the next.
 
     epoch_sums  of the epoch under way, sums of all ranks; total: of all before it
     """
@@ -70,7 +70,7 @@ class Position:
         )
 
     def within(self, epochs: int, sentences: int) -> bool:
-        """Return whether a training of so many epochs and sentences can be here."""
+        """Return whether a training run of so many epochs and sentences can be here."""
         if self.epoch == epochs:
             return self.sentence == 0
         return 0 <= self.epoch < epochs and 0 <= self.sentence < sentences
@@ -82,7 +82,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Parts:
-    """What the Parquet files of vectors hold beside them, and where they go; threads: that encode.
+    """What the Parquet files of vectors hold next to them, and where they go; threads: that encode.
 
     ids  an Arrow array; counts: (words,) int64
     """
@@ -100,7 +100,7 @@ class Parts:
 
 
 class Checkpoints:
-    """The last checkpoint of a training, which one rank writes and all read."""
+    """The last checkpoint of a training run, which one rank writes and all read."""
 
     def __init__(self, folder: Path, minutes: float) -> None:
         self.folder, self.minutes = folder, minutes
@@ -189,7 +189,7 @@ class Checkpoints:
     def load_for(
         self, epochs: int, sentences: int, shape: tuple[int, int]
     ) -> tuple[Position, tuple[Any, Any]] | None:
-        """Return the last one as ``load`` does; CorruptFile where it is of another training."""
+        """Return the last one as ``load`` does; CorruptFile where it is of another training run."""
         saved = self.load()
         if saved is None:
             return None
@@ -197,7 +197,7 @@ class Checkpoints:
         if not position.within(epochs, sentences) or any(each.shape != shape for each in vectors):
             shapes = " and ".join(str(each.shape) for each in vectors)
             raise CorruptFile(
-                f"{self.folder / LAST} is not of this training",
+                f"{self.folder / LAST} is not of this training run",
                 expected=f"{epochs} epochs of {sentences:,} sentences, and vectors of {shape}",
                 got=f"epoch {position.epoch}, sentence {position.sentence:,}, vectors of {shapes}",
                 remedy=_ANEW,

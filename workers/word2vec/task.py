@@ -15,9 +15,9 @@ GPU_BLOCK_WORDS = 1 << 25
 FLOAT = 4
 # Words between two exchanges for each word of the vocabulary: the shards' changes then add up about
 # as well as they would one by one, and exchanging takes a small share of the time. GPUs need more
-# words at a time to be busy, which a long training stands and a short one does not. So all exchange
+# words at a time to be busy, which a long run stands and a short one does not. So all exchange
 # SYNC_ROUNDS times at least in all, and more often if they train SHORT words at most, which takes
-# little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST words, cores
+# little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST words, CPUs
 # as far as it leaves SYNC_FEW for each word of the vocabulary, whose exchange takes them several
 # times as long as training it once. GPUs, which train SHORT_GPU words in less than a second, do so
 # twice as often in what is shorter still.
@@ -95,7 +95,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class TrainTask:
-    """A training: every rank gets the same.
+    """A training run: every rank gets the same.
 
     words   of the vocabulary
     counts  a file of how often each of them is, .npy; None: counted in the walks
@@ -117,7 +117,7 @@ class TrainTask:
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a training; the same on every rank.
+    """The result of a training run; the same on every rank.
 
     vectors, context  files of the input and the output vectors; counts: of the words' counts
     loss     the mean over the pairs of the last epoch

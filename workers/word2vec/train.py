@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _START_ROWS = 1 << 16  # that are drawn, or read, at a time
 _SAY_EVERY = 0.1  # seconds
-# That are launched before the losses of one are read. Cores have nothing to hide it behind.
+# That are launched before the losses of one are read. CPUs have nothing to hide it behind.
 _ROUNDS_AHEAD, _ROUNDS_AHEAD_ON_CORES = 1, 0
 # The noise is drawn by counts to this power, the ``counts**0.75`` of the kernels' tables.
 _NOISE_POWER = 0.75
@@ -77,7 +77,7 @@ class _Round(NamedTuple):
 
 
 class _Run:
-    """One training on one rank."""
+    """One training run on one rank."""
 
     def __init__(
         self, comm: AnyCommunicator, task: TrainTask, corpus: Corpus, threads: int

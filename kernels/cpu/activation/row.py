@@ -2,7 +2,7 @@
 
 Arrays of graph neural networks may lie anywhere in a row of a wider array: kernels go by pointers
 and by the distance of two rows. Numba lets go of an array that a kernel made after its last use,
-pointers or not: their pointers are taken anew inside of loops.
+pointers or not: their pointers are taken again inside of loops.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class EpilogueFields(NamedTuple):
 def read_only(array: Any, like: Array, dimensions: int = 1) -> Array:
     """Return a read-only view; empty, and of the type of ``like``, for None.
 
-    Numba compiles anew for writable and for read-only arrays, and mapped files are read-only.
+    Numba compiles again for writable and for read-only arrays, and mapped files are read-only.
     """
     if array is None:
         return _empty(like.dtype, dimensions)

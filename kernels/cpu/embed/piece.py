@@ -115,7 +115,7 @@ def finish_edges(
 
     slopes           (edges,) in the answers' scores
     in_asked         (edges, dim) in queries, of the negatives' scores
-    in_given, ...    (edges, width): written anew if ``afresh``, else added to
+    in_given, ...    (edges, width): overwritten if ``afresh``, else added to
     """
     edges, dim = asked.shape
     width = in_relation.shape[1]

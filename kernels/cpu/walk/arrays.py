@@ -120,7 +120,7 @@ def numbers_of(rows: WalkGraph, rules: Rules) -> Numbers:
 def frozen(array: Any, dtype: Any) -> Array:
     """Return a read-only view; empty for None.
 
-    Numba compiles anew for writable and for read-only arrays, and mapped files are read-only.
+    Numba compiles again for writable and for read-only arrays, and mapped files are read-only.
     """
     view = np.ascontiguousarray(np.empty(0, dtype) if array is None else array, dtype)[:]
     view.flags.writeable = False

@@ -1,4 +1,4 @@
-"""What stands before walks in Numba: rows in another order, and tables beside them."""
+"""What stands before walks in Numba: rows in another order, and tables next to them."""
 
 from __future__ import annotations
 
@@ -171,11 +171,11 @@ def _columns(rows: WalkGraph) -> dict[str, Array]:
     return {name: column for name in names if (column := getattr(rows, name)) is not None}
 
 
-# -- tables beside the rows ------------------------------------------------------------------------
+# -- tables next to the rows -----------------------------------------------------------------------
 
 
 def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
-    """Return rows with what the sampler needs beside them."""
+    """Return rows with what the sampler needs next to them."""
     if rows.weights is None:
         return rows
     bounds, _, _ = check_weights(rows.indptr, rows.weights)

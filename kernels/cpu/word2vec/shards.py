@@ -1,6 +1,6 @@
-"""What shards have changed, on cores; names and meaning are naive/word2vec.py's.
+"""What shards have changed, on the CPU; names and meaning are naive/word2vec.py's.
 
-It is little beside training, and takes the memory's rate: NumPy's passes over rows that stay in
+It is little next to training, and takes the memory's rate: NumPy's passes over rows that stay in
 caches will do, which who calls it gives to a thread each.
 """
 

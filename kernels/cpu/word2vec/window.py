@@ -91,7 +91,7 @@ def train_window(
 
 @njit(cache=True)
 def flush(pairs: Any) -> float:
-    """Return the loss of blocks that was gathered, and begin anew."""
+    """Return the loss of blocks that was gathered, and begin from 0."""
     loss = 0.0
     for k in range(PADDED):
         loss += math.log(np.float64(pairs[8 * PADDED + k])) + pairs[9 * PADDED + k]

@@ -171,7 +171,7 @@ def gather_max_back(
 def transpose(block: ScaledCSR) -> ScaledCSR:
     """Return the transpose of a block: the same edges, listed by column.
 
-    Beside the result it takes 16 bytes for each of at most _EDGES_AT_ONCE edges, or of the column
+    Besides the result it takes 16 bytes for each of at most _EDGES_AT_ONCE edges, or of the column
     with the most.
     """
     ids, weights = block.indices, block.weights

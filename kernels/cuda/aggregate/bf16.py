@@ -31,12 +31,12 @@ def narrow(
 
 
 def check_bf16(width: int, narrowed: DeviceArray, *others: DeviceArray | None) -> None:
-    """Refuse arrays that cannot be bfloat16, and float32 beside it."""
+    """Refuse what is not rows of bfloat16 with float32 arrays."""
     aligned = lanes_together(width, *others) == 4 and is_aligned(narrowed, 16)
     floats = all(array is None or array.dtype == np.float32 for array in others)
     if width % 8 or not aligned or not floats or narrowed.dtype != np.uint16:
         raise UsageError(
-            "bfloat16 rows are read and written eight values at a time, beside float32",
+            "bfloat16 rows are read and written eight values at a time, together with float32",
             expected="uint16 and float32, a width that is a multiple of 8, rows at multiples of 16 "
             "bytes",
             got=", ".join(

@@ -2,9 +2,9 @@
 //
 // A team searches from a source, level by level, with a queue. GROUP lanes take a node of the level
 // and push its paths along its edges; in the backward sweep they gather shares (1 + dependency) / paths,
-// which take the place of paths. Every edge is looked at twice, whatever the number of levels.
+// which take the place of paths. Every edge is read twice, whatever the number of levels.
 // Numbers of paths are counted in 32 bits, whose sums are the same in any order; a graph that has
-// more, or more levels than a byte tells apart, is told to the caller, who takes another kernel.
+// more, or more levels than a byte tells apart, is reported to the caller, who takes another kernel.
 //
 // instance: brandes<int, 4, true, false>
 // instance: brandes<int, 4, true, true>

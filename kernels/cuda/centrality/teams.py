@@ -55,7 +55,7 @@ def run(
 ) -> None:
     """Run ``kernel<arguments(teams), WARP, GLOBAL, *flags>`` over items, a launch a size class.
 
-    classes  by size; those whose memory a block does not have are left away, and the last one is
+    classes  by size; those whose memory a block does not have are left out, and the last one is
              cut to what it has
     memory   bytes of a graph of so many nodes
     stash    bytes of device memory that each team has besides, for such a graph

@@ -82,7 +82,7 @@ _SINGLE = _Numbers("float", "float", 4)
 _MIXED = _Numbers("float", "double", 4)  # with counts below 2^24, which are exact
 _DOUBLE = _Numbers("double", "double", 8)
 
-# Sparse graphs have many levels, of which each costs a look at every node: they are searched with a
+# Sparse graphs have many levels, of which each takes a pass over nodes: they are searched with a
 # queue, a source at a time.
 _MANY = 4  # edges a node, from which on graphs are not sparse
 _QUEUED = (Teams(64, 0, 1), Teams(512, 64, 1), Teams(1 << 16, 128, 1))
@@ -208,7 +208,7 @@ def unweighted_betweenness(
         items = np.concatenate([items[~small], left(items[small])])
     compute(items, _DOUBLE, _TEAMS)
     compute(left(items), _DOUBLE, ())
-    for graph in np.flatnonzero(failed.get()):  # more paths than a float64 counts, as on cores
+    for graph in np.flatnonzero(failed.get()):  # more paths than a float64 counts, as on the CPU
         first, stop = (int(node) for node in ptr[graph : graph + 2])
         nodes[first:stop] = np.nan
         if edges:

@@ -82,7 +82,7 @@ def weighted_betweenness(
 ) -> tuple[DeviceArray, DeviceArray | None] | None:
     """Return the sums of nodes, and of edges if asked; None where a weight adds nothing.
 
-    A weight of 0, or one that is lost beside a distance, makes a cycle of shortest paths, which
+    A weight of 0, or one that is lost in a sum, makes a cycle of shortest paths, which
     only a search in order of distances counts as NetworkX does.
     """
     if batch.weights is None or not bool(cp.all(batch.weights > 0)):

@@ -26,7 +26,7 @@ _FIRST = -5  # the highest priority: blocks of a side stream start before those 
 
 
 class Workspace:
-    """The captured steps of a training."""
+    """The captured steps of a training run."""
 
     def __init__(self) -> None:
         self._runs: dict[Hashable, int] = {}
@@ -117,7 +117,7 @@ class _Branch:
 
 @contextmanager
 def side_stream() -> Iterator[Branch]:
-    """Launch beside what the current stream does from here on; to be waited for before the end.
+    """Launch while the current stream goes on with its own work; to be waited for before the end.
 
     What is allocated in the block is of the other stream's memory: it is not given to the current
     stream's work when it is freed.

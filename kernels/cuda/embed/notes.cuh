@@ -1,4 +1,4 @@
-// What tiles are told of a row besides its values.
+// What tiles are given of a row besides its values.
 #pragma once
 
 namespace penstock {
@@ -11,7 +11,7 @@ struct alignas(16) Note {
 };
 
 // Halves have as many bits of mantissa as TF32, but 5 of exponent: rows are divided by a power of
-// 2 that brings them below 1, within bounds. Beside kBoost they keep weights, which are at most 1,
+// 2 that brings them below 1, within bounds. Next to kBoost they keep weights, which are at most 1,
 // times a scale from overflow; a row may have values up to a million, and is exact to 11 bits
 // down to 6e-8.
 constexpr float kLeastScale = 1.0f / 1024, kMostScale = 16.0f, kBoost = 2048.0f;

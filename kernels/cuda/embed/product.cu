@@ -4,7 +4,7 @@
 // each query the sums of its loss and the weighted sum of negatives are kept in registers, with a
 // running maximum, as in flash attention. Without, negatives stay and queries come: the gradients
 // of negatives are sums of queries with slopes for which the first kernel has left a norm each.
-// Both score their tile anew; no score is ever written to memory.
+// Both score their tile again; no score is ever written to memory.
 //
 // Rows are halves, with a scale each (notes.cuh). A warp has 16 kM of the rows that stay, whole,
 // and takes 32 of those that came at a time: the scores that a tensor core leaves in its registers

@@ -1,5 +1,5 @@
-// Tensor cores on half precision, and copies to shared memory that run beside them: the PTX behind
-// names. Halves are told apart from other 16-bit words by nothing: two are an ``unsigned``.
+// Tensor cores on half precision, and copies to shared memory that run at the same time: the PTX behind
+// names. Nothing distinguishes halves from other 16-bit words: two are an ``unsigned``.
 #pragma once
 
 namespace penstock {

@@ -85,7 +85,7 @@ def gradients(
 ) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
     """Return a batch's loss and its gradients, (rows, width) of nodes and of relations, dense.
 
-    This is for looking at them: ``step`` makes no dense gradients.
+    This is for examining them: ``step`` makes no dense gradients.
     """
     _check(nodes, relations, rules)
     inputs = _Inputs.like(batch, rules)
@@ -369,7 +369,7 @@ def _update(
 
 
 def _notes(count: int) -> DeviceArray:
-    """Return memory for what tiles are told of rows: notes.cuh's Note."""
+    """Return memory for what tiles are given of rows: notes.cuh's Note."""
     return cp.empty((count, NOTE // 4), cp.float32)
 
 

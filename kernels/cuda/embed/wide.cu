@@ -1,4 +1,4 @@
-// Rows wider than tiles hold: queries and negatives one after another; and, beside cuBLAS, what
+// Rows wider than tiles hold: queries and negatives one after another; and, in addition to cuBLAS, what
 // becomes of a row of scores that are products.
 #include "embed/batch_edges.cuh"
 #include "embed/losses.cuh"

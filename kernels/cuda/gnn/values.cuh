@@ -8,7 +8,7 @@ namespace penstock {
 using i64 = long long;
 
 // Read 4, 8 or 16 bytes that no kernel writes while this one runs; zeros unless wanted. Written
-// in C++ with a branch or a choice, such loads wait for each other (nvcc 13.0 puts each beside
+// in C++ with a branch or a choice, such loads wait for each other (nvcc 13.0 puts each next to
 // its use); as one instruction each, in the order written, several are under way at once.
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ void read_if(bool wanted, const void* from, u32 (&words)[1]) {

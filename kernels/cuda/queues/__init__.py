@@ -1,7 +1,7 @@
 """Files read and written by a kernel, through queues that threads of the host serve.
 
 Names and meaning are naive/queues.py's; ``transfer`` is asynchronous, on the current stream, and a
-kernel of another stream runs beside it: it takes one block a queue. Data of a file go through the
+kernel of another stream runs meanwhile: it takes one block a queue. Data of a file go through the
 queues' page-locked staging memory, since the controller is software: what GPUDirect Storage does
 with a drive's own queues needs a kernel module, this needs none.
 """

@@ -39,7 +39,7 @@ struct Sums {
   i64 last_of_warps[WARPS];
 };
 
-// Whether ascending ``row`` holds an id: lanes look at places evenly apart, again and again.
+// Whether ascending ``row`` holds an id: lanes compare places evenly apart, in rounds.
 template <int Width, typename Id>
 __device__ __forceinline__ bool holds(const Graph<Id>& graph, Id row, Id id) {
   const Lanes<Width> lanes;

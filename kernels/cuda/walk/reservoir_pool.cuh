@@ -37,7 +37,7 @@ struct Queue {
   unsigned char slots[LISTS][POOL];
 };
 
-// The walks of a block; the turn's draw, row and edge stand beside each.
+// The walks of a block; the turn's draw, row and edge stand next to each.
 template <typename Id>
 struct Pool {
   i64 walk[POOL], low[POOL], edge[POOL], now[POOL];

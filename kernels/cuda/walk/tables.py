@@ -100,7 +100,7 @@ def alias_table(indptr: DeviceArray, weights: DeviceArray) -> tuple[DeviceArray,
 
 
 def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
-    """Return rows with what the sampler needs beside them, packed."""
+    """Return rows with what the sampler needs next to them, packed."""
     if rows.weights is not None:
         rows = replace(rows, bounds=_bounds(rows.indptr, rows.weights)[0], packed=None)
         if rules.sampler == Sampler.ITS:

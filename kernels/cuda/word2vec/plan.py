@@ -111,7 +111,7 @@ def plan(dimension: int, rules: Rules, device: Device, *, aligned: bool = True) 
             expected=f"{device.block_memory} bytes at most",
             got=f"{a_block} bytes ({dimension} columns, half window {rules.half_window}, "
             f"{rules.negatives} negatives)",
-            remedy="take a smaller window or fewer negatives, or train on cores (--device cpu)",
+            remedy="take a smaller window or fewer negatives, or train on the CPU (--device cpu)",
         )
     ahead = fitting[0]
     if ahead.stages == 2 and len(fitting) > 1 and ahead.warps * ahead.blocks < _ENOUGH:
@@ -145,7 +145,7 @@ def _check(dimension: int, rules: Rules) -> None:
                 f"word2vec on a GPU has no kernel for this {name}",
                 expected=f"{most} at most",
                 got=str(value),
-                remedy="take a smaller one, or train on cores (--device cpu)",
+                remedy="take a smaller one, or train on the CPU (--device cpu)",
             )
 
 

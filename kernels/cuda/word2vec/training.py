@@ -145,7 +145,7 @@ def shares(
 def _under_way(noise: Noise, rules: Rules) -> tuple[DeviceArray, DeviceArray]:
     """Return how many rows of each word a team is expected to have, of input and output vectors.
 
-    It is computed once for all blocks of a training: short ones would wait for it.
+    It is computed once for all blocks of a training run: short ones would wait for it.
     """
     found = _of_noise.get(noise)
     if found is None or found[0] != (rules.half_window, rules.negatives):

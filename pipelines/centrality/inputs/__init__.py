@@ -75,7 +75,7 @@ class CentralityInput(ABC):
 
     @abstractmethod
     def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
-        """Look at all of it on workers, and return its pieces."""
+        """Examine all of it on workers, and return its pieces."""
 
     def check_unchanged(self) -> None:  # noqa: B027  (what is written once need not be)
         """Raise InputError where it is not what it was when the run began."""

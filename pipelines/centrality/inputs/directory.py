@@ -52,7 +52,7 @@ class DirectoryInput(CentralityInput):
             raise UsageError(
                 f"{flag(given[0])} is for tables of edges",
                 got=f"{graph.path}, a graph, which knows this itself",
-                remedy="Leave it away",
+                remedy="Leave it out",
             )
         self.graph, self.version = graph, graph.digest
         self.path, self.one = graph.path, graph.manifest.graphs is None
@@ -127,7 +127,7 @@ def _extents(graph: Graph) -> tuple[Array, Array]:
     edges = 0
     for number, shard in enumerate(graph.manifest.shards):
         low, high = np.searchsorted(ptr, [shard.start, shard.stop + 1])
-        # Mapped, of which a page a graph is read: tasks look at all of it before they use it.
+        # Mapped, of which a page a graph is read: tasks check all of it before they use it.
         file = graph.path / "shards" / f"{number:05d}" / "indptr.npy"
         indptr = load_npy(file)
         check_length(indptr, shard.stop - shard.start + 1, file, remedy=REMEDY)

@@ -2,7 +2,7 @@
 
 A line is an edge: two nodes, and maybe a weight, with blanks, commas or tabs between; one node
 alone has no edge. What NetworkX writes is read, too: ``1 2 {'weight': 3.5}``. Lines that begin
-with # or % are comments. A first line of names is told from an edge as etl does.
+with # or % are comments. A first line of names is distinguished as etl does.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _FirstLine:
         self._numbers = set(range(len(words)))  # columns that hold nothing else in other lines
 
     def compare(self, words: list[bytes]) -> None:
-        """Look at another line."""
+        """Examine another line."""
         self._others = True
         self._repeated |= any(word in self.words[:2] for word in words[:2])
         if self._numbers:

@@ -162,7 +162,7 @@ class Layout:
     def doubtful(self, columns: ColumnNames) -> dict[int, str]:
         """Return the graphs that may have rows in chunks which cannot be read, and the reason.
 
-        By the statistics of these; where there are none, those of the chunks beside them.
+        By the statistics of these; where there are none, those of the chunks next to them.
         """
         found: dict[int, str] = {}
         bad = [n for n, one in enumerate(self.surveys) if one.problem is not None]

@@ -114,7 +114,7 @@ class TableInput(CentralityInput):
             raise CapacityError(
                 f"the rows of {self.path} are too mixed: too many row groups have some of too "
                 "many graphs",
-                expected=f"{_LISTED:,} graphs at most, counted in every row group anew",
+                expected=f"{_LISTED:,} graphs at most, counted again in every row group",
                 remedy="Sort the rows by graph, or take penstock etl --format zoo, which reads "
                 "them in any order, and give its output to centrality",
             )

@@ -34,7 +34,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the columns are, decided once by looking at the first rows.
+    """What the columns are, decided once by the first rows.
 
     The column fields name a column (Parquet, text with a header) or hold its position (text
     without one).

@@ -28,7 +28,7 @@ from penstock.pipelines.etl.reading.text import (
 Names = tuple[str, ...]
 
 _ROWS = 1000
-_HEADS = tuple(1 << bits for bits in (20, 22, 24, 26))  # bytes to look at, if need be
+_HEADS = tuple(1 << bits for bits in (20, 22, 24, 26))  # bytes to examine, if need be
 _NAMED = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
 INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
 _NUMBER = re.compile(

@@ -16,7 +16,7 @@ _NODE_TABLES = ("parquet", "csv", "tsv")
 
 @dataclass
 class Inputs:
-    """The files of a run and their stamps, taken before it looks at the first byte."""
+    """The files of a run and their stamps, taken before it reads the first byte."""
 
     edges: dict[str, Any] = field(default_factory=dict)
     nodes: dict[str, Any] = field(default_factory=dict)

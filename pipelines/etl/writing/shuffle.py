@@ -44,7 +44,7 @@ class Shape:
         return self.starts[number + 1] - self.starts[number]
 
     def payloads(self) -> list[tuple[str, str]]:
-        """Return what travels beside the keys: names and dtypes."""
+        """Return what travels with the keys: names and dtypes."""
         columns = [("weights", "float32")] if self.weighted else []
         return columns + ([("times", self.time_type)] if self.time_type else [])
 

@@ -1,7 +1,7 @@
 """Nodes that go, and the order of those that stay: decided on the built rows, shard by shard.
 
 Steps, in this order: --min-degree, --largest-component, --drop-isolated, --relabel degree. Each
-looks at the graph that the one before it left. Arrays of one number a node live on the client;
+applies to the graph that the one before it left. Arrays of one number a node live on the client;
 edges are mapped and read once a step.
 """
 

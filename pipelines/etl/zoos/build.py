@@ -129,7 +129,7 @@ def build_zoo(
 
 
 def _ranges(job: EtlJob, spilled: list[dict[str, Any]], range_bytes: int | None) -> list[Range]:
-    """Choose the ranges once: a resumed run may have other workers but must not cut anew."""
+    """Choose the ranges once: a resumed run may have other workers but must not cut again."""
     samples = [
         (graph, cost)
         for result in spilled

@@ -175,7 +175,7 @@ def _check_indicator(path: str, indicator: Array, graphs: int) -> None:
             f"{path}, row {row + 1}: graphs do not ascend from 1",
             expected=f"{1 if row == 0 else indicator[row - 1]} or more",
             got=str(indicator[row]),
-            remedy="Sort nodes by graph and number them anew in all files",
+            remedy="Sort nodes by graph and renumber them in all files",
         )
     if len(indicator) and indicator[-1] > graphs:
         row = int(np.searchsorted(indicator, graphs, side="right"))
@@ -198,7 +198,7 @@ def _refuse_gaps(path: str, indicator: Array) -> None:
             f"{path}, row {row + 1}: too many graphs without nodes before it",
             expected=f"graphs numbered from 1, of which at most {_MOST_EMPTY:,} are left out",
             got=f"{indicator[row]} after {indicator[row - 1] if row else 0}",
-            remedy="Correct the row, or number the graphs anew in all files",
+            remedy="Correct the row, or renumber the graphs in all files",
         )
 
 

@@ -430,7 +430,7 @@ def _checked_command(
         command = command_of(job_name(job, before))
         for taken in ("resume", "overwrite"):
             if taken in options:
-                raise UsageError(f"option {taken} is the flow's", remedy="Leave it away")
+                raise UsageError(f"option {taken} is the flow's", remedy="Leave it out")
         command.arguments(without_stages(options))
         least, most = command.inputs
         if len(inputs) < least or (most is not None and len(inputs) > most):
@@ -466,7 +466,7 @@ def _input(value: Any, stages: Mapping[str, Any], name: str, where: str) -> Inpu
     if first in stages:
         if first == name:
             raise UsageError(f"{where} reads its own output", remedy="Name another input")
-        if ".." in rest.split("/"):  # what lies there would not be looked at for changes
+        if ".." in rest.split("/"):  # what lies there would not be checked for changes
             raise UsageError(
                 f"{where}: input leads out of the output of stage {first!r}",
                 expected="a path within it, without ..", got=value,

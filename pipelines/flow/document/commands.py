@@ -25,7 +25,7 @@ _SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec trai
 # Verbs that mean another command for each job that they follow.
 _FOLLOWING = ("evaluate", "export", "predict")
 _FRAME = ("cluster", "output", "plan")
-# Options that name the output of a command which writes one only if told: a stage always does.
+# Options that name the output of a command which writes one only if asked: a stage always does.
 _OUTPUTS: dict[tuple[str, ...], str] = {("similar",): "all"}
 
 
@@ -79,7 +79,7 @@ class StageCommand:
         if self.out in options:
             raise UsageError(
                 f"option {self.out} is the flow's, which knows where the output of a stage is",
-                remedy="Leave it away; publish: names a place where others find the output",
+                remedy="Leave it out; publish: names a place where others find the output",
             )
         unknown = [name for name in options if name not in self.names]
         if unknown:

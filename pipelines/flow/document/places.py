@@ -86,7 +86,7 @@ def _check_outputs(flow: Flow) -> None:
             raise UsageError(
                 f"{flow.path}: stages {one} and {other} would write {place} and {where}, which are "
                 "the same place, or one within the other",
-                remedy="Leave one of them away, or have each write a place of its own",
+                remedy="Leave one of them out, or have each write a place of its own",
             )
 
 

@@ -80,7 +80,7 @@ class Publication:
     ) -> list[str]:
         """Publish all of them or none; return where each is now.
 
-        by     who publishes, for the records beside the targets
+        by     who publishes, for the records next to the targets
         check  called with each item while its target is locked; raises where others are there
         """
         self.recover()

@@ -1,6 +1,6 @@
 """Whose outputs and published places are: a flow replaces nothing that it has not made itself.
 
-.<name>.published.json   beside a target: who published it, and which earlier ones were kept
+.<name>.published.json   next to a target: who published it, and which earlier ones were kept
 published_by             the same in latest.json at a URL
 by                       in <folder>/.flow/<stage>.json: who made the output of a stage
 
@@ -70,7 +70,7 @@ def target_problem(
 ) -> PenstockError | None:
     """Return the error of a place at which there is what this flow has not published.
 
-    urls  also look at URLs, which may be out of reach before the end, when they must not be
+    urls  also check URLs, which may be out of reach before the end, when they must not be
     """
     target = target_of(place, "")
     if isinstance(target, RemoteTarget):
@@ -128,7 +128,7 @@ def _taken_by(
 
 
 def _is_other_publisher(flow: Flow, state: FlowState, place: str, record: Body) -> bool:
-    """Return whether a record beside a target is another flow's.
+    """Return whether a record next to a target is another flow's.
 
     A flow that was moved, or runs in a new container every day, knows the key of what it published.
     """

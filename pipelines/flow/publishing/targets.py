@@ -1,13 +1,13 @@
 """Where an output is published: a path or a URL, each changed in steps that can be taken back.
 
-stage      what is new lies beside the target, and no reader sees it
+stage      what is new lies next to the target, and no reader sees it
 taken      something is there already; publisher: who published it, as a record says
 swap       readers see what is new
 swap_back  readers see again what they saw before
 settle     what was there before is kept as the previous one, older ones are removed
 discard    what was staged and not swapped is removed
 
-A path: the output is copied beside the target under a hidden name, and the two change names; what
+A path: the output is copied next to the target under a hidden name, and the two change names; what
 was there before is kept as ``<name>.previous`` (and ``.previous-2`` and so on), and
 ``.<name>.published.json`` says whose all that is. A URL of fsspec: a folder with the run's name is
 written, and then ``latest.json``, which names it: readers look there.
@@ -53,7 +53,7 @@ class LocalTarget:
     """A path.
 
     number  the inode of what was staged: what has it now is what is new; None: not staged yet
-    by      who publishes, for the record beside; None: no record
+    by      who publishes, for the record next to it; None: no record
     """
 
     path: str
@@ -93,7 +93,7 @@ class LocalTarget:
         return [before if n == 1 else f"{before}-{n}" for n in range(1, keep + 1)]
 
     def stage(self, output: Path) -> None:
-        """Copy the output beside the target, to the disk."""
+        """Copy the output next to the target, to the disk."""
         with explained(self.path):
             self._stage(output)
 
@@ -152,7 +152,7 @@ class LocalTarget:
         """Keep what was published before: the newest as .previous, older ones with numbers.
 
         Names move up only as far as the first that is free, so a kill in between loses none. The
-        record beside comes first: after a kill it must not seem that others put them there.
+        record next to it comes first: after a kill it must not seem that others put them there.
         """
         names: list[Path] = []
         if self.copy.exists():  # up to the first that is free
@@ -223,7 +223,7 @@ class RemoteTarget:
             self._system()
 
     def taken(self) -> bool:
-        """Return whether readers are told of something."""
+        """Return whether readers are shown a run."""
         with self._explained():
             system, root = self._system()
             return bool(system.exists(f"{root}/latest.json"))
@@ -330,7 +330,7 @@ def explained(place: str) -> Iterator[None]:
 
 
 def _latest(system: Any, root: str) -> tuple[list[str], dict[str, Any] | None]:
-    """Return the runs that readers are told of, the newest first, and who published the last."""
+    """Return the runs that readers are shown, the newest first, and who published the last."""
     try:
         with system.open(f"{root}/latest.json") as file:
             found = json.load(file)

@@ -85,7 +85,7 @@ def _of_store(name: str, folder: Path, manifest: dict[str, Any]) -> Chart:
     shown = rows[_spread(len(rows), _DRAWN)]
     some = take(ids, shown)
     graph, digest = text(manifest.get("graph")), text(manifest.get("graph_sha256"))
-    if not graph and manifest.get("run"):  # exported from a training, which knows its graph
+    if not graph and manifest.get("run"):  # exported from a training run, which knows its graph
         graph, digest = _graph_of(Path(text(manifest.get("run"))))
     grouping = groups_of_ids(graph, digest, some)
     labels = [text(one) for one in some.to_pylist()]

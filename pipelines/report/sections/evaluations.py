@@ -28,7 +28,7 @@ _CONFUSIONS = 20
 
 
 def evaluation_section(outputs: Iterable[StageOutput]) -> Section | None:
-    """Return the tables of all evaluations, and the scores that trainings end with."""
+    """Return the tables of all evaluations, and the scores that training runs end with."""
     tables = [found for one in outputs for found in _tables(one)]
     return Section("Evaluation", tuple(tables)) if tables else None
 

@@ -101,7 +101,7 @@ def _overlaps(output: StageOutput) -> list[tuple[str, float, float, str]]:
     if moved and rate and waited is not None:
         whole = moved / rate  # in which at least one request was in flight
         name = f"{output.name}: I/O"
-        found.append((name, min(waited, whole), max(whole - waited, 0.0), "the training"))
+        found.append((name, min(waited, whole), max(whole - waited, 0.0), "training"))
     return found
 
 

@@ -1,9 +1,9 @@
-"""Curves of trainings: loss, scores and throughput by epoch, out of what each appends to a file.
+"""Curves of training runs: loss, scores and throughput by epoch, from what each appends to a file.
 
     metrics.jsonl   of penstock gnn and penstock embed, there from the first epoch on
     epochs.jsonl    of penstock word2vec
 
-Such a file is read as it is: half a line, of a training that was killed, is left out.
+Such a file is read as it is: half a line, of a training run that was killed, is left out.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Line = dict[str, Any]
 
 
 def training_section(outputs: Iterable[StageOutput]) -> Section | None:
-    """Return the curves of all trainings of a run."""
+    """Return the curves of all training runs of a run."""
     charts = [chart for one in outputs for chart in _charts(one)]
     return Section("Training", tuple(charts)) if charts else None
 
 
 def epoch_lines(output: StageOutput) -> list[Line]:
-    """Return a dict for every epoch of a training that has been written down, in order."""
+    """Return a dict for every epoch of a training run that has been written down, in order."""
     name = _FILES.get(output.format)
     if output.at is None or name is None:
         return []
@@ -125,7 +125,7 @@ def _of_split(one: Line, split: str, name: str) -> float | None:
 
 
 def _work(output: StageOutput, lines: list[Line]) -> tuple[str, list[float | None]]:
-    """Return the unit of a training's work, and how much of it every epoch was."""
+    """Return the unit of a training run's work, and how much of it every epoch was."""
     if output.format == "penstock-vectors":
         return "words", [amount(one.get("words")) for one in lines]
     results = mapping(output.manifest.get("results"))

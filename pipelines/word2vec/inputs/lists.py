@@ -115,7 +115,7 @@ class ListsInput(Input):
         return found
 
     def check(self) -> None:
-        """Look at the columns of every file."""
+        """Check the columns of every file."""
         self.groups = self._groups()
         if not self.groups:
             raise empty(self.what)
@@ -295,7 +295,7 @@ class WalksInput(ListsInput):
             super().verify(quiet=quiet)
 
     def check(self) -> None:
-        """Look at the files, and at whether the walks are those of the graph."""
+        """Check the files, and whether the walks are those of the graph."""
         folder = self.paths[0]
         with WALKS.reading(folder):
             for entry in read_file_table(self.about["files"]).values():

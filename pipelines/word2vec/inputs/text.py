@@ -128,7 +128,7 @@ class TextInput(Input):
     kind = "text"
 
     def check(self) -> None:
-        """Look at the first bytes of the files."""
+        """Check the first bytes of the files."""
         for path in self.paths:
             text = Range(0, path, 0, 1)
             if path.suffix.lower() in _PACKED:
@@ -273,7 +273,7 @@ def encode_words(text: Range, folder: Path, records: Records, *, longest: int) -
 def _wide_coding(head: bytes) -> str | None:
     """Return which coding of two or four bytes a text begins in, None where it is none.
 
-    Without a mark, letters of ASCII have zeros beside them: no text in UTF-8 has these.
+    Without a mark, letters of ASCII have zeros next to them: no text in UTF-8 has these.
     """
     if head in (BOM_UTF32_LE, BOM_UTF32_BE) or (any(head) and b"\0\0\0" in head):
         return "UTF-32"

@@ -1,4 +1,4 @@
-"""Gangs on clusters that have no MPI: a world is started beside their workers."""
+"""Gangs on clusters that have no MPI: a world is started in addition to their workers."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_the_real_ones() -> None:
 
 
 def test_tests_and_benchmarks_choose_it_as_the_product_does(root: Path) -> None:
-    """One beside Python, or first on PATH, may belong to another MPI than mpi4py loads."""
+    """One next to Python, or first on PATH, may belong to another MPI than mpi4py loads."""
     files = [file for folder in ("tests", "benchmarks") for file in (root / folder).rglob("*.py")]
     assert len(files) > 50
     chooses = re.compile(r"""(which|with_name)\(\s*f?["'][^"']*(mpiexec|mpirun)""")

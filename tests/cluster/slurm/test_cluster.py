@@ -117,7 +117,7 @@ def test_jobs_work_and_go(fake: Path, tmp_path: Path) -> None:
     with open_slurm(spec(2, threads=2, worker_scratch=scratch), quiet=True) as running:
         assert running.workers == 2
         assert running.dashboard is not None
-        # Nobody on the network may look at it.
+        # Nobody on the network may open it.
         assert urlopen(running.dashboard, timeout=5).status == 200
         assert urlsplit(running.dashboard).hostname == "localhost"
         with Client(running.target) as client:

@@ -15,7 +15,7 @@ from penstock.pipelines.centrality.networkx import BackendGraph, backend_interfa
 
 @pytest.fixture
 def backend(monkeypatch):
-    """Make the backend known, as its entry point does where penstock is installed anew."""
+    """Make the backend known, as its entry point does where penstock is newly installed."""
     if "penstock" not in nx.utils.backends.backends:
         pytest.skip("penstock was installed before it had an entry point for NetworkX")
     # That a graph must not be changed behind NetworkX' back, which this one is not.

@@ -125,16 +125,16 @@ def test_the_most_costly_graphs_are_computed_first(tmp_path, monkeypatch):
     graph = np.repeat(np.arange(len(ends)), [len(each) for each in ends])
     table = {"graph_id": graph, "source": np.concatenate(ends), "target": np.concatenate(ends) + 1}
     pq.write_table(pa.table(table), tmp_path / "e.parquet")
-    real, dealt = job.in_tasks, []
+    real, assigned = job.in_tasks, []
 
     def noted(*given, **more):
-        dealt.extend(real(*given, **more))
-        return dealt
+        assigned.extend(real(*given, **more))
+        return assigned
 
     monkeypatch.setattr(job, "in_tasks", noted)
     one = ClusterSpec(cluster="threads", workers=1)
     centrality(tmp_path / "e.parquet", tmp_path / "out", metrics="closeness", cluster=one)
-    assert dealt[0][0][1].ids.to_pylist() == [60]
-    costs = [spec.cost for several in dealt for _, spec in several]
+    assert assigned[0][0][1].ids.to_pylist() == [60]
+    costs = [spec.cost for several in assigned for _, spec in several]
     assert costs[0] == max(costs)
-    assert len(dealt) < len(costs)
+    assert len(assigned) < len(costs)

@@ -341,7 +341,7 @@ def faked(answers, calls=None):
     return probe
 
 
-def test_probes_that_make_no_sense_are_left_away(tmp_path):
+def test_probes_that_make_no_sense_are_left_out(tmp_path):
     calls = []
     answers = machine(**NO_GPU, mpi={"library": None}, ranks=None)
     found = examine.examine(tmp_path, timeout=3, probe=faked(answers, calls))

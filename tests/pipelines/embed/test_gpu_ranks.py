@@ -1,4 +1,4 @@
-"""Ranks on GPUs learn what ranks on cores learn."""
+"""Ranks on GPUs learn what ranks on CPUs learn."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def mine(trained: Trained, tmp_path: Path) -> Path:
 
 
 class Alone:
-    """The communicator of a training that goes on beside, of which it is the only rank."""
+    """The communicator of a training run that goes on meanwhile, of which it is the only rank."""
 
     rank, size = 0, 1
 

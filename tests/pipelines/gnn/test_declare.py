@@ -1,4 +1,4 @@
-"""From flags to a model and a training, and what is refused before anything starts."""
+"""From flags to a model and a training run, and what is refused before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks on GPUs learn what one rank on cores learns."""
+"""Ranks on GPUs learn what one rank on CPUs learns."""
 
 from __future__ import annotations
 

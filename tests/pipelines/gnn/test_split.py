@@ -140,7 +140,7 @@ def test_a_graph_without_a_split_is_trained_on(
     graph, folder = ring(), tmp_path / "run"
     line = ["gnn", "train", str(graph.path), str(folder), "--hidden", "8", "--cluster", "threads"]
     assert run([*line, "--epochs", "2"]) == 2
-    assert "Draw a split for this training with --split 0.6 0.2 0.2" in capsys.readouterr().err
+    assert "Draw a split for this run with --split 0.6 0.2 0.2" in capsys.readouterr().err
     fractions = ["--split", "0.5", "0.25", "0.15"]
     assert run([*line, "--epochs", "2", *fractions]) == 0
     out, err = capsys.readouterr()
@@ -171,7 +171,7 @@ def test_a_graph_without_a_split_is_trained_on(
     assert (found["nodes"], found["drawn"]) == (81, False), "with a label, whatever was drawn"
     assert run(line_of_all) == 0
     assert "81 nodes of all, " in (text := capsys.readouterr().out)
-    assert "as the training drew it" not in text
+    assert "as the training run drew it" not in text
     assert run(["gnn", "predict", str(folder), str(tmp_path / "p"), "--cluster", "threads"]) == 0
     names = ("train", "valid", "test")
     expected = {user: None if n is None else names[n] for user, n in splits.items()}
@@ -267,9 +267,9 @@ def test_a_graph_remade_with_another_split_does_not_test_on_what_was_trained_on(
     # Of the 20 that tested 18 have a label; of the ten that were in none, nine.
     assert (found["nodes"], found["drawn"], found["split_by"]) == (27, False, "run")
     assert run(evaluate) == 0
-    assert "27 nodes of test, as in the training" in capsys.readouterr().out
+    assert "27 nodes of test, as in the training run" in capsys.readouterr().out
     assert run(["gnn", "predict", str(folder), str(tmp_path / "p"), "--cluster", "threads"]) == 0
-    assert "the training, whose split counts, by id" in capsys.readouterr().err
+    assert "the training run, whose split counts, by id" in capsys.readouterr().err
     names = ("train", "valid", "test")
     assert predicted(tmp_path / "p") == {
         user: names[2 if n is None else n] for user, n in before.items()

@@ -90,7 +90,7 @@ class Browser:
         if event.get("method") == "Runtime.exceptionThrown":
             self.errors.append(str(given["exceptionDetails"]))
         elif event.get("method") == "Log.entryAdded":
-            ours = "getImageData" in given["entry"]["text"]  # tests look at pixels
+            ours = "getImageData" in given["entry"]["text"]  # tests read pixels
             if given["entry"]["level"] in ("error", "warning") and not ours:
                 self.errors.append(str(given["entry"]))
         elif event.get("method") == "Runtime.consoleAPICalled":
@@ -183,7 +183,7 @@ GRAPH = {"nodes": 200, "edges": 900}
 def make_run(tmp_path, make_graph):
     """Write a run of a flow with the outputs of its stages, and return its folder.
 
-    make_run()                a graph, its parts, a training of 40 epochs, vectors, an evaluation
+    make_run()                a graph, its parts, training of 40 epochs, vectors, an evaluation
     make_run(evil="<b>")      that text in ids, labels, names of stages, metrics and errors
     make_run(2, state="failed")   the second run of the flow, with more in its record
     """

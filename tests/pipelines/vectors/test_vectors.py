@@ -107,7 +107,7 @@ def test_a_damaged_directory_says_so(written):
 
 def test_a_training_without_vectors_yet(tmp_path):
     store.FORMAT.save(tmp_path, {"state": "interrupted"})
-    with pytest.raises(InputError, match="holds no vectors yet.*a training that is interrupted"):
+    with pytest.raises(InputError, match="no vectors yet.*a training run that is interrupted"):
         Vectors.open(tmp_path)
 
 

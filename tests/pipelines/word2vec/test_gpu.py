@@ -73,7 +73,7 @@ def test_nodes_of_a_block_are_near(tmp_path: Path, more: dict[str, object]) -> N
 
 
 def test_a_resumed_training_ends_as_it_would(tmp_path: Path) -> None:
-    """Epochs are counted on: the vectors of a warm start are where the first training ended."""
+    """Epochs are counted on: the vectors of a warm start are where the first training run ended."""
     penstock.generate("sbm", tmp_path / "g", nodes=500, blocks=4, quiet=True)
     how = {"dim": 16, "length": 20, "quiet": True, "cluster": GPU}
     penstock.word2vec(tmp_path / "g", tmp_path / "one", **how)

@@ -631,7 +631,7 @@ def command(blocks: Graph, out: Path, *more: str) -> Sequence[str]:
 
 
 def started(blocks: Graph, out: Path) -> subprocess.Popen[str]:
-    """Start a training in a process, and return when it has written a checkpoint."""
+    """Start a training run in a process, and return when it has written a checkpoint."""
     given = command(blocks, out, "--checkpoint-minutes", "0.000001")
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "penstock", *given],

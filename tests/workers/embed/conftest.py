@@ -12,7 +12,7 @@ from penstock.workers.embed.versions import Checkpoints, table_path
 
 
 class Small:
-    """A table of a folder, and all that trains it; ``train`` is a training of a kind.
+    """A table of a folder, and all that trains it; ``train`` is a training run of a kind.
 
     A share changes the rows of both of its partitions in a way that depends on their values, the
     share and the order, so that nothing can be left out, done twice or swapped without a trace.

@@ -1,4 +1,4 @@
-"""Measuring a disk: it measures something, beside dd, and leaves nothing."""
+"""Measuring a disk: it measures something, as dd does, and leaves nothing."""
 
 import pytest
 

@@ -134,7 +134,7 @@ def test_prefetch_hides_every_swap_behind_buckets():
     [("prefetch", 3, 7), ("prefetch", 3, 2), ("prefetch", 3, 1), ("beta", 4, 6), ("cover", 4, 16)],
 )
 def test_what_is_in_memory_is_what_was_trained(small, prefetch, name, capacity, partitions):
-    """The same training in plain arrays, all of them in memory."""
+    """The same training run in plain arrays, all of them in memory."""
     one = small(name=name, capacity=capacity, partitions=partitions, prefetch=prefetch, states=2)
     whole = np.empty((partitions, 3, one.geometry.rows, 16), np.float32)
     for partition in range(partitions):
@@ -211,7 +211,7 @@ def test_rows_of_a_phase_are_those_of_its_partitions_and_leave_out_the_swap(smal
 
 
 def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):
-    """The disk is stopped in the middle of every swap until the training has gone on."""
+    """The disk is stopped in the middle of every swap until training has gone on."""
     one = small(partitions=7)
     one.epoch(0)
     trained, met = threading.Event(), []

@@ -1,4 +1,4 @@
-"""Initial vectors: the same on cores and on a GPU."""
+"""Initial vectors: the same on the CPU and on a GPU."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def same(one, other):
 
 
 def test_waiting_for_kernels_is_no_part_of_what_was_moved(table, monkeypatch):
-    """Or a disk would seem as slow as the training that its slot was still changed by."""
+    """Or a disk would seem as slow as the training run that its slot was still changed by."""
     monkeypatch.setattr(table._copying, "ready", lambda: lambda: time.sleep(0.1), raising=True)
     begun = time.perf_counter()
     moved = table.write(a_slot(), Version(1, 0, 1)).result()

@@ -120,7 +120,7 @@ def test_swaps_that_hide_by_the_theorem_hide_in_a_schedule():
     ("name", "n"), [("prefetch", 12), ("prefetch", 37), ("beta", 9), ("cover", 16)]
 )
 def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n, spread):
-    """Swaps hide exactly where it says so: a training divides buckets, so that fewer hide each."""
+    """Swaps hide exactly where it says so: training divides buckets, so that fewer hide each."""
     schedule = BucketSchedule(order(name, n), seed=0, spread=spread)
     swaps = [step for step in schedule.steps(3) if step.evict]
     size, in_bucket = 10**9, 10**6

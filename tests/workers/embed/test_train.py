@@ -1,4 +1,4 @@
-"""A training of embeddings: the same however it is cut into sittings, threads and swaps."""
+"""A training run of embeddings: the same however it is cut into sittings, threads and swaps."""
 
 from __future__ import annotations
 

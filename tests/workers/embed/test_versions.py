@@ -234,7 +234,7 @@ def test_a_real_disk_that_fills_midway(tmp_path, small):
         assert one.checkpoints.load().about == {"epoch": 1}
 
 
-# One process that has loaded everything, and is forked for each training that will be killed.
+# One process that has loaded everything, and is forked for each training run that will be killed.
 FORKING = """
 import os, sys
 from pathlib import Path
@@ -275,7 +275,7 @@ for line in sys.stdin:
 
 
 class Killed:
-    """Trainings in a folder, each of which is killed after some seconds."""
+    """Training runs in a folder, each of which is killed after some seconds."""
 
     def __init__(self, folder):
         command = [sys.executable, "-P", "-c", FORKING, str(Path(__file__).parent), str(folder)]
@@ -284,7 +284,7 @@ class Killed:
         )
 
     def run(self, seconds):
-        """Train, kill, and return what the training said it had saved: (epoch, start)."""
+        """Train, kill, and return what the run said it had saved: (epoch, start)."""
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
         word, pid = self._process.stdout.readline().split()
@@ -308,7 +308,7 @@ class Killed:
 def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small, trials):
     """Killed at random moments; every time it goes on from its last checkpoint.
 
-    What is on disk then is compared, to the bit, with a training that nobody stopped.
+    What is on disk then is compared, to the bit, with a training run that nobody stopped.
     """
     reference = small("whole", partitions=6)
     expected = {}

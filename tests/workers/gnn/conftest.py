@@ -38,7 +38,7 @@ class _Shared:
 
 
 class ThreadComm:
-    """What a rank on a thread says to the others: the part of Communicator that trainings use.
+    """What a rank on a thread says to the others: the part of Communicator that training runs use.
 
     A message is copied when it is sent, and arrives when the receiver waits or tests.
     """

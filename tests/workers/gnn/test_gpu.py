@@ -1,4 +1,4 @@
-"""Training on a GPU: what it computes is what cores compute, as a CUDA graph or not."""
+"""Training on a GPU: what it computes is what a CPU computes, as a CUDA graph or not."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(graphs: Path, tmp_path: Path) -> Train:
-    """Train on cores or a GPU, and return what came of it, with the losses of all epochs."""
+    """Train on the CPU or a GPU, and return what came of it, with the losses of all epochs."""
 
     def run(graph: str, model: Model, where: Any = "gpu", **options: Any) -> tuple[Trained, Any]:
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
@@ -131,7 +131,7 @@ def test_losses_are_those_of_cores(name: str, graph: str, run: Train) -> None:
     ours, found = run(graph, MODELS[name], **options)
     assert ours.sparse == theirs.sparse
     np.testing.assert_allclose(found, expected, rtol=2e-4)
-    # All of the updates' way is that of cores, too, not just where it started.
+    # All of the updates' way is that of a CPU, too, not just where it started.
     assert np.abs(expected[-1] / expected[0] - 1).max() > 1e-3
 
 

@@ -168,7 +168,7 @@ def test_the_best_epoch_is_the_one_with_the_least_validation_loss(
     assert trained.metrics["test"] == lines[trained.best_epoch - 1]["test"]
     best, about = checkpoint.load(tmp_path / "checkpoints/best.safetensors")
     assert about["epoch"] == trained.best_epoch
-    # Those very weights: the last ones of a training that ends there.
+    # Those very weights: the last ones of a training run that ends there.
     run(graph, tmp_path / "shorter", model, epochs=trained.best_epoch, lr=0.2)
     last, _ = checkpoint.load(tmp_path / "shorter/checkpoints/last.safetensors")
     for name in best:

@@ -268,8 +268,8 @@ def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
     ("changed", "said"),
     [
         ({"epoch": 99}, "epoch 99, sentence 0"),
-        ({"sentence": 10**9}, "not of this training"),
-        ({"sentence": -5}, "not of this training"),
+        ({"sentence": 10**9}, "not of this training run"),
+        ({"sentence": -5}, "not of this training run"),
         ({"epoch": "x"}, "is damaged"),
         ({"files": []}, "is damaged"),
         ({"number": "x"}, "is damaged.*number 'x'"),

@@ -109,7 +109,7 @@ class EdgeBuckets:
         rows
             Of the whole buffer: whether its rows fit into 32 bits.
         seed, which
-            Which permutation: ``which`` is a number that no other phase of the training has.
+            Which permutation: ``which`` is a number that no other phase of the training run has.
         """
         runs = [self.run(share) for share in shares]
         return PhaseEdges(

@@ -1,6 +1,6 @@
 """The edges of a phase in a GPU's memory, mixed there batch by batch.
 
-Where all edges of a graph fit beside what is trained, they are copied there once. Otherwise a
+Where all edges of a graph fit besides what is trained, they are copied there once. Otherwise a
 thread copies those of a phase while the one before it is trained.
 """
 

@@ -1,1 +1,1 @@
-"""A training on several ranks: rounds, partitions that change hands, relations kept in step."""
+"""A training run on several ranks: rounds, partitions that change hands, relations kept in step."""

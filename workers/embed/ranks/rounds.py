@@ -49,7 +49,7 @@ def partitions_in_memory(nodes: int, ranks: int) -> int:
 
 
 def partitions_of(training: Training, nodes: int, ranks: int) -> int:
-    """Return into how many partitions ranks divide the nodes for a training."""
+    """Return into how many partitions ranks divide the nodes for a training run."""
     if ranks == 1 or (training.partitions or 1) > 1:
         return training.partitions or 1
     return partitions_in_memory(nodes, ranks)

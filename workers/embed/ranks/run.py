@@ -2,7 +2,7 @@
 
 In every round a rank trains two blocks of nodes that no other one has (rounds.py), in its memory
 or from its own file; between rounds blocks change hands (moves.py). What is shared, relations and
-what is known of the training, is made the same on all ranks every so many batches (relations.py)
+what is known of training, is made the same on all ranks every so many batches (relations.py)
 and after every state of the buffers, of which all ranks have as many.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class RankRun(Run):
-    """One training on one of several ranks."""
+    """One training run on one of several ranks."""
 
     versions: RankVersions
     bucket_schedule: RankSchedule
@@ -201,7 +201,7 @@ class RankRun(Run):
         return all(self.comm.allgather(super()._finite()))
 
     def _share(self) -> float:
-        """Return the share of the training that is done, if others are as far as this rank."""
+        """Return the share of the training run that is done, if others are as far as this rank."""
         here = self.epoch_edges / max(self._mine, 1) * self._all
         done = (self._before + here) / max(self.graph.num_edges, 1)
         return min((self.epoch + done) / self.training.epochs, 1.0)

@@ -1,4 +1,4 @@
-"""How fast a folder's disk is: the table's own requests, and ``dd`` with O_DIRECT beside them."""
+"""How fast a folder's disk is: the table's own requests, and ``dd`` with O_DIRECT."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What one rank of a training holds: its block of the graph, features, labels, splits."""
+"""What one rank of a training run holds: its block of the graph, features, labels, splits."""

@@ -1,4 +1,4 @@
-"""What one rank of a training holds: its rows, renumbered so that those without ghosts come first.
+"""What one rank of training holds: its rows, renumbered so that those without ghosts come first.
 
     with open_local(comm, graph, partition, weighted=False) as local:
         local.indptr, local.indices        rows of the owned nodes, with local columns

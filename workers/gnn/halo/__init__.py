@@ -1,1 +1,1 @@
-"""What ranks of a training exchange: rows of ghosts, and gradients."""
+"""What ranks of a training run exchange: rows of ghosts, and gradients."""

@@ -2,9 +2,9 @@
 
     found = measure_overlap(comm, network, epoch, restore, rounds=7)
 
-After a training, epochs of three kinds alternate, all by the same transport:
+After a training run, epochs of three kinds alternate, all by the same transport:
 
-usual           as in a training
+usual           as in a training run
 left out        nothing is exchanged: the same numbers are computed on rows and sums that are stale
 not overlapped  each exchange begins after a barrier, whose time is not counted, and is waited for
                 before anything else is computed

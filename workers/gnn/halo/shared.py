@@ -13,7 +13,7 @@ number n % 2. In every exchange the two ranks of a pair signal to each other tha
 also where rows go one way only, and wait for each other's signal; a rank swaps to exchange n only
 when it is done with the rows of n - 1, which are its own until then. So whoever writes for exchange
 n has the reader's signal of n - 1, which was sent when the reader had swapped to n - 1 and so was
-done with n - 2, the last to use this buffer. When memory is allocated anew, nobody has read it.
+done with n - 2, the last to use this buffer. When memory is newly allocated, nobody has read it.
 """
 
 from __future__ import annotations

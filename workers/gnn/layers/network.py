@@ -168,7 +168,7 @@ def _conv(plan: LayerPlan) -> Conv:
 
 
 class Loss:
-    """The loss of a training, with its score on every split, in one pass over the outputs."""
+    """The loss of a training run, with its score on every split, in one pass over the outputs."""
 
     def __init__(self, kind: str, network: Network, terms: int) -> None:
         self.kind, self.network, self.terms = kind, network, terms

@@ -42,7 +42,7 @@ def constant(name: str, width: int, value: float = 0.0) -> ParameterSpec:
 
 
 class Parameters:
-    """Parameters and gradients; those of a layer lie beside each other."""
+    """Parameters and gradients; those of a layer lie next to each other."""
 
     def __init__(
         self, entries: list[ParameterSpec], dtype: Any, seed: int, *, device: bool

@@ -63,7 +63,7 @@ def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
         if found.pop("version") == _VERSION:
             return Rates(**found)
     except (OSError, ValueError, TypeError, KeyError):
-        pass  # none yet, or of another version: measured anew
+        pass  # none yet, or of another version: measured again
     if not measure:
         return GUESS[device]
     rates = measured(device)

@@ -30,7 +30,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[int, Field(ge=1)]
 _STRICT = ConfigDict(extra="forbid", validate_default=True)
 
-# Options of a training that may differ when a run is resumed: the weights at an epoch do not depend
+# Options of training that may differ when a run is resumed: the weights at an epoch do not depend
 # on them, or (epochs) only with a schedule that does.
 RESUMABLE = (
     "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
@@ -119,7 +119,7 @@ class Model:
             raise UsageError(
                 f"the last layer has {last.channels} channels",
                 expected=f"{outputs}, as the labels ask for",
-                remedy="Leave the channels of the last layer away",
+                remedy="Leave the channels of the last layer out",
             )
         if last.dropout:
             raise UsageError("the last layer has dropout", expected="dropout between layers only")
@@ -295,7 +295,7 @@ class Training:
     cuda_graph: bool = True
     """on one GPU, capture the epoch in a CUDA graph"""
     measure_overlap: Annotated[int, Field(ge=LEAST_ROUNDS)] | None = None
-    """of several ranks: after the training, measure the share of communication that is hidden, in
+    """of several ranks: after training, measure the share of communication that is hidden, in
     this many rounds of three epochs, at least 7, which do not change the weights"""
 
     def rate_at(self, epoch: int) -> float:

@@ -364,7 +364,7 @@ def barriers(comm: Communicator) -> None:
 
 
 class OnGpu:
-    """What of a GPU's array is looked at first."""
+    """What of a GPU's array is examined first."""
 
     __cuda_array_interface__ = {"shape": (3,), "typestr": "<f8", "data": (8, False)}  # noqa: RUF012
 
@@ -707,7 +707,7 @@ def main(mode: str, *names: str) -> None:
         MANY = 500
         exchange_mpi.PIECE = communicator.PIECE = 5
     comm = make()
-    gc.freeze()  # so that to collect does not mean to look at all of Numba
+    gc.freeze()  # so that to collect does not mean to visit all of Numba
     cases = [globals()[name] for name in names] or [
         case for case in CASES if mode == "whole" or case not in WHOLE_ONLY
     ]

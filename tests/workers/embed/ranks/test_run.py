@@ -1,4 +1,4 @@
-"""A training on several ranks: as good as on one, and the same however it is interrupted."""
+"""A training run on several ranks: as good as on one, and the same however it is interrupted."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_the_share_is_of_what_an_epoch_is_longer(
     assert found["left_out"] == pytest.approx([compute] * 3)
     assert found["rounds"] == 7
     assert found["transport"] == {"rows": "pigeons", "sums": "post"}
-    assert ranks._how == {"overlap": True}, "as in a training, afterwards"
+    assert ranks._how == {"overlap": True}, "as in a training run, afterwards"
 
 
 def test_medians_and_quartiles() -> None:
@@ -208,7 +208,7 @@ def test_a_measured_training_is_the_same_to_the_last_bit(
 
 @pytest.fixture
 def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list[Any]]:
-    """Call ``work(run)`` on two ranks, each with a training of its own that has run two epochs."""
+    """Call ``work(run)`` on two ranks, each with a training run of its own, two epochs old."""
 
     def call(model: Model, work: Callable[[Any], Any]) -> list[Any]:
         task = task_of(graph, model, Training(epochs=9), tmp_path)
