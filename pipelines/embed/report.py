@@ -157,6 +157,8 @@ class PredictReport(CountsReport):
         lines = [f"{shown(self.run)}: {asked.replace(', ,', ',')}"]
         wide = max((len(str(one["id"])) for one in self.answers), default=0)
         lines += [f"  {one['id']!s:<{wide}}  {one['score']:>10.4f}" for one in self.answers]
+        if not self.answers:
+            lines.append("  no answers but those that the graph has as edges: --known lists them")
         return "\n".join(lines)
 
 

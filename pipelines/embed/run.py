@@ -142,14 +142,33 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
             got=_VECTORS.format(*held),
             remedy=FORMAT.restore,
         )
+    # Rows are found by these: with too few or too many a vector would be given another's id.
+    if (ids := _count_of_ids(folder)) != run.nodes:
+        raise CorruptFile(
+            f"{folder / IDS} is damaged",
+            expected=f"the ids of {run.nodes:,} nodes",
+            got="no such table" if ids is None else f"{ids:,} ids",
+            remedy="Restore the file, or write it again by penstock embed train --resume",
+        )
     return wanted
+
+
+def _count_of_ids(folder: Path) -> int | None:
+    """Return how many ids a run has, None where there is no table of them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.read_metadata(folder / IDS).num_rows)
+    except (OSError, pa.ArrowInvalid):
+        return None
 
 
 def keep_ids(folder: Path, graph: Graph) -> None:
     """Keep the ids of a graph's nodes in a run, which outlives the graph."""
     import pyarrow.parquet as pq
 
-    if (folder / IDS).is_file():
+    if _count_of_ids(folder) == graph.num_nodes:
         return
     with pq.ParquetFile(graph.path / "nodes.parquet") as file, atomic(folder / IDS) as temporary:
         field = file.schema_arrow.field("id")

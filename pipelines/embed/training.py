@@ -239,7 +239,7 @@ class TrainJob(Job[TrainReport]):
     def report(self, seconds: float) -> TrainReport:
         """Return loss, scores and speed; raise where it, or a vector, became NaN."""
         if self.trained.stopped == "nan":
-            raise _diverged(self.out, self.trained)
+            raise _diverged(self.out, self.trained, self.run.training)
         _warn_useless(self.out, self.trained, self.run.training)
         return TrainReport(
             run=str(self.out),
@@ -277,8 +277,11 @@ def _sum_of_newest(run: Path) -> str:
     return sha256_of(folder / f"{newest(folder)}.json")
 
 
-def _diverged(out: Path, trained: Trained) -> PenstockError:
-    again = "train again with a lower --lr, or with a penalty: --n3 or --l2"
+def _diverged(out: Path, trained: Trained, training: Training) -> PenstockError:
+    again = "train again with a lower --lr"
+    if not training.penalty[1]:  # N3 is for those that it is a default of
+        n3 = "--n3 or " if training.model in ("complex", "distmult") else ""
+        again += f", or with a penalty: {n3}--l2"
     kept = (out / "checkpoints/last.json").is_file()
     return PenstockError(
         f"the loss or a vector became NaN or infinite in epoch {trained.epochs + 1}",

@@ -32,6 +32,12 @@ def read_parquet(path: Path) -> tuple[pa.Array, Array]:
     import pyarrow.parquet as pq
 
     files = store.parquet_files(path) if path.is_dir() else [path]
+    if (path / "ids.parquet").is_file() and (path / "checkpoints").is_dir():
+        raise InputError(
+            f"{path} is a run of penstock embed, and holds no vectors by id",
+            expected=f"{store.FORMAT.file}, or Parquet files with ids and vectors",
+            remedy="Export them first with penstock embed export RUN VECTORS",
+        )
     if not files:
         raise InputError(
             f"{path} holds no vectors",

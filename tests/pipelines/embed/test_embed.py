@@ -404,6 +404,9 @@ def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
     with pytest.raises(PenstockError, match="NaN or infinite in epoch 1") as error:
         embed.train(graph, tmp_path / "run", cluster=cluster, **options)
     assert "lower --lr" in str(error.value)
+    # Only what this model takes, and has not got: complex has N3 by default.
+    assert ("penalty: --l2." in str(error.value)) == ("model" in options)
+    assert "--n3" not in str(error.value)
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
     assert not list((tmp_path / "run/checkpoints").glob("*.json"))
 
@@ -602,6 +605,22 @@ def test_bad_questions_are_refused(trained: Trained, options: dict[str, Any], sa
     with pytest.raises(UsageError) as error:
         embed.predict(trained[0], **options)
     assert said in str(error.value)
+
+
+def test_a_run_is_no_vectors_until_it_is_exported(trained: Trained) -> None:
+    with pytest.raises(InputError, match="embed export"):
+        Vectors.open(trained[0])
+
+
+def test_a_question_without_new_answers_is_said_so(tmp_path: Path, cluster: ClusterSpec) -> None:
+    (tmp_path / "one.txt").write_text("x\tr\tx\n")
+    etl(tmp_path / "one.txt", tmp_path / "g", quiet=True)
+    embed.train(tmp_path / "g", tmp_path / "run", dim=2, epochs=1, cluster=cluster)
+    asked = {"head": "x", "relation": "r", "cluster": cluster}
+    found = embed.predict(tmp_path / "run", **asked)
+    assert found.answers == []
+    assert "--known lists them" in found.text()
+    assert "--known" not in embed.predict(tmp_path / "run", known=True, **asked).text()
 
 
 def test_what_is_no_run_is_said(graph: Graph, trained: Trained, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
@@ -244,6 +246,28 @@ def test_a_manifest_of_other_vectors_is_refused(
         with pytest.raises(CorruptFile, match="run.json"):
             does()
     assert not (tmp_path / "v").exists()
+
+
+@pytest.mark.parametrize("number", [None, 399, 401])
+def test_ids_of_other_nodes_are_refused_and_written_again(
+    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec, number: int | None
+) -> None:
+    path, before = mine / "ids.parquet", pq.read_table(mine / "ids.parquet")
+    path.unlink()
+    if number is not None:
+        ids = [*before.column("id").to_pylist(), "more"][:number]
+        pq.write_table(pa.table({"id": ids}), path)
+    for does in (
+        lambda: embed.evaluate(mine, cluster=cluster),
+        lambda: embed.predict(mine, cluster=cluster, head="e1", relation="r0"),
+        lambda: embed.export(mine, tmp_path / "v"),
+        lambda: embed.vectors(mine),
+        lambda: embed.train(graph, tmp_path / "r", init=mine, dim=16, cluster=cluster),
+    ):
+        with pytest.raises(CorruptFile, match="ids.parquet is damaged"):
+            does()
+    embed.train(graph, mine, dim=16, epochs=10, batch=200, resume=True, cluster=cluster)
+    assert pq.read_table(path).equals(before)
 
 
 @pytest.mark.parametrize(
