@@ -87,9 +87,9 @@ class Word2vecOptions(WalkingOptions):
     sync_words: Annotated[int, Field(ge=1000)] | None = None
     """with --deterministic or several ranks: words that all train between two exchanges of changes;
     fewer are better, but slower [default: 5 per word of the vocabulary and at least 100,000,
-    on GPUs 100 per word; fewer where there would be less than 150 exchanges (on GPUs 300 in up to
+    on GPUs 100 per word; fewer where there would be less than 150 exchanges (on GPUs 600 in up to
     100 million words; 50 in more than a billion words), but at least 2 per word of the vocabulary,
-    on GPUs 100,000]"""
+    on GPUs 50,000]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """number of ranks to train on [default: ranks of --cluster mpi, else 1]"""
 

@@ -371,8 +371,9 @@ def _launch(run: Callable[[], Any]) -> None:
 
 
 def _begin(
-    into: DeviceArray, out: DeviceArray, block: Sentences, noise: Any, rules: Any
+    into: DeviceArray, out: DeviceArray, block: Sentences, noise: Any, rules: Any, *, copies: int
 ) -> Callable[[], Losses]:
+    assert copies == _here.gpu.gpus.size
     tokens, offsets, rates = (each.values for each in (block.tokens, block.offsets, block.rates))
     vectors, end, found = (into.values, out.values), Event(), list[Losses]()
 

@@ -17,13 +17,13 @@ FLOAT = 4
 # as well as they would one by one, and exchanging takes a small share of the time. GPUs need more
 # words at a time to be busy, which a long run stands and a short one does not. So all exchange
 # SYNC_ROUNDS times at least in all, and more often if they train SHORT words at most, which takes
-# little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST words, CPUs
-# as far as it leaves SYNC_FEW for each word of the vocabulary, whose exchange takes them several
-# times as long as training it once. GPUs, which train SHORT_GPU words in less than a second, do so
-# twice as often in what is shorter still.
+# little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST_GPU words,
+# CPUs as far as it leaves SYNC_FEW for each word of the vocabulary, whose exchange takes them
+# several times as long as training it once. GPUs, which train SHORT_GPU words in less than a
+# second, do so four times as often in what is shorter still.
 SYNC, SYNC_GPU, SYNC_FEW, SYNC_LEAST = 5, 100, 2, 100_000
 SYNC_ROUNDS, SYNC_ROUNDS_SHORT, SHORT = 50, 150, 1_000_000_000
-SYNC_ROUNDS_GPU, SHORT_GPU = 300, 100_000_000
+SYNC_ROUNDS_GPU, SHORT_GPU, SYNC_LEAST_GPU = 600, 100_000_000, 50_000
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TrainingSettings:
         few = words // (SYNC_ROUNDS_SHORT if words <= SHORT else SYNC_ROUNDS)
         if on_gpu:
             few = words // SYNC_ROUNDS_GPU if words <= SHORT_GPU else few
-            return max(min(SYNC_GPU * vocabulary, few), SYNC_LEAST)
+            return max(min(SYNC_GPU * vocabulary, few), SYNC_LEAST_GPU)
         return max(min(max(SYNC * vocabulary, SYNC_LEAST), few), SYNC_FEW * vocabulary)
 
     def vector_bytes(self) -> int:

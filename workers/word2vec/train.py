@@ -446,7 +446,8 @@ class _Run:
             return Losses
         if gpu():
             begun: Callable[[], Losses]
-            begun = self.module.begin(*vectors, block, self.noise, self.rules)
+            copies = self.comm.size
+            begun = self.module.begin(*vectors, block, self.noise, self.rules, copies=copies)
             return begun
         found: Losses = self.module.train(*vectors, block, self.noise, self.rules, threads=threads)
         return _given(found)

@@ -68,6 +68,7 @@ def begin(
     *,
     teams: int | None = None,
     piece: int | None = None,
+    copies: int = 1,
 ) -> Callable[[], Losses]:
     """Start to train on a block of sentences, in place; return what waits for its losses.
 
@@ -80,6 +81,7 @@ def begin(
             takes the sentences in order, whole, and always gives the same vectors
     piece   places of a sentence that a team takes, the words around them being read by two teams;
             None: as many as give each team several
+    copies  of the vectors that are trained at once, each by a GPU, before their changes are added
     """
     _check(vectors_in, vectors_out)
     tokens = cp.ascontiguousarray(cp.asarray(sentences.tokens, cp.int32))
@@ -109,7 +111,7 @@ def begin(
         blocks,
         chosen.warps * _LANES,
         *(vectors_in, vectors_out, np.int32(dimension)),
-        *((_NULL, _NULL) if teams == 1 else shares(noise, rates, rules, teams)),
+        *((_NULL, _NULL) if teams == 1 else shares(noise, rates, rules, teams * copies)),
         *(tokens, offsets, np.int64(length), rates, np.int64(count)),
         *(np.uint64(sentences.first), np.uint64(sentences.epoch << SENTENCE_BITS)),
         *(first_piece, np.int64(row_pieces), np.int32(piece)),
@@ -132,6 +134,7 @@ def shares(
     Changes that are computed at once do not know of each other. Those of a word that hundreds of
     teams have would add up to a step hundreds of times too long, and training diverges. So where
     more of its rows than ``_CROWD / rate`` are expected to be under way, they count as that many.
+    Teams of other GPUs, whose copies do not know of these changes either, are among ``teams``.
     How often a word comes is ``noise.counts``; without it, it follows from the table of noise,
     which then has its counts to the power 0.75.
     """

@@ -95,7 +95,8 @@ def test_two_ranks_learn_as_much_as_one(tmp_path: Path) -> None:
     two = penstock.word2vec(text, tmp_path / "two", **OFTEN, **how)
     assert two.ranks == 2
     assert two.words == one.words
-    assert two.loss == pytest.approx(one.loss, rel=0.1)
+    # Where 200 words are under way many times at once, two GPUs learn more than one.
+    assert two.loss < 1.1 * one.loss
 
 
 @pytest.mark.multigpu
