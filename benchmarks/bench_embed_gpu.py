@@ -235,9 +235,10 @@ def check(model: Model, dim: int) -> None:
             for name in ("values", "state"):
                 got, expected = getattr(ours, name).get(), getattr(truth, name)
                 apart = np.abs(got - expected) > close * (1 + np.abs(expected))
-                # The slope of L1 changes its sign at 0, where rounding may decide.
-                few = 1e-4 if model == Model.TRANSE_L1 else 0
-                assert apart.mean() <= few, f"{model.name}: {apart.sum()} values of {name} differ"
+                # The slope of L1 changes its sign at 0, where rounding may decide: for some ten of
+                # the 60 million differences of three steps, each of which changes three rows.
+                few = 100 if model == Model.TRANSE_L1 else 0
+                assert apart.sum() <= few, f"{model.name}: {apart.sum()} values of {name} differ"
 
 
 def bytes_of(rules: EmbedRules) -> float:

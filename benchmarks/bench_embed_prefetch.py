@@ -185,6 +185,7 @@ def main():
             longest = max((one["whole"] for one in alone), default=0.0)
             return time.perf_counter() - begun + count * longest < given.seconds
 
+        train(graph, run, given, given.negatives // 8, prefetch=True)  # compiles, if need be
         negatives = given.negatives
         while not pairs or (len(pairs) < given.rounds and fits(2)):
             alone.append(train(graph, run, given, negatives, prefetch=False))
