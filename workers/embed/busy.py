@@ -21,13 +21,17 @@ class BusyTime:
 
     device   whether kernels are launched on the current GPU
     seconds  of all batches that are settled
+    exposed  from the end of a batch to the begin of the next where ``swap`` was called between
+             them, in which a GPU waited for it
     """
 
     def __init__(self, *, device: bool = False) -> None:
-        self.seconds = 0.0
+        self.seconds = self.exposed = 0.0
         self._device = device
-        self._launched: list[tuple[Any, Any]] = []
-        self._free: list[tuple[Any, Any]] = []
+        self._launched: list[tuple[Any, Any, bool]] = []
+        self._free: list[Any] = []
+        self._last: Any = None  # where the last batch that is settled ended
+        self._after_swap = False
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -37,26 +41,45 @@ class BusyTime:
             yield
             self.seconds += time.perf_counter() - begun
             return
-        pair = self._free.pop() if self._free else _events()
-        pair[0].record()
+        begun, ended = self._event(), self._event()
+        after_swap, self._after_swap = self._after_swap, False
+        begun.record()
         yield
-        pair[1].record()
-        self._launched.append(pair)
+        ended.record()
+        self._launched.append((begun, ended, after_swap))
 
-    def settle(self) -> None:
-        """Wait for the batches that were launched, and count them."""
-        if not self._launched:
+    def swap(self) -> None:
+        """Say that the next batch may have to wait for a swap."""
+        self._after_swap = True
+
+    def pause(self) -> None:
+        """Say that all is settled, and that what is done before the next batch is no waiting."""
+        self._last = None
+
+    def settle(self, keep: int = 0) -> None:
+        """Wait for the batches that were launched, but for the last few, and count them."""
+        done = len(self._launched) - keep
+        if done <= 0:
             return
         import cupy
 
-        for begun, ended in self._launched:
+        def elapsed(begun: Any, ended: Any) -> float:
+            return 1e-3 * float(cupy.cuda.get_elapsed_time(begun, ended))
+
+        for begun, ended, after_swap in self._launched[:done]:
             ended.synchronize()
-            self.seconds += 1e-3 * float(cupy.cuda.get_elapsed_time(begun, ended))
-        self._free += self._launched
-        self._launched.clear()
+            self.seconds += elapsed(begun, ended)
+            if self._last is not None:
+                if after_swap:
+                    self.exposed += elapsed(self._last, begun)
+                self._free.append(self._last)
+            self._free.append(begun)
+            self._last = ended
+        del self._launched[:done]
 
+    def _event(self) -> Any:
+        if self._free:
+            return self._free.pop()
+        import cupy
 
-def _events() -> tuple[Any, Any]:
-    import cupy
-
-    return cupy.cuda.Event(), cupy.cuda.Event()
+        return cupy.cuda.Event()

@@ -67,6 +67,7 @@ VALIDATION = "valid"  # the split that a training run is validated on
 # lies in, in which order the batches of a phase are trained.
 _ASSIGN, _BATCH_ORDER = 3, 4
 _MOST_PAIRS = 16  # of partitions, more than a buffer of four has
+_LAUNCHED = 16  # batches that a GPU still has to train when the host waits for those before
 _LOOK = 0.2  # seconds between two checks whether anybody waits for the result
 
 
@@ -350,7 +351,7 @@ class Run:
             epoch_seconds=statistics.median(whole[1:] or whole or [0.0]),
             stopped=stopped,
             utilization=sum(epoch.busy for epoch in epochs) / seconds if seconds else 0.0,
-            exposed_seconds=traffic.exposed_seconds,
+            exposed_seconds=self._exposed,
             bytes_read=traffic.bytes_read,
             bytes_written=traffic.bytes_written,
             bandwidth=traffic.bandwidth,
@@ -404,7 +405,8 @@ class Run:
             if training.patience is not None and self.bad >= training.patience:
                 return "patience"
             begun, busy = time.perf_counter(), self.busy.seconds
-            exposed = self.buffer.traffic.exposed_seconds
+            exposed = self._exposed
+            self.busy.pause()
             share = 1 - self.epoch_edges / edges
             paused = self._visits(self.epoch)
             if paused is None:
@@ -414,7 +416,7 @@ class Run:
                 time.perf_counter() - begun - paused,
                 self.busy.seconds - busy,
                 share,
-                self.buffer.traffic.exposed_seconds - exposed,
+                self._exposed - exposed,
             )
             last = self.epoch + 1 == training.epochs
             validates = self.validation is not None and (
@@ -452,6 +454,7 @@ class Run:
                 states = len(self.bucket_schedule)
                 self._note({"epoch": epoch + 1, "state": self.buffer_state, "states": states})
                 paused += time.perf_counter() - begun
+                self.busy.pause()
         return paused if self._settle() else None
 
     def _visit(self, visit: BufferVisit) -> bool:
@@ -472,6 +475,7 @@ class Run:
         """Train all edges of a phase, mixed; return whether the loss is a number, if seen."""
         size = self.training.batch or BATCH
         nodes = Table(self.buffer.values, self.buffer.state)
+        self.busy.swap()
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
             edges, draw = groups[number]
             heads, relations, tails = edges.batch(start, start + size)
@@ -542,15 +546,29 @@ class Run:
         self._looked = now
         self.comm.check()
         self.comm.log(edges=self.done)
-        return self._settle()
+        return self._settle(keep=_LAUNCHED if gpu() else 0)
 
-    def _settle(self) -> bool:
-        """Add losses up, which on a GPU waits for them; return whether their sum is a number."""
-        for loss in self._losses:  # one by one: the sum does not depend on when it is checked
+    def _settle(self, keep: int = 0) -> bool:
+        """Add losses up, which on a GPU waits for them; return whether their sum is a number.
+
+        keep  of so many of the last batches later, which a GPU trains meanwhile
+        """
+        done = max(0, len(self._losses) - keep)
+        # One by one: the sum does not depend on when it is checked.
+        for loss in self._losses[:done]:
             self.epoch_loss += float(loss)
-        self._losses.clear()
-        self.busy.settle()
+        del self._losses[:done]
+        self.busy.settle(keep)
         return math.isfinite(self.epoch_loss)
+
+    @property
+    def _exposed(self) -> float:
+        """In how many seconds training waited for the disk.
+
+        A GPU that trains alone trains on while the host waits; its events tell when it did not.
+        """
+        alone = gpu() and self.comm.size == 1
+        return self.busy.exposed if alone else self.buffer.traffic.exposed_seconds
 
     def _finite(self) -> bool:
         """Return whether all vectors are numbers: the last update comes after the last loss."""

@@ -59,4 +59,27 @@ def test_on_a_gpu_events_tell(monkeypatch: pytest.MonkeyPatch) -> None:
             stream.launch(1.0)  # what is no batch
         busy.settle()
     assert busy.seconds == pytest.approx(30.0)
-    assert len(made) == 4, "events are used again"
+    assert busy.exposed == 0
+    assert len(made) == 5, "events are used again"
+
+    def train(batches: int, keep: int = 0) -> None:
+        for _ in range(batches):
+            with busy.batch():
+                stream.launch(5.0)
+        busy.settle(keep)
+
+    stream.launch(2.0)
+    busy.swap()
+    train(2)
+    assert busy.exposed == pytest.approx(1.0 + 2.0)  # since the last batch, to the one after a swap
+    stream.launch(7.0)  # no swap
+    train(3, keep=2)
+    assert stream.synchronized == pytest.approx(stream.end - 10), "two are not waited for"
+    assert busy.seconds == pytest.approx(45.0)
+    busy.settle()
+    busy.pause()
+    stream.launch(50.0)  # a checkpoint, before what a swap follows
+    busy.swap()
+    train(1)
+    assert busy.exposed == pytest.approx(3.0)
+    assert busy.seconds == pytest.approx(60.0)

@@ -346,6 +346,20 @@ def test_a_table_by_kvikio_has_the_same_bytes(tmp_path, kvikio):
     plain.close()
 
 
+@pytest.mark.parametrize(("available", "compat"), [(True, False), (False, False), (True, True)])
+def test_kvikio_moves_what_goes_by_gpudirect_storage(kvikio, monkeypatch, available, compat):
+    """Else it would go by way of the host, which this does faster while a GPU trains."""
+    from penstock.workers.embed.storage import gpu
+
+    monkeypatch.setattr(gpu, "find_spec", lambda name: True)
+    driver = types.ModuleType("kvikio.cufile_driver")
+    driver.get = {"is_gds_available": available}.get
+    monkeypatch.setitem(sys.modules, "kvikio.cufile_driver", driver)
+    sys.modules["kvikio"].cufile_driver = driver
+    sys.modules["kvikio"].defaults.is_compat_mode_preferred = lambda: compat
+    assert gpu.has_gds() == (available and not compat)
+
+
 def test_an_error_of_kvikio_says_file_and_offset(tmp_path, kvikio, monkeypatch):
     from penstock.workers.embed.storage.gpu import KvikioTable
 

@@ -328,7 +328,7 @@ def test_batches_that_were_only_launched_are_counted_when_they_are_done(
             yield
             self.waiting += 1
 
-        def settle(self) -> None:
+        def settle(self, keep: int = 0) -> None:
             self.seconds += 1e-3 * self.waiting
             self.waiting = 0
 
@@ -420,8 +420,8 @@ def test_vectors_that_are_no_numbers_are_not_saved(
     run(graph, tmp_path / "r", epochs=1, **more)
     settle = module.Run._settle
 
-    def spoilt(training: module.Run) -> bool:
-        found = settle(training)
+    def spoilt(training: module.Run, keep: int = 0) -> bool:
+        found = settle(training, keep)
         if training.epoch_edges == graph.num_edges:  # all are trained: no loss will tell
             training.buffer.values[next(iter(training.buffer.first_rows.values()))] = np.inf
         return found

@@ -11,7 +11,7 @@ another can go past the page cache (O_DIRECT). Between two checkpoints a partiti
 written to a place that no checkpoint names: whatever happens, those of the checkpoint are whole.
 
 ``Table`` is the interface. ``DirectTable`` reads into host memory, or into a GPU's by way of
-pinned buffers; ``KvikioTable`` reads into a GPU's through kvikio; ``open_table`` chooses.
+pinned buffers; ``KvikioTable`` reads into a GPU's by GPUDirect Storage; ``open_table`` chooses.
 """
 
 from __future__ import annotations
@@ -219,9 +219,9 @@ def open_table(
 
     threads = threads or THREADS
     if device:
-        from penstock.workers.embed.storage.gpu import KvikioTable, has_kvikio
+        from penstock.workers.embed.storage.gpu import KvikioTable, has_gds
 
-        if has_kvikio():
+        if has_gds():
             return KvikioTable(path, geometry, threads=threads, read_only=read_only)
     return DirectTable(path, geometry, threads=threads, device=device, read_only=read_only)
 

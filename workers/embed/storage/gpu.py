@@ -1,7 +1,9 @@
-"""A table read into a GPU's memory by kvikio: GPUDirect Storage where the machine has it.
+"""A table read into a GPU's memory by kvikio, with GPUDirect Storage.
 
-Where it has not, kvikio reads by POSIX through pinned buffers of its own. Pages that say which
-version a place holds are small and go through host memory.
+Where a machine has none, kvikio would read by POSIX through pinned buffers of its own. So does
+``DirectTable``, which takes half as long for a swap while kernels train, since its sums are the
+host's (benchmarks/results/embed.md). Pages that say which version a place holds are small and go
+through host memory.
 """
 
 from __future__ import annotations
@@ -21,9 +23,15 @@ from penstock.workers.embed.storage.direct import DirectTable, reading, short_fi
 from penstock.workers.embed.storage.place import sum_of
 
 
-def has_kvikio() -> bool:
-    """Return whether kvikio is installed."""
-    return find_spec("kvikio") is not None
+def has_gds() -> bool:
+    """Return whether kvikio is installed, and moves data by GPUDirect Storage here."""
+    if find_spec("kvikio") is None:
+        return False
+    import kvikio.cufile_driver
+    import kvikio.defaults
+
+    available = bool(kvikio.cufile_driver.get("is_gds_available"))
+    return available and not kvikio.defaults.is_compat_mode_preferred()
 
 
 class KvikioTable(DirectTable):
