@@ -353,7 +353,12 @@ def test_kvikio_moves_what_goes_by_gpudirect_storage(kvikio, monkeypatch, availa
 
     monkeypatch.setattr(gpu, "find_spec", lambda name: True)
     driver = types.ModuleType("kvikio.cufile_driver")
-    driver.get = {"is_gds_available": available}.get
+
+    def get(name):
+        assert not compat, "compatibility mode keeps from the driver"
+        return {"is_gds_available": available}[name]
+
+    driver.get = get
     monkeypatch.setitem(sys.modules, "kvikio.cufile_driver", driver)
     sys.modules["kvikio"].cufile_driver = driver
     sys.modules["kvikio"].defaults.is_compat_mode_preferred = lambda: compat

@@ -30,8 +30,10 @@ def has_gds() -> bool:
     import kvikio.cufile_driver
     import kvikio.defaults
 
-    available = bool(kvikio.cufile_driver.get("is_gds_available"))
-    return available and not kvikio.defaults.is_compat_mode_preferred()
+    # In this order: KVIKIO_COMPAT_MODE=ON keeps from a driver that cannot be asked.
+    if kvikio.defaults.is_compat_mode_preferred():
+        return False
+    return bool(kvikio.cufile_driver.get("is_gds_available"))
 
 
 class KvikioTable(DirectTable):
