@@ -150,7 +150,8 @@ def _groups(edges: int, groups: int, seed: int, first_edge: int) -> Array:
     numbers = first_edge + np.arange(edges, dtype=np.int64)
     words = random_words_of(seed, Stream.EMBED_SHUFFLE, numbers >> 2, GROUP)
     word = words[np.arange(edges), numbers & 3].astype(np.uint64)
-    return (word * np.uint64(groups) >> np.uint64(32)).astype(np.int64)
+    drawn: Array = (word * np.uint64(groups) >> np.uint64(32)).astype(np.int64)
+    return drawn
 
 
 def _located(
