@@ -31,7 +31,7 @@ from penstock.partition.order import order
 from penstock.workers.cores import cores_of_rank
 from penstock.workers.embed.batch_size import too_large_batch
 from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
-from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase, are_finite
+from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.initial import fill_nodes, relation_rows
@@ -575,6 +575,7 @@ class Run:
         found = self.buffer.finite()
         if self.relations is not None:
             tables = self.relations.values, self.relations.state
+            are_finite = kernel("finite", self.relations.values).are_finite
             found = all(bool(are_finite(one)) for one in tables) and found
         return found
 
