@@ -486,12 +486,13 @@ class Run:
             typed = None
             if self.relations is not None and relations is not None:
                 typed = to_device(relations)
-            negatives = draw(self.rules.chunks(len(heads)), self._number())
-            batch = Batch(to_device(heads), typed, to_device(tails), negatives)
+            heads, tails = to_device(heads), to_device(tails)
+            chunks, drawn = self.rules.chunks(len(heads)), self._number()
             rate = self.training.rate(self._share())
             self.batches += 1
             number = self.steps + self.batches
             with self.busy.batch():
+                batch = Batch(heads, typed, tails, draw(chunks, drawn))
                 loss = self.kernels.step(
                     nodes, self.relations, batch, self.rules, rate, number, self.work
                 )
