@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from penstock.errors import UsageError
 from penstock.kernels.word2vec_rules import MAX_DIMENSION, MAX_EPOCHS
-from penstock.options import ClientPath, flag, headings, names_asked, options
+from penstock.options import IN_FLOAT32, ClientPath, flag, headings, names_asked, options
 from penstock.pipelines.walk.options import WalkingOptions
 
 Count = Annotated[int, Field(ge=1)]
@@ -50,9 +50,9 @@ class Word2vecOptions(WalkingOptions):
     that fewer vectors are read [default: with --shared-windows 1]"""
     epochs: Annotated[int, Field(ge=1, lt=MAX_EPOCHS)] | None = None
     """passes over the corpus [default: 5; over a graph, which has --walks per node, 1]"""
-    lr: Annotated[float, Field(gt=0)] = 0.025
+    lr: Annotated[float, Field(gt=0), IN_FLOAT32] = 0.025
     """initial learning rate; it falls linearly with the words trained"""
-    min_lr: Annotated[float, Field(ge=0)] = 0.0001
+    min_lr: Annotated[float, Field(ge=0), IN_FLOAT32] = 0.0001
     """final learning rate"""
     sample: Annotated[float, Field(ge=0, le=1)] = 1e-3
     """subsampling threshold: words with a larger share of the corpus are left out at random; 0: no

@@ -711,6 +711,8 @@ def test_text_is_planned_without_counting(tmp_path: Path, capsys: Any) -> None:
         ({"graph": "g", "walks": 3}, "--walks is for walks that are made here"),
         ({"app": "metapath"}, "needs option --schema"),
         ({"dim": 0}, "--dim has a bad value"),
+        ({"lr": 1e-46, "min_lr": 0}, "--lr would be 0 in float32"),
+        ({"min_lr": 1e-46}, "--min-lr would be 0 in float32"),
     ],
 )
 def test_options_that_contradict_each_other(options: dict[str, Any], said: str) -> None:
