@@ -9,7 +9,7 @@ checkpoints/    last.json and best.json name versions of partitions in nodes.tab
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ class Run:
 
 def _training(given: dict[str, Any]) -> Training:
     try:
-        return Training(**given)
+        return replace(Training(), **given)  # as it was decided, whatever was given
     except UsageError as error:
         raise ValueError(f"training: {error}") from error
 

@@ -13,6 +13,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
+from penstock.options import asked, flag
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     batch_problem,
@@ -80,6 +81,7 @@ class TrainJob(Job[TrainReport]):
             )
         training = training.for_graph(has_relations=graph.manifest.relations is not None)
         check_graph(graph, training, self.ranks)
+        self._check_validated()
         names = graph.manifest.relations if training.has_relations else None
         self.init = self._init(training)
         if self.init is not None:
@@ -105,6 +107,16 @@ class TrainJob(Job[TrainReport]):
         if not (self.resumes or self.quiet):
             _warn_ignored(graph, training)
             _warn_patience(training)
+
+    def _check_validated(self) -> None:
+        """Raise where an option of validation was given, and no edges are held out for it."""
+        given = asked(self.options, "patience", "validate_every", "validate_sample")
+        if given and not self.graph.manifest.heldout.get("valid"):
+            name = flag(given[0])
+            raise UsageError(
+                f"{self.graph.path} holds out no edges to validate on, which {name} needs",
+                remedy=f"Hold some out with penstock etl --valid, or leave {name} out",
+            )
 
     def _init(self, training: Training) -> Run | None:
         """Return the run to begin with, which has vectors of the same kind.
@@ -192,7 +204,7 @@ class TrainJob(Job[TrainReport]):
             if problem is not None:
                 raise problem
             if not (self.resumes or self.quiet):
-                _warn_in_memory(training)
+                _warn_in_memory(self.options, training.partitions)
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
             FORMAT.save(folder, run.to_dict())
@@ -319,14 +331,17 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
     )
 
 
-def _warn_in_memory(training: Training) -> None:
+def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
     """Say so where options of partitions on the disk were given, and there are none."""
-    given = ["--no-prefetch"] * (not training.prefetch)
-    given += [f"--order {training.order}"] * (training.order != Training.order)
-    if (training.partitions or 1) == 1 and given:
+    given = asked(options, "prefetch", "order")
+    if (partitions or 1) == 1 and given:
+        said = {
+            "prefetch": "--prefetch" if options.prefetch else "--no-prefetch",
+            "order": f"--order {options.order}",
+        }
         print(
-            f"{' and '.join(given)}: of no effect, as all vectors are in memory; --partitions "
-            "divides them",
+            f"{' and '.join(said[name] for name in given)}: of no effect, as all vectors are in "
+            "memory; --partitions divides them",
             file=sys.stderr,
         )
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from penstock.errors import UsageError
 from penstock.kernels.embed_rules import CHUNK_BITS, EmbedRules, Loss, Model, Optimizer, Side
-from penstock.options import IN_FLOAT32, flag, options
+from penstock.options import IN_FLOAT32, asked, flag, options
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0), IN_FLOAT32]
@@ -134,14 +134,6 @@ class Training:
                 got=str(self.dim),
                 remedy=f"Take --dim {self.dim + 1}",
             )
-        for name, (of, choices) in _BELONGS.items():
-            given = getattr(self, of)
-            chosen = _UNGIVEN if given is None else (given,)
-            if getattr(self, name) != getattr(type(self), name) and not {*chosen} & {*choices}:
-                raise UsageError(
-                    f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
-                    got=f"no {flag(of)}" if given is None else f"{flag(of)} {given}",
-                )
         if self.n3 and self.l2:
             raise UsageError("--n3 and --l2 cannot go together", remedy="Leave one of them out")
         if self.chunk is not None and self.chunk > (self.batch or BATCH):
@@ -158,8 +150,6 @@ class Training:
                 expected="--corrupt both",
                 got=f"--corrupt {self.corrupt}",
             )
-        if self.negatives == "all" and self.by_degree:
-            raise UsageError("--by-degree has no meaning with --negatives all")
         if self.negatives == "all" and self.chunk is not None:
             raise UsageError(
                 "--chunk has no meaning with --negatives all, which all edges share",
@@ -175,6 +165,19 @@ class Training:
                 got=f"{-(-batch // self.chunk):,}",
                 remedy=f"Take --chunk {fits} or more, or a smaller --batch",
             )
+
+    def check_asked(self) -> None:
+        """Refuse what would be ignored, also at its default."""
+        for name, (of, choices) in _BELONGS.items():
+            given = getattr(self, of)
+            chosen = _UNGIVEN if given is None else (given,)
+            if asked(self, name) and not {*chosen} & {*choices}:
+                raise UsageError(
+                    f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
+                    got=f"no {flag(of)}" if given is None else f"{flag(of)} {given}",
+                )
+        if self.negatives == "all" and asked(self, "by_degree"):
+            raise UsageError("--by-degree has no meaning with --negatives all")
 
     def for_graph(self, *, has_relations: bool) -> Training:
         """Return it with a model, which the graph decides where none was given."""

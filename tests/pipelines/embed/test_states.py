@@ -444,6 +444,10 @@ def test_options_that_would_be_ignored_are_refused(trained: Trained, tmp_path: P
         embed.predict(trained[0], head="e1", relation="r0", known=True, graph=tmp_path)
     with pytest.raises(UsageError, match="--split and --triples cannot go together"):
         embed.evaluate(trained[0], split="test", triples=tmp_path / "t")
+    with pytest.raises(UsageError, match="--seed draws --candidates and --sample"):
+        embed.evaluate(trained[0], seed=0)
+    with pytest.raises(UsageError, match="--unknown is about edges of --triples"):
+        embed.evaluate(trained[0], unknown="error")
 
 
 @pytest.mark.parametrize(
@@ -451,6 +455,7 @@ def test_options_that_would_be_ignored_are_refused(trained: Trained, tmp_path: P
     [
         ({"prefetch": False}, "--no-prefetch: of no effect, as all vectors are in memory"),
         ({"order": "cover", "partitions": 1}, "--order cover: of no effect"),
+        ({"prefetch": True, "order": "prefetch"}, "--prefetch and --order prefetch: of no effect"),
         ({"prefetch": False, "order": "beta"}, "--no-prefetch and --order beta: of no effect"),
         ({"patience": 1, "validate_every": 100, "epochs": 6}, "--patience 1: of no effect"),
         ({"patience": 1, "validate_every": 1, "epochs": 2}, "--patience 1: of no effect"),
