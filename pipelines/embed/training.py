@@ -27,7 +27,15 @@ from penstock.pipelines.embed.planning import (
 )
 from penstock.pipelines.embed.progress import EdgeBar
 from penstock.pipelines.embed.report import TrainReport
-from penstock.pipelines.embed.run import FORMAT, KIND, Run, checkpoint_name, keep_ids
+from penstock.pipelines.embed.run import (
+    FORMAT,
+    KIND,
+    Run,
+    check_rows,
+    checkpoint_name,
+    has_ids,
+    keep_ids,
+)
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
@@ -37,7 +45,7 @@ from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.task import Trained, TrainTask
-from penstock.workers.embed.versions import Checkpoints
+from penstock.workers.embed.versions import LAST, Checkpoints
 from penstock.workers.embed.warm import newest
 
 _HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they
@@ -72,6 +80,7 @@ class TrainJob(Job[TrainReport]):
         self.resumes = self.options.resume and (self.out / FORMAT.file).is_file()
         if self.resumes:
             before = Run.load(self.out)
+            self._check_rows(before)
             old, init_sha256 = before.training, before.init_sha256
             training = replace(
                 training,
@@ -107,6 +116,12 @@ class TrainJob(Job[TrainReport]):
         if not (self.resumes or self.quiet):
             _warn_ignored(graph, training)
             _warn_patience(training)
+
+    def _check_rows(self, before: Run) -> None:
+        """Raise where the checkpoint to go on from is not of the run in whose folder it is."""
+        checkpoints = Checkpoints(self.out / "checkpoints")
+        if checkpoints.has(LAST) and has_ids(self.out, before.nodes):  # else written again
+            check_rows(self.out, LAST, checkpoints.digest(), before)
 
     def _check_validated(self) -> None:
         """Raise where an option of validation was given, and no edges are held out for it."""
@@ -208,11 +223,11 @@ class TrainJob(Job[TrainReport]):
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
             FORMAT.save(folder, run.to_dict())
-            keep_ids(folder, graph)
+            ids = keep_ids(folder, graph)
             init, names = (None, None)
             if self.init is not None:
                 init, names = self.options.init, self.init.relations
-            task = TrainTask(graph.path, folder, training, init, names or ())
+            task = TrainTask(graph.path, folder, training, init, names or (), ids)
             edges = graph.num_edges * training.epochs
             with EdgeBar(edges, training.epochs, quiet=self.quiet) as bar:
                 self.trained: Trained = ranks.run(
