@@ -180,6 +180,12 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             raise unknown(
                 bad, len(strange), list(strange)[:SHOWN], len(lost), list(lost)[:SHOWN], str(path)
             )
+        if bad and not good.any():
+            raise UsageError(
+                f"no edge of {path} is known to {self.at}",
+                expected="an edge of nodes and relations that it was trained on",
+                got=f"{bad:,} edges, which --unknown skip leaves out",
+            )
         self.skipped = bad
         # They go to the rank with the task, as narrow as they may be.
         dtype = id_dtype(max(self.run.nodes, len(self.run.relations or ())))

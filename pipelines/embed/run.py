@@ -80,6 +80,8 @@ class Run:
             found = Run(**body)
             if not (isinstance(found.graph, str) and isinstance(found.nodes, int)):
                 raise TypeError("graph or nodes")
+            if found.training.model is None:
+                raise TypeError("training.model")
             return found
 
     @staticmethod
@@ -115,7 +117,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
 
     It has the vectors that run.json describes, or CorruptFile says what it has.
     """
-    checkpoints = Checkpoints(folder / "checkpoints")
+    checkpoints, asked = Checkpoints(folder / "checkpoints"), wanted
     if wanted == BEST and not checkpoints.has(BEST):
         wanted = LAST
     if not checkpoints.has(wanted):
@@ -126,6 +128,12 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
             remedy="Train first, or resume with --resume",
         )
     found = checkpoints.load(wanted)
+    if asked == BEST != wanted and found.about.get("best_epoch"):
+        raise CorruptFile(
+            f"{folder / 'checkpoints' / BEST}.json is missing",
+            expected=f"the vectors of epoch {found.about['best_epoch']}, the best validated one",
+            remedy="Restore the file, or take the last vectors with --checkpoint last",
+        )
     check_trained(folder / "checkpoints", found)
     rules, relations = run.training.rules(len(run.relations or ())), found.tensors.get("relations")
     rows = len(run.relations or ()) + rules.inverse if rules.relation_width else 0
@@ -148,7 +156,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
         raise CorruptFile(
             f"{folder / IDS} is damaged",
             expected=f"the ids of {run.nodes:,} nodes",
-            got="no such table" if ids is None else f"{ids:,} ids",
+            got="no table of them" if ids is None else f"{ids:,} ids",
             remedy="Restore the file, or write it again by penstock embed train --resume",
         )
     check_rows(folder, found.name, found.geometry.digest, run)

@@ -88,6 +88,7 @@ class TrainJob(Job[TrainReport]):
                 batch=training.batch or old.batch,
                 partitions=training.partitions or old.partitions,
             )
+            _check_epochs(self.out, training)
         training = training.for_graph(has_relations=graph.manifest.relations is not None)
         check_graph(graph, training, self.ranks)
         self._check_validated()
@@ -283,6 +284,20 @@ class TrainJob(Job[TrainReport]):
         if not self.graph.manifest.heldout.get("test"):
             return [export]
         return [("embed", "evaluate", self.out, "--filtered"), export]
+
+
+def _check_epochs(out: Path, training: Training) -> None:
+    """Raise where a run that is resumed has more epochs than are asked for."""
+    checkpoints = Checkpoints(out / "checkpoints")
+    done = checkpoints.load(LAST).about["epoch"] if checkpoints.has(LAST) else 0
+    # What is no number is found where the checkpoint is gone on from.
+    if isinstance(done, int) and done > training.epochs:
+        raise UsageError(
+            f"{out} has trained {done:,} epochs",
+            expected=f"--epochs {done:,} or more",
+            got=f"{training.epochs:,}",
+            remedy="Train another run for fewer",
+        )
 
 
 def _train(comm: Any, task: TrainTask) -> Trained:

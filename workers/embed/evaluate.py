@@ -83,7 +83,12 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
         edges, skipped = Edges(*task.triples), 0
     edges = sample(edges, task.sample, task.seed)
     if edges.count == 0:
-        raise UsageError("there are no edges to rank", expected="one or more")
+        left_out = f"{skipped:,}, whose nodes or relations {task.run} does not know"
+        raise UsageError(
+            "there are no edges to rank",
+            expected="one or more",
+            got=left_out if skipped else "none",
+        )
 
     def ranked(source: TableSource, _: Checkpoint) -> tuple[int, dict[Side, Array]]:
         known = None

@@ -191,6 +191,10 @@ def test_a_batch_that_is_not_given_again_stays(
     options = {**SMALL, "batch": None}
     embed.train(graph, tmp_path / "run", epochs=2, resume=True, cluster=cluster, **options)
     same(tmp_path / "whole", tmp_path / "run")
+    before = (tmp_path / "run/run.json").read_bytes()
+    with pytest.raises(UsageError, match=r"has trained 2 epochs.*--epochs 2 or more, got 1"):
+        embed.train(graph, tmp_path / "run", epochs=1, resume=True, cluster=cluster, **options)
+    assert (tmp_path / "run/run.json").read_bytes() == before
 
 
 def test_more_epochs_are_offered_where_they_go_on(
@@ -226,12 +230,23 @@ def fewer_relations(body: Any) -> None:
         lambda body: body["training"].update(model="rotate"),
         lambda body: body["training"].update(optimizer="adam"),
         lambda body: body["training"].update(dim="many"),
+        lambda body: body["training"].update(model=None),
         lambda body: body.update(nodes=399),
         lambda body: body.update(nodes="400"),
         lambda body: body.update(graph=7),
         fewer_relations,
     ],
-    ids=["dim", "model", "optimizer", "bad dim", "nodes", "bad nodes", "graph", "relations"],
+    ids=[
+        "dim",
+        "model",
+        "optimizer",
+        "bad dim",
+        "no model",
+        "nodes",
+        "bad nodes",
+        "graph",
+        "relations",
+    ],
 )
 def test_a_manifest_of_other_vectors_is_refused(
     mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec, change: Any
@@ -494,6 +509,16 @@ def test_triples_end_at_line_feeds_only(tmp_path: Path, cluster: ClusterSpec, gr
     embed.train(tmp_path / "g", tmp_path / "run", **small)
     (tmp_path / "t").write_text(f"{odd}\tb\r\nb\tc\n", newline="")
     assert embed.evaluate(tmp_path / "run", triples=tmp_path / "t", cluster=cluster).edges == 2
+    (tmp_path / "t").write_text("b\tx\ny\tc\n")
+    with pytest.raises(UsageError, match="no edge of .* is known to .*got 2 edges"):
+        embed.evaluate(tmp_path / "run", triples=tmp_path / "t", unknown="skip", cluster=cluster)
+
+
+def test_a_best_checkpoint_that_is_gone_is_said(mine: Path, cluster: ClusterSpec) -> None:
+    (mine / "checkpoints/best.json").unlink()
+    with pytest.raises(CorruptFile, match=r"best.json is missing.*--checkpoint last"):
+        embed.evaluate(mine, cluster=cluster)
+    assert embed.evaluate(mine, checkpoint="last", cluster=cluster).edges
 
 
 # -- options that meet -----------------------------------------------------------------------------

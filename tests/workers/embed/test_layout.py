@@ -178,15 +178,20 @@ def test_buckets_are_taken_only_where_they_are_the_same(graph, tmp_path):
 def test_damaged_buckets_are_found_before_a_kernel_follows_them(graph, tmp_path):
     layout = NodeLayout.ranges(graph.num_nodes, 4)
     build_buckets(graph, layout, tmp_path, seed=1)
-    for name, value in (("tails", 10**6), ("relations", 11), ("offsets", -1)):
+    for name, value in (("tails", 10**6), ("relations", 11), ("offsets", -1), ("heads", 0)):
         path = tmp_path / f"{name}.npy"
         kept = path.read_bytes()
         array = np.load(path)
-        array[3] = value
+        array[3:40] = value
         np.save(path, array)
-        with pytest.raises(CorruptFile, match=str(path)):
+        with pytest.raises(CorruptFile, match=f"{path}.*Remove the folder"):
             EdgeBuckets.open(tmp_path, layout, 11)
-        path.write_bytes(kept)
+        build_buckets(graph, layout, tmp_path, seed=1)
+        assert path.read_bytes() == kept
+    path.unlink()
+    with pytest.raises(MissingFile, match=f"{path}.*Remove the folder"):
+        EdgeBuckets.open(tmp_path, layout, 11)
+    build_buckets(graph, layout, tmp_path, seed=1)
     EdgeBuckets.open(tmp_path, layout, 11)
     (tmp_path / "buckets.json").unlink()
     with pytest.raises(MissingFile, match="not a folder of edge buckets"):

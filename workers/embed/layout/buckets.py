@@ -16,7 +16,7 @@ import math
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.bounds import check_indices, check_indptr, check_length
 from penstock.csr import CSR, id_dtype
-from penstock.errors import MissingFile
+from penstock.errors import CorruptFile, MissingFile, TruncatedFile
 from penstock.files import atomic, save_npy
 from penstock.formats import Format
 from penstock.graph import Graph, load_npy
@@ -143,15 +143,24 @@ class EdgeBuckets:
         body = FORMAT.load(folder)
         with FORMAT.reading(folder):
             edges, typed = int(body["edges"]), bool(body["relations"])
+            sums = {name: int(value) for name, value in body["sums"].items()}
         names = ["heads", "tails", *(["relations"] if typed else [])]
-        arrays = {name: load_npy(folder / f"{name}.npy") for name in names}
-        offsets, path = load_npy(folder / "offsets.npy"), folder / "offsets.npy"
+        arrays = {name: load_npy(folder / f"{name}.npy", remedy=_REMEDY) for name in names}
+        path = folder / "offsets.npy"
+        offsets = load_npy(path, remedy=_REMEDY)
         check_length(offsets, layout.partitions**2 + 1, path, remedy=_REMEDY)
         check_indptr(offsets, edges, path, remedy=_REMEDY)
         for name, array in arrays.items():
             stop = (relations or 1) if name == "relations" else max(layout.sizes)
             check_length(array, edges, folder / f"{name}.npy", remedy=_REMEDY)
             check_indices(array, stop, folder / f"{name}.npy", remedy=_REMEDY)
+            if (got := _sum(array)) != sums.get(name):
+                raise CorruptFile(
+                    f"{folder / name}.npy is damaged",
+                    expected=f"values whose sum is {sums.get(name)}",
+                    got=f"{got}",
+                    remedy=_REMEDY,
+                )
         return EdgeBuckets(
             arrays["heads"], arrays["tails"], arrays.get("relations"), np.array(offsets)
         )
@@ -228,7 +237,7 @@ def build_buckets(
         Which node lies in which partition.
     folder
         Where to write them. Buckets that are there, made of the same graph, layout, seed and
-        ``about``, are taken as they are.
+        ``about``, are taken as they are, unless they are damaged.
     seed
         Of the order in each bucket.
     threads
@@ -255,8 +264,9 @@ def build_buckets(
         "groups": groups,
         **(about or {}),
     }
-    if (folder / FORMAT.file).is_file() and FORMAT.load(folder).get("of") == identity:
-        return EdgeBuckets.open(folder, layout, relations)
+    with suppress(CorruptFile, MissingFile, TruncatedFile):  # which are made of the graph again
+        if FORMAT.load(folder).get("of") == identity:
+            return EdgeBuckets.open(folder, layout, relations)
     (folder / FORMAT.file).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     dtype, typed = id_dtype(max(layout.sizes)), relations is not None
@@ -328,7 +338,9 @@ def build_buckets(
                 if isinstance(array, np.memmap):
                     array.flush()
         save_npy(folder, "offsets.npy", begins[::groups])
-    FORMAT.save(folder, {"edges": edges, "relations": typed, "of": identity})
+    sums = {name: _sum(array) for name, array in out.items()}
+    about = {"edges": edges, "relations": typed, "of": identity, "sums": sums}
+    FORMAT.save(folder, about)
     return EdgeBuckets.open(folder, layout, relations)
 
 
@@ -378,6 +390,10 @@ def _mapped(path: Path, edges: int, dtype: Any) -> Array:
     finally:
         os.close(fd)
     return array
+
+
+def _sum(array: Array) -> int:
+    return int(array.sum(dtype=np.int64))
 
 
 def _digest(array: Array) -> str:
