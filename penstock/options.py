@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from cyclopts import Group, Parameter
 from pydantic import (
@@ -137,17 +137,38 @@ def _remember_asked(cls: type[Any], given: Any, make: Callable[[Any], Any]) -> A
     given  the keyword arguments, a dict of what the command line found, or such options
     """
     values = given.kwargs if isinstance(given, ArgsKwargs) else given
+    if isinstance(values, dict):
+        _refuse_bools(cls, values)
     made = make(given)
     if isinstance(values, dict):
         names = frozenset(
             name for name, value in values.items()
-            if value is not None and value is not False and value != ()
+            if value is not None and value is not False
+            and not (isinstance(value, tuple) and not value)
         )  # fmt: skip
         whole = values.keys() >= made.__dataclass_fields__.keys()
         object.__setattr__(made, _ASKED, frozenset() if whole else names)
         if (check := getattr(made, "check_asked", None)) is not None:
             check()
     return made
+
+
+def _refuse_bools(cls: type[Any], values: dict[str, Any]) -> None:
+    """Raise where a number is yes or no, as in YAML's ``dim: on``: Python takes it for 1 or 0."""
+    for name in (name for name, value in values.items() if isinstance(value, bool)):
+        leaves = _leaves(get_type_hints(cls).get(name))
+        if leaves & {int, float} and not leaves & {bool, str}:
+            raise UsageError(
+                f"option {flag(name)} is no yes or no",
+                expected="what --help says",
+                got=str(values[name]).lower(),
+            )
+
+
+def _leaves(kind: Any) -> set[Any]:
+    """Return the types that a type is made of."""
+    inner = get_args(kind)
+    return set().union(*map(_leaves, inner)) if inner else {kind}
 
 
 def flag(name: str) -> str:

@@ -52,7 +52,9 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
     if ranks > 1 and 2 * ranks > graph.num_nodes:
         raise UsageError(
             f"{graph.num_nodes:,} nodes are too few for {ranks} ranks, two blocks each",
-            expected=f"-k {graph.num_nodes // 2} or less",
+            expected="4 nodes or more"
+            if graph.num_nodes < 4
+            else f"-k {graph.num_nodes // 2} or less",
             got=f"-k {ranks}",
         )
     if training.partitions is not None:

@@ -14,6 +14,7 @@ from penstock.errors import PenstockError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import asked, flag
+from penstock.partition.order import order
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     batch_problem,
@@ -362,16 +363,18 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
 
 
 def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
-    """Say so where options of partitions on the disk were given, and there are none."""
+    """Say so where options of partitions on the disk were given, and all of them are in memory."""
     given = asked(options, "prefetch", "order")
-    if (partitions or 1) == 1 and given:
+    count = max(1, (partitions or 1) // options.ranks)
+    if given and (count == 1 or len(order(options.order, count).states) == 1):
+        more = "more --partitions divide them" if count > 1 else "--partitions divides them"
         said = {
             "prefetch": "--prefetch" if options.prefetch else "--no-prefetch",
             "order": f"--order {options.order}",
         }
         print(
             f"{' and '.join(said[name] for name in given)}: of no effect, as all vectors are in "
-            "memory; --partitions divides them",
+            f"memory; {more}",
             file=sys.stderr,
         )
 

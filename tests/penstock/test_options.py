@@ -64,6 +64,13 @@ def test_a_bad_value_names_the_option_as_a_shell_spells_it(values, parts):
     assert "pydantic" not in str(caught.value)
 
 
+def test_yes_and_no_are_no_numbers():
+    with pytest.raises(UsageError, match=r"--length is no yes or no\. .*got true"):
+        Walks(length=True)
+    with pytest.raises(UsageError, match="--min-degree is no yes or no"):
+        Walks(min_degree=False)
+
+
 def test_a_missing_option_is_named():
     with pytest.raises(UsageError, match="Needy needs option --parts"):
         Needy()  # type: ignore[call-arg]

@@ -321,7 +321,7 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
         ({"negatives": "all", "by_degree": 0.5}, "no meaning with --negatives all"),
         ({"negatives": "some"}, "--negatives has a bad value"),
         ({"parts": 2, "partitions": 6}, "6 partitions cannot be distributed over 2 ranks"),
-        ({"parts": 300}, "too few for 300 ranks"),
+        ({"parts": 300}, "too few for 300 ranks, two blocks each. Expected -k 200 or less"),
         ({"resume": True, "overwrite": True}, "cannot go together"),
         ({"negatives": "all", "chunk": 10}, "--chunk has no meaning with --negatives all"),
         ({"lr": 1e39}, "--lr would be infinite in float32"),

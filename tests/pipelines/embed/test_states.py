@@ -573,6 +573,7 @@ def test_options_that_would_be_ignored_are_refused(trained: Trained, tmp_path: P
         ({"patience": 1, "validate_every": 1, "epochs": 2}, "--patience 1: of no effect"),
         ({"patience": 1, "validate_every": 1, "epochs": 3}, None),
         ({"prefetch": False, "order": "beta", "partitions": 4}, None),
+        ({"order": "beta", "partitions": 3}, "--order beta: of no effect, as all vectors are in"),
     ],
     ids=str,
 )
