@@ -169,9 +169,9 @@ def measure(load: Workload, app: str, rules: Rules, made: Callable[..., Any], ti
     published = FLOWWALKER[app]
     limit = published if rules.sampler == RESERVOIR else PROMISES[app]
     times = f"{building:.2f} | {on_device:.2f} | {total:.2f} | {steps / total / 1e6:.2f}"
-    beside = f"{published:g} | {published / total:.0f} | {limit:g} | {share}"
+    compared = f"{published:g} | {published / total:.0f} | {limit:g} | {share}"
     verdict = "kept" if total <= limit else "BROKEN"
-    print(f"| {app} | {title} | {times} | {beside} | {verdict} |", flush=True)
+    print(f"| {app} | {title} | {times} | {compared} | {verdict} |", flush=True)
     return total <= limit
 
 
