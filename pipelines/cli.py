@@ -162,11 +162,11 @@ def _warnings_in_a_line() -> Iterator[None]:
     """Show our warnings as our errors are shown, without a place in the source."""
     shown = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
         if issubclass(category, PenstockWarning):
             print(f"penstock: warning: {message}", file=sys.stderr)
         else:
-            shown(message, category, *place, **more)
+            shown(message, category, *location, **more)
 
     warnings.showwarning = show
     try:

@@ -120,21 +120,21 @@ def _turn(strip: Strip, modulus: int, rim: list[int]) -> None:
     # Between the rim's ends the hub moves on by ``stride``: the last is then the next hub's first.
     rim = rim[at:] + rim[:at]
     stride = rim[-1] - rim[0]
-    hub, place = 0, 0
+    hub, position = 0, 0
     if strip.states:
         # The last walk went from 0 to its end by way of 1: one label of the rim around hub 0.
         last, before = strip.states[-1][:2]
-        place = rim.index(before)
+        position = rim.index(before)
         strip.load(hub, keep=(last, before))
-    shown = (hub + rim[place]) % modulus
+    shown = (hub + rim[position]) % modulus
     for _ in range(modulus * len(rim)):
-        place += 1
-        if place < len(rim):
-            new = (hub + rim[place]) % modulus
+        position += 1
+        if position < len(rim):
+            new = (hub + rim[position]) % modulus
             strip.load(new, keep=(hub, shown))
             shown = new
         else:
-            new, place = (hub + stride) % modulus, 0
+            new, position = (hub + stride) % modulus, 0
             strip.load(new, keep=(hub, shown))
             hub = new
 

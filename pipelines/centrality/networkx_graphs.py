@@ -40,10 +40,10 @@ class NetworkXBatch:
         ptr = np.cumsum([0, *map(len, nodes)], dtype=np.int64)
         degrees, ends, weights = [], [], []
         for first, graph, names in zip(ptr[:-1], graphs, nodes, strict=True):
-            place = {node: int(first) + i for i, node in enumerate(names)}
+            position = {node: int(first) + i for i, node in enumerate(names)}
             several = (sum if added else min) if graph.is_multigraph() else None
             for node in names:
-                row = sorted((place[other], data) for other, data in _adjacent(graph, node))
+                row = sorted((position[other], data) for other, data in _adjacent(graph, node))
                 degrees.append(len(row))
                 ends += [other for other, _ in row]
                 if weight is not None or (added and several):

@@ -37,8 +37,8 @@ class Zoo:
         cells = [(size, kind) for kind in SHARES for size in SIZES]
         counts = scaled([share for kind in SHARES for share in SHARES[kind]], graphs)
         # Shuffled, so that any range of graphs is a fair sample of all.
-        place = shuffle(seed, Stream.PERMUTE_NODES, graphs, threads)
-        cell = np.repeat(np.arange(len(cells), dtype=np.int8), counts)[place]
+        position = shuffle(seed, Stream.PERMUTE_NODES, graphs, threads)
+        cell = np.repeat(np.arange(len(cells), dtype=np.int8), counts)[position]
         self.sizes = np.array([size for size, _ in cells], np.int64)[cell]
         self.kinds = np.array([kind for _, kind in cells], np.int8)[cell]
         self.edges = kernels.edge_counts(

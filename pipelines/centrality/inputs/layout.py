@@ -91,8 +91,8 @@ class Layout:
         import pyarrow.compute as pc
 
         words = pa.array([str(graph) for graph, _ in failed], pa.string())
-        places = as_numpy(pc.index_in(words, value_set=self.ids.cast(pa.string()))).tolist()
-        return {n: reason for n, (_, reason) in zip(places, failed, strict=True)}
+        positions = as_numpy(pc.index_in(words, value_set=self.ids.cast(pa.string()))).tolist()
+        return {n: reason for n, (_, reason) in zip(positions, failed, strict=True)}
 
     def in_several_chunks(self) -> list[int]:
         """Return the numbers of the graphs that have rows in more than one chunk."""
