@@ -105,9 +105,9 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
     },
 }
 for _group, _commands in _COMMANDS.items():
-    for _place, (_name, (_where, _help)) in enumerate(_commands.items(), start=1):
+    for _position, (_name, (_where, _help)) in enumerate(_commands.items(), start=1):
         app.command(
-            f"penstock.pipelines.{_where}", name=_name, group=_group, sort_key=_place, help=_help
+            f"penstock.pipelines.{_where}", name=_name, group=_group, sort_key=_position, help=_help
         )
 
 
