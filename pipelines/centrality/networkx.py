@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import offsets_of
 from penstock.errors import InputError
 from penstock.kernels.centrality_rules import (
     GraphBatch,
@@ -380,7 +381,7 @@ def _transposed(batch: GraphBatch) -> GraphBatch:
     degrees = np.bincount(batch.indices, minlength=batch.nodes)
     return replace(
         batch,
-        indptr=np.concatenate([[0], np.cumsum(degrees)]),
+        indptr=offsets_of(degrees),
         indices=rows[order].astype(batch.indices.dtype),
         weights=None if batch.weights is None else batch.weights[order],
     )

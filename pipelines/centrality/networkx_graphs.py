@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import offsets_of
 from penstock.errors import InputError, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.compute import compute
@@ -57,7 +58,7 @@ class NetworkXBatch:
                 expected="a number that is not negative, up to 1e290",
                 got=str(bad[0]),
             )
-        indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)])
+        indptr = offsets_of(np.array(degrees, np.int64))
         indices = np.array(ends, np.int32 if ptr[-1] < 2**31 else np.int64)
         batch = GraphBatch(ptr, indptr, indices, lengths, directed=True in directed)
         return NetworkXBatch(batch, nodes)

@@ -44,8 +44,8 @@ class Zoo:
         self.edges = kernels.edge_counts(
             seed, self.sizes, options.least_degree, options.most_degree, 0
         )
-        self.first_node = np.concatenate([[0], np.cumsum(self.sizes)])
-        self.first_arc = np.concatenate([[0], np.cumsum(2 * self.edges)])
+        self.first_node = offsets_of(self.sizes)
+        self.first_arc = offsets_of(2 * self.edges)
         self.graphs, self.seed = graphs, seed
         self.nodes, self.arcs = int(self.first_node[-1]), int(self.first_arc[-1])
         self.id_dtype = id_dtype(self.nodes)

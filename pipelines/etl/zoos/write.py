@@ -78,7 +78,7 @@ def plan_shards(ranges: Sequence[Path], shard_size: int) -> list[Shard]:
     for folder in ranges:
         nodes = spill.take(folder, "graph_nodes", np.int64)
         edges = spill.take(folder, "graph_edges", np.int64)
-        rows = bases[-1] + np.append(0, np.cumsum(nodes))
+        rows = bases[-1] + offsets_of(nodes)
         cuts, room = cut_graphs(nodes + edges, room, shard_size)
         starts |= set(rows[cuts].tolist())
         bases.append(int(rows[-1]))

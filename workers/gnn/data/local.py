@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR, id_dtype
+from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
@@ -235,8 +235,7 @@ def reordered(
     position[order] = position[:rows].copy()
     kinds = np.full(columns, 2, np.int32)
     kinds[order[:interior]], kinds[order[interior:]] = 0, 1
-    starts = np.zeros(rows + 1, np.int64)
-    np.cumsum(np.diff(indptr)[order], out=starts[1:])
+    starts = offsets_of(np.diff(indptr)[order])
     found = np.empty_like(indices, shape=len(indices), subok=False)
     moved = None if weights is None else np.empty(len(indices), np.float32)
     first = 0
