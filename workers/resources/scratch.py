@@ -1,4 +1,4 @@
-"""A worker's place on a fast local disk: found, taken, and given back.
+"""A worker's folder on a fast local disk: found, taken, and given back.
 
 ROOT/penstock-UID/                   below the scratch disk, for this user alone
   .lock                              held for a moment by who comes and by who goes
@@ -108,7 +108,7 @@ def host_name() -> str:
 
 
 class Scratch:
-    """One worker's place below ``root``.
+    """One worker's folder below ``root``.
 
     scratch = Scratch(find_scratch())
     scratch.folder     its own, removed by ``close`` and at the end of the process
