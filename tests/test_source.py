@@ -127,3 +127,14 @@ def test_it_is_said_once(root, pattern, places):
         if re.search(pattern, file.read_text())
     }
     assert found == places
+
+
+def test_numba_compiles_kernels(root):
+    found = {
+        str(file.relative_to(root))
+        for file in sources(root, ".py")
+        if re.search(r"\bimport .*\bnjit\b", file.read_text())
+    }
+    assert len(found) > 20
+    # A loop that calls MPI is no arithmetic, and has no naive twin.
+    assert {name for name in found if not name.startswith("kernels/")} == {"workers/comm/poll.py"}
