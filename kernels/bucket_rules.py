@@ -1,15 +1,16 @@
 """What the backends of ``buckets`` share, and what every random number of EMBED_SHUFFLE decides.
 
-The stream has three uses, distinguished by ``step``:
+The stream has four uses, distinguished by ``step``:
 
-IN_BUCKET  which edge comes to a place in its bucket, by the number of the place
+IN_BUCKET  which edge comes to a place in its group of a bucket, by the number of the place
 RELABEL    which partition a label of the order stands for, by epoch and label
 MIX        the keys of the permutation that mixes buckets, by the number of the phase
+GROUP      which group of its bucket an edge comes to, by its number in the graph: a word each
 """
 
 from __future__ import annotations
 
-IN_BUCKET, RELABEL, MIX = 0, 1, 2
+IN_BUCKET, RELABEL, MIX, GROUP = 0, 1, 2, 3
 
 BLOCK = 16  # edges that stay together when buckets are mixed: a line of the processor's cache
 ROUNDS = 6  # of the network that permutes blocks

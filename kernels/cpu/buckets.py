@@ -14,6 +14,7 @@ from numba import uint64
 from penstock.arrays import Array
 from penstock.kernels.bucket_rules import (
     BLOCK,
+    GROUP,
     IN_BUCKET,
     MIX,
     MULTIPLIERS,
@@ -30,11 +31,26 @@ _NONE = np.empty(0, np.int32)
 
 
 def count_edges(
-    indptr: Array, indices: Array, first_row: int, starts: Array, places: Array | None
+    indptr: Array,
+    indices: Array,
+    first_row: int,
+    starts: Array,
+    places: Array | None,
+    groups: int = 1,
+    seed: int = 0,
+    first_edge: int = 0,
 ) -> Array:
-    """Return how many edges of these rows are in each bucket: (n * n,) int64."""
+    """Return how many edges of these rows are in each group of each bucket: (n * n * groups,)."""
     counts: Array = _count_edges(
-        indptr, indices, first_row, starts, _or_none(places), places is not None
+        indptr,
+        indices,
+        first_row,
+        starts,
+        _or_none(places),
+        places is not None,
+        groups,
+        np.uint64(seed),
+        first_edge,
     )
     return counts
 
@@ -50,8 +66,11 @@ def scatter_edges(
     heads: Array,
     tails: Array,
     relations_out: Array | None,
+    groups: int = 1,
+    seed: int = 0,
+    first_edge: int = 0,
 ) -> None:
-    """Write the edges of these rows to their buckets, from ``at`` (n * n,) on, in their order."""
+    """Write the edges of these rows to their groups, from ``at`` (n * n * groups,) on, in order."""
     _scatter_edges(
         indptr,
         indices,
@@ -64,6 +83,9 @@ def scatter_edges(
         heads,
         tails,
         _or_none(relations_out),
+        groups,
+        np.uint64(seed),
+        first_edge,
     )
 
 
@@ -136,12 +158,28 @@ def _part_of(place: Any, starts: Array, nodes: int) -> Any:
     return guess
 
 
+@njit(cache=True, inline="always")
+def _group_of(edge: Any, words: Any, groups: int) -> Any:
+    a, b, c, d = words
+    word = (a if edge & 1 == 0 else b) if edge & 2 == 0 else (c if edge & 1 == 0 else d)
+    return np.int64(uint64(word) * uint64(groups) >> uint64(32))
+
+
 @njit(cache=True, nogil=True)
 def _count_edges(
-    indptr: Array, indices: Array, first_row: int, starts: Array, places: Array, placed: bool
+    indptr: Array,
+    indices: Array,
+    first_row: int,
+    starts: Array,
+    places: Array,
+    placed: bool,
+    groups: int,
+    seed: Any,
+    first_edge: int,
 ) -> Array:
     n, nodes = len(starts) - 1, starts[-1]
-    counts = np.zeros(n * n, np.int64)
+    counts = np.zeros(n * n * groups, np.int64)
+    words = philox4x32(seed, _SHUFFLE, first_edge >> 2, GROUP)
     for row in range(len(indptr) - 1):
         if indptr[row] == indptr[row + 1]:
             continue
@@ -150,7 +188,13 @@ def _count_edges(
         for e in range(indptr[row], indptr[row + 1]):
             end = np.int64(indices[e])
             tail = _part_of(np.int64(places[end]) if placed else end, starts, nodes)
-            counts[head * n + tail] += 1
+            group = (head * n + tail) * groups
+            if groups > 1:
+                edge = first_edge + e
+                if edge & 3 == 0:
+                    words = philox4x32(seed, _SHUFFLE, edge >> 2, GROUP)
+                group += _group_of(edge, words, groups)
+            counts[group] += 1
     return counts
 
 
@@ -167,9 +211,13 @@ def _scatter_edges(
     heads: Array,
     tails: Array,
     relations_out: Array,
+    groups: int,
+    seed: Any,
+    first_edge: int,
 ) -> None:
     n, nodes = len(starts) - 1, starts[-1]
     typed = len(relations_out) > 0
+    words = philox4x32(seed, _SHUFFLE, first_edge >> 2, GROUP)
     for row in range(len(indptr) - 1):
         if indptr[row] == indptr[row + 1]:
             continue
@@ -181,11 +229,17 @@ def _scatter_edges(
             end = np.int64(indices[e])
             end_place = np.int64(places[end]) if placed else end
             tail = _part_of(end_place, starts, nodes)
-            to = at[head * n + tail]
+            group = (head * n + tail) * groups
+            if groups > 1:
+                edge = first_edge + e
+                if edge & 3 == 0:
+                    words = philox4x32(seed, _SHUFFLE, edge >> 2, GROUP)
+                group += _group_of(edge, words, groups)
+            to = at[group]
             heads[to], tails[to] = head_row, end_place - starts[tail]
             if typed:
                 relations_out[to] = relations[e]
-            at[head * n + tail] = to + 1
+            at[group] = to + 1
 
 
 @njit(cache=True, nogil=True)

@@ -3,6 +3,10 @@
 Bucket i * n + j has the edges from partition i to partition j, each as the rows of its ends in
 their partitions. ``starts`` (n + 1,) says where partitions begin in the order of nodes, ``places``
 where in it each node is; None: at its own number.
+
+A bucket is shuffled as Rao and Sandelius do it: each edge comes to one of its ``groups`` at random,
+by its number in the graph (``first_edge`` is that of the first one given), and each group is
+shuffled alone. So threads share a bucket, and a group fits into a core's cache.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.bucket_rules import (
     BLOCK,
+    GROUP,
     IN_BUCKET,
     MIX,
     MULTIPLIERS,
@@ -23,12 +28,20 @@ from penstock.kernels.streams import Stream
 
 
 def count_edges(
-    indptr: Array, indices: Array, first_row: int, starts: Array, places: Array | None
+    indptr: Array,
+    indices: Array,
+    first_row: int,
+    starts: Array,
+    places: Array | None,
+    groups: int = 1,
+    seed: int = 0,
+    first_edge: int = 0,
 ) -> Array:
-    """Return how many edges of these rows are in each bucket: (n * n,) int64."""
+    """Return how many edges of these rows are in each group of each bucket: (n * n * groups,)."""
     head, tail, _, _ = _located(indptr, indices, first_row, starts, places)
     n = len(starts) - 1
-    return np.bincount(head * n + tail, minlength=n * n).astype(np.int64)
+    group = (head * n + tail) * groups + _groups(len(indices), groups, seed, first_edge)
+    return np.bincount(group, minlength=n * n * groups).astype(np.int64)
 
 
 def scatter_edges(
@@ -42,16 +55,20 @@ def scatter_edges(
     heads: Array,
     tails: Array,
     relations_out: Array | None,
+    groups: int = 1,
+    seed: int = 0,
+    first_edge: int = 0,
 ) -> None:
-    """Write the edges of these rows to their buckets, from ``at`` (n * n,) on, in their order."""
+    """Write the edges of these rows to their groups, from ``at`` (n * n * groups,) on, in order."""
     head, tail, head_row, tail_row = _located(indptr, indices, first_row, starts, places)
     n, at = len(starts) - 1, at.copy()
+    drawn = _groups(len(indices), groups, seed, first_edge)
     for e in range(len(indices)):
-        bucket = head[e] * n + tail[e]
-        heads[at[bucket]], tails[at[bucket]] = head_row[e], tail_row[e]
+        group = (head[e] * n + tail[e]) * groups + drawn[e]
+        heads[at[group]], tails[at[group]] = head_row[e], tail_row[e]
         if relations is not None and relations_out is not None:
-            relations_out[at[bucket]] = relations[e]
-        at[bucket] += 1
+            relations_out[at[group]] = relations[e]
+        at[group] += 1
 
 
 def shuffle_edges(
@@ -127,6 +144,14 @@ def mix_edges(
         out[1][n] = tails[edge] + tail_rows[run]
         if relations is not None and out[2] is not None:
             out[2][n] = relations[edge]
+
+
+def _groups(edges: int, groups: int, seed: int, first_edge: int) -> Array:
+    numbers = first_edge + np.arange(edges, dtype=np.int64)
+    words = random_words_of(seed, Stream.EMBED_SHUFFLE, numbers >> 2, GROUP)
+    word = words[np.arange(edges), numbers & 3].astype(np.uint64)
+    drawn: Array = (word * np.uint64(groups) >> np.uint64(32)).astype(np.int64)
+    return drawn
 
 
 def _located(

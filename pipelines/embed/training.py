@@ -296,9 +296,9 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
 
     Losses are compared without penalties, which zeros do not have.
     """
-    zeros, loss, before = training.loss_of_zeros(trained.nodes), trained.loss, trained.loss_before
+    zeros, loss, before = trained.loss_of_zeros, trained.loss, trained.loss_before
     # Without zeros nothing is compared: what loss there is is the penalty's.
-    if zeros == 0 or loss is None or not trained.edges or trained.penalty is None:
+    if not zeros or loss is None or not trained.edges or trained.penalty is None:
         return
     ours, (power, weight) = loss - trained.penalty, training.penalty
     if ours < (1 - _HARDLY) * zeros:

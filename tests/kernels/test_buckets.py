@@ -28,8 +28,9 @@ def random_graph(rng, nodes, edges, relations):
     n=st.integers(1, 6),
     placed=st.booleans(),
     typed=st.booleans(),
+    groups=st.integers(1, 5),
 )
-def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, typed):
+def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, typed, groups):
     rng = np.random.default_rng(seed)
     csr = random_graph(rng, nodes, edges, 5 if typed else 0)
     # Some partitions may be empty, and first rows need not be 0.
@@ -38,10 +39,12 @@ def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, 
     places = rng.permutation(nodes).astype(np.int32) if placed else None
     first = int(rng.integers(0, nodes))
     csr = csr.row_range(first, nodes)
-    counts = naive.count_edges(csr.indptr, csr.indices, first, starts, places)
+    drawn = (groups, 2**40 + seed, int(rng.integers(0, 2**35)))
+    counts = naive.count_edges(csr.indptr, csr.indices, first, starts, places, *drawn)
+    assert counts.shape == (n * n * groups,)
     assert counts.sum() == csr.edges
     np.testing.assert_array_equal(
-        cpu.count_edges(csr.indptr, csr.indices, first, starts, places), counts
+        cpu.count_edges(csr.indptr, csr.indices, first, starts, places, *drawn), counts
     )
     at = offsets_of(counts)[:-1]
     found = []
@@ -49,14 +52,14 @@ def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, 
         heads, tails, relations = (np.full(csr.edges, -1, np.int32) for _ in range(3))
         kernels.scatter_edges(
             csr.indptr, csr.indices, csr.relations, first, starts, places, at,
-            heads, tails, relations if typed else None,
+            heads, tails, relations if typed else None, *drawn,
         )  # fmt: skip
         found.append((heads, tails, relations))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
     # Back from buckets to nodes: the same edges.
     order = np.arange(nodes) if places is None else np.argsort(places)
-    bucket = np.repeat(np.arange(n * n), counts)
+    bucket = np.repeat(np.arange(n * n), counts.reshape(n * n, groups).sum(axis=1))
     heads, tails, relations = found[1]
     got = sorted(
         zip(order[starts[bucket // n] + heads], order[starts[bucket % n] + tails], relations,
@@ -64,6 +67,21 @@ def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, 
     )  # fmt: skip
     kinds = csr.relations if typed else np.full(csr.edges, -1)
     assert got == sorted(zip(csr.sources(), csr.indices, kinds, strict=True))
+
+
+def test_edges_come_to_groups_at_random_by_their_numbers():
+    indptr, indices = np.array([0, 60_000]), np.zeros(60_000, np.int32)
+    one = np.array([0, 1])
+    counts = cpu.count_edges(indptr, indices, 0, one, None, 6, 9, 0)
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 20.5  # p = 0.001, 5 degrees of freedom
+    # The same edges in two pieces come to the same groups.
+    cut = 22_223
+    pieces = [
+        cpu.count_edges(np.array([0, stop - start]), indices[start:stop], 0, one, None, 6, 9, start)
+        for start, stop in ((0, cut), (cut, 60_000))
+    ]
+    np.testing.assert_array_equal(sum(pieces), counts)
+    assert not np.array_equal(cpu.count_edges(indptr, indices, 0, one, None, 6, 10, 0), counts)
 
 
 def test_a_bucket_is_shuffled_as_the_twin_does_it():

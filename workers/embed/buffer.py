@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array, DeviceArray
+from penstock.kernels import kernel
 from penstock.partition.order import Bucket, State
 from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.storage import Moved, Slot, Table
 from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.versions import Versions
 
-_LOOKED_AT = 1 << 20  # values at a time
 Initial = Callable[[int, Slot], None]
 """Fills a slot with the initial version of a partition: values drawn, states zero."""
 
@@ -232,7 +232,8 @@ class PartitionBuffer:
 
     def _look_at(self, partition: int) -> None:
         """Check whether a partition is finite; a GPU's answer is read in ``finite``."""
-        self._found += [are_finite(array) for array in self.arrays(partition) if array.size]
+        are_finite = kernel("finite", self.values).are_finite
+        self._found += [are_finite(array) for array in self.arrays(partition)]
 
     def wait(self) -> None:
         """Wait for swaps that are under way."""
@@ -407,20 +408,6 @@ class BufferVisit:
         if not self._swapped:
             self._swapped = True
             self._buffer.swap(self.swaps)
-
-
-def are_finite(array: Array | DeviceArray) -> Any:
-    """Return whether all values are numbers: a bool, or a GPU's array of one."""
-    flat, found = array.reshape(-1), True
-    for begin in range(0, flat.size, _LOOKED_AT):
-        some = flat[begin : begin + _LOOKED_AT]
-        if isinstance(some, np.ndarray):
-            with np.errstate(over="ignore", invalid="ignore"):
-                # A finite sum of squares has finite values, and is quicker made.
-                found = found and bool(np.isfinite(some @ some) or np.isfinite(some).all())
-        else:
-            found = np.isfinite(some).all() & found
-    return found
 
 
 def state_rows(slot: Slot) -> Array | DeviceArray:

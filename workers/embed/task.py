@@ -48,9 +48,11 @@ class Trained:
     loss            mean of an edge in the last epoch; None: there is none, or it is no number
     loss_before     that of the epoch before
     penalty         how much of a loss of the last vectors is penalties; None: it is no number
+    loss_of_zeros   mean of an edge, if all vectors were zeros; None: nothing was trained
     validation      of the best epoch: see ``Scores``; None: there are no edges to validate on
     epoch_seconds   the median epoch, evaluation and checkpoints not counted
-    utilization     share of these seconds in which kernels trained
+    utilization     share of the seconds of epochs in which kernels trained; where there are
+                    several epochs the first, which may compile them, does not count
     exposed_seconds in which training waited for the disk, bytes moved by swaps, and their
                     bytes a second: of all epochs of this process
     stopped         why it ended: epochs, patience, or nan
@@ -86,3 +88,4 @@ class Trained:
     exchange_seconds: float = 0.0
     loss_before: float | None = None
     penalty: float | None = 0.0
+    loss_of_zeros: float | None = None

@@ -31,12 +31,13 @@ from penstock.partition.order import order
 from penstock.workers.cores import cores_of_rank
 from penstock.workers.embed.batch_size import too_large_batch
 from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
-from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase, are_finite
+from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.initial import fill_nodes, relation_rows
 from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges, build_buckets
 from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
@@ -171,13 +172,14 @@ class Run:
         self.best_scores: dict[str, Any] | None = None
         self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
         self.busy = BusyTime(device=gpu())
-        self._losses: list[Any] = []  # of batches that a GPU may still train
+        self._losses = BatchLosses(device=gpu())
         self._last: Batch | None = None  # that was trained, whose rows are in the buffer
         self._before = math.nan  # the loss of the epoch before the last one
         self._saved = time.monotonic()
         self._saved_batches = -1  # that were trained when the last checkpoint was written
         self._looked = 0.0
         self.done = 0  # edges, in this process
+        self.zeros = 0.0  # their loss, if all vectors were zeros
 
     # -- what is there before the first epoch ----------------------------------------------------
 
@@ -324,9 +326,9 @@ class Run:
         self._log(left=left, edges=0)
         epochs: list[EpochTime] = []
         stopped = self._epochs(epochs)
-        seconds = sum(epoch.seconds for epoch in epochs)
         # The first one may have compiled kernels; one that was begun before is a part of one.
-        whole = [epoch.seconds / epoch.share for epoch in epochs]
+        timed = epochs[1:] or epochs
+        seconds = sum(epoch.seconds for epoch in timed)
         penalty = 0.0
         if self._last is not None:
             nodes = Table(self.buffer.values, self.buffer.state)
@@ -342,20 +344,21 @@ class Run:
             loss=self.loss if stopped != "nan" and math.isfinite(self.loss) else None,
             loss_before=self._before if math.isfinite(self._before) else None,
             penalty=penalty if math.isfinite(penalty) else None,
+            loss_of_zeros=self.zeros / self.done if self.done else None,
             nodes=self.graph.num_nodes,
             edges=self.graph.num_edges,
             relations=self.relation_count,
             partitions=self.layout.partitions,
             batches=self.batches,
             seconds=time.monotonic() - started,
-            epoch_seconds=statistics.median(whole[1:] or whole or [0.0]),
+            epoch_seconds=statistics.median([one.seconds / one.share for one in timed] or [0.0]),
             stopped=stopped,
-            utilization=sum(epoch.busy for epoch in epochs) / seconds if seconds else 0.0,
+            utilization=sum(epoch.busy for epoch in timed) / seconds if seconds else 0.0,
             exposed_seconds=self._exposed,
             bytes_read=traffic.bytes_read,
             bytes_written=traffic.bytes_written,
             bandwidth=traffic.bandwidth,
-            theorem=self._theorem(epochs),
+            theorem=self._theorem(timed),
             validated=0 if self.validation is None else self.validation[0].count,
             validation=self.best_scores,
             known=self.initialised,
@@ -475,19 +478,20 @@ class Run:
         """Train all edges of a phase, mixed; return whether the loss is a number, if seen."""
         size = self.training.batch or BATCH
         nodes = Table(self.buffer.values, self.buffer.state)
+        zeros = self.training.loss_of_zeros(sum(count for _, count in phase.ranges))
         self.busy.swap()
         for number, start in self._batches([len(edges) for edges, _ in groups], phase.which, size):
             edges, draw = groups[number]
             heads, relations, tails = edges.batch(start, start + size)
+            typed = None
+            if self.relations is not None and relations is not None:
+                typed = to_device(relations)
+            negatives = draw(self.rules.chunks(len(heads)), self._number())
+            batch = Batch(to_device(heads), typed, to_device(tails), negatives)
+            rate = self.training.rate(self._share())
+            self.batches += 1
+            number = self.steps + self.batches
             with self.busy.batch():
-                typed = None
-                if self.relations is not None and relations is not None:
-                    typed = to_device(relations)
-                negatives = draw(self.rules.chunks(len(heads)), self._number())
-                batch = Batch(to_device(heads), typed, to_device(tails), negatives)
-                rate = self.training.rate(self._share())
-                self.batches += 1
-                number = self.steps + self.batches
                 loss = self.kernels.step(
                     nodes, self.relations, batch, self.rules, rate, number, self.work
                 )
@@ -495,6 +499,7 @@ class Run:
             self._losses.append(loss)
             self._last = batch
             self.epoch_edges += len(heads)
+            self.zeros += zeros * len(heads)
             if not self._progress(len(heads)):
                 return False
         return True
@@ -553,12 +558,10 @@ class Run:
 
         keep  of so many of the last batches later, which a GPU trains meanwhile
         """
-        done = max(0, len(self._losses) - keep)
-        # One by one: the sum does not depend on when it is checked.
-        for loss in self._losses[:done]:
-            self.epoch_loss += float(loss)
-        del self._losses[:done]
         self.busy.settle(keep)
+        # One by one: the sum does not depend on when it is checked.
+        for loss in self._losses.take(keep):
+            self.epoch_loss += loss
         return math.isfinite(self.epoch_loss)
 
     @property
@@ -575,6 +578,7 @@ class Run:
         found = self.buffer.finite()
         if self.relations is not None:
             tables = self.relations.values, self.relations.state
+            are_finite = kernel("finite", self.relations.values).are_finite
             found = all(bool(are_finite(one)) for one in tables) and found
         return found
 

@@ -433,7 +433,8 @@ def test_vectors_no_better_than_zeros_are_told_with_what_helps(
 ) -> None:
     training = Training(model="complex", negatives=72, **more)
     trained = Result(2, 0, 2, losses[1], 9, 9, 1, 1, 9, 1.0, 1.0, "epochs")
-    trained = replace(trained, loss_before=losses[0], penalty=penalty)
+    zeros = training.loss_of_zeros(9)
+    trained = replace(trained, loss_before=losses[0], penalty=penalty, loss_of_zeros=zeros)
     _warn_useless(tmp_path, trained, training)  # of zeros: 8.58
     said = capsys.readouterr().err
     assert f"train again with {remedy}" in said if remedy else not said

@@ -313,11 +313,3 @@ def test_partitions_that_left_with_what_is_no_number_are_told(small):
     assert one.buffer.finite()  # which it was told
     one.buffer.slot(next(iter(one.buffer.first_rows)))[0][0, 0] = np.inf
     assert not one.buffer.finite()
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_numbers_of_any_size_are_finite(bad):
-    values = np.full((1000, 7), 3e38, np.float32)
-    assert module.are_finite(values)
-    values[700, 3] = bad
-    assert not module.are_finite(values)

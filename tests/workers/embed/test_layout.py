@@ -86,19 +86,20 @@ def edges_of(buckets, layout):
 
 
 @pytest.mark.parametrize("assigned", [False, True])
-@pytest.mark.parametrize("piece", [100, 1 << 22])
+@pytest.mark.parametrize("group", [20, 1 << 18])
 def test_buckets_hold_every_edge_once_whatever_threads_and_pieces(
-    graph, tmp_path, monkeypatch, assigned, piece
+    graph, tmp_path, monkeypatch, assigned, group
 ):
-    monkeypatch.setattr(module, "_PIECE", piece)
+    monkeypatch.setattr(module, "_GROUP", group)
     layout = NodeLayout.ranges(graph.num_nodes, 7)
     if assigned:
         parts = np.random.default_rng(1).integers(0, 7, graph.num_nodes)
         layout = NodeLayout.of_assignment(parts, 7)
-    made = [
-        build_buckets(graph, layout, tmp_path / str(threads), seed=3, threads=threads)
-        for threads in (1, 3)
-    ]
+    made = []
+    for threads, piece in ((1, 100), (3, 1 << 22)):
+        monkeypatch.setattr(module, "_PIECE", piece)
+        folder = tmp_path / str(threads)
+        made.append(build_buckets(graph, layout, folder, seed=3, threads=threads))
     for name in ("heads", "tails", "relations", "offsets"):
         np.testing.assert_array_equal(getattr(made[0], name), getattr(made[1], name))
     assert edges_of(made[0], layout) == all_edges(graph)
@@ -106,6 +107,22 @@ def test_buckets_hold_every_edge_once_whatever_threads_and_pieces(
     assert made[0].largest == made[0].counts.max()
     assert made[0].heads.dtype == np.int32
     assert isinstance(made[0].heads, np.memmap)
+
+
+def test_any_place_of_a_large_bucket_may_hold_any_edge(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_GROUP", 500)  # 20 groups
+    layout, nodes = NodeLayout.ranges(graph.num_nodes, 1), graph.num_nodes
+    by_node = np.zeros(2)
+    for seed in range(6):
+        heads = build_buckets(graph, layout, tmp_path, seed=seed).heads
+        np.testing.assert_allclose(  # edges come sorted by their heads
+            [part.mean() for part in np.array_split(heads, 8)], heads.mean(), atol=0.04 * nodes
+        )
+        halves = np.array_split(heads < np.median(heads), 2)
+        by_node += [half.mean() for half in halves]
+        # Runs of what was sorted are as long as chance makes them.
+        assert (np.diff(heads) == 0).mean() < 2 * ((np.bincount(heads) / len(heads)) ** 2).sum()
+    assert abs(by_node[0] - by_node[1]) < 0.1
 
 
 @settings(deadline=None, max_examples=30)

@@ -39,6 +39,8 @@ from penstock.workers.embed.bucket_schedule import Share
 from penstock.workers.embed.layout.nodes import NodeLayout
 
 _PIECE = 1 << 22  # edges that a thread counts or scatters together
+_GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache
+_GROUPS = 1024  # of a bucket, at most: as many places are written to by turns
 _REMEDY = "Remove the folder, and train again: buckets are rebuilt"
 FORMAT = Format(
     name="penstock-embed-buckets",
@@ -243,34 +245,45 @@ def build_buckets(
     """
     names = graph.manifest.relations
     relations = None if names is None else len(names)
+    edges, buckets = graph.num_edges, layout.partitions**2
+    groups = min(max(1, -(-edges // (_GROUP * buckets))), _GROUPS)
     identity = {
         "graph": graph.digest,
         "starts": layout.starts.tolist(),
         "placed": None if layout.places is None else _digest(layout.places),
         "seed": seed,
+        "groups": groups,
         **(about or {}),
     }
     if (folder / FORMAT.file).is_file() and FORMAT.load(folder).get("of") == identity:
         return EdgeBuckets.open(folder, layout, relations)
     (folder / FORMAT.file).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    dtype, edges, typed = id_dtype(max(layout.sizes)), graph.num_edges, relations is not None
+    dtype, typed = id_dtype(max(layout.sizes)), relations is not None
     size = edges * (2 * dtype.itemsize + (4 if typed else 0))
     need_disk(folder, size, f"the edge buckets of {graph.path}")
     pieces = list(row_pieces(graph))
-    counts = np.zeros((len(pieces), layout.partitions**2), np.int64)
+    counts = np.zeros((len(pieces), buckets * groups), np.int64)
+    firsts = np.cumsum([0, *(rows_of(graph, piece).edges for piece in pieces)])
     with Progress("sort edges into buckets", total=3 * edges, unit="edge", quiet=quiet) as bar:
 
         def count(number: int) -> None:
             piece = rows_of(graph, pieces[number])
             counts[number] = count_edges(
-                piece.indptr, piece.indices, piece.first_row, layout.starts, layout.places
+                piece.indptr,
+                piece.indices,
+                piece.first_row,
+                layout.starts,
+                layout.places,
+                groups,
+                seed,
+                int(firsts[number]),
             )
             bar.advance(piece.edges)
 
         spread(count, range(len(pieces)), threads)
-        offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
-        at = offsets[:-1] + np.cumsum(counts, axis=0) - counts
+        begins = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
+        at = begins[:-1] + np.cumsum(counts, axis=0) - counts
         with ExitStack() as stack:
             out = {
                 name: _mapped(stack.enter_context(atomic(folder / f"{name}.npy")), edges, kind)
@@ -291,11 +304,14 @@ def build_buckets(
                     out["heads"],
                     out["tails"],
                     out.get("relations"),
+                    groups,
+                    seed,
+                    int(firsts[number]),
                 )
                 bar.advance(piece.edges)
 
-            def mix(bucket: int) -> None:
-                a, b = int(offsets[bucket]), int(offsets[bucket + 1])
+            def mix(group: int) -> None:
+                a, b = int(begins[group]), int(begins[group + 1])
                 found = out.get("relations")
                 shuffle(
                     out["heads"][a:b],
@@ -307,11 +323,11 @@ def build_buckets(
                 bar.advance(b - a)
 
             spread(scatter, range(len(pieces)), threads)
-            spread(mix, range(layout.partitions**2), threads)
+            spread(mix, range(buckets * groups), threads)
             for array in out.values():
                 if isinstance(array, np.memmap):
                     array.flush()
-        save_npy(folder, "offsets.npy", offsets)
+        save_npy(folder, "offsets.npy", begins[::groups])
     FORMAT.save(folder, {"edges": edges, "relations": typed, "of": identity})
     return EdgeBuckets.open(folder, layout, relations)
 

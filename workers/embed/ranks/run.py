@@ -135,9 +135,11 @@ class RankRun(Run):
                 found.utilization,
                 self.moves.bytes,
                 self.moves.seconds,
+                self.zeros,
+                self.done,
             )
         )
-        read, written, exposed, busy, sent, moving = zip(*counted, strict=True)
+        read, written, exposed, busy, sent, moving, zeros, done = zip(*counted, strict=True)
         return replace(
             found,
             partitions=1 if self.whole else found.partitions,
@@ -148,6 +150,7 @@ class RankRun(Run):
             ranks=self.comm.size,
             bytes_exchanged=sum(sent),
             exchange_seconds=max(moving),
+            loss_of_zeros=sum(zeros) / sum(done) if sum(done) else None,
         )
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:

@@ -93,6 +93,15 @@ def test_it_is_about_as_good_as_one_rank(run: Any, tmp_path: Path, more: dict[st
 
 
 @WAYS
+def test_vectors_near_zero_have_the_loss_of_zeros(
+    run: Any, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    untrained = {"lr": 1e-9, "n3": 0, "epochs": 1, "init_scale": 1e-4, "negatives": "all"}
+    found = run(tmp_path / "r", 3, **{**more, **untrained})
+    assert found[0].loss_of_zeros == pytest.approx(found[0].loss, rel=1e-4)
+
+
+@WAYS
 @pytest.mark.parametrize(
     "optimizer", ["adagrad", pytest.param("adam", marks=pytest.mark.slow), "sgd"]
 )

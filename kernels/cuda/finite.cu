@@ -1,0 +1,17 @@
+// Whether values are numbers: their meaning is naive/finite.py's.
+#include "grid.cuh"
+
+// instance: are_finite
+
+using namespace penstock;
+
+// `found` is true before; whoever meets NaN or an infinity writes false, and all write the same.
+__global__ void are_finite(const float* __restrict__ values, long long count, bool* found) {
+  bool bad = false;
+  for (long long i = thread_number(); i < count; i += thread_count()) {
+    bad |= !isfinite(values[i]);
+  }
+  if (bad) {
+    *found = false;
+  }
+}

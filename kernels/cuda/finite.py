@@ -1,0 +1,19 @@
+"""Whether values are numbers, on the GPU; the meaning is naive/finite.py's."""
+
+from __future__ import annotations
+
+import cupy as cp
+
+from penstock.arrays import DeviceArray
+from penstock.kernels.cuda.module import launch
+
+
+def are_finite(array: DeviceArray) -> DeviceArray:
+    """Return whether all values of a contiguous float32 array are numbers: () bool, on the GPU.
+
+    One kernel that reads the array once: nothing waits for it until somebody asks for the bool.
+    """
+    found = cp.empty((), cp.bool_)
+    found.data.memset_async(1, 1)
+    launch("finite", "are_finite", array.size, array, cp.int64(array.size), found)
+    return found

@@ -1,0 +1,12 @@
+"""Whether values are numbers: the truth, in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.arrays import Array
+
+
+def are_finite(array: Array) -> bool:
+    """Return whether all values of a float array are numbers: neither NaN nor infinite."""
+    return bool(np.isfinite(array).all())
