@@ -13,6 +13,7 @@ rows of the phase, on one core.
 import argparse
 import platform
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -28,6 +29,8 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.storage import THREADS, Geometry, open_table
 from penstock.workers.embed.storage.bandwidth import measure, measure_dd
 from penstock.workers.embed.versions import Checkpoints, table_path
+
+OF_DD = 0.9  # of the rate of dd, asked for
 
 
 class Training:
@@ -101,8 +104,9 @@ def main():
     print(f"{platform.node()}: {cores()} cores, {options}, {THREADS} requests in flight")
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
         check(Path(place), options)
-        compare_with_dd(Path(place), options)
+        kept = compare_with_dd(Path(place), options)
         compare_prefetch(Path(place), options)
+    return 0 if kept else 1
 
 
 def check(folder, options):
@@ -124,14 +128,18 @@ def compare_with_dd(folder, options):
         peers.append(measure_dd(folder))
     why = ours[0].why_not_direct
     print("O_DIRECT" if why is None else f"page cache: {why}")
+    kept = True
     for name in ("read", "write"):
         mine, dd = (statistics.median(getattr(m, name) for m in many) for many in (ours, peers))
         print(
             f"{name:9} {format_bytes(mine)}/s, dd {format_bytes(dd)}/s, ratio {mine / dd:.2f} "
             f"(ours {spread_of(ours, name)}, dd {spread_of(peers, name)})"
         )
+        kept = kept and mine >= OF_DD * dd
+    print("kept" if kept else f"MISSED: {OF_DD:.0%} of dd are asked for")
     both = statistics.median(m.exchange for m in ours)
     print(f"exchange  {format_bytes(both)}/s, both counted ({spread_of(ours, 'exchange')})")
+    return kept
 
 
 def spread_of(measured, name):
@@ -162,10 +170,11 @@ def compare_prefetch(folder, options):
     for prefetch, found in times.items():
         found.sort(key=lambda one: one[0])
         took, busy, traffic = found[len(found) // 2]
+        hidden = max(0.0, 1 - traffic.exposed_seconds / traffic.io_seconds)
         print(
             f"{'prefetch   ' if prefetch else 'no prefetch'} {took:.2f} s an epoch, trains "
             f"{busy:.1%} of it, I/O {traffic.io_seconds:.2f} s of which exposed "
-            f"{traffic.exposed_seconds:.2f} s ({traffic.hidden_share:.0%} hidden), "
+            f"{traffic.exposed_seconds:.2f} s ({hidden:.0%} hidden), "
             f"{format_bytes(traffic.bytes_read + traffic.bytes_written)} moved, "
             f"{traffic.swaps} swaps"
         )
@@ -178,4 +187,4 @@ def compare_prefetch(folder, options):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

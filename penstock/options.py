@@ -7,6 +7,10 @@
 
 The string under a field is its help on the command line. Values are checked and converted once,
 when the object is made; what is wrong raises UsageError with the option's name.
+
+``asked`` says which options were given, be it at their default: on the command line, in a flow or
+a recipe, or as keyword arguments. They are known once the object is made, after ``__post_init__``:
+what would be ignored is refused by a method ``check_asked``, which is called then.
 """
 
 from __future__ import annotations
@@ -16,7 +20,14 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
 from cyclopts import Group, Parameter
-from pydantic import BeforeValidator, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import ArgsKwargs
 
@@ -27,6 +38,7 @@ T = TypeVar("T")
 
 _CONFIG = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 _SHOWN = 100  # characters of a bad value
+_ASKED = "_asked"
 # The types of options and arguments that are paths: see penstock.paths.
 ClientPath = Annotated[
     Path,
@@ -38,11 +50,34 @@ ClientInput = Annotated[
     BeforeValidator(client_input),
     Parameter(converter=lambda kind, tokens: client_input(tokens[0].value)),
 ]
+# What float32 holds with all its digits, and is still finite after small factors, as the 3 of N3.
+_LEAST, _MOST = 1.2e-38, 1e38
+
+
+def _check_float32(value: float, about: ValidationInfo) -> float:
+    if value == 0 or _LEAST <= abs(value) <= _MOST:
+        return value
+    large = abs(value) > 1
+    name, there = flag(str(about.field_name)), "infinite" if large else "0"
+    raise UsageError(
+        f"option {name} would be {there} in float32, in which kernels compute",
+        expected=f"a number from {_LEAST:g} to {_MOST:g}",
+        got=f"{value:g}",
+        remedy=f"Take a {'smaller' if large else 'larger'} one",
+    )
+
+
+# Of options that kernels are given in float32: a number that is not 0 is not 0 there either.
+# Annotated[float, Field(gt=0), IN_FLOAT32]
+IN_FLOAT32 = AfterValidator(_check_float32)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, validated set of options whose fields are command-line flags."""
+    if not hasattr(cls, "_remember_asked"):  # a subclass has it already, within its own validators
+        validator = model_validator(mode="wrap")(classmethod(_remember_asked))  # type: ignore[arg-type]
+        cls._remember_asked = validator  # type: ignore[attr-defined]
     made: Any = pydantic_dataclass(frozen=True, kw_only=True, config=_CONFIG)(cls)
     checked_init = made.__init__
 
@@ -81,19 +116,38 @@ def headings(**first: str) -> Callable[[type[T]], type[T]]:
     return under_headings
 
 
-def names_asked(given: Any) -> frozenset[str]:
-    """Return which options were given that ask for something, be it their default.
+def asked(options: Any, *names: str) -> list[str]:
+    """Return which of these options were given and ask for something, or are not at their defaults.
 
-    given  what a validator of pydantic gets before the options are made: the keyword arguments, or
-           a dict of those that the command line found
+    None, False and () ask for nothing where they are the default. An object that was made of all
+    its options, as by ``dataclasses.replace`` or of a manifest, repeats what was decided: of such
+    only those count that are not at their defaults.
+    """
+    given: frozenset[str] = options.__dict__.get(_ASKED, frozenset())
+    return [name for name in names if name in given or not _is_default(options, name)]
+
+
+def _is_default(options: Any, name: str) -> bool:
+    return bool(getattr(options, name) == getattr(type(options), name, ...))
+
+
+def _remember_asked(cls: type[Any], given: Any, make: Callable[[Any], Any]) -> Any:
+    """Make options, and note which of them were given.
+
+    given  the keyword arguments, a dict of what the command line found, or such options
     """
     values = given.kwargs if isinstance(given, ArgsKwargs) else given
-    if not isinstance(values, dict):
-        return frozenset()
-    return frozenset(
-        name for name, value in values.items()
-        if value is not None and value is not False and value != ()
-    )  # fmt: skip
+    made = make(given)
+    if isinstance(values, dict):
+        names = frozenset(
+            name for name, value in values.items()
+            if value is not None and value is not False and value != ()
+        )  # fmt: skip
+        whole = values.keys() >= made.__dataclass_fields__.keys()
+        object.__setattr__(made, _ASKED, frozenset() if whole else names)
+        if (check := getattr(made, "check_asked", None)) is not None:
+            check()
+    return made
 
 
 def flag(name: str) -> str:
@@ -109,7 +163,7 @@ def given_options(options: Any, *, passing: Collection[str] = ()) -> dict[str, A
     found = {}
     for name in options.__dataclass_fields__:
         value = getattr(options, name)
-        if name not in passing and value != getattr(type(options), name, ...):
+        if name not in passing and not _is_default(options, name):
             found[name] = str(value) if isinstance(value, Path) else value
     return found
 

@@ -11,7 +11,7 @@ from pydantic_core import ArgsKwargs
 
 from penstock.documents import parse_yaml
 from penstock.errors import MissingFile, UsageError
-from penstock.options import ClientPath, headings, options
+from penstock.options import ClientPath, asked, headings, options
 from penstock.paths import client_path
 from penstock.workers.embed.spec import Training
 
@@ -43,6 +43,10 @@ def read_recipe(path: Path, given: dict[str, Any]) -> dict[str, Any]:
             got=f"{twice} and {twice.replace('-', '_')}",
         )
     names = Training.__dataclass_fields__
+    if found.keys() >= names.keys():  # one that writes every option out asks for no default
+        found = {
+            name: value for name, value in found.items() if value != getattr(Training, name, ...)
+        }
     strange = [name for name in found if name not in names]
     if strange:
         raise UsageError(
@@ -73,17 +77,17 @@ class TrainingOptions(Training):
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """ranks that train together, each with a share of the nodes in its memory [default: 1]"""
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _with_recipe(cls, given: Any) -> Any:
+    def _with_recipe(cls, given: Any, make: Any) -> Any:
         """Add what the recipe says and was not given, be it at its default.
 
         given  the keyword arguments, or a dict of those that the command line found
         """
         values = given.kwargs if isinstance(given, ArgsKwargs) else given
         if not isinstance(values, dict) or not isinstance(values.get("recipe"), str | Path):
-            return given
-        return {**read_recipe(client_path(values["recipe"]), values), **values}
+            return make(given)
+        return make({**read_recipe(client_path(values["recipe"]), values), **values})
 
 
 @options
@@ -165,6 +169,21 @@ class EvaluateOptions(GraphOptions):
             raise UsageError(
                 "--split and --triples cannot go together",
                 remedy="Rank edges of the graph, or those of a file",
+            )
+
+    def check_asked(self) -> None:
+        """Refuse what would be ignored, also at its default."""
+        draws = self.candidates is not None or self.sample is not None
+        if asked(self, "seed") and not draws:
+            raise UsageError(
+                "--seed draws --candidates and --sample, and neither is given",
+                remedy="Leave --seed out",
+            )
+        if asked(self, "unknown") and self.triples is None and self.graph is None:
+            raise UsageError(
+                "--unknown is about edges of --triples or of another --graph",
+                got="edges of the graph of the run, which has all of their nodes",
+                remedy="Leave --unknown out",
             )
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
-from penstock.options import flag
 from penstock.partition.order import order
 from penstock.sizes import does_not_fit
 from penstock.workers.embed import ranking
@@ -50,13 +49,6 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
             expected=f"--batch {graph.num_edges:,} or less",
             got=f"--batch {training.batch:,}",
         )
-    for name in ("patience", "validate_every", "validate_sample"):
-        given = getattr(training, name) != getattr(Training, name)
-        if given and not about.heldout.get("valid"):
-            raise UsageError(
-                f"{graph.path} holds out no edges to validate on, which {flag(name)} needs",
-                remedy=f"Hold some out with penstock etl --valid, or leave {flag(name)} out",
-            )
     if ranks > 1 and 2 * ranks > graph.num_nodes:
         raise UsageError(
             f"{graph.num_nodes:,} nodes are too few for {ranks} ranks, two blocks each",

@@ -9,7 +9,7 @@ checkpoints/    last.json and best.json name versions of partitions in nodes.tab
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from penstock.files import atomic
 from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.rows import ids_digest, rows_digest
 from penstock.workers.embed.source import check_trained
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.versions import BEST, LAST, Checkpoints
@@ -104,7 +105,7 @@ class Run:
 
 def _training(given: dict[str, Any]) -> Training:
     try:
-        return Training(**given)
+        return replace(Training(), **given)  # as it was decided, whatever was given
     except UsageError as error:
         raise ValueError(f"training: {error}") from error
 
@@ -150,7 +151,25 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
             got="no such table" if ids is None else f"{ids:,} ids",
             remedy="Restore the file, or write it again by penstock embed train --resume",
         )
+    check_rows(folder, found.name, found.geometry.digest, run)
     return wanted
+
+
+def check_rows(folder: Path, name: str, held: int, run: Run) -> None:
+    """Raise CorruptFile where a checkpoint is not of the model, relations and ids of its run.
+
+    held  the digest that the checkpoint has; 0: it is of an earlier version, and has none
+    """
+    if not held:
+        return
+    layout, ids = NodeLayout.open(folder / "checkpoints"), ids_digest(folder / IDS)
+    if held != rows_digest(run.training, run.relations, ids, layout):
+        raise CorruptFile(
+            f"{folder / FORMAT.file}, {IDS} and checkpoints/{name}.json do not belong together",
+            expected="a checkpoint of the model, seed, relations and node ids of the run",
+            got="one of others: one of the files was edited, or is of another run",
+            remedy=FORMAT.restore,
+        )
 
 
 def _count_of_ids(folder: Path) -> int | None:
@@ -164,12 +183,21 @@ def _count_of_ids(folder: Path) -> int | None:
         return None
 
 
-def keep_ids(folder: Path, graph: Graph) -> None:
-    """Keep the ids of a graph's nodes in a run, which outlives the graph."""
+def has_ids(folder: Path, nodes: int) -> bool:
+    """Return whether a run has the ids of so many nodes."""
+    return _count_of_ids(folder) == nodes
+
+
+def keep_ids(folder: Path, graph: Graph) -> str:
+    """Keep the ids of a graph's nodes in a run, which outlives the graph; return their digest."""
+    if not has_ids(folder, graph.num_nodes):
+        _write_ids(folder, graph)
+    return ids_digest(folder / IDS)
+
+
+def _write_ids(folder: Path, graph: Graph) -> None:
     import pyarrow.parquet as pq
 
-    if _count_of_ids(folder) == graph.num_nodes:
-        return
     with pq.ParquetFile(graph.path / "nodes.parquet") as file, atomic(folder / IDS) as temporary:
         field = file.schema_arrow.field("id")
         import pyarrow as pa

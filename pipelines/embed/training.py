@@ -13,6 +13,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
+from penstock.options import asked, flag
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     batch_problem,
@@ -26,7 +27,15 @@ from penstock.pipelines.embed.planning import (
 )
 from penstock.pipelines.embed.progress import EdgeBar
 from penstock.pipelines.embed.report import TrainReport
-from penstock.pipelines.embed.run import FORMAT, KIND, Run, checkpoint_name, keep_ids
+from penstock.pipelines.embed.run import (
+    FORMAT,
+    KIND,
+    Run,
+    check_rows,
+    checkpoint_name,
+    has_ids,
+    keep_ids,
+)
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
@@ -36,7 +45,7 @@ from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.task import Trained, TrainTask
-from penstock.workers.embed.versions import Checkpoints
+from penstock.workers.embed.versions import LAST, Checkpoints
 from penstock.workers.embed.warm import newest
 
 _HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they
@@ -71,6 +80,7 @@ class TrainJob(Job[TrainReport]):
         self.resumes = self.options.resume and (self.out / FORMAT.file).is_file()
         if self.resumes:
             before = Run.load(self.out)
+            self._check_rows(before)
             old, init_sha256 = before.training, before.init_sha256
             training = replace(
                 training,
@@ -80,6 +90,7 @@ class TrainJob(Job[TrainReport]):
             )
         training = training.for_graph(has_relations=graph.manifest.relations is not None)
         check_graph(graph, training, self.ranks)
+        self._check_validated()
         names = graph.manifest.relations if training.has_relations else None
         self.init = self._init(training)
         if self.init is not None:
@@ -105,6 +116,22 @@ class TrainJob(Job[TrainReport]):
         if not (self.resumes or self.quiet):
             _warn_ignored(graph, training)
             _warn_patience(training)
+
+    def _check_rows(self, before: Run) -> None:
+        """Raise where the checkpoint to go on from is not of the run in whose folder it is."""
+        checkpoints = Checkpoints(self.out / "checkpoints")
+        if checkpoints.has(LAST) and has_ids(self.out, before.nodes):  # else written again
+            check_rows(self.out, LAST, checkpoints.digest(), before)
+
+    def _check_validated(self) -> None:
+        """Raise where an option of validation was given, and no edges are held out for it."""
+        given = asked(self.options, "patience", "validate_every", "validate_sample")
+        if given and not self.graph.manifest.heldout.get("valid"):
+            name = flag(given[0])
+            raise UsageError(
+                f"{self.graph.path} holds out no edges to validate on, which {name} needs",
+                remedy=f"Hold some out with penstock etl --valid, or leave {name} out",
+            )
 
     def _init(self, training: Training) -> Run | None:
         """Return the run to begin with, which has vectors of the same kind.
@@ -192,15 +219,15 @@ class TrainJob(Job[TrainReport]):
             if problem is not None:
                 raise problem
             if not (self.resumes or self.quiet):
-                _warn_in_memory(training)
+                _warn_in_memory(self.options, training.partitions)
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
             FORMAT.save(folder, run.to_dict())
-            keep_ids(folder, graph)
+            ids = keep_ids(folder, graph)
             init, names = (None, None)
             if self.init is not None:
                 init, names = self.options.init, self.init.relations
-            task = TrainTask(graph.path, folder, training, init, names or ())
+            task = TrainTask(graph.path, folder, training, init, names or (), ids)
             edges = graph.num_edges * training.epochs
             with EdgeBar(edges, training.epochs, quiet=self.quiet) as bar:
                 self.trained: Trained = ranks.run(
@@ -319,14 +346,17 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
     )
 
 
-def _warn_in_memory(training: Training) -> None:
+def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
     """Say so where options of partitions on the disk were given, and there are none."""
-    given = ["--no-prefetch"] * (not training.prefetch)
-    given += [f"--order {training.order}"] * (training.order != Training.order)
-    if (training.partitions or 1) == 1 and given:
+    given = asked(options, "prefetch", "order")
+    if (partitions or 1) == 1 and given:
+        said = {
+            "prefetch": "--prefetch" if options.prefetch else "--no-prefetch",
+            "order": f"--order {options.order}",
+        }
         print(
-            f"{' and '.join(given)}: of no effect, as all vectors are in memory; --partitions "
-            "divides them",
+            f"{' and '.join(said[name] for name in given)}: of no effect, as all vectors are in "
+            "memory; --partitions divides them",
             file=sys.stderr,
         )
 

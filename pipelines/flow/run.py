@@ -302,8 +302,11 @@ class FlowRun:
         if found is not None:
             wait_for_older(stage.name, found)
         log = self._log(stage.name)
+        previous = self.state.keep_previous(stage) if stage.previous else None
         for attempt in range(stage.retries + 1):
-            process = StageProcess(self.flow, stage, self.cluster, log, resume=resume)
+            process = StageProcess(
+                self.flow, stage, self.cluster, log, resume=resume, previous=previous
+            )
             with self._lock:
                 if self._ending:
                     raise PenstockError("the flow was stopped before this stage began")

@@ -17,6 +17,7 @@ from penstock.documents import parse_json
 from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
+from penstock.pipelines.flow.previous import with_previous
 from penstock.workers.processes import runs_still
 
 _END_SECONDS = 30.0
@@ -25,7 +26,10 @@ _GROUP_SECONDS = 2.0
 
 
 class StageProcess:
-    """One attempt at a stage."""
+    """One attempt at a stage.
+
+    previous  a copy of the output that it had before; None: there is none
+    """
 
     def __init__(
         self,
@@ -36,9 +40,11 @@ class StageProcess:
         *,
         resume: bool = False,
         plan: bool = False,
+        previous: Path | None = None,
     ) -> None:
         self.flow, self.stage, self.log, self.plan = flow, stage, log, plan
-        options = with_stages(stage.options, lambda name: _placed(flow, name))
+        options = with_previous(stage.options, previous)
+        options = with_stages(options, lambda name: _placed(flow, name))
         command = stage.command
         if command is not None:
             for name, value in (("resume", resume), ("overwrite", not resume)):

@@ -2,6 +2,7 @@
 
 <folder>/.flow/<stage>.json      what the output of a stage was made of, and its report
 <folder>/.flow/<stage>.started   the same for a run that has begun, and has not ended yet
+<folder>/.flow/previous/<stage>  a copy of its output before, while it is replaced: previous.py
 <folder>/.flow/digests.json      digests of files outside, by size and time
 <folder>/.flow/published.json    keys of what was published, by stage and place
 <folder>/.flow/publishing.json   which targets are just being changed: publishing.py
@@ -22,6 +23,8 @@ from typing import Any
 from penstock import __version__
 from penstock.files import save_json
 from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
+from penstock.pipelines.flow.previous import NAME as PREVIOUS
+from penstock.pipelines.flow.previous import copy_output, remove_copy
 from penstock.pipelines.flow.publishing.targets import LocalTarget, read_record
 from penstock.pipelines.flow.records import FOLDER, all_runs
 
@@ -208,6 +211,17 @@ class FlowState:
         }
         save_json(self.folder / f"{stage.name}.json", body)
         (self.folder / f"{stage.name}.started").unlink(missing_ok=True)
+        remove_copy(self.folder / PREVIOUS / stage.name)
+
+    def keep_previous(self, stage: StageSpec) -> Path | None:
+        """Return a copy of the output that a stage had before it is made anew; None: it had none.
+
+        A stage that failed or was cut off begins with the same copy again.
+        """
+        copy, record = self.folder / PREVIOUS / stage.name, self.record(stage.name)
+        if record is not None and self._there(stage, record):
+            copy_output(self.flow.output(stage.name), copy)
+        return copy if copy.exists() else None
 
     def published(self, stage: str, place: str) -> str | None:
         """Return the key of what was published to a place, if it is there still."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.kernels.word2vec_rules import MAX_DIMENSION, MAX_EPOCHS
-from penstock.options import ClientPath, flag, headings, names_asked, options
+from penstock.options import IN_FLOAT32, ClientPath, asked, flag, headings, options
 from penstock.pipelines.walk.options import WalkingOptions
 
 Count = Annotated[int, Field(ge=1)]
@@ -50,9 +50,9 @@ class Word2vecOptions(WalkingOptions):
     that fewer vectors are read [default: with --shared-windows 1]"""
     epochs: Annotated[int, Field(ge=1, lt=MAX_EPOCHS)] | None = None
     """passes over the corpus [default: 5; over a graph, which has --walks per node, 1]"""
-    lr: Annotated[float, Field(gt=0)] = 0.025
+    lr: Annotated[float, Field(gt=0), IN_FLOAT32] = 0.025
     """initial learning rate; it falls linearly with the words trained"""
-    min_lr: Annotated[float, Field(ge=0)] = 0.0001
+    min_lr: Annotated[float, Field(ge=0), IN_FLOAT32] = 0.0001
     """final learning rate"""
     sample: Annotated[float, Field(ge=0, le=1)] = 1e-3
     """subsampling threshold: words with a larger share of the corpus are left out at random; 0: no
@@ -118,27 +118,13 @@ class Word2vecOptions(WalkingOptions):
                 remedy="Give --deterministic too, or leave --shards out",
             )
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _check_given(cls, given: Any, make: Any) -> Any:
+    def check_asked(self) -> None:
         """Refuse what would be ignored, also at its default."""
-        made = make(given)
-        object.__setattr__(made, "_asked", names_asked(given))
-        if made.graph is not None and (over := made.given(*sorted(_OF_GRAPHS))):
+        if self.graph is not None and (over := asked(self, *sorted(_OF_GRAPHS))):
             raise UsageError(
                 f"option {flag(over[0])} is for walks that are made here, of a graph as the input",
                 got="--graph, over which the input has walked already",
             )
-        return made
-
-    def given(self, *names: str) -> list[str]:
-        """Return which of these options were given, or are not at their defaults."""
-        asked: frozenset[str] = getattr(self, "_asked", frozenset())
-        default = type(self)
-        return [
-            name for name in names
-            if name in asked or getattr(self, name) != getattr(default, name)
-        ]  # fmt: skip
 
     def check_kind(self, kind: str) -> None:
         """Raise UsageError where an option has no meaning for this kind of input."""
@@ -151,7 +137,7 @@ class Word2vecOptions(WalkingOptions):
             why = "is not for text"
         elif kind == "walks":
             refused = (*refused, "column")
-        if given := self.given(*refused):
+        if given := asked(self, *refused):
             raise UsageError(f"option {flag(given[0])} {why}", got=f"an input of {kind}")
         if self.same_walks and self.rounds(kind) == 1:
             raise UsageError(

@@ -72,13 +72,6 @@ class Traffic:
     _until: float = field(default=0.0, repr=False)
 
     @property
-    def hidden_share(self) -> float:
-        """Share of the I/O's time in which training went on; 1.0 where there was none."""
-        if self.io_seconds == 0.0:
-            return 1.0
-        return max(0.0, 1.0 - self.exposed_seconds / self.io_seconds)
-
-    @property
     def bandwidth(self) -> float:
         """Bytes a second, read and written, while requests were in flight."""
         return (self.bytes_read + self.bytes_written) / self.io_seconds if self.io_seconds else 0.0

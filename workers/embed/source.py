@@ -17,6 +17,7 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.storage import PAGE, Geometry, Slot, Table, Version, open_table
 from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.storage.joined import JoinedTable
+from penstock.workers.embed.storage.place import read_page
 from penstock.workers.embed.versions import Checkpoint, Checkpoints, table_path
 
 R = TypeVar("R")
@@ -131,8 +132,10 @@ class TableSource(VectorSource):
         """Return the vectors of a partition's nodes as they lie in the file, which is mapped."""
         table, version = self.table, self.versions[partition]
         shape = self.layout.sizes[partition], table.geometry.width
-        at = table.offset(version) + PAGE
-        return np.memmap(table.path, np.float32, "r", at, shape)
+        at = table.offset(version)
+        page = np.memmap(table.path, np.uint8, "r", at, (PAGE,))
+        read_page(version, table.geometry, page.data, table.path)
+        return np.memmap(table.path, np.float32, "r", at + PAGE, shape)
 
     def _large_blocks(self, partition: int) -> Iterator[tuple[int, Any]]:
         """Yield the same in larger blocks, where this worker computes."""

@@ -11,11 +11,13 @@ from pydantic import BeforeValidator, Field
 
 from penstock.errors import UsageError
 from penstock.kernels.embed_rules import CHUNK_BITS, EmbedRules, Loss, Model, Optimizer, Side
-from penstock.options import flag, options
+from penstock.options import IN_FLOAT32, asked, flag, options
 
 Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0), IN_FLOAT32]
+NotNegative = Annotated[float, Field(ge=0), IN_FLOAT32]
+# Of a moment: what is nearer to 1 is 1 in float32, and the moment would never move.
+Decay = Annotated[float, Field(ge=0, le=1 - 2**-24), IN_FLOAT32]
 
 # Options of training that may differ when a run is resumed: the vectors at an epoch do not depend
 # on them, or (epochs) only with a learning rate that does.
@@ -79,7 +81,7 @@ class Training:
 
     negatives: Count | Literal["all"] = 256
     """negatives per edge and side (head or tail), shared by a chunk; all: every node in memory"""
-    by_degree: Annotated[float, Field(ge=0, le=1)] = 0.0
+    by_degree: Annotated[float, Field(ge=0, le=1), IN_FLOAT32] = 0.0
     """share of the negatives that is drawn by degree, the others uniformly"""
     corrupt: Literal["tail", "head", "both"] = "both"
     """what negatives replace"""
@@ -90,14 +92,14 @@ class Training:
 
     optimizer: Literal["adagrad", "sgd", "adam"] = "adagrad"
     """optimizer"""
-    lr: Annotated[float, Field(gt=0, le=1e38)] = 0.3  # larger ones are infinite as float32
+    lr: Positive = 0.3
     """learning rate"""
     schedule: Literal["linear", "constant"] = "linear"
     """learning rate over the epochs: falling linearly to 0, or constant, so that the run can be
     resumed with more --epochs"""
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta1: Decay = 0.9
     """adam: decay of the first moment"""
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    beta2: Decay = 0.999
     """adam: decay of the second moment"""
     epsilon: Positive = 1e-10
     """adagrad, adam: added to the denominator of an update"""
@@ -112,7 +114,7 @@ class Training:
     """edges of the validation split that are evaluated then; all, if there are fewer"""
     patience: Count | None = None
     """stop after this many evaluations without a better MRR [default: train all epochs]"""
-    checkpoint_minutes: Positive = 5.0
+    checkpoint_minutes: Annotated[float, Field(gt=0)] = 5.0
     """save a checkpoint after this many minutes, once the epoch or, out of core, the state of the
     buffer that is under way is trained; and at the end"""
 
@@ -132,14 +134,6 @@ class Training:
                 got=str(self.dim),
                 remedy=f"Take --dim {self.dim + 1}",
             )
-        for name, (of, choices) in _BELONGS.items():
-            given = getattr(self, of)
-            chosen = _UNGIVEN if given is None else (given,)
-            if getattr(self, name) != getattr(type(self), name) and not {*chosen} & {*choices}:
-                raise UsageError(
-                    f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
-                    got=f"no {flag(of)}" if given is None else f"{flag(of)} {given}",
-                )
         if self.n3 and self.l2:
             raise UsageError("--n3 and --l2 cannot go together", remedy="Leave one of them out")
         if self.chunk is not None and self.chunk > (self.batch or BATCH):
@@ -156,8 +150,6 @@ class Training:
                 expected="--corrupt both",
                 got=f"--corrupt {self.corrupt}",
             )
-        if self.negatives == "all" and self.by_degree:
-            raise UsageError("--by-degree has no meaning with --negatives all")
         if self.negatives == "all" and self.chunk is not None:
             raise UsageError(
                 "--chunk has no meaning with --negatives all, which all edges share",
@@ -173,6 +165,19 @@ class Training:
                 got=f"{-(-batch // self.chunk):,}",
                 remedy=f"Take --chunk {fits} or more, or a smaller --batch",
             )
+
+    def check_asked(self) -> None:
+        """Refuse what would be ignored, also at its default."""
+        for name, (of, choices) in _BELONGS.items():
+            given = getattr(self, of)
+            chosen = _UNGIVEN if given is None else (given,)
+            if asked(self, name) and not {*chosen} & {*choices}:
+                raise UsageError(
+                    f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
+                    got=f"no {flag(of)}" if given is None else f"{flag(of)} {given}",
+                )
+        if self.negatives == "all" and asked(self, "by_degree"):
+            raise UsageError("--by-degree has no meaning with --negatives all")
 
     def for_graph(self, *, has_relations: bool) -> Training:
         """Return it with a model, which the graph decides where none was given."""

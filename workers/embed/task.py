@@ -17,6 +17,7 @@ class TrainTask:
     run         an existing folder: metrics.jsonl (a line per epoch) and checkpoints/ go there
     training    with ``batch`` and ``partitions`` as they are for this graph and machine
     init        another run, with whose vectors those of the same ids begin; its relations
+    ids         the digest of node ids; empty: it is not known
     """
 
     graph: Path
@@ -24,6 +25,7 @@ class TrainTask:
     training: Training
     init: Path | None = None
     init_relations: tuple[str, ...] = ()
+    ids: str = ""
 
     @property
     def partitions(self) -> int:

@@ -13,7 +13,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.ranks.rounds import order_in_memory
+from penstock.workers.embed.rows import rows_digest
 from penstock.workers.embed.source import (
     BufferSource,
     TableSource,
@@ -137,6 +138,9 @@ class Run:
         states = self.rules.state_width(1)
         places = 2 if self.validation is None else 3
         geometry = geometry_of(self.layout, training.dim, states, places, files=comm.size)
+        names = graph.manifest.relations if training.has_relations else None
+        digest = rows_digest(training, names, task.ids, self.layout)
+        geometry = replace(geometry, digest=digest)
         self.checkpoints = Checkpoints(task.checkpoints)
         self.versions = self._versions(geometry)
         path = table_path(task.checkpoints, geometry, comm.rank)
@@ -486,12 +490,13 @@ class Run:
             typed = None
             if self.relations is not None and relations is not None:
                 typed = to_device(relations)
-            negatives = draw(self.rules.chunks(len(heads)), self._number())
-            batch = Batch(to_device(heads), typed, to_device(tails), negatives)
+            heads, tails = to_device(heads), to_device(tails)
+            chunks, drawn = self.rules.chunks(len(heads)), self._number()
             rate = self.training.rate(self._share())
             self.batches += 1
             number = self.steps + self.batches
             with self.busy.batch():
+                batch = Batch(heads, typed, tails, draw(chunks, drawn))
                 loss = self.kernels.step(
                     nodes, self.relations, batch, self.rules, rate, number, self.work
                 )

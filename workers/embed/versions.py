@@ -17,7 +17,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -181,6 +181,10 @@ class Checkpoints:
     def has_all(self, name: str = LAST) -> bool:
         """Whether there is such a checkpoint, and every partition was written by then."""
         return self.has(name) and all(v.number for v in _versions(self._manifest(name)))
+
+    def digest(self, name: str = LAST) -> int:
+        """Return of what rows a checkpoint is; 0: one of an earlier version, which does not say."""
+        return int(self._manifest(name)["geometry"].get("digest", 0))
 
     def holders(self, name: str = LAST) -> tuple[int, ...]:
         """Return which rank had each partition when a checkpoint was written."""
@@ -366,7 +370,7 @@ def _versions(body: dict[str, Any]) -> tuple[Version, ...]:
 def _check_versions(body: dict[str, Any]) -> None:
     """Raise ValueError unless a manifest names a place that there is for every partition."""
     geometry, versions = Geometry(**body["geometry"]), _versions(body)
-    if any(size < (name != "states") for name, size in asdict(geometry).items()):
+    if any(size < (name not in ("states", "digest")) for name, size in asdict(geometry).items()):
         raise ValueError(f"a table of {geometry}")
     places = geometry.places if geometry.files == 1 else geometry.file_places
     if len(versions) != geometry.partitions:
@@ -381,11 +385,22 @@ def _geometry_body(geometry: Geometry) -> dict[str, int]:
     body = asdict(geometry)
     if geometry.files == 1:
         del body["files"]
+    if not geometry.digest:
+        del body["digest"]
     return body
 
 
 def _check_geometry(path: Path, body: dict[str, Any], geometry: Geometry) -> None:
-    if body["geometry"] != _geometry_body(geometry):
+    held = body["geometry"]
+    if "digest" in held and geometry.digest and held["digest"] != geometry.digest:
+        raise CorruptFile(
+            f"{path} is a checkpoint of another run",
+            expected="vectors of the same model, seed, relations and node ids",
+            got="vectors of others",
+            remedy="Restore the file, or train again with --overwrite",
+        )
+    geometry = replace(geometry, digest=held.get("digest", 0))
+    if held != _geometry_body(geometry):
         raise CorruptFile(
             f"{path} is a checkpoint of another table",
             expected=str(_geometry_body(geometry)),

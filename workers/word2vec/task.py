@@ -20,7 +20,9 @@ FLOAT = 4
 # little time however often they exchange: GPUs as far as that leaves them SYNC_LEAST_GPU words,
 # CPUs as far as it leaves SYNC_FEW for each word of the vocabulary, whose exchange takes them
 # several times as long as training it once. GPUs, which train SHORT_GPU words in less than a
-# second, do so four times as often in what is shorter still.
+# second, do so four times as often in what is shorter still, and less and less often in what is
+# longer; but never with fewer words than the vocabulary has, whose exchange takes them about as
+# long as training it once.
 SYNC, SYNC_GPU, SYNC_FEW, SYNC_LEAST = 5, 100, 2, 100_000
 SYNC_ROUNDS, SYNC_ROUNDS_SHORT, SHORT = 50, 150, 1_000_000_000
 SYNC_ROUNDS_GPU, SHORT_GPU, SYNC_LEAST_GPU = 600, 100_000_000, 50_000
@@ -66,8 +68,10 @@ class TrainingSettings:
             return self.sync_words
         few = words // (SYNC_ROUNDS_SHORT if words <= SHORT else SYNC_ROUNDS)
         if on_gpu:
-            few = words // SYNC_ROUNDS_GPU if words <= SHORT_GPU else few
-            return max(min(SYNC_GPU * vocabulary, few), SYNC_LEAST_GPU)
+            if words <= SHORT:
+                rounds = SYNC_ROUNDS_GPU * SHORT_GPU // max(words, SHORT_GPU)
+                few = words // max(rounds, SYNC_ROUNDS_SHORT)
+            return max(min(SYNC_GPU * vocabulary, few), SYNC_LEAST_GPU, vocabulary)
         return max(min(max(SYNC * vocabulary, SYNC_LEAST), few), SYNC_FEW * vocabulary)
 
     def vector_bytes(self) -> int:

@@ -35,6 +35,8 @@ from penstock.paths import client_input
 from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
 from penstock.pipelines.flow.document.places import check_places
 from penstock.pipelines.flow.gates import Gate, parse_gate
+from penstock.pipelines.flow.previous import NAME as PREVIOUS
+from penstock.pipelines.flow.previous import is_previous, names_previous, with_previous
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -85,6 +87,11 @@ class StageSpec:
     def title(self) -> str:
         """What it runs, in a word or two."""
         return f"python {self.python}" if self.command is None else self.command.name
+
+    @property
+    def previous(self) -> bool:
+        """Whether an option names the output that it had before, as {{previous}}."""
+        return any(map(is_previous, self.options.values()))
 
     @property
     def in_place(self) -> bool:
@@ -264,12 +271,13 @@ class _Variables:
                 remedy=f"Add it with its default:\nvariables:\n  {unknown[0]}: ...",
             )
 
-    def filled(self, text: str, where: str, depth: int = 0) -> str:
-        """Return text with every {{name}} replaced, but for {{stage.NAME}}."""
+    def filled(self, text: str, where: str, depth: int = 0, *, kept: tuple[str, ...] = ()) -> str:
+        """Return text with every {{name}} replaced, but for {{stage.NAME}} and names ``kept``."""
 
         def value(found: re.Match[str]) -> str:
             name = found[1]
-            if name.startswith("stage."):
+            own = name in self.own or name in self.given
+            if name.startswith("stage.") or (name in kept and not own):
                 return found[0]
             return self._value(name, where, depth)
 
@@ -294,7 +302,7 @@ class _Variables:
         elif name in self.built_in:
             found = self.built_in[name]
         else:
-            known = ", ".join(["env.NAME", "stage.NAME", *self.built_in, *self.own])
+            known = ", ".join(["env.NAME", "stage.NAME", PREVIOUS, *self.built_in, *self.own])
             raise UsageError(
                 f"{where} has the unknown variable {name!r}",
                 expected=f"one of {known}",
@@ -302,22 +310,22 @@ class _Variables:
         self.used[name] = found
         return found
 
-    def all_filled(self, value: Any, where: str) -> Any:
+    def all_filled(self, value: Any, where: str, *, kept: tuple[str, ...] = ()) -> Any:
         """Return plain data with variables replaced in all its texts.
 
         A text that is one variable alone becomes what YAML makes of the variable's value.
         """
         if isinstance(value, str):
-            made = self.filled(value, where)
+            made = self.filled(value, where, kept=kept)
             alone = _VARIABLE.fullmatch(value.strip())
             if alone and made != value and not alone[1].startswith("env."):
                 own = None if alone[1] in self.given else self.own.get(alone[1])
                 return own if isinstance(own, bool | int | float) else _plain(made)
             return made
         if isinstance(value, list):
-            return [self.all_filled(one, where) for one in value]
+            return [self.all_filled(one, where, kept=kept) for one in value]
         if isinstance(value, dict):
-            return {key: self.all_filled(one, where) for key, one in value.items()}
+            return {key: self.all_filled(one, where, kept=kept) for key, one in value.items()}
         return value
 
 
@@ -370,9 +378,13 @@ def _stage(
     body = given[name]
     if not isinstance(body, dict):
         raise UsageError(where, expected="job: and its options", got=repr(body))
-    body = {str(key).replace("-", "_"): names.all_filled(one, where) for key, one in body.items()}
+    body = {
+        str(key).replace("-", "_"): names.all_filled(one, where, kept=(PREVIOUS,))
+        for key, one in body.items()
+    }
     if ("job" in body) == ("python" in body):
         raise UsageError(where, expected="either job: or python:", got=", ".join(body) or "nothing")
+    _check_previous(body, where)
     for key in STAGE_KEYS:
         if key != "input" and (named := _named_stages(body.get(key))):
             raise UsageError(
@@ -416,11 +428,29 @@ def _stage(
         gpus=_number(body, "gpus", where, least=0) or 0,
         timeout=_seconds(body.get("timeout"), where),
     )
+    if spec.previous and (command is None or command.in_place or not command.writes):
+        raise UsageError(
+            f"{where} has no output of its own that its job replaces: no {{{{previous}}}}",
+            remedy="A function finds its earlier output where it writes" if command is None
+            else "Name the output of a stage, or a path",
+        )  # fmt: skip
     if spec.publish and command is not None and not command.writes:
         raise UsageError(f"{where} writes no output that could be published",
                          remedy="Publish the stage that it reads")  # fmt: skip
     made[name] = spec
     return spec
+
+
+def _check_previous(body: dict[str, Any], where: str) -> None:
+    """Refuse {{previous}} where it is not the whole, or the beginning, of an option's path."""
+    for key, value in body.items():
+        if names_previous(value) and (key in STAGE_KEYS or not is_previous(value)):
+            raise UsageError(
+                f"{where}: {key} names {{{{previous}}}}, the output that the stage had before",
+                expected="an option of a job that is this path, or one within it: "
+                'init: "{{previous}}"',
+                got=repr(value),
+            )
 
 
 def _checked_command(
@@ -478,7 +508,8 @@ def _input(value: Any, stages: Mapping[str, Any], name: str, where: str) -> Inpu
 
 def _named_stages(value: Any) -> list[str]:
     if isinstance(value, str):
-        return [one[1][6:].partition("/")[0] for one in _VARIABLE.finditer(value)]
+        named = (one[1] for one in _VARIABLE.finditer(value))
+        return [one[6:].partition("/")[0] for one in named if one.startswith("stage.")]
     if isinstance(value, list):
         return [name for one in value for name in _named_stages(one)]
     return [name for one in value.values() for name in _named_stages(one)] if isinstance(
@@ -487,6 +518,7 @@ def _named_stages(value: Any) -> list[str]:
 
 def without_stages(options: dict[str, Any]) -> dict[str, Any]:
     """Return options in which outputs that may not be there yet have a name that never is."""
+    options = with_previous(options, Path("/", NOT_YET))
     made: dict[str, Any] = with_stages(options, lambda name: f"/{NOT_YET}/{name}")
     return made
 

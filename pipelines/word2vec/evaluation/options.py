@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import ClientPath, flag, headings, names_asked, options
+from penstock.options import ClientPath, asked, flag, headings, options
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -49,17 +49,12 @@ class EvaluateOptions:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed of the splits"""
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _check_given(cls, given: Any, make: Any) -> Any:
+    def check_asked(self) -> None:
         """Refuse what would be ignored, also at its default."""
-        made, asked = make(given), names_asked(given)
-        by_words = bool(made.pairs or made.analogies)
+        by_words = bool(self.pairs or self.analogies)
         for names, used, what in (
             (_OF_WORDS, by_words, "--pairs or --analogies"),
-            (_OF_LABELS, made.labels is not None, "--labels"),
+            (_OF_LABELS, self.labels is not None, "--labels"),
         ):
-            for name in names:
-                if not used and name in asked:
-                    raise UsageError(f"{flag(name)} needs {what}")
-        return made
+            if not used and (given := asked(self, *names)):
+                raise UsageError(f"{flag(given[0])} needs {what}")

@@ -18,6 +18,7 @@ from penstock.arrow import as_numpy
 from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.files import check_sums, read_file_table, save_npy
 from penstock.graph import Graph, load_npy
+from penstock.options import asked
 from penstock.pipelines.job.partial import Records
 from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.walk.output import FORMAT as WALKS
@@ -119,7 +120,7 @@ class ListsInput(Input):
         self.groups = self._groups()
         if not self.groups:
             raise empty(self.what)
-        if self._graph is not None and (given := self.options.given("min_count", "max_vocab")):
+        if self._graph is not None and (given := asked(self.options, "min_count", "max_vocab")):
             raise UsageError(
                 f"option --{given[0].replace('_', '-')} leaves words out, and with --graph every "
                 "node has a vector",

@@ -310,6 +310,8 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
         ({"partitions": 500}, "cannot lie in 500 partitions"),
         ({"partitions": 9, "order": "cover"}, "cover cannot arrange 9 partitions"),
         ({"optimizer": "sgd", "epsilon": 1.0}, "--epsilon needs --optimizer adagrad or adam"),
+        ({"beta1": 0.9}, "--beta1 needs --optimizer adam"),  # as by default
+        ({"negatives": "all", "by_degree": 0.0}, "no meaning with --negatives all"),
         ({"model": "dot", "reciprocal": True}, "--reciprocal has no meaning"),
         ({"norm": 2}, "--norm needs --model transe"),
         ({"temperature": 2.0}, "--temperature needs --loss self-adversarial"),
@@ -322,7 +324,10 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
         ({"parts": 300}, "too few for 300 ranks"),
         ({"resume": True, "overwrite": True}, "cannot go together"),
         ({"negatives": "all", "chunk": 10}, "--chunk has no meaning with --negatives all"),
-        ({"lr": 1e39}, "less than or equal to 1000"),
+        ({"lr": 1e39}, "--lr would be infinite in float32"),
+        ({"lr": 1e-46}, "--lr would be 0 in float32"),
+        ({"l2": 1e-50}, "--l2 would be 0 in float32"),
+        ({"beta2": 1 - 1e-9, "optimizer": "adam"}, "--beta2 has a bad value"),
         ({"batch": (1 << 23) + 1, "chunk": 1}, "Take --chunk 2 or more"),
         ({"init": Path("nowhere")}, "is not a run of penstock embed"),
     ],
@@ -377,6 +382,25 @@ def test_an_option_that_is_given_wins_also_at_its_default(tmp_path: Path, dim: i
     _, bound, _ = app.parse_args(words.split(), exit_on_error=False, print_error=False)
     typed = bound.arguments["options"]
     assert (typed.dim, typed.loss, typed.batch, typed.reciprocal) == (dim, plain.loss, 10, False)
+
+
+def test_what_a_recipe_gives_and_would_be_ignored_is_refused(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    """But one that writes every option out, as run.json does, asks for none of its defaults."""
+    recipe, run, options = tmp_path / "recipe.yaml", tmp_path / "run", {"cluster": cluster}
+    recipe.write_text("beta1: 0.9\n")
+    with pytest.raises(UsageError, match="--beta1 needs --optimizer adam"):
+        embed.EmbedOptions(recipe=recipe)
+    report = embed.train(graph, run, dim=8, epochs=1, batch=500, schedule="constant", **options)
+    training = json.loads((run / "run.json").read_text())["training"]
+    assert training["beta1"] == 0.9
+    recipe.write_text(json.dumps(training))
+    made = embed.EmbedOptions(recipe=recipe)
+    assert made.training == report.training
+    embed.train(graph, run, recipe=recipe, epochs=2, resume=True, **options)
+    with pytest.raises(UsageError, match="--beta1 needs --optimizer adam"):
+        embed.EmbedOptions(recipe=recipe, beta1=0.9)
 
 
 @pytest.mark.parametrize("recipe", sorted((ROOT / "examples/fb15k-237").glob("*.yaml")), ids=str)
@@ -685,12 +709,16 @@ def test_a_killed_training_goes_on_and_ends_the_same(
     assert [line["epoch"] for line in kept if "loss" in line] == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("option", ["patience", "validate_every", "validate_sample"])
-def test_validation_needs_edges(tmp_path: Path, cluster: ClusterSpec, option: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"), [("patience", 1), ("validate_every", 5), ("validate_sample", 2000)]
+)  # the last two as by default
+def test_validation_needs_edges(
+    tmp_path: Path, cluster: ClusterSpec, option: str, value: int
+) -> None:
     generate(
         "sbm", tmp_path / "g", nodes=60, blocks=2, degree_inside=6, degree_outside=1, quiet=True
     )
-    options: dict[str, Any] = {"model": "dot", "dim": 4, option: 1, "cluster": cluster}
+    options: dict[str, Any] = {"model": "dot", "dim": 4, option: value, "cluster": cluster}
     with pytest.raises(UsageError, match=f"--{option.replace('_', '-')} needs"):
         embed.train(tmp_path / "g", tmp_path / "run", **options)
 

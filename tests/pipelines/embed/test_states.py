@@ -248,6 +248,93 @@ def test_a_manifest_of_other_vectors_is_refused(
     assert not (tmp_path / "v").exists()
 
 
+def update(body: Any, **training: Any) -> None:
+    body["training"].update(training)
+
+
+def backwards(path: Path) -> None:
+    pq.write_table(pq.read_table(path).take(np.arange(400)[::-1].copy()), path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("run.json", lambda path: edit(path, lambda body: body["relations"].reverse())),
+        (
+            "run.json",
+            lambda path: edit(path, lambda body: body["training"].update(model="distmult")),
+        ),
+        ("run.json", lambda path: edit(path, lambda body: body["training"].update(seed=1))),
+        ("ids.parquet", backwards),
+    ],
+    ids=["relations", "model", "seed", "ids"],
+)
+def test_a_run_whose_rows_would_be_taken_for_others_is_refused(
+    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec, name: str, change: Any
+) -> None:
+    change(mine / name)
+    before = (mine / "run.json").read_bytes()
+    training = json.loads(before)["training"]
+    again = {key: training[key] for key in ("model", "dim", "epochs", "batch", "seed")}
+    for does in (
+        lambda: embed.evaluate(mine, cluster=cluster),
+        lambda: embed.predict(mine, cluster=cluster, head="e1", relation="r0"),
+        lambda: embed.export(mine, tmp_path / "v"),
+        lambda: embed.vectors(mine),
+        lambda: embed.train(graph, tmp_path / "r", init=mine, dim=16, cluster=cluster),
+        lambda: embed.train(graph, mine, resume=True, cluster=cluster, **again),
+    ):
+        with pytest.raises(CorruptFile, match="do not belong together.*Restore the file"):
+            does()
+    assert (mine / "run.json").read_bytes() == before
+
+
+def test_files_of_another_run_are_refused(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    options = {**SMALL, "batch": 50, "partitions": 4, "cluster": cluster}
+    embed.train(graph, one, epochs=1, **options)
+    embed.train(graph, two, epochs=1, seed=1, **options)
+    for names, said in (
+        ("nodes.table", "nodes.table is of another run"),
+        ("places.npy", "do not belong together"),
+        ("[lr]*", "do not belong together"),  # last.json and its relations
+    ):
+        mixed = shutil.copytree(one, tmp_path / f"with {names[:5]}")
+        for path in (two / "checkpoints").glob(names):
+            shutil.copy(path, mixed / "checkpoints")
+        with pytest.raises(CorruptFile, match=said):
+            embed.export(mixed, tmp_path / "v", checkpoint="last")
+        with pytest.raises(CorruptFile, match=said):
+            embed.train(graph, mixed, epochs=2, resume=True, **options)
+
+
+def test_a_table_of_another_run_is_not_mapped(
+    mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    other = tmp_path / "other"
+    embed.train(graph, other, dim=16, epochs=10, batch=200, seed=1, cluster=cluster)
+    shutil.copy(other / "checkpoints/nodes.table", mine / "checkpoints")
+    with pytest.raises(CorruptFile, match="nodes.table is of another run"):
+        embed.vectors(mine, checkpoint="last")
+
+
+def test_a_checkpoint_without_a_digest_is_one_of_an_earlier_version(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    options = {**SMALL, "batch": 50, "partitions": 4, "cluster": cluster}
+    embed.train(graph, tmp_path / "whole", epochs=2, **options)
+    run = tmp_path / "run"
+    embed.train(graph, run, epochs=1, **options)
+    for path in (run / "checkpoints").glob("*.json"):
+        edit(path, lambda body: body["geometry"].pop("digest"))
+    embed.export(run, tmp_path / "v")
+    embed.train(graph, run, epochs=2, resume=True, **options)
+    same(tmp_path / "whole", run)
+    assert json.loads((run / "checkpoints/last.json").read_text())["geometry"]["digest"] > 0
+
+
 @pytest.mark.parametrize("number", [None, 399, 401])
 def test_ids_of_other_nodes_are_refused_and_written_again(
     mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec, number: int | None
@@ -444,6 +531,10 @@ def test_options_that_would_be_ignored_are_refused(trained: Trained, tmp_path: P
         embed.predict(trained[0], head="e1", relation="r0", known=True, graph=tmp_path)
     with pytest.raises(UsageError, match="--split and --triples cannot go together"):
         embed.evaluate(trained[0], split="test", triples=tmp_path / "t")
+    with pytest.raises(UsageError, match="--seed draws --candidates and --sample"):
+        embed.evaluate(trained[0], seed=0)
+    with pytest.raises(UsageError, match="--unknown is about edges of --triples"):
+        embed.evaluate(trained[0], unknown="error")
 
 
 @pytest.mark.parametrize(
@@ -451,6 +542,7 @@ def test_options_that_would_be_ignored_are_refused(trained: Trained, tmp_path: P
     [
         ({"prefetch": False}, "--no-prefetch: of no effect, as all vectors are in memory"),
         ({"order": "cover", "partitions": 1}, "--order cover: of no effect"),
+        ({"prefetch": True, "order": "prefetch"}, "--prefetch and --order prefetch: of no effect"),
         ({"prefetch": False, "order": "beta"}, "--no-prefetch and --order beta: of no effect"),
         ({"patience": 1, "validate_every": 100, "epochs": 6}, "--patience 1: of no effect"),
         ({"patience": 1, "validate_every": 1, "epochs": 2}, "--patience 1: of no effect"),

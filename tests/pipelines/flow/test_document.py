@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from penstock.errors import UsageError
 from penstock.pipelines.flow.document import Input, read_flow
 from penstock.pipelines.flow.document.commands import command_of, job_names
+from penstock.pipelines.flow.stage import StageProcess
 from penstock.pipelines.flow.state import FlowState
 
 
@@ -137,6 +140,14 @@ stages:
         ("stages: {a: {job: walk, input: g, publish: '{{stage.a}}'}}", "publish names the output"),
         ("name: runs\nstages: {a: {job: walk, input: g}}", "where the records of runs are"),
         ("folder: .\nstages: {runs: {job: walk, input: g}}", "where the records of runs are"),
+        ("stages: {a: {job: embed, input: '{{previous}}'}}", "input names {{previous}}"),
+        ("stages: {a: {job: embed, input: g, init: 'x/{{previous}}'}}", "init names {{previous}}"),
+        ("stages: {a: {job: embed, input: g, init: '{{previous}}/../b'}}", "init names {{prev"),
+        ("stages: {a: {job: embed, input: g, init: ['{{previous}}']}}", "init names {{previous}}"),
+        ("stages: {a: {job: info, input: g, x: '{{previous}}'}}", "no option 'x'"),
+        ("stages: {a: {python: 'm:f', x: '{{previous}}'}}", "no output of its own"),
+        ("stages: {a: {job: embed evaluate, input: g, triples: '{{previous}}/t'}}", "of its own"),
+        ("folder: '{{previous}}'\nstages: {a: {job: walk, input: g}}", "unknown variable"),
         ("parallel: 0\nstages: {a: {job: walk, input: g}}", "parallel"),
     ],
 )
@@ -208,3 +219,52 @@ def test_every_command_that_makes_something_can_be_a_stage():
     assert (similar.inputs, similar.writes, similar.has("all")) == ((1, 1), True, False)
     with pytest.raises(UsageError, match="option all is the flow's"):
         similar.arguments({"all": "near"})
+
+
+def test_a_stage_can_begin_with_the_output_that_it_had_before(write, tmp_path, monkeypatch):
+    """A copy, which lasts while the stage makes another one, and when that fails or is cut off."""
+    text = "stages: {v: {job: embed, input: g, init: '{{previous}}', publish: pub}}"
+    flow = write(text)
+    stage, state, out = flow.stages["v"], FlowState(flow), flow.output("v")
+
+    def given(previous: Path | None) -> Any:
+        return StageProcess(flow, stage, {}, None, previous=previous).order["options"].get("init")
+
+    made = state.made_of(stage, {})
+    assert state.keep_previous(stage) is None
+    assert given(None) is None  # there is nothing yet
+    (out / "checkpoints").mkdir(parents=True)
+    (out / "checkpoints/nodes.table").write_text("yesterday")
+    (out / ".buckets").write_text("")
+    state.begin("v", made, {})
+    assert state.keep_previous(stage) is None  # what was cut off is no output
+    state.end(stage, made, {}, 1.0)
+    assert state.made_of(stage, {}) == made
+    assert state.why(stage, made) is None  # what it had before is no input
+
+    copy = state.keep_previous(stage)
+    assert copy is not None
+    assert given(copy) == str(copy)
+    held = copy / "checkpoints/nodes.table"
+    assert held.samefile(out / "checkpoints/nodes.table")
+    assert [path.name for path in copy.iterdir()] == ["checkpoints"]
+    state.begin("v", made, {})
+    shutil.rmtree(out)
+    out.mkdir()
+    assert state.keep_previous(stage) == copy
+    assert held.read_text() == "yesterday"
+    state.end(stage, made, {}, 1.0)
+    assert not copy.exists()
+
+    monkeypatch.setattr(os, "link", no_links)
+    (out / "new").write_text("today")
+    state.end(stage, made, {}, 1.0)
+    copy = state.keep_previous(stage)
+    assert copy is not None
+    assert (copy / "new").read_text() == "today"
+    named = write("variables: {previous: /srv/v}\n" + text)
+    assert named.stages["v"].options["init"] == "/srv/v"
+
+
+def no_links(*_: Any, **more: Any) -> None:
+    raise OSError("no links here")

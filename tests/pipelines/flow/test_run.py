@@ -308,6 +308,29 @@ stages:
 
 
 @pytest.mark.slow
+def test_vectors_begin_with_those_of_the_run_before(home):
+    text = """
+name: real
+cluster: {cluster: threads}
+stages:
+  graph: {job: generate kg, entities: 100, triples: 800, relations: 3}
+  vectors: {job: embed, input: graph, dim: 8, epochs: %d, batch: 100, init: "{{previous}}"}
+  words: {job: word2vec, input: graph, dim: 8, length: 8, walks: %d, init: "{{previous}}"}
+"""
+    first = run_flow(flow(home, text % (1, 1)))
+    assert first.state == "passed", first.stages
+    assert not first.stages["vectors"]["report"].get("known")
+    again = run_flow(flow(home, text % (1, 1)))
+    assert set(states(again).values()) == {"skipped"}
+    later = run_flow(flow(home, text % (2, 2)))
+    assert later.state == "passed", later.stages
+    assert later.stages["vectors"]["report"].get("known") == {"nodes": 100, "relations": 3}
+    assert later.stages["words"]["report"]["known"] == 100
+    assert run(["run", str(home / "flow.yaml"), "--force", "--plan"]) == 0
+    assert not list((home / "real/.flow/previous").iterdir())
+
+
+@pytest.mark.slow
 def test_neighbours_of_all_are_an_output_that_is_made_anew(home):
     import numpy as np
 

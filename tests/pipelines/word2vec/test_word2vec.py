@@ -32,6 +32,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.kernels.word2vec_rules import MAX_POOL, Rules
+from penstock.options import asked
 from penstock.pipelines.cli import run
 from penstock.pipelines.generate import generate
 from penstock.pipelines.job.capacity import Capacity
@@ -711,6 +712,8 @@ def test_text_is_planned_without_counting(tmp_path: Path, capsys: Any) -> None:
         ({"graph": "g", "walks": 3}, "--walks is for walks that are made here"),
         ({"app": "metapath"}, "needs option --schema"),
         ({"dim": 0}, "--dim has a bad value"),
+        ({"lr": 1e-46, "min_lr": 0}, "--lr would be 0 in float32"),
+        ({"min_lr": 1e-46}, "--min-lr would be 0 in float32"),
     ],
 )
 def test_options_that_contradict_each_other(options: dict[str, Any], said: str) -> None:
@@ -726,7 +729,7 @@ def test_walks_of_a_graph_are_not_for_text(tmp_path: Path) -> None:
     # From Python a flag that is off asks for nothing.
     off: dict[str, Any] = {"same_walks": False, "temporal": False, "start": (), "graph": None}
     assert Word2vecOptions(**off) == Word2vecOptions()
-    assert Word2vecOptions(**off).given(*off) == []
+    assert asked(Word2vecOptions(**off), *off) == []
     with pytest.raises(UsageError, match="option --graph is not for text"):
         word2vec(path, tmp_path / "v", graph=tmp_path)
     with pytest.raises(UsageError, match="--verify compares the files of a graph"):

@@ -189,7 +189,7 @@ def test_bytes_are_counted(small):
     assert traffic.bytes_read == (swaps - 4) * size
     assert traffic.io_seconds > 0
     assert traffic.bandwidth > 0
-    assert 0 <= traffic.hidden_share <= 1
+    assert traffic.exposed_seconds > 0
 
 
 def test_rows_of_a_phase_are_those_of_its_partitions_and_leave_out_the_swap(small):

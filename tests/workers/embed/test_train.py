@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from penstock import CSR, Graph
 from penstock.errors import UsageError
 from penstock.kernels.embed_rules import Batch, Side, Table
 from penstock.kernels.naive import embed as naive
+from penstock.options import flag
 from penstock.workers.embed import train as module
 from penstock.workers.embed.buffer import PartitionBuffer, state_rows
 from penstock.workers.embed.busy import BusyTime
@@ -694,6 +695,20 @@ def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Pat
             begun.close()
     np.testing.assert_array_equal(found[0], found[1])
     assert found[0].std() == pytest.approx(1e-3, rel=0.05)
+
+
+@pytest.mark.parametrize("number", [1e-46, 1e39])
+def test_what_would_be_0_or_infinite_in_float32_is_refused(number: float) -> None:
+    """Of every option that is a number with a fraction, but for the minutes of checkpoints."""
+    kinds = get_type_hints(Training)
+    names = {name for name, kind in kinds.items() if kind in (float, float | None)}
+    names.remove("checkpoint_minutes")
+    assert {"lr", "l2", "epsilon", "margin", "by_degree", "init_scale", "beta1"} <= names
+    for name in names:
+        with pytest.raises(UsageError, match=f"option {flag(name)} ") as error:
+            Training(**{name: number})
+        assert "float32" in str(error.value) or number > 1, name
+    assert Training(l2=0.0, n3=0, beta1=0, optimizer="adam").l2 == 0
 
 
 def test_sides_of_options(graph: Graph) -> None:

@@ -344,11 +344,16 @@ def test_rows_move_by_a_share_of_what_shards_changed() -> None:
         (2_400_000, 300_000_000, False, 4_800_000),  # 2 for each word of the vocabulary
         (400, 80_000, False, 800),
         (9, 9, False, 18),
-        (56_700, 31_000_000, True, 51_666),  # 600 times in all
-        (56_700, 300_000_000, True, 2_000_000),  # 150 times
+        (30_000, 31_000_000, True, 51_666),  # 600 times in all
+        (56_700, 31_000_000, True, 56_700),  # 1 for each word of the vocabulary
+        (56_700, 100_000_000, True, 166_666),
+        (56_700, 101_000_000, True, 170_033),  # 594 times
+        (56_700, 300_000_000, True, 1_500_000),  # 200 times
+        (56_700, 400_000_000, True, 2_666_666),  # 150 times
+        (2_400_000, 96_000_000, True, 2_400_000),  # 1 for each word of the vocabulary
         (56_700, 6_700_000_000, True, 5_670_000),
         (2_400_000, 11_500_000_000, True, 230_000_000),  # 50 times in all
-        (56_700, 1_000_000, True, 50_000),
+        (2_000, 1_000_000, True, 50_000),
         (100, 51_000_000, False, 100_000),
     ],
 )

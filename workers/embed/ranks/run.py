@@ -50,7 +50,7 @@ class RankRun(Run):
         holders = self._first_holders()
         self.moves = Moves(comm, self.buffer, self.versions, holders, whole=self.whole)
         self._mine = self._all = 0  # edges of this state, on this rank and on all
-        self._before = 0  # edges of the epoch before this state, on all ranks
+        self._edges_before = 0  # edges of the epoch before this state, on all ranks
 
     # -- what is there before the first epoch ----------------------------------------------------
 
@@ -166,7 +166,7 @@ class RankRun(Run):
         batches, self._mine = self._planned(visit)
         planned = comm.allgather((batches, self._mine))
         most, self._all = max(b for b, _ in planned), sum(edges for _, edges in planned)
-        loss, self._before, first = self.epoch_loss, self.epoch_edges, self.batches
+        loss, self._edges_before, first = self.epoch_loss, self.epoch_edges, self.batches
         self.epoch_loss, self.epoch_edges = 0.0, 0  # of this rank in this state
         self.shared.begin(most)
         finite = super()._visit(visit) and self._settle()
@@ -174,7 +174,7 @@ class RankRun(Run):
         self.batches = first + most
         found = comm.allgather((finite, self.epoch_loss))
         # One after another, so that every rank has the same sum, however the run is interrupted.
-        self.epoch_loss, self.epoch_edges = loss, self._before + self._all
+        self.epoch_loss, self.epoch_edges = loss, self._edges_before + self._all
         for _, of_rank in found:
             self.epoch_loss += of_rank
         return all(one for one, _ in found) and math.isfinite(self.epoch_loss)
@@ -206,7 +206,7 @@ class RankRun(Run):
     def _share(self) -> float:
         """Return the share of the training run that is done, if others are as far as this rank."""
         here = self.epoch_edges / max(self._mine, 1) * self._all
-        done = (self._before + here) / max(self.graph.num_edges, 1)
+        done = (self._edges_before + here) / max(self.graph.num_edges, 1)
         return min((self.epoch + done) / self.training.epochs, 1.0)
 
     # -- after an epoch --------------------------------------------------------------------------

@@ -84,7 +84,8 @@ class DeviceCopying:
         """Return what waits for the kernels that are on the caller's stream now."""
         import cupy
 
-        event = cupy.cuda.Event(disable_timing=True)
+        # Threads sleep until then: they would take cores from the one that launches kernels.
+        event = cupy.cuda.Event(block=True, disable_timing=True)
         event.record(cupy.cuda.get_current_stream())
         wait: Callable[[], None] = event.synchronize
         return wait

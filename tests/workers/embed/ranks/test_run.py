@@ -117,6 +117,8 @@ def test_a_resumed_training_is_the_same(
     assert [line["loss"] for line in lines(tmp_path / "whole")] == [
         line["loss"] for line in lines(tmp_path / "parts")
     ]
+    done = run(tmp_path / "parts", epochs=3, **more)[0]  # nothing is left
+    assert (done.loss_before, done.loss_of_zeros) == (None, None)
 
 
 @WAYS

@@ -1,0 +1,77 @@
+"""The output that a stage had before, as ``{{previous}}`` in its options: yesterday's vectors.
+
+    vectors: {job: embed, input: graph, init: "{{previous}}"}
+
+A job replaces its output while it runs, so the one before is kept as a copy, until the stage has
+ended well. Files are linked, which takes no space: a job makes its output anew, and writes to none
+of its old files. An option is left out where there is nothing yet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+NAME = "previous"
+_NAMED = re.compile(r"\{\{\s*previous\s*\}\}")
+
+
+def names_previous(value: Any) -> bool:
+    """Return whether ``{{previous}}`` stands anywhere in plain data."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return any(map(names_previous, value))
+    return isinstance(value, str) and _NAMED.search(value) is not None
+
+
+def is_previous(value: Any) -> bool:
+    """Return whether an option is the output before, or a path within it."""
+    found = _NAMED.match(value) if isinstance(value, str) else None
+    if found is None:
+        return False
+    rest = value[found.end() :]
+    return (not rest or rest.startswith("/")) and ".." not in rest.split("/")
+
+
+def with_previous(options: dict[str, Any], place: Path | None) -> dict[str, Any]:
+    """Return options with ``{{previous}}`` replaced by a path; None: without those that name it."""
+    made = {}
+    for name, value in options.items():
+        if not is_previous(value):
+            made[name] = value
+        elif place is not None:
+            made[name] = _NAMED.sub(lambda _: str(place), value, count=1)
+    return made
+
+
+def copy_output(output: Path, to: Path) -> None:
+    """Make ``to`` a copy of an output, whole or not there, in place of an earlier one."""
+    begun = to.with_name(f".{to.name}.part")
+    for one in (begun, to):
+        remove_copy(one)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if output.is_dir():
+        hidden = shutil.ignore_patterns(".*")
+        shutil.copytree(output, begun, symlinks=True, ignore=hidden, copy_function=_link)
+    else:
+        _link(str(output), str(begun))
+    begun.rename(to)
+
+
+def remove_copy(place: Path) -> None:
+    """Remove a copy, if it is there."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:  # this file system, or its user's rights, allow none
+        shutil.copy2(source, target, follow_symlinks=False)
