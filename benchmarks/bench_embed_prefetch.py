@@ -226,9 +226,8 @@ def report(pairs, shares, limit):
         ]
         print(f"| {' | '.join(cells)} |", flush=True)
         if without["ratio"] <= limit:
-            held.append(
-                (without["seconds"] / beside["seconds"], beside["busy"] / beside["seconds"])
-            )
+            times = without["seconds"] / prefetched["seconds"]
+            held.append((times, prefetched["busy"] / prefetched["seconds"]))
     if not held:
         print("\nMISSED: theorem 3 held in no pair; give a lower --ratio")
         return False
