@@ -164,7 +164,7 @@ for model in models:
 """
 
 
-def beside(python, models, *, quick, limit):
+def torch_rates(python, models, *, quick, limit):
     """Return PyTorch's rates, its version, and the seconds and bytes of what it did in the time."""
     given = [NODES, RELATIONS, EDGES, NEGATIVES, DIM, *((5, 3) if quick else (10, 5)), models]
     try:
@@ -298,7 +298,7 @@ def main() -> int:
     )
     rates, peers = {}, {}
     if args.torch and dims == [DIM]:
-        rates, version, peers = beside(
+        rates, version, peers = torch_rates(
             args.torch, args.models.split(","), quick=args.quick, limit=args.torch_seconds
         )
     if rates:

@@ -222,7 +222,7 @@ def training_steps():
     return lambda: embed.step(table, None, batch, rules, 0.01)
 
 
-def beside_training(device, path, size, form, given):
+def overlap_with_training(device, path, size, form, given):
     """Return seconds of reading and of training steps, each alone and both at once."""
     import cupy as cp
 
@@ -263,9 +263,9 @@ def beside_training(device, path, size, form, given):
         both = run(steps, 1)
     return {
         "read_alone": reading,
-        "read_beside": both[0],
+        "read_overlapped": both[0],
         "train_alone": training,
-        "train_beside": both[1],
+        "train_overlapped": both[1],
         "steps": steps,
     }
 
@@ -297,7 +297,7 @@ def main():
     given.until = time.monotonic() + given.seconds
     device, form = Device(given.host), QueueFormat(given.entries, given.page)
     path, small = given.folder / "gpu_io.bin", Path("/dev/shm") / f"gpu_io_{os.getpid()}.bin"
-    rates, in_memory, beside = {}, {}, None
+    rates, in_memory, overlap = {}, {}, None
     say(
         given,
         f"{device.name}, {given.queues} queues of {form.entries} pages of "
@@ -316,7 +316,7 @@ def main():
             if not given.json:
                 report_rates(in_memory)
         if not given.host and time.monotonic() < given.until:
-            beside = beside_training(device, path, min(size, 128 << 20), form, given)
+            overlap = overlap_with_training(device, path, min(size, 128 << 20), form, given)
     finally:
         path.unlink(missing_ok=True)
         small.unlink(missing_ok=True)
@@ -325,13 +325,13 @@ def main():
             name: {f"{way} {what}": rate for (way, what), rate in found.items()}
             for name, found in (("disk", rates), ("memory, 4 KiB", in_memory))
         }
-        print(json.dumps({"device": device.name, **as_text, "beside": beside}))
-    elif beside is not None:
-        slower = beside["train_beside"] / beside["train_alone"] - 1
-        later = beside["read_beside"] / beside["read_alone"] - 1
+        print(json.dumps({"device": device.name, **as_text, "overlap": overlap}))
+    elif overlap is not None:
+        slower = overlap["train_overlapped"] / overlap["train_alone"] - 1
+        later = overlap["read_overlapped"] / overlap["read_alone"] - 1
         print(
-            f"during {beside['steps']} training steps: reading {beside['read_beside']:.3f} s "
-            f"({later:+.1%}), training {beside['train_beside']:.3f} s ({slower:+.1%})",
+            f"during {overlap['steps']} training steps: reading {overlap['read_overlapped']:.3f} s "
+            f"({later:+.1%}), training {overlap['train_overlapped']:.3f} s ({slower:+.1%})",
             flush=True,
         )
 

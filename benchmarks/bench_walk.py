@@ -213,9 +213,9 @@ def check_step(walk, host, truth, node, previous, draw):
     paths = walk(numbers(count, draw), np.full(count, start), length)
     came = paths[(paths[:, -2] == node) & (paths[:, -1] >= 0), -1]
     taken = edge_numbers(host, np.full(len(came), node), came)
-    places = np.searchsorted(edges, taken)
-    assert (edges[np.minimum(places, len(edges) - 1)] == taken).all(), "an edge without weight"
-    seen, expected = np.bincount(places, minlength=len(edges)), chances * len(came)
+    positions = np.searchsorted(edges, taken)
+    assert (edges[np.minimum(positions, len(edges) - 1)] == taken).all(), "an edge without weight"
+    seen, expected = np.bincount(positions, minlength=len(edges)), chances * len(came)
     # Many edges hide a wrong factor that few bins show.
     _, kind = np.unique(factors(host, truth, previous, host.indices[edges]), return_inverse=True)
     kinds = chance(np.bincount(kind, seen), np.bincount(kind, expected))

@@ -92,8 +92,8 @@ class Workload:
         paths = made(rows, rules, walks[-200_000:], starts[-200_000:])
         ends = paths[:, 1:].ravel()
         steps = (paths[:, :-1].ravel().astype(cp.int64) * self.nodes + ends)[ends >= 0]
-        places = cp.minimum(cp.searchsorted(self.keys, steps), self.edges - 1)
-        if not len(steps) or not bool((self.keys[places] == steps).all()):
+        positions = cp.minimum(cp.searchsorted(self.keys, steps), self.edges - 1)
+        if not len(steps) or not bool((self.keys[positions] == steps).all()):
             return "steps that are no edges"
         found = made(rows, replace(rules, length=2), self.queries, self.hubs)[:, 1].get()
         found = found[found >= 0]
@@ -169,9 +169,9 @@ def measure(load: Workload, app: str, rules: Rules, made: Callable[..., Any], ti
     published = FLOWWALKER[app]
     limit = published if rules.sampler == RESERVOIR else PROMISES[app]
     times = f"{building:.2f} | {on_device:.2f} | {total:.2f} | {steps / total / 1e6:.2f}"
-    beside = f"{published:g} | {published / total:.0f} | {limit:g} | {share}"
+    compared = f"{published:g} | {published / total:.0f} | {limit:g} | {share}"
     verdict = "kept" if total <= limit else "BROKEN"
-    print(f"| {app} | {title} | {times} | {beside} | {verdict} |", flush=True)
+    print(f"| {app} | {title} | {times} | {compared} | {verdict} |", flush=True)
     return total <= limit
 
 

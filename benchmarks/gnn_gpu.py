@@ -102,7 +102,7 @@ def _row(
         for way in ways if python is not None else ():
             words = ("epochs", folder, way, PEER_EPOCHS, 8, "cuda")
             theirs[way] = call(python, PEERS, *words, threads=8)
-    now, apart, agrees = _beside(mine, theirs)
+    now, apart, agrees = _compared(mine, theirs)
     took, size = median_ms(mine), mine["peak"] / 1e9
     good = took <= case.at_most and size <= case.gigabytes
     cells = (
@@ -115,7 +115,7 @@ def _row(
     return good and agrees
 
 
-def _beside(mine: dict[str, Any], theirs: dict[str, dict[str, Any]]) -> tuple[str, str, bool]:
+def _compared(mine: dict[str, Any], theirs: dict[str, dict[str, Any]]) -> tuple[str, str, bool]:
     """Return the fastest of PyG's ways, how far losses are apart, and whether they agree."""
     if not theirs:
         return "", "not compared", True

@@ -313,7 +313,7 @@ class Soak:
     def job(self, number: int) -> None:
         name = self.random.choice(list(KINDS))
         out, before = self.out(name), self.files()
-        beside = {path.name for path in self.folder.iterdir()}
+        existing = {path.name for path in self.folder.iterdir()}
         code = self.run(name, out, disturb=True)
         self.tally.jobs += 1
         self.tally.kinds[name] += 1
@@ -331,7 +331,7 @@ class Soak:
             shutil.rmtree(path)
         if code == 0:
             new = {path for path in self.files() - before if Path(path).exists()}
-            new |= {path.name for path in self.folder.iterdir()} - beside
+            new |= {path.name for path in self.folder.iterdir()} - existing
             for path in sorted(new)[:3]:
                 self.tally.fault("files", f"{name}: {path} ({len(new)} in all)")
         for path in [*self.folder.glob(".out*"), *self.temporary.iterdir()]:

@@ -243,11 +243,11 @@ def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContex
     if kind == "mpi":
         from penstock.cluster.mpi.mpiexec import inside_mpi_job
 
-        place = inside_mpi_job(os.environ)
-        if place is not None:
+        inside = inside_mpi_job(os.environ)
+        if inside is not None:
             from penstock.cluster.mpi.inside import open_inside
 
-            return open_inside(spec, place[1])
+            return open_inside(spec, inside[1])
         from penstock.cluster.mpi.cluster import open_mpi
 
         return open_mpi(spec, ranks=ranks)

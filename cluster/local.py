@@ -201,8 +201,8 @@ def _leave_folder(cluster: Any) -> None:
 
     At the end of this process it would find that folder gone, and log an error.
     """
-    if (place := getattr(cluster.scheduler, "_workdir", None)) is not None:
-        place.release()
+    if (workdir := getattr(cluster.scheduler, "_workdir", None)) is not None:
+        workdir.release()
 
 
 def _end_those_that_start(before: frozenset[int]) -> None:

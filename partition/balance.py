@@ -60,8 +60,8 @@ def even_out(parts: Array, free: Array, k: int) -> None:
     counts = np.bincount(parts, minlength=k) - np.bincount(parts[free], minlength=k)
     # The water level: the lowest count to which all free nodes can lift the parts below it.
     heights = np.sort(counts)
-    room = np.arange(1, k + 1) * heights - np.cumsum(heights)
-    lifted = int(np.searchsorted(room, len(free), side="right"))
+    spare = np.arange(1, k + 1) * heights - np.cumsum(heights)
+    lifted = int(np.searchsorted(spare, len(free), side="right"))
     level, rest = divmod(len(free) + int(heights[:lifted].sum()), lifted)
     gets = np.maximum(level - counts, 0)
     gets[np.flatnonzero(counts <= level)[:rest]] += 1

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import id_dtype
+from penstock.csr import id_dtype, offsets_of
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition.threads import spread
@@ -255,7 +255,7 @@ def _reversed(graph: Graph, kernels: Any) -> tuple[Array, Array]:
     counts = np.zeros(graph.num_nodes, np.int64)
     for number in range(graph.num_shards):
         kernels.reverse_counts(counts, graph.shard(number).indices)
-    indptr = np.concatenate([[0], np.cumsum(counts)])
+    indptr = offsets_of(counts)
     cursor, indices = indptr[:-1].copy(), np.empty(graph.num_edges, id_dtype(graph.num_nodes))
     for number in range(graph.num_shards):
         shard = graph.shard(number)

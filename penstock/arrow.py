@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import offsets_of
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ def take(values: pa.Array, numbers: Array) -> pa.Array:
     if values.null_count or not _numbers(values.type):
         return values.take(as_arrow(numbers))
     return as_arrow(as_numpy(values).take(numbers))
+
+
+def lists_of(lists: pa.ListArray) -> tuple[Array, Array, Array]:
+    """Return where each list begins, what all hold, and which are not null."""
+    import pyarrow.compute as pc
+
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+    return offsets_of(lengths), np.asarray(pc.list_flatten(lists)), np.asarray(lists.is_valid())
 
 
 def read_column(path: Path, name: str) -> pa.ChunkedArray:

@@ -362,6 +362,11 @@ def _drop_unlisted(partial: Path, kind: str) -> None:
             path.unlink()
 
 
+def part_name(number: int) -> str:
+    """Return the name of a part of a dataset, but for its ending."""
+    return f"part-{number:05d}"
+
+
 def remove_temporaries(folder: Path, name: str | None = None) -> None:
     """Remove what ``atomic`` left where its process was killed; nobody may be writing there.
 

@@ -101,10 +101,10 @@ def _groups(controller: str) -> Iterator[tuple[str, Path]]:
             continue
         for kind, mount in found:
             group = mount / path.lstrip("/")
-            for place in (group, *group.parents):
-                if not place.is_relative_to(mount):
+            for folder in (group, *group.parents):
+                if not folder.is_relative_to(mount):
                     break
-                yield kind, place
+                yield kind, folder
 
 
 def _resident_limit() -> list[int]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow
-from penstock.files import FileEntry, atomic, file_entry
+from penstock.files import FileEntry, atomic, file_entry, part_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ def save_part(
     columns = {"id": ids, "vector": vector_lists(values)}
     if counts is not None:
         columns["count"] = as_arrow(np.asarray(counts))
-    return save_table(folder, f"part-{number:05d}.parquet", pa.table(columns))
+    return save_table(folder, f"{part_name(number)}.parquet", pa.table(columns))
 
 
 def vector_lists(values: Array) -> pa.Array:

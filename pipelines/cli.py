@@ -105,9 +105,9 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
     },
 }
 for _group, _commands in _COMMANDS.items():
-    for _place, (_name, (_where, _help)) in enumerate(_commands.items(), start=1):
+    for _position, (_name, (_where, _help)) in enumerate(_commands.items(), start=1):
         app.command(
-            f"penstock.pipelines.{_where}", name=_name, group=_group, sort_key=_place, help=_help
+            f"penstock.pipelines.{_where}", name=_name, group=_group, sort_key=_position, help=_help
         )
 
 
@@ -162,11 +162,11 @@ def _warnings_in_a_line() -> Iterator[None]:
     """Show our warnings as our errors are shown, without a place in the source."""
     shown = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
         if issubclass(category, PenstockWarning):
             print(f"penstock: warning: {message}", file=sys.stderr)
         else:
-            shown(message, category, *place, **more)
+            shown(message, category, *location, **more)
 
     warnings.showwarning = show
     try:

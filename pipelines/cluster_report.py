@@ -36,7 +36,7 @@ class StartReport:
         return "\n".join(
             [
                 f"cluster {cluster.name}: {count} ({cluster.kind}), ready in {self.seconds:.1f} s",
-                *_places(cluster),
+                *_found_at(cluster),
                 f"  use it     penstock etl ... --cluster {cluster.name}",
                 f'             Python: penstock.connect("{cluster.name}")',
                 f"  stop it    {type_this('stop', cluster.name)}",
@@ -99,15 +99,15 @@ class StopReport:
         return "\n".join(lines) or "no cluster is started"
 
 
-def _places(cluster: Registered) -> list[str]:
+def _found_at(cluster: Registered) -> list[str]:
     """Return where a cluster is to be found, a line each."""
-    places = {
+    found = {
         "address": cluster.address,
         "dashboard": cluster.dashboard,
         "file": cluster.scheduler_file,
         "log": cluster.log,
     }
-    return [f"  {what:<9}  {where}" for what, where in places.items() if where]
+    return [f"  {what:<9}  {where}" for what, where in found.items() if where]
 
 
 def _since(cluster: Registered) -> str:
@@ -134,7 +134,7 @@ def _details(status: Status) -> str:
     lines = [
         f"cluster {cluster.name}: {status.state}, kind {cluster.kind}, on {cluster.host} since "
         f"{_since(cluster)}",
-        *_places(cluster),
+        *_found_at(cluster),
         f"  daemon     process {cluster.pid}, Penstock {cluster.penstock}, Python {cluster.python}",
     ]
     if status.trouble:

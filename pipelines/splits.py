@@ -12,7 +12,7 @@ _EXACT = 1e-6  # fractions that add up to this less than one leave no node out
 
 
 def draw_splits(
-    places: Array | None,
+    positions: Array | None,
     chosen: Array,
     fractions: tuple[float, float, float],
     seed: int,
@@ -20,14 +20,14 @@ def draw_splits(
 ) -> Array:
     """Return 0 (train), 1 (valid), 2 (test) or -1 (none) a node: (nodes,) int8.
 
-    places   (nodes,) position among all of the user's ids, by which numbers are drawn, so that it
-             does not matter how nodes are numbered; None: they are numbered so
-    chosen   (nodes,) bool: of these the fractions are taken, exactly
-    classes  (nodes,) class numbers: take them of every class instead, to within one node
+    positions  (nodes,) among all of the user's ids, by which numbers are drawn, so that it does
+               not matter how nodes are numbered; None: they are numbered so
+    chosen     (nodes,) bool: of these the fractions are taken, exactly
+    classes    (nodes,) class numbers: take them of every class instead, to within one node
     """
-    count = len(chosen) if places is None else int(places.max(initial=-1)) + 1
+    count = len(chosen) if positions is None else int(positions.max(initial=-1)) + 1
     keys = random_keys(seed, Stream.SPLIT_NODES, 0, count)
-    keys = keys if places is None else keys[places]
+    keys = keys if positions is None else keys[positions]
     nodes = np.flatnonzero(chosen)
     nodes = nodes[np.argsort(keys[nodes], kind="stable")]
     splits = np.full(len(chosen), -1, np.int8)

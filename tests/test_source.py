@@ -24,6 +24,9 @@ REPLACED = {
     r"rows are asked for ahead": "prefetched",
     r"waited in vain": "timed out",
     r"(workforce|workplace|surroundings)": "thread_pool, the frame, context",
+    r"(?<![a-z])beside(?!s)": "next to, during, compared with",  # in identifiers too
+    r"\banew\b": "again, from the start",
+    r"\bon cores\b": "on CPUs",
 }
 # A folder may hold this many modules; these are lists of nouns, one module each.
 MODULES = 16
@@ -53,7 +56,13 @@ def any_clients(source: str) -> list[str]:
 
 
 def test_the_fields_own_words(root):
-    files = [*sources(root, ".py", ".cu", ".cuh"), *(root / "docs").glob("*.md")]
+    files = [
+        *sources(root, ".py", ".cu", ".cuh"),
+        *(root / "benchmarks").rglob("*.py"),
+        *(root / "benchmarks").rglob("*.md"),
+        *(root / "docs").glob("*.md"),
+        *root.glob("*.md"),
+    ]
     assert len(files) > 400
     found = {
         str(file.relative_to(root)): words
@@ -72,6 +81,9 @@ def test_the_fields_own_words(root):
         ("how often all nodes are looked at", 1),
         ("the backward pass of the transposed graph", 0),
         ("a place in memory is turned into bytes", 0),
+        ("for one in _runs_beside(run)", 1),
+        ("strip.load(hub, beside=(last, before))", 1),
+        ("what there is besides", 0),
     ],
 )
 def test_words_are_found(text, count):
@@ -115,3 +127,15 @@ def test_it_is_said_once(root, pattern, places):
         if re.search(pattern, file.read_text())
     }
     assert found == places
+
+
+def test_numba_compiles_kernels(root):
+    found = {
+        str(file.relative_to(root))
+        for file in sources(root, ".py")
+        if re.search(r"\bimport .*\bnjit\b", file.read_text())
+    }
+    assert len(found) > 20
+    # A loop that calls MPI is no arithmetic, and has no naive twin; the doctor tries the compiler.
+    others = {"workers/comm/poll.py", "pipelines/doctor/probes.py"}
+    assert {name for name in found if not name.startswith("kernels/")} == others

@@ -71,7 +71,7 @@ class Outcome:
 
 @dataclass
 class _Member:
-    plan: MemberTask
+    task: MemberTask
     waiter: Waiter
     thread: int
     raising: bool = True  # whether what it must end by may still be raised in its thread
@@ -85,20 +85,20 @@ _dead: list[Any] = []  # communicators of failed gangs and what may still arrive
 
 
 def run_member(
-    plan: MemberTask, function: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    task: MemberTask, function: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Outcome:
     """Run a pickled ``function(comm, *args, **kwargs)`` as a member of a gang: Dask's task."""
     host = socket.gethostname()
-    member = _Member(plan, Waiter(), threading.get_ident())
+    member = _Member(task, Waiter(), threading.get_ident())
     try:
         try:
             _enter(member)
-            value = _work(member, _unpickled(function, plan.file), args, kwargs)
-            outcome = Outcome(plan.rank, host, "done", value)
+            value = _work(member, _unpickled(function, task.file), args, kwargs)
+            outcome = Outcome(task.rank, host, "done", value)
         except Cancelled:
-            outcome = Outcome(plan.rank, host, "cancelled", text=traceback.format_exc())
+            outcome = Outcome(task.rank, host, "cancelled", text=traceback.format_exc())
         except BaseException as error:
-            outcome = Outcome(plan.rank, host, "raised", error=_portable(error))
+            outcome = Outcome(task.rank, host, "raised", error=_portable(error))
             outcome.text = traceback.format_exc()
     finally:
         _leave(member)
@@ -128,9 +128,9 @@ def _code_of_file(code: CodeType, file: str) -> CodeType:
 
 
 def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
-    plan = member.plan
-    reports = Reports(plan.gang, plan.rank)
-    comm = _communicator(plan, member.waiter, reports)
+    task = member.task
+    reports = Reports(task.gang, task.rank)
+    comm = _communicator(task, member.waiter, reports)
     try:
         value = function(comm, *args, **kwargs)
         comm.leave()
@@ -139,8 +139,8 @@ def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
         _dead.append(comm.abandon())
         if isinstance(error, WaitTimeout):
             raise ClusterError(
-                f"rank {plan.rank} of {len(plan.members)} timed out",
-                expected=f"the other ranks to answer within {plan.wait_timeout:g} s",
+                f"rank {task.rank} of {len(task.members)} timed out",
+                expected=f"the other ranks to answer within {task.wait_timeout:g} s",
                 remedy="See in the traceback what it waited for; gang.run(wait_timeout=...) gives "
                 "slow ranks more time",
             ) from error
@@ -150,26 +150,26 @@ def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
     return value
 
 
-def _communicator(plan: MemberTask, waiter: Waiter, report: Any) -> Communicator:
+def _communicator(task: MemberTask, waiter: Waiter, report: Any) -> Communicator:
     mpi = load_mpi()
     world = mpi.COMM_WORLD
-    if world.rank != plan.members[plan.rank]:
+    if world.rank != task.members[task.rank]:
         raise ClusterError(
             "a worker is not the MPI rank that its name says",
-            expected=f"rank {plan.members[plan.rank]}",
+            expected=f"rank {task.members[task.rank]}",
             got=f"rank {world.rank} of {world.size}",
             remedy="Start workers as MPI ranks themselves: dask-mpi --worker-class "
             "distributed.Worker, not in a nanny's child",
         )
     own = devices.this_gpu()
-    on_gpus = _meet(world, plan, waiter, own.used)
+    on_gpus = _meet(world, task, waiter, own.used)
     group = world.Get_group()
-    chosen = group.Incl(plan.members)
-    comm = world.Create_group(chosen, plan.tag)
+    chosen = group.Incl(task.members)
+    comm = world.Create_group(chosen, task.tag)
     chosen.Free()
     group.Free()
     comm.Set_errhandler(mpi.ERRORS_RETURN)
-    if 0 < on_gpus < len(plan.members):
+    if 0 < on_gpus < len(task.members):
         error = _disagreement(comm.allgather(own))
         comm.Free()
         raise error
@@ -179,12 +179,12 @@ def _communicator(plan: MemberTask, waiter: Waiter, report: Any) -> Communicator
 
         try:
             device = device_exchange(
-                comm, waiter, plan.members, plan.world, timeout=plan.start_timeout
+                comm, waiter, task.members, task.world, timeout=task.start_timeout
             )
         except BaseException:
             _dead.append(comm)
             raise
-    return Communicator(comm, waiter, wait_timeout=plan.wait_timeout, device=device, report=report)
+    return Communicator(comm, waiter, wait_timeout=task.wait_timeout, device=device, report=report)
 
 
 def _disagreement(found: list[devices.Gpu]) -> MissingExtra:
@@ -201,30 +201,30 @@ def _disagreement(found: list[devices.Gpu]) -> MissingExtra:
     )
 
 
-def _meet(world: Any, plan: MemberTask, waiter: Waiter, on_gpu: bool) -> int:
+def _meet(world: Any, task: MemberTask, waiter: Waiter, on_gpu: bool) -> int:
     """Return once all members are here: how many of them compute on a GPU.
 
     Making a communicator blocks until all are in it and cannot be cancelled, so nobody begins
     before. Messages carry the gang's number: a gang that was cancelled here may have left some.
     """
-    first, others = plan.members[0], plan.members[1:]
+    first, others = task.members[0], task.members[1:]
     posted: list[Any] = []
 
     def receive(source: int) -> Any:
         message = np.zeros(2, np.int64)
-        posted.append((world.Irecv(message, source, plan.tag), message, source))
+        posted.append((world.Irecv(message, source, task.tag), message, source))
         return posted[-1]
 
     def send(to: int, on_gpus: int) -> None:
-        message = np.array([plan.number, on_gpus])
-        waiter.wait([world.Isend(message, to, plan.tag)], plan.start_timeout)
+        message = np.array([task.number, on_gpus])
+        waiter.wait([world.Isend(message, to, task.tag)], task.start_timeout)
 
     def gather(sources: tuple[int, ...]) -> int:
         waiting, on_gpus = [receive(source) for source in sources], 0
         while waiting:
-            waiter.wait([request for request, _, _ in waiting], plan.start_timeout)
-            on_gpus += sum(int(found[1]) for _, found, _ in waiting if found[0] == plan.number)
-            waiting = [receive(s) for _, found, s in waiting if found[0] != plan.number]
+            waiter.wait([request for request, _, _ in waiting], task.start_timeout)
+            on_gpus += sum(int(found[1]) for _, found, _ in waiting if found[0] == task.number)
+            waiting = [receive(s) for _, found, s in waiting if found[0] != task.number]
         return on_gpus
 
     try:
@@ -243,8 +243,8 @@ def _meet(world: Any, plan: MemberTask, waiter: Waiter, on_gpu: bool) -> int:
                 request.Test()
         if isinstance(error, WaitTimeout):
             raise ClusterError(
-                f"rank {plan.rank} of {len(plan.members)} did not meet the others",
-                expected=f"world ranks {missing} within {plan.start_timeout:g} s",
+                f"rank {task.rank} of {len(task.members)} did not meet the others",
+                expected=f"world ranks {missing} within {task.start_timeout:g} s",
                 remedy="They may be busy with another task; see the dashboard",
             ) from error
         raise
@@ -268,8 +268,8 @@ def _insist(member: _Member) -> None:
     give_up = time.monotonic() + GRACE
     while not member.ended.wait(_RAISE_EVERY):
         if time.monotonic() > give_up:
-            stack = describe(member.plan.gang)
-            print(f"rank {member.plan.rank} would not end:\n{stack}", file=sys.stderr, flush=True)
+            stack = describe(member.task.gang)
+            print(f"rank {member.task.rank} would not end:\n{stack}", file=sys.stderr, flush=True)
             # Not by an exit code: across hosts MPICH would wait for the others.
             os.kill(os.getpid(), signal.SIGKILL)
         with _lock:
@@ -284,8 +284,8 @@ def _raise_in(thread: int, error: type[BaseException] | None) -> None:
 
 def _enter(member: _Member) -> None:
     with _lock:
-        _members[member.plan.gang] = member
-        if member.plan.gang in _ended_gangs:
+        _members[member.task.gang] = member
+        if member.task.gang in _ended_gangs:
             raise Cancelled
 
 
@@ -300,7 +300,7 @@ def _stop_raising(member: _Member) -> None:
 def _leave(member: _Member) -> None:
     _stop_raising(member)
     with _lock:
-        _members.pop(member.plan.gang, None)
+        _members.pop(member.task.gang, None)
     member.ended.set()
 
 

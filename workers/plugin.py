@@ -42,7 +42,7 @@ class Resources:
         self._named, self._memory_limit = scratch, memory_limit
         self._finding = threading.RLock()
         self._root: Path | None = None
-        self._place: Scratch | None = None
+        self._scratch: Scratch | None = None
         self._cache: DeviceCache | None = None
         self.stage = Staging(self.scratch_root, lambda: self._taken().staged)
 
@@ -87,15 +87,15 @@ class Resources:
             if self._cache is not None:
                 self._cache.clear()
             self.stage.close()
-            if self._place is not None:
-                self._place.close()
-            self._place = None
+            if self._scratch is not None:
+                self._scratch.close()
+            self._scratch = None
 
     def _taken(self) -> Scratch:
         with self._finding:
-            if self._place is None:
-                self._place = Scratch(self.scratch_root())
-            return self._place
+            if self._scratch is None:
+                self._scratch = Scratch(self.scratch_root())
+            return self._scratch
 
     def _cache_bytes(self) -> int:
         share = _CACHE_SHARE_OF_MEMORY if self.device is None else _CACHE_SHARE_OF_DEVICE

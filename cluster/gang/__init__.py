@@ -192,7 +192,7 @@ class _Attempt:
         pickled = dumps(function)
         futures = []
         for rank, address in enumerate(self.addresses):
-            plan = MemberTask(
+            task = MemberTask(
                 self.gang,
                 admitted["number"],
                 rank,
@@ -204,7 +204,7 @@ class _Attempt:
             )
             future = self.client.submit(
                 run_member,
-                plan,
+                task,
                 pickled,
                 args,
                 kwargs,

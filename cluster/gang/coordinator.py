@@ -213,7 +213,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         self.gangs[name] = Gang(
             client,
             world,
-            {worker: place for place, (_, worker) in enumerate(members)},
+            {worker: rank for rank, (_, worker) in enumerate(members)},
             {worker: _host(workers[worker]) for _, worker in members},
         )
         return {

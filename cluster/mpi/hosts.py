@@ -21,7 +21,7 @@ class Host:
 
     name: str
     slots: int
-    place: str = field(default="", compare=False, repr=False)
+    origin: str = field(default="", compare=False, repr=False)
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
@@ -41,8 +41,8 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
             if word.strip()
         )
     hosts: dict[str, Host] = {}
-    for place, words in entries:
-        host = _host(place, words)
+    for origin, words in entries:
+        host = _host(origin, words)
         before = hosts.get(host.name)
         hosts[host.name] = (
             replace(before, slots=before.slots + host.slots) if before is not None else host
@@ -68,7 +68,7 @@ def check_hosts(hosts: Sequence[Host], ranks: int) -> None:
         for host, problem in zip(hosts, pool.map(_unknown, hosts), strict=True):
             if problem is not None:
                 raise UsageError(
-                    f"the host {host.name!r} is unknown" + (host.place and f" ({host.place})"),
+                    f"the host {host.name!r} is unknown" + (host.origin and f" ({host.origin})"),
                     expected="a name or address that resolves here",
                     got=problem,
                     remedy=_REMEDY + ", or add the name to /etc/hosts",
@@ -86,34 +86,34 @@ def _hostfile(path: Path) -> Iterator[tuple[str, list[str]]]:
             yield f"{path}, line {number}", words
 
 
-def _host(place: str, words: list[str]) -> Host:
+def _host(origin: str, words: list[str]) -> Host:
     """Return the host that ``words`` describe: ``h1``, ``h1:4``, or ``h1 slots=4 max_slots=8``."""
     name, colon, count = words[0].partition(":")
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
-        raise _wrong(place, f"{words[0]!r} is no host name", _SYNTAX)
-    slots = {"slots": _slots(place, count)} if colon else {}
+        raise _wrong(origin, f"{words[0]!r} is no host name", _SYNTAX)
+    slots = {"slots": _slots(origin, count)} if colon else {}
     for word in words[1:]:
         key, equals, value = word.partition("=")
         key = key.replace("-", "_")
         if not equals or key not in ("slots", "max_slots"):
-            raise _wrong(place, f"{word!r} is not understood", _SYNTAX)
+            raise _wrong(origin, f"{word!r} is not understood", _SYNTAX)
         if key in slots:
-            raise _wrong(place, "slots are given twice", _SYNTAX)
-        slots[key] = _slots(place, value)
+            raise _wrong(origin, "slots are given twice", _SYNTAX)
+        slots[key] = _slots(origin, value)
     here = slots.get("slots", 1)
     if here > slots.get("max_slots", here):
-        raise _wrong(place, f"max_slots={slots['max_slots']} is less than slots={here}", _SYNTAX)
-    return Host(name, here, place)
+        raise _wrong(origin, f"max_slots={slots['max_slots']} is less than slots={here}", _SYNTAX)
+    return Host(name, here, origin)
 
 
-def _slots(place: str, text: str) -> int:
+def _slots(origin: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) == 0:
-        raise _wrong(place, f"{text!r} is not a number of slots", "a whole number from 1 on")
+        raise _wrong(origin, f"{text!r} is not a number of slots", "a whole number from 1 on")
     return int(text)
 
 
-def _wrong(place: str, what: str, expected: str) -> UsageError:
-    return UsageError(f"{place}: {what}", expected=expected, remedy=_REMEDY)
+def _wrong(origin: str, what: str, expected: str) -> UsageError:
+    return UsageError(f"{origin}: {what}", expected=expected, remedy=_REMEDY)
 
 
 def _unknown(host: Host) -> str | None:

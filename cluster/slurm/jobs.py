@@ -107,7 +107,7 @@ def _states(jobs: list[str]) -> dict[str, tuple[str, str]] | None:
     if answer.returncode and "Invalid job id" not in answer.stderr:
         return None
     rows = [line.strip().split("|", 2) for line in answer.stdout.splitlines() if "|" in line]
-    return {job: (state, place.strip("()")) for job, state, place in rows}
+    return {job: (state, reason.strip("()")) for job, state, reason in rows}
 
 
 def _state(states: dict[str, tuple[str, str]], job: str) -> tuple[str, str]:
@@ -117,8 +117,8 @@ def _state(states: dict[str, tuple[str, str]], job: str) -> tuple[str, str]:
 def _described(states: dict[str, tuple[str, str]] | None, job: str) -> str:
     if states is None:
         return "in a state that squeue did not tell"
-    state, place = _state(states, job)
+    state, reason = _state(states, job)
     word = state.lower().replace("_", " ")
-    if not place:
+    if not reason:
         return word
-    return f"{word} on {place}" if state == "RUNNING" else f"{word}: {place}"
+    return f"{word} on {reason}" if state == "RUNNING" else f"{word}: {reason}"

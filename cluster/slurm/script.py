@@ -91,7 +91,7 @@ def slurm_script(spec: ClusterSpec, job: SlurmScript) -> str:
             "# Made by penstock cluster script. Submit it with sbatch, whose own options go first.",
             "set -euo pipefail",
             "",
-            "# As many workers as the job has places for, whatever the options of sbatch.",
+            "# As many workers as the job has tasks for, whatever the options of sbatch.",
             ': "${SLURM_JOB_NUM_NODES:?submit this script with sbatch}"',
             f"ranks=$((SLURM_JOB_NUM_NODES * ${{SLURM_NTASKS_PER_NODE:-{job.ranks()}}}))",
             "",

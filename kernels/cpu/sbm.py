@@ -45,8 +45,8 @@ def _log(x: float) -> float:
 def _edges(
     seed: int, block_starts: Array, log_inside: float, log_outside: float, first: int, count: int
 ) -> tuple[Array, Array]:
-    room, made = 4 * count + 1024, 0
-    sources, targets = np.empty(room, np.int32), np.empty(room, np.int32)
+    capacity, made = 4 * count + 1024, 0
+    sources, targets = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
     block = np.searchsorted(block_starts, first, side="right") - 1
     words = np.empty(4, np.uint32)
     for u in range(first, first + count):
@@ -68,10 +68,10 @@ def _edges(
                 if skip >= high - at:
                     break
                 at += np.int64(skip)
-                if made == room:
-                    room *= 2
-                    sources = np.append(sources, np.empty(room - made, np.int32))
-                    targets = np.append(targets, np.empty(room - made, np.int32))
+                if made == capacity:
+                    capacity *= 2
+                    sources = np.append(sources, np.empty(capacity - made, np.int32))
+                    targets = np.append(targets, np.empty(capacity - made, np.int32))
                 sources[made], targets[made] = u, at
                 made += 1
                 at += 1

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import id_dtype
+from penstock.csr import id_dtype, offsets_of
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph
 from penstock.kernels import kernel
@@ -87,7 +87,7 @@ class _Layout:
         # NumPy sorts 16-bit integers by radix, in linear time.
         keys = parts.astype(np.int16) if k < 1 << 15 else parts
         order = np.argsort(keys, kind="stable").astype(ids)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(parts, minlength=k))])
+        starts = offsets_of(np.bincount(parts, minlength=k))
         local = np.empty(graph.num_nodes, ids)
         owned = np.split(order, starts[1:-1])
         for nodes in owned:
@@ -154,12 +154,12 @@ class _Builder:
         del foreign
         owners = parts[ghosts]
         ghosts = ghosts[np.argsort(owners, kind="stable")]
-        starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=self._k))])
+        starts = offsets_of(np.bincount(owners, minlength=self._k))
         local = np.empty(len(parts), id_dtype(len(owned) + len(ghosts)))
         local[owned] = np.arange(len(owned))
         local[ghosts] = np.arange(len(owned), len(owned) + len(ghosts))
 
-        indptr = np.concatenate([[0], np.cumsum(self._graph.degrees[owned])])
+        indptr = offsets_of(self._graph.degrees[owned])
         dtypes = {**self._graph.manifest.dtypes, "indices": local.dtype}
         out = {
             name: GrowingArray(self._root, f"{folder}/{name}.npy", neighbours.shape, dtypes[name])
@@ -192,9 +192,9 @@ class _Builder:
             for owner, nodes in enumerate(np.split(self._layout.local[ghosts], cuts)):
                 wanted[owner].append(nodes)
         for rank, lists in enumerate(wanted):
-            starts = np.concatenate([[0], np.cumsum([len(nodes) for nodes in lists])])
+            starts = offsets_of(np.array([len(nodes) for nodes in lists]))
             self._sends[rank] = starts[-1]
-            named = {"send": np.concatenate(lists), "send_starts": starts.astype(np.int64)}
+            named = {"send": np.concatenate(lists), "send_starts": starts}
             self._save(rank, named)
 
     def entries(self) -> list[PartEntry]:

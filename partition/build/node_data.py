@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy
+from penstock.arrow import as_numpy, lists_of
 from penstock.files import FileEntry, save_npy
 from penstock.graph import Graph
 from penstock.partition.build.columns import GrowingArray
@@ -81,20 +81,12 @@ def _write_rows(values: Array, name: str, owned: list[Array], root: Path) -> lis
 
 def _write_lists(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry]:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     column = graph.node_column("label").combine_chunks()
     entries: list[FileEntry] = []
     for rank, ids in enumerate(owned):
-        lists = column.take(pa.array(ids))
-        entries.append(
-            save_npy(root, f"{part_folder(rank)}/labelled.npy", np.asarray(lists.is_valid()))
-        )
-        lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
-        named = {
-            "indptr": np.concatenate([[0], np.cumsum(lengths)]),
-            "indices": np.asarray(pc.list_flatten(lists)),
-        }
+        indptr, indices, labelled = lists_of(column.take(pa.array(ids)))
+        named = {"labelled": labelled, "labels.indptr": indptr, "labels.indices": indices}
         for name, array in named.items():
-            entries.append(save_npy(root, f"{part_folder(rank)}/labels.{name}.npy", array))
+            entries.append(save_npy(root, f"{part_folder(rank)}/{name}.npy", array))
     return entries

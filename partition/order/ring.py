@@ -106,12 +106,12 @@ def _exchange(edges: tuple[tuple[int, int], ...], source: Links, target: Links) 
 def _walk(strip: Strip, pivot: int, path: list[int]) -> None:
     """Keep ``pivot`` while the residues of ``path`` pass through the buffer."""
     if strip.states:
-        strip.load(pivot, beside=(path[0], pivot - 1))
-        strip.load(path[1], beside=(pivot, path[0]))
+        strip.load(pivot, keep=(path[0], pivot - 1))
+        strip.load(path[1], keep=(pivot, path[0]))
     else:
         strip.begin((path[1], path[0], pivot))
     for before, residue in pairwise(path[1:]):
-        strip.load(residue, beside=(before, pivot))
+        strip.load(residue, keep=(before, pivot))
 
 
 def _turn(strip: Strip, modulus: int, rim: list[int]) -> None:
@@ -120,22 +120,22 @@ def _turn(strip: Strip, modulus: int, rim: list[int]) -> None:
     # Between the rim's ends the hub moves on by ``stride``: the last is then the next hub's first.
     rim = rim[at:] + rim[:at]
     stride = rim[-1] - rim[0]
-    hub, place = 0, 0
+    hub, position = 0, 0
     if strip.states:
         # The last walk went from 0 to its end by way of 1: one label of the rim around hub 0.
         last, before = strip.states[-1][:2]
-        place = rim.index(before)
-        strip.load(hub, beside=(last, before))
-    shown = (hub + rim[place]) % modulus
+        position = rim.index(before)
+        strip.load(hub, keep=(last, before))
+    shown = (hub + rim[position]) % modulus
     for _ in range(modulus * len(rim)):
-        place += 1
-        if place < len(rim):
-            new = (hub + rim[place]) % modulus
-            strip.load(new, beside=(hub, shown))
+        position += 1
+        if position < len(rim):
+            new = (hub + rim[position]) % modulus
+            strip.load(new, keep=(hub, shown))
             shown = new
         else:
-            new, place = (hub + stride) % modulus, 0
-            strip.load(new, beside=(hub, shown))
+            new, position = (hub + stride) % modulus, 0
+            strip.load(new, keep=(hub, shown))
             hub = new
 
 
@@ -152,9 +152,9 @@ class Strip:
         for i in state:
             self._lacks[i].difference_update(state)
 
-    def load(self, new: int, beside: State) -> None:
-        """Load a partition, keeping two of the buffer; the third one goes."""
-        self.begin((new, *beside))
+    def load(self, new: int, keep: State) -> None:
+        """Load a partition, keeping ``keep`` of the buffer; the third one goes."""
+        self.begin((new, *keep))
 
     def close(self) -> None:
         """Bring the remaining pairs together, always with the load that meets most of them."""
@@ -170,4 +170,4 @@ class Strip:
             if gain == 0:
                 # Nothing here lacks anything: fetch one that does, its partner follows.
                 minus_new = -min(i for i, lacks in enumerate(self._lacks) if lacks)
-            self.load(-minus_new, beside=(newest, kept))
+            self.load(-minus_new, keep=(newest, kept))

@@ -296,11 +296,11 @@ def in_tasks(
         return [listed[i : i + size] for i in range(0, len(listed), size)]
     found: list[list[tuple[int, PieceSpec]]] = []
     left = sum(spec.cost for spec in specs.values())
-    room = 0.0
+    remaining = 0.0
     for number, spec in listed:
-        if not found or spec.cost > room or len(found[-1]) == _PIECES_OF_TASK:
+        if not found or spec.cost > remaining or len(found[-1]) == _PIECES_OF_TASK:
             found.append([])
-            room = left / share
+            remaining = left / share
         found[-1].append((number, spec))
-        room, left = room - spec.cost, left - spec.cost
+        remaining, left = remaining - spec.cost, left - spec.cost
     return found

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import offsets_of
 from penstock.errors import InputError
 from penstock.kernels.centrality_rules import (
     GraphBatch,
@@ -85,9 +86,9 @@ class BackendGraph:
         """Return the values of the nodes."""
         return dict(zip(self.original, values.tolist(), strict=True))
 
-    def places(self) -> dict[Any, int]:
+    def positions(self) -> dict[Any, int]:
         """Return the numbers of the nodes in the batch."""
-        return {node: place for place, node in enumerate(self.original)}
+        return {node: position for position, node in enumerate(self.original)}
 
 
 class Backend:
@@ -156,7 +157,7 @@ class Backend:
             paths = cpu.shortest_paths(batch)
             return G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
         # Distances towards one node are those from it in the transposed graph.
-        paths = cpu.shortest_paths(_transposed(batch), np.array([G.places()[u]]))
+        paths = cpu.shortest_paths(_transposed(batch), np.array([G.positions()[u]]))
         reached, total = int(paths.reached.sum()), float(paths.total.sum())
         if total <= 0:
             return 0.0
@@ -177,8 +178,8 @@ class Backend:
         nodes = list(G.original.nbunch_iter(v))
         batch, sources = G.batch(weight), None
         if v is not None:
-            places = G.places()
-            sources = np.unique(np.array([places[node] for node in nodes], np.int64))
+            positions = G.positions()
+            sources = np.unique(np.array([positions[node] for node in nodes], np.int64))
         found = cpu.shortest_paths(batch, sources).eccentricity
         if not np.isfinite(found).all():
             import networkx
@@ -232,9 +233,9 @@ class Backend:
         _, arcs = cpu.betweenness(batch, edges=True)
         assert arcs is not None  # they were asked for
         given = {"directed": batch.directed, "normalized": normalized, "endpoints": True}
-        edges, places = list(dict.fromkeys(G.original.edges())), G.places()
-        tails = np.array([places[tail] for tail, _ in edges], np.int64)
-        heads = np.array([places[head] for _, head in edges], np.int64)
+        edges, positions = list(dict.fromkeys(G.original.edges())), G.positions()
+        tails = np.array([positions[tail] for tail, _ in edges], np.int64)
+        heads = np.array([positions[head] for _, head in edges], np.int64)
         rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
         keys = rows * batch.nodes + batch.indices  # ascending, as the rows are
         values = arcs[np.searchsorted(keys, tails * batch.nodes + heads)]
@@ -380,7 +381,7 @@ def _transposed(batch: GraphBatch) -> GraphBatch:
     degrees = np.bincount(batch.indices, minlength=batch.nodes)
     return replace(
         batch,
-        indptr=np.concatenate([[0], np.cumsum(degrees)]),
+        indptr=offsets_of(degrees),
         indices=rows[order].astype(batch.indices.dtype),
         weights=None if batch.weights is None else batch.weights[order],
     )

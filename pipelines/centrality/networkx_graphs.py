@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import offsets_of
 from penstock.errors import InputError, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.compute import compute
@@ -40,10 +41,10 @@ class NetworkXBatch:
         ptr = np.cumsum([0, *map(len, nodes)], dtype=np.int64)
         degrees, ends, weights = [], [], []
         for first, graph, names in zip(ptr[:-1], graphs, nodes, strict=True):
-            place = {node: int(first) + i for i, node in enumerate(names)}
+            position = {node: int(first) + i for i, node in enumerate(names)}
             several = (sum if added else min) if graph.is_multigraph() else None
             for node in names:
-                row = sorted((place[other], data) for other, data in _adjacent(graph, node))
+                row = sorted((position[other], data) for other, data in _adjacent(graph, node))
                 degrees.append(len(row))
                 ends += [other for other, _ in row]
                 if weight is not None or (added and several):
@@ -57,7 +58,7 @@ class NetworkXBatch:
                 expected="a number that is not negative, up to 1e290",
                 got=str(bad[0]),
             )
-        indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)])
+        indptr = offsets_of(np.array(degrees, np.int64))
         indices = np.array(ends, np.int32 if ptr[-1] < 2**31 else np.int64)
         batch = GraphBatch(ptr, indptr, indices, lengths, directed=True in directed)
         return NetworkXBatch(batch, nodes)

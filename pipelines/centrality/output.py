@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, take
-from penstock.files import FileEntry, atomic, file_entry, file_table, save_npy
+from penstock.files import FileEntry, atomic, file_entry, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.compute import Columns
@@ -44,7 +44,7 @@ class CentralityWriter:
 
     def save(self, number: int, piece: Piece, found: Columns, distances: Array | None) -> None:
         """Write what was computed of a piece, and note that."""
-        result, name = self.records.result, f"part-{number:05d}.parquet"
+        result, name = self.records.result, f"{part_name(number)}.parquet"
         sizes = piece.batch.sizes
         failed = np.zeros(len(sizes), bool)
         failed[list(piece.failed)] = True
@@ -87,11 +87,11 @@ class CentralityWriter:
             "nodes": int(sizes.sum()),
             "failures": [[graph, reason] for graph, reason in sorted(reasons.items())],
         }
-        self.records.save(piece_name(number), counts, files)
+        self.records.save(part_name(number), counts, files)
 
     def done(self, number: int) -> bool:
         """Return whether a part is whole."""
-        return self.records.done(piece_name(number), "graphs", "nodes", "failures")
+        return self.records.done(part_name(number), "graphs", "nodes", "failures")
 
 
 def save_manifest(
@@ -108,7 +108,7 @@ def save_manifest(
     ids: list[Any] = []
     reasons: list[str] = []
     for number, spec in enumerate(specs):
-        counts, entries = writer.records.load(piece_name(number))
+        counts, entries = writer.records.load(part_name(number))
         files += entries
         failures = counts["failures"]
         if failures and spec.ids is not None:
@@ -133,11 +133,6 @@ def save_manifest(
         "lost": len(lost),
         "bytes": sum(file.bytes for file in files),
     }
-
-
-def piece_name(number: int) -> str:
-    """Return by what name the record of a part goes."""
-    return f"part-{number:05d}"
 
 
 def _named(piece: Piece, of: Array) -> dict[str, Any]:

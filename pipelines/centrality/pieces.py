@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import offsets_of
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.options import CentralityOptions
 
@@ -121,7 +122,7 @@ def cut(
     most_items = min(max(int(items.sum()) // _PIECES, _MOST_ITEMS), _MOST_ITEMS_OF_LARGE)
     large = (items > _LARGE_ITEMS) | (costs > max(_LARGE_COST, 8 * most))
     before_costs = np.concatenate([[0.0], np.cumsum(costs)])
-    before_items = np.concatenate([[0], np.cumsum(items)])
+    before_items = offsets_of(items)
     larges = np.flatnonzero(large)
     found, first, count = [], 0, len(costs)
     while first < count:

@@ -45,13 +45,13 @@ def doctor(
     folder: Path | None, options: DoctorOptions, spec: ClusterSpec, *, quiet: bool = True
 ) -> DoctorReport:
     """Examine this machine and, where a cluster is asked for, at each of its workers."""
-    place = folder or spec.worker_scratch
-    answers = examine(place, timeout=options.timeout, disk=options.bandwidth, quiet=quiet)
+    folder = folder or spec.worker_scratch
+    answers = examine(folder, timeout=options.timeout, disk=options.bandwidth, quiet=quiet)
     findings = judge(answers, device=spec.device)
     workers: list[WorkerAnswers] = []
     if asks_for_a_cluster(spec):
         try:
-            workers = _ask(place, options, spec, quiet=quiet)
+            workers = _ask(folder, options, spec, quiet=quiet)
         except PenstockError as error:
             message = said_by(error)
             findings.append(Finding("cluster", "broken", message, error.remedy))

@@ -26,22 +26,22 @@ _SHARE_OF_FREE = 0.1
 _FLUSH_EVERY = 8  # blocks; what was cached is flushed, so that the clock sees it
 
 
-def look_at_disk(folder: str, seconds: float | str = SECONDS) -> dict[str, Any]:
+def look_at_disk(path: str, seconds: float | str = SECONDS) -> dict[str, Any]:
     """Return kind, free space, file locks and bandwidth of the disk below a folder.
 
     seconds  to measure the bandwidth for; 0: not at all
     """
-    place, seconds = Path(folder), float(seconds)
+    folder, seconds = Path(path), float(seconds)
     facts: dict[str, Any] = {
-        "folder": str(place),
-        "kind": storage_speed(place).name.lower(),
-        "free": free_disk(place),
-        "locks": can_lock(place),
+        "folder": str(folder),
+        "kind": storage_speed(folder).name.lower(),
+        "free": free_disk(folder),
+        "locks": can_lock(folder),
         "measured": seconds > 0,
     }
     most = min(_LARGEST, int(facts["free"] * _SHARE_OF_FREE)) // _BLOCK * _BLOCK
     if most and seconds:
-        facts |= measure(place, most, seconds)
+        facts |= measure(folder, most, seconds)
     return facts
 
 

@@ -74,18 +74,18 @@ def examine(
             list(threads.map(call, together))
         if ranks and answers["mpi"].facts.get("library"):
             call("ranks")
-        place = _folder(folder)
-        if isinstance(place, Answer):
-            answers["disk"] = place
+        found = _folder(folder)
+        if isinstance(found, Answer):
+            answers["disk"] = found
             return answers
         if answers["cupy"].facts.get("devices"):
             try:
-                with tempfile.TemporaryDirectory(dir=place, prefix=".penstock-doctor-") as own:
+                with tempfile.TemporaryDirectory(dir=found, prefix=".penstock-doctor-") as own:
                     call("kvikio", own)
             except OSError as error:
                 answers["kvikio"] = Answer(failure=f"{type(error).__name__}: {error}")
         if disk is not None:
-            call("disk", str(place), *([] if disk else ["0"]))
+            call("disk", str(found), *([] if disk else ["0"]))
     return answers
 
 

@@ -196,13 +196,12 @@ def _ranks(answers: Answers) -> list[Finding]:
 
 def _disk(answers: Answers) -> list[Finding]:
     facts = answers["disk"].facts
-    place = facts["folder"]
     found = []
-    text = f"{place}: {facts['kind']}, {format_bytes(facts['free'])} free"
+    text = f"{facts['folder']}: {facts['kind']}, {format_bytes(facts['free'])} free"
     state: State = "ok"
     remedy = None
     if facts["free"] < _LITTLE_DISK:
-        state, remedy = "warning", f"Free space below {place}, or name another folder"
+        state, remedy = "warning", f"Free space below {facts['folder']}, or name another folder"
     if "read" in facts:
         way = "with O_DIRECT" if facts["direct"] else "without O_DIRECT, which it does not have"
         text += f"; writes {format_bytes(facts['write'])}/s, reads {format_bytes(facts['read'])}/s"
@@ -216,7 +215,7 @@ def _disk(answers: Answers) -> list[Finding]:
     if facts["locks"]:
         found.append(Finding("file locks", "ok", "of the folder keep others out"))
     else:
-        text = f"files in {place} cannot be locked, and outputs of two runs would mix"
+        text = f"files in {facts['folder']} cannot be locked, and outputs of two runs would mix"
         remedy = "Name another folder, or mount this one with locks (NFS: without nolock)"
         found.append(Finding("file locks", "broken", text, remedy))
     return found

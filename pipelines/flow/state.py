@@ -214,7 +214,7 @@ class FlowState:
         remove_copy(self.folder / PREVIOUS / stage.name)
 
     def keep_previous(self, stage: StageSpec) -> Path | None:
-        """Return a copy of the output that a stage had before it is made anew; None: it had none.
+        """Return a copy of the output that a stage had before it is made again; None: it had none.
 
         A stage that failed or was cut off begins with the same copy again.
         """

@@ -99,16 +99,16 @@ class ShardBuilder:
             yield shards
             return
         group: list[ShardPlan] = []
-        room = self.budget.left
+        remaining = self.budget.left
         for shard in shards:
             size = shard.arcs * _KEY_BYTES
-            if group and size > room:
+            if group and size > remaining:
                 yield group
-                group, room = [], self.budget.left
-            if size > room:
+                group, remaining = [], self.budget.left
+            if size > remaining:
                 self.budget.take(size, "the shard with the most edges")
             group.append(shard)
-            room -= size
+            remaining -= size
         if group:
             yield group
 

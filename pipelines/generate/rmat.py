@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.files import part_name
 from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as kernels
 from penstock.kernels.cpu.philox import random_words
@@ -167,5 +168,5 @@ def _write_part(root: Path, source: RmatSource, first: int) -> tuple[int, int]:
         {"src": sources.astype(np.int64), "dst": targets.astype(np.int64)}
         | {singular[name]: values for name, values in columns.items()}
     )
-    entry = write_table(root, f"part-{first // _PART:05d}.parquet", [table])
+    entry = write_table(root, f"{part_name(first // _PART)}.parquet", [table])
     return len(sources), entry.bytes

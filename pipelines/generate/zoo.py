@@ -37,15 +37,15 @@ class Zoo:
         cells = [(size, kind) for kind in SHARES for size in SIZES]
         counts = scaled([share for kind in SHARES for share in SHARES[kind]], graphs)
         # Shuffled, so that any range of graphs is a fair sample of all.
-        place = shuffle(seed, Stream.PERMUTE_NODES, graphs, threads)
-        cell = np.repeat(np.arange(len(cells), dtype=np.int8), counts)[place]
+        position = shuffle(seed, Stream.PERMUTE_NODES, graphs, threads)
+        cell = np.repeat(np.arange(len(cells), dtype=np.int8), counts)[position]
         self.sizes = np.array([size for size, _ in cells], np.int64)[cell]
         self.kinds = np.array([kind for _, kind in cells], np.int8)[cell]
         self.edges = kernels.edge_counts(
             seed, self.sizes, options.least_degree, options.most_degree, 0
         )
-        self.first_node = np.concatenate([[0], np.cumsum(self.sizes)])
-        self.first_arc = np.concatenate([[0], np.cumsum(2 * self.edges)])
+        self.first_node = offsets_of(self.sizes)
+        self.first_arc = offsets_of(2 * self.edges)
         self.graphs, self.seed = graphs, seed
         self.nodes, self.arcs = int(self.first_node[-1]), int(self.first_arc[-1])
         self.id_dtype = id_dtype(self.nodes)

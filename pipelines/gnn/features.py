@@ -61,8 +61,8 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
                 "penstock etl --features or --feature-columns",
             )
         return Matched("order")
-    place = {name: number for number, name in enumerate(names)}
-    missing = tuple(name for name in run.feature_names if name not in place)
+    position = {name: number for number, name in enumerate(names)}
+    missing = tuple(name for name in run.feature_names if name not in position)
     if missing:
         raise UsageError(
             f"{graph.path} lacks {len(missing)} of the {run.features} features that {run_at} "
@@ -71,7 +71,7 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
             got=listed(names),
             remedy="Make the graph with these columns, too: penstock etl --feature-columns",
         )
-    columns = tuple(place[name] for name in run.feature_names)
+    columns = tuple(position[name] for name in run.feature_names)
     known = {*run.feature_names}
     ignored = tuple(name for name in names if name not in known)
     return Matched("name", None if columns == tuple(range(len(names))) else columns, ignored)

@@ -84,7 +84,7 @@ def roc_auc(positive: Array, score: Array) -> float | None:
     if not ones or not zeros:
         return None
     _, place, counts = np.unique(score, return_inverse=True, return_counts=True)
-    # The rank of ties is the mean of their places: 1, 2, ...
+    # The rank of ties is the mean of their positions: 1, 2, ...
     ranks = np.cumsum(counts) - (counts - 1) / 2
     above = float(ranks[place.ravel()][positive].sum()) - ones * (ones + 1) / 2
     return above / (ones * zeros)

@@ -80,7 +80,7 @@ def draw_split(declared: DrawnSplit, graph: Graph, seed: int) -> tuple[DrawnSpli
     )
     labelled = graph.labelled()
     classes = np.asarray(graph.labels()) if declared.stratified else None
-    splits = draw_splits(_places(graph), labelled, declared.fractions, seed, classes)
+    splits = draw_splits(_positions(graph), labelled, declared.fractions, seed, classes)
     nodes = {name: int(np.count_nonzero(splits == i)) for i, name in enumerate(SPLITS)}
     if not nodes["train"]:
         raise UsageError(
@@ -120,13 +120,13 @@ def counts_text(nodes: dict[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in nodes.items())
 
 
-def _places(graph: Graph) -> Array | None:
+def _positions(graph: Graph) -> Array | None:
     """Return each node's position among the user's ids, ascending, as penstock etl draws by it."""
     import pyarrow.compute as pc
 
     if graph.manifest.graphs is not None:  # ids of different graphs may be the same
         return None
     order = np.asarray(pc.sort_indices(graph.user_ids()))
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return places
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    return positions

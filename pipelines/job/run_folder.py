@@ -101,8 +101,8 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
 
 def _remove_halves(out: Path) -> None:
     """Remove what a kill leaves: half a checkpoint, under a name of its own."""
-    for place in (out, out / "checkpoints"):
-        remove_temporaries(place)
+    for folder in (out, out / "checkpoints"):
+        remove_temporaries(folder)
 
 
 def _has_begun(out: Path) -> bool:

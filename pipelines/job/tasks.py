@@ -56,13 +56,13 @@ def run_tasks(
         client.submit(work, *call, **shared, pure=False, key=f"{stage}-{i}")
         for i, call in enumerate(calls)
     ]
-    place = {future.key: i for i, future in enumerate(futures)}
+    position = {future.key: i for i, future in enumerate(futures)}
     results: list[Any] = [None] * len(futures)
     hearing = nullcontext() if quiet else listening(client, stage, CompilingNotice(title).hear)
     try:
         with hearing, Progress(title, total=sum(sizes), unit=unit, quiet=quiet) as progress:
             for future in _watched(as_completed(futures), client, title):
-                i = place[future.key]
+                i = position[future.key]
                 results[i] = future.result()
                 progress.advance(sizes[i])
     except BaseException as error:

@@ -52,7 +52,7 @@ class RunFacts:
 def gather(run: RunRecord) -> RunFacts:
     """Return what the page of a run tells."""
     older = [
-        one for one in _runs_beside(run)
+        one for one in _runs_of_flow(run)
         if same_file(one.body.get("file"), run.body.get("file")) and one.name != run.name
         and began(one) <= began(run)
     ]  # fmt: skip
@@ -68,7 +68,7 @@ def gather(run: RunRecord) -> RunFacts:
     return RunFacts(run, run.state, before, stages, gates[:MOST_ROWS], changes[:MOST_ROWS])
 
 
-def _runs_beside(run: RunRecord) -> list[RunRecord]:
+def _runs_of_flow(run: RunRecord) -> list[RunRecord]:
     """Return the runs of the same flow; a job that ran without a flow has none."""
     if run.body.get("single"):
         return []

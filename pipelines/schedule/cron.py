@@ -52,9 +52,9 @@ class Cron:
         from apscheduler.triggers.combining import OrTrigger
         from apscheduler.triggers.cron import CronTrigger
 
-        def listed(place: int) -> str:
-            return "*" if self.any[place] and self._whole(place) else ",".join(
-                _DAYS[one] if place == 4 else str(one) for one in self.values[place]
+        def listed(position: int) -> str:
+            return "*" if self.any[position] and self._whole(position) else ",".join(
+                _DAYS[one] if position == 4 else str(one) for one in self.values[position]
             )  # fmt: skip
 
         from penstock.pipelines.schedule.trigger import WallTime
@@ -77,10 +77,10 @@ class Cron:
     def calendar(self, zone: str | None) -> tuple[str, ...]:
         """Return it as lines of systemd's ``OnCalendar=``, any of which will do."""
 
-        def listed(place: int) -> str:
-            if self._whole(place):
+        def listed(position: int) -> str:
+            if self._whole(position):
                 return "*"
-            return ",".join(f"{one:02d}" for one in self.values[place])
+            return ",".join(f"{one:02d}" for one in self.values[position])
 
         days = ",".join(_DAYS[one].capitalize() for one in self.values[4])
         time = f"{listed(1)}:{listed(0)}:00" + (f" {zone}" if zone else "")
@@ -92,9 +92,9 @@ class Cron:
             return (by_date, by_week)
         return (f"{days} {by_date}",)
 
-    def _whole(self, place: int) -> bool:
-        low, high = _FIELDS[place][1:]
-        return len(self.values[place]) == (7 if place == 4 else high - low + 1)
+    def _whole(self, position: int) -> bool:
+        low, high = _FIELDS[position][1:]
+        return len(self.values[position]) == (7 if position == 4 else high - low + 1)
 
 
 def parse_cron(text: str) -> Cron:
@@ -106,7 +106,7 @@ def parse_cron(text: str) -> Cron:
             expected='minute, hour, day of the month, month, day of the week: "30 2 * * *"; or '
             f"{', '.join(_SHORT)}",
         )
-    values = tuple(_field(word, place, text) for place, word in enumerate(words))
+    values = tuple(_field(word, position, text) for position, word in enumerate(words))
     cron = Cron(" ".join(words), values, tuple(word.startswith("*") for word in words))
     _check_date(cron, text)
     return cron
@@ -120,21 +120,21 @@ def _check_date(cron: Cron, text: str) -> None:
             raise UsageError(f"{text!r} names a date that never comes")
 
 
-def _field(word: str, place: int, text: str) -> tuple[int, ...]:
-    name, low, high = _FIELDS[place]
+def _field(word: str, position: int, text: str) -> tuple[int, ...]:
+    name, low, high = _FIELDS[position]
     found: set[int] = set()
     for part in word.split(","):
         span, slash, step = part.partition("/")
         first, dash, last = span.partition("-")
         try:
             if span == "*":
-                begin, end = low, 6 if place == 4 else high
+                begin, end = low, 6 if position == 4 else high
             else:
-                begin = _number(first, place)
-                end = _number(last, place) if dash else (high if slash else begin)
+                begin = _number(first, position)
+                end = _number(last, position) if dash else (high if slash else begin)
                 if max(begin, end) > high:
                     raise ValueError(part)
-                if place == 4 and dash and end < begin:
+                if position == 4 and dash and end < begin:
                     end += 7  # fri-mon
             stride = int(step) if slash else 1
         except ValueError:
@@ -144,14 +144,14 @@ def _field(word: str, place: int, text: str) -> tuple[int, ...]:
                 f"the {name} of the cron expression {text!r} is wrong",
                 expected=f"numbers from {low} to {high}, as 5, 1-5, */15 or 1,3", got=part,
             )  # fmt: skip
-        found |= {one % 7 if place == 4 else one for one in range(begin, end + 1, stride)}
+        found |= {one % 7 if position == 4 else one for one in range(begin, end + 1, stride)}
     return tuple(sorted(found))
 
 
-def _number(word: str, place: int) -> int:
-    names = {3: _MONTHS, 4: _DAYS}.get(place, ())
+def _number(word: str, position: int) -> int:
+    names = {3: _MONTHS, 4: _DAYS}.get(position, ())
     if word.lower() in names:
-        return names.index(word.lower()) + (place == 3)
+        return names.index(word.lower()) + (position == 3)
     if not re.fullmatch(r"\d{1,2}", word):
         raise ValueError(word)
     return int(word)

@@ -35,8 +35,8 @@ class Entry:
 
 
 def _program() -> str:
-    beside = Path(sys.executable).with_name("penstock")
-    return str(beside) if beside.exists() else "penstock"
+    script = Path(sys.executable).with_name("penstock")
+    return str(script) if script.exists() else "penstock"
 
 
 def systemd(entry: Entry) -> str:

@@ -20,7 +20,7 @@ from penstock.arrays import Array
 from penstock.arrow import as_arrow, read_column, take
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, UsageError
-from penstock.files import FileEntry, atomic, file_entry, file_table, save_npy
+from penstock.files import FileEntry, atomic, file_entry, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.kernels import kernel
@@ -106,7 +106,7 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
             rows, scores = map(to_host, found)
         entry = _save(task, number, kept.ids, np.broadcast_to(skip, rows.shape), rows, scores)
     counts = {"ids": last - first, "pairs": int(rows.size)}
-    task.records.save(_name_of(number), counts, [entry])
+    task.records.save(part_name(number), counts, [entry])
 
 
 def _save(
@@ -115,7 +115,7 @@ def _save(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    name = f"{_name_of(number)}.parquet"
+    name = f"{part_name(number)}.parquet"
     columns = {
         "id": take(ids, of.ravel()),
         "neighbour": take(ids, rows.ravel()),
@@ -216,7 +216,7 @@ class SimilarJob(Job[AllReport]):
         save_table(partial.scratch, task.ids.name, _column(self.vectors.ids))
         if not self._mapped():
             save_npy(partial.scratch, task.values.name, self.vectors.values)
-        todo = [n for n in range(task.files) if not task.records.done(_name_of(n))]
+        todo = [n for n in range(task.files) if not task.records.done(part_name(n))]
         with self._workers() as workers:
             if (problem := self._too_large(workers)) is not None:
                 raise problem
@@ -225,7 +225,7 @@ class SimilarJob(Job[AllReport]):
             workers.tasks("similar", find_neighbours, [(task, n) for n in todo], sizes, "ids")
             self.result.stage_seconds["similar"] = time.monotonic() - began
             self.result.devices = workers.capacity.text()
-        files = [entry for n in range(task.files) for entry in task.records.load(_name_of(n))[1]]
+        files = [entry for n in range(task.files) for entry in task.records.load(part_name(n))[1]]
         body = {
             "vectors": str(self.vectors.path),
             "options": self.given,
@@ -312,7 +312,3 @@ def _nonzero(values: Array) -> int:
     return sum(
         int(values[start : start + step].any(axis=1).sum()) for start in range(0, len(values), step)
     )
-
-
-def _name_of(number: int) -> str:
-    return f"part-{number:05d}"

@@ -21,7 +21,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy, one_array
 from penstock.errors import CorruptFile, InputError
-from penstock.files import FileEntry, atomic, file_table, read_file_table, save_npy
+from penstock.files import FileEntry, atomic, file_table, part_name, read_file_table, save_npy
 from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.partition.threads import spread
@@ -144,7 +144,7 @@ def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
         for entry in read_file_table(body["files"]).values():
             entry.check_size(folder, listed_in=FORMAT.file, remedy=FORMAT.restore)
         shape = (body["rows"], body["dimension"])
-        names = [f"part-{number:05d}.parquet" for number in range(body["parts"])]
+        names = [f"{part_name(number)}.parquet" for number in range(body["parts"])]
     values = _load(folder / VALUES, shape)
     chunks: list[Any] = []
     for name in names:

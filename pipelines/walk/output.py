@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, take
-from penstock.files import FileEntry, atomic, file_entry, file_table, save_npy
+from penstock.files import FileEntry, atomic, file_entry, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.pipelines.job.partial import Records
@@ -84,17 +84,17 @@ class WalkWriter:
         if self.npy:
             files.append(save_npy(self.records.result, f"_block-{number:05d}.npy", paths))
         counts = {"walks": len(paths), "nodes": int(np.count_nonzero(paths >= 0))}
-        self.records.save(_name_of(number), counts, files)
+        self.records.save(part_name(number), counts, files)
 
     def done(self, number: int) -> bool:
         """Return whether a file is whole."""
-        return self.records.done(_name_of(number))
+        return self.records.done(part_name(number))
 
     def _parquet(self, number: int, first: int, paths: Array) -> FileEntry:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        name = f"{_name_of(number)}.parquet"
+        name = f"{part_name(number)}.parquet"
         there = paths >= 0
         offsets = np.zeros(len(paths) + 1, np.int32)
         np.cumsum(there.sum(axis=1), out=offsets[1:])
@@ -132,7 +132,7 @@ def save_manifest(writer: WalkWriter, files: OutputFiles, about: dict[str, Any])
     """Write _walks.json, after which the walks are whole, and return what they count."""
     total, entries, listed = {"walks": 0, "nodes": 0}, [], []
     for number in range(files.count):
-        counts, written = writer.records.load(_name_of(number))
+        counts, written = writer.records.load(part_name(number))
         listed.append({"first": files.range(number)[0], **counts})
         entries += written
         for name in total:
@@ -140,7 +140,3 @@ def save_manifest(writer: WalkWriter, files: OutputFiles, about: dict[str, Any])
     body = {**about, **total, "parts": listed, "files": file_table(entries)}
     FORMAT.save(writer.records.result, body)
     return total | {"bytes": sum(entry.bytes for entry in entries)}
-
-
-def _name_of(number: int) -> str:
-    return f"part-{number:05d}"

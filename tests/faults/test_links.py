@@ -176,7 +176,7 @@ def folder_of(graph: Graph, out: Path, *, resume: bool = False, overwrite: bool 
     return run_folder(job, FORMAT)
 
 
-def test_what_lies_hidden_beside_something_that_is_no_run(graph: Graph, tmp_path: Path) -> None:
+def test_what_lies_hidden_next_to_something_that_is_no_run(graph: Graph, tmp_path: Path) -> None:
     """It took the place of the directory, which was removed before anybody looked what it is."""
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/thesis.tex").write_text(TEXT)

@@ -168,7 +168,7 @@ def test_a_cluster_that_stays(
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_ranks_beside_a_local_cluster(temporary: Path) -> None:
+def test_ranks_next_to_a_local_cluster(temporary: Path) -> None:
     from penstock import gang
 
     with connect("local", workers=1) as client:
@@ -179,7 +179,7 @@ def test_ranks_beside_a_local_cluster(temporary: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.filterwarnings("ignore")
-def test_ranks_beside_a_cluster_of_dasks_with_texts(temporary: Path) -> None:
+def test_ranks_next_to_a_cluster_of_dasks_with_texts(temporary: Path) -> None:
     from distributed import Client, LocalCluster, Security
 
     from penstock import gang

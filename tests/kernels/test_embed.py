@@ -434,7 +434,7 @@ def test_the_same_bits_come_out_on_any_number_of_threads():
             np.testing.assert_array_equal(ours.state, theirs.state)
 
 
-def test_rows_may_lie_apart_with_their_state_beside_them(backend):
+def test_rows_may_lie_apart_with_their_state_next_to_them(backend):
     rules = rules_of(Model.COMPLEX)
     nodes, relations = tables_of(rules)
     joined = backend.put(np.concatenate([nodes.values, nodes.state], axis=1))

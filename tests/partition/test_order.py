@@ -160,7 +160,7 @@ def test_cover_brings_each_pair_together_once(n: int) -> None:
         assert sorted(points) == list(range(n))
 
 
-def test_hidden_share_counts_swaps_with_a_bucket_beside_them() -> None:
+def test_hidden_share_counts_swaps_with_a_bucket_next_to_them() -> None:
     made = beta(5)
     assert made.states == ((0, 1, 2), (0, 1, 3), (0, 1, 4), (1, 2, 4), (2, 3, 4))
     assert [step.hidden for step in made.steps] == [True, False, True, True, False]

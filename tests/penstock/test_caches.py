@@ -106,7 +106,7 @@ def test_what_could_be_written_is_not_made(tmp_path: Path) -> None:
     assert not could_write(Path(NOWHERE))
 
 
-def test_cupy_keeps_its_kernels_beside(
+def test_cupy_keeps_its_kernels_next_to_ours(
     tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = shared / f"penstock-cache-{os.geteuid()}" / "cupy"

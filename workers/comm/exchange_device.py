@@ -26,8 +26,8 @@ def device_exchange(
     """Return how the ranks of ``comm`` exchange CuPy arrays; None where one computes on the CPU.
 
     Every rank calls it, on clusters with GPUs. It is NCCL where each rank has a GPU of its own and
-    the same NCCL; else a CUDA-aware MPI; else pinned host memory. ``members`` are the ranks' places
-    in the MPI world, and ``generation`` is that world's name: gangs of the same ones share an NCCL
+    the same NCCL; else a CUDA-aware MPI; else pinned host memory. ``members`` are the ranks in
+    the MPI world, and ``generation`` is that world's name: gangs of the same ones share an NCCL
     communicator, one after the other.
     """
     from penstock.workers.comm.nccl import connect, kept, wait_for

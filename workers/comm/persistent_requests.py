@@ -40,10 +40,10 @@ class PersistentRequests:
             self.start, self.wait = self._start_each, self._wait_each  # type: ignore[method-assign]
             return
         mpi, comm = load_mpi(), owner.mpi
-        for place, (one, rank, tag) in enumerate(messages):
+        for position, (one, rank, tag) in enumerate(messages):
             owner.check_message(rank, tag)
             self._kept.append(as_bytes(one))
-            make = comm.Recv_init if place < len(receives) else comm.Send_init
+            make = comm.Recv_init if position < len(receives) else comm.Send_init
             self.requests.append(make(self._kept[-1], rank, tag))
         self._start_all, self._wait_all = mpi.Prequest.Startall, owner.waiter.wait_at
         self._addresses = numbers("q", map(mpi._addressof, self.requests))
@@ -82,9 +82,9 @@ class PersistentRequests:
         if not self._under_way:
             return False
         done = 0
-        for place, request in enumerate(self.requests):
+        for position, request in enumerate(self.requests):
             with suppress(load_mpi().Exception):  # what goes wrong now does not matter
-                if place < len(self._receives):
+                if position < len(self._receives):
                     request.Cancel()
                 done += request.Test()
         return done < len(self.requests)

@@ -20,7 +20,7 @@ import numpy as np
 from penstock.workers.comm.mpi import load_mpi
 
 DONE, AGAIN, CANCELLED = 0, 1, 2  # any other answer is an MPI error code, negated
-CANCEL, FLAG, STATUS = 0, 1, 2  # places in a waiter's state, 8 bytes each
+CANCEL, FLAG, STATUS = 0, 1, 2  # positions in a waiter's state, 8 bytes each
 _POLLS = 2000  # of the compiled loop, less than a millisecond
 _SPIN_SECONDS = 0.002
 _NAP, _LONG_NAP, _LONG_AFTER = 5e-5, 1e-3, 1.0

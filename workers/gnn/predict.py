@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrow import as_arrow
-from penstock.files import atomic
+from penstock.csr import offsets_of
+from penstock.files import atomic, part_name
 from penstock.graph import SPLITS, Graph
+from penstock.vector_parts import vector_lists
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.data.local import LocalGraph, open_local
 from penstock.workers.gnn.layers.network import Network
@@ -50,7 +52,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
         if task.embeddings:
             hidden = to_host(network.last_hidden())
         kind = about["label_kind"]
-        path = task.out / f"part-{local.rank:05d}.parquet"
+        path = task.out / f"{part_name(local.rank)}.parquet"
         _write(path, task, local, outputs, hidden, kind)
         return Predicted(nodes=local.owned, bytes=path.stat().st_size)
 
@@ -74,7 +76,7 @@ def _write(
             )
             columns["split"] = _splits(local.splits[rows])
             if hidden is not None:
-                columns["embedding"] = _lists(hidden[rows].astype(np.float32))
+                columns["embedding"] = vector_lists(hidden[rows].astype(np.float32))
             table = pa.table(columns)
             if writer is None:
                 writer = pq.ParquetWriter(partial, table.schema, compression="zstd")
@@ -94,7 +96,7 @@ def _predictions(
     if kind == "multi":
         chance = 1 / (1 + np.exp(-outputs.astype(np.float64)))
         chosen = outputs > 0
-        starts = as_arrow(np.concatenate([[0], np.cumsum(chosen.sum(axis=1))]).astype(np.int32))
+        starts = as_arrow(offsets_of(chosen.sum(axis=1)).astype(np.int32))
         numbers = as_arrow(np.nonzero(chosen)[1].astype(np.int32))
         found: dict[str, Any] = {"prediction": pa.ListArray.from_arrays(starts, numbers)}
         if classes is not None:
@@ -109,7 +111,7 @@ def _predictions(
             found["predicted_label"] = pa.array(classes, pa.string()).take(found["prediction"])
         found["probability"] = as_arrow(chance[np.arange(len(best)), best].astype(np.float32))
     if probabilities:
-        found["probabilities"] = _lists(chance.astype(np.float32))
+        found["probabilities"] = vector_lists(chance.astype(np.float32))
     return found
 
 
@@ -118,9 +120,3 @@ def _splits(splits: Any) -> Any:
 
     names = pa.array([*SPLITS, None])
     return names.take(as_arrow(np.where(splits < 0, len(SPLITS), splits).astype(np.int32)))
-
-
-def _lists(matrix: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.FixedSizeListArray.from_arrays(as_arrow(matrix.ravel()), matrix.shape[1])

@@ -162,8 +162,8 @@ class State:
         # An earlier version saved the initial weights as the best, of epoch 0.
         if about["best_epoch"]:
             self._best = self._copy()
-            for name, place in self._named(self._best).items():
-                place[...] = put(tensors[f"best/{name}"])
+            for name, array in self._named(self._best).items():
+                array[...] = put(tensors[f"best/{name}"])
             loss = about["best_loss"]
             self.best_loss = math.inf if loss is None else loss
             self.best_epoch, self.best_metrics = about["best_epoch"], about["best_metrics"]
@@ -197,10 +197,10 @@ class State:
 
 
 def load_tensors(network: Network, tensors: dict[str, Any]) -> None:
-    """Put the tensors of a checkpoint in their places."""
+    """Put the tensors of a checkpoint where they belong."""
     put = _putter(network)
-    for name, place in {**network.parameters.named(), **network.moments()}.items():
-        place[...] = put(tensors[name])
+    for name, array in {**network.parameters.named(), **network.moments()}.items():
+        array[...] = put(tensors[name])
 
 
 def _putter(network: Network) -> Any:

@@ -41,7 +41,7 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
         np.errstate(over="ignore", invalid="ignore"),  # the loss shows them, and ends the run
         own_stream(active=gpu() and comm.size == 1),
     ):
-        return _Run(comm, task, local, pool).run(started)
+        return _Trainer(comm, task, local, pool).run(started)
 
 
 class _Epoch(NamedTuple):
@@ -52,8 +52,8 @@ class _Epoch(NamedTuple):
     kinds: Mapping[Any, float]
 
 
-class _Run:
-    """One training run on one rank."""
+class _Trainer:
+    """What trains on one rank, from the first epoch that is left to the last."""
 
     def __init__(
         self, comm: AnyCommunicator, task: TrainTask, local: LocalGraph, pool: ThreadPool

@@ -208,8 +208,8 @@ def gpu_identity(number: int) -> str:
     uuid = found.get("uuid", b"").hex()
     if uuid.strip("0"):
         return str(uuid)
-    place = ":".join(str(found[f"pci{part}ID"]) for part in ("Domain", "Bus", "Device"))
-    return f"{place}@{socket.gethostname()}"[:80]
+    bus_id = ":".join(str(found[f"pci{part}ID"]) for part in ("Domain", "Bus", "Device"))
+    return f"{bus_id}@{socket.gethostname()}"[:80]
 
 
 def this_gpu() -> Gpu:

@@ -67,7 +67,7 @@ def _take(text: str) -> int:
     free, total = cupy.cuda.runtime.memGetInfo()
     size = pool_bytes(text, total)
     if size > free:
-        raise _no_room(size, free, total)
+        raise _too_large(size, free, total)
     try:
         if find_spec("rmm") is not None:
             import rmm
@@ -82,11 +82,11 @@ def _take(text: str) -> int:
             pool.malloc(size)
             cupy.cuda.set_allocator(pool.malloc)
     except (MemoryError, cupy.cuda.runtime.CUDARuntimeError) as error:
-        raise _no_room(size, *cupy.cuda.runtime.memGetInfo()) from error
+        raise _too_large(size, *cupy.cuda.runtime.memGetInfo()) from error
     return size
 
 
-def _no_room(size: int, free: int, total: int) -> CapacityError:
+def _too_large(size: int, free: int, total: int) -> CapacityError:
     return CapacityError(
         f"a GPU memory pool of {format_bytes(size)} does not fit",
         expected=f"at most the {format_bytes(free)} that are free of {format_bytes(total)}",

@@ -1,4 +1,4 @@
-"""A worker's place on a fast local disk: found, taken, and given back.
+"""A worker's folder on a fast local disk: found, taken, and given back.
 
 ROOT/penstock-UID/                   below the scratch disk, for this user alone
   .lock                              held for a moment by who comes and by who goes
@@ -39,7 +39,7 @@ _PATIENCE_AT_THE_END = 2.0  # what cannot be removed then goes when the next wor
 _TRIES = 1000
 _OWNER = "owner.json"
 # Where sites mount the disks of a node, in the order in which they are taken when they are equal.
-_PLACES = (
+_PATTERNS = (
     *("/local_scratch", "/localscratch", "/local/scratch", "/local", "/scratch", "/raid"),
     *("/nvme*", "/mnt/nvme*", "/mnt/local*", "/mnt/disks/*", "/mnt/scratch", "/tmp", "/var/tmp"),
 )
@@ -97,8 +97,8 @@ def candidates(environ: Mapping[str, str]) -> list[Path]:
     said = [environ.get(name) for name in ("SLURM_TMPDIR", "TMPDIR", "TEMP", "TMP")]
     said.append(dask.config.get("temporary-directory", None))
     folders = [Path(folder).absolute() for folder in said if folder]
-    for place in _PLACES:
-        folders += sorted(Path("/").glob(place.removeprefix("/")))
+    for pattern in _PATTERNS:
+        folders += sorted(Path("/").glob(pattern.removeprefix("/")))
     return list(dict.fromkeys(folders))
 
 
@@ -108,7 +108,7 @@ def host_name() -> str:
 
 
 class Scratch:
-    """One worker's place below ``root``.
+    """One worker's folder below ``root``.
 
     scratch = Scratch(find_scratch())
     scratch.folder     its own, removed by ``close`` and at the end of the process

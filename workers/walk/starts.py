@@ -29,12 +29,12 @@ class Starts:
     def of(self, first: int, last: int, arrays: Any = np) -> Any:
         """Return the first nodes of walks ``first .. last``, as arrays of NumPy or CuPy."""
         if self.file is not None:
-            places = np.arange(first, last, dtype=np.int64) % max(self.count, 1)
-            return arrays.asarray(self._listed[places])
-        places = arrays.arange(first, last, dtype=np.int64)
+            positions = np.arange(first, last, dtype=np.int64) % max(self.count, 1)
+            return arrays.asarray(self._listed[positions])
+        positions = arrays.arange(first, last, dtype=np.int64)
         # A function, no operator: see kernels/cuda/word2vec/tables.py.
-        arrays.remainder(places, max(self.count, 1), out=places)
-        return places.astype(id_dtype(self.nodes))
+        arrays.remainder(positions, max(self.count, 1), out=positions)
+        return positions.astype(id_dtype(self.nodes))
 
     @cached_property
     def _listed(self) -> Array:

@@ -88,8 +88,8 @@ def _files_of_wave(file_bytes: int, wave_bytes: int, ranks: int) -> int:
 def _wave(task: PartitionedWalk, first: int, numbers: Sequence[int], ranks: int) -> Wave:
     slot, files, bounds = 0, [], [0]
     for rank in range(ranks):
-        for place, number in enumerate(numbers, first):
-            if place % ranks == rank:
+        for position, number in enumerate(numbers, first):
+            if position % ranks == rank:
                 low, high = task.range(number)
                 files.append((number, slice(slot, slot + high - low)))
                 slot += high - low

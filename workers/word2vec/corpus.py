@@ -66,7 +66,7 @@ class Corpus(ABC):
         """Return the tokens and offsets of the sentences ``first .. last``."""
 
     def hold(self, needed: int) -> bool:
-        """Keep on a GPU what all epochs read, if it fits beside ``needed`` bytes; say whether."""
+        """Keep on a GPU what all epochs read, if ``needed`` bytes fit too; say whether."""
         return False
 
     def cut(self, first: int, words: int) -> int:

@@ -52,11 +52,11 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     threads = cores_of_rank(comm)
     alone = 1 if task.training.deterministic else threads
     with task.corpus.open(alone) as corpus:
-        return _Run(comm, task, corpus, threads).run()
+        return _Trainer(comm, task, corpus, threads).run()
 
 
-class _Step(NamedTuple):
-    """A block that this rank trains.
+class _Block(NamedTuple):
+    """A block of sentences that this rank trains.
 
     begin, end  of its round, on all ranks; end is None but for the last block of the round
     """
@@ -76,8 +76,8 @@ class _Round(NamedTuple):
     last: int
 
 
-class _Run:
-    """One training run on one rank."""
+class _Trainer:
+    """What trains on one rank, from the first epoch that is left to the last."""
 
     def __init__(
         self, comm: AnyCommunicator, task: TrainTask, corpus: Corpus, threads: int
@@ -247,13 +247,13 @@ class _Run:
             words, shards = self._words_of_round(), self._shards(self.comm.size)
             vectors = shards.copies[0]
         found: list[Callable[[], Losses]] = []
-        for step, block in self._ahead(self._steps(words, even=shards is not None)):
-            found.append(self._train(vectors, block, self.threads))
-            if step.end is None:
+        for block, sentences in self._ahead(self._blocks(words, even=shards is not None)):
+            found.append(self._train(vectors, sentences, self.threads))
+            if block.end is None:
                 continue
-            launched, found = _Round(found, self.comm.mark(), step.end), []
+            launched, found = _Round(found, self.comm.mark(), block.end), []
             if shards is not None:
-                self._combine(shards, step.epoch, step.begin, step.end)
+                self._combine(shards, block.epoch, block.begin, block.end)
             if not self._note(launched, self._ahead_by):
                 return "nan"
         return "epochs" if self._note(None, 0) else "nan"
@@ -289,8 +289,8 @@ class _Run:
         def train(i: int) -> None:
             number = shards.numbers[i]
             for piece in self.corpus.pieces(cuts[number], cuts[number + 1], self.block):
-                step = _Step(self.position.epoch, *piece, first, None)
-                found[i] += self._train(shards.copies[i], self._read(step), 1)()
+                block = _Block(self.position.epoch, *piece, first, None)
+                found[i] += self._train(shards.copies[i], self._read(block), 1)()
 
         spread(train, range(len(found)), self.threads)
         return [_given(each) for each in found]
@@ -393,7 +393,7 @@ class _Run:
             first = self.position.sentence
             yield first, self.corpus.cut(first, words)
 
-    def _steps(self, words: int, *, even: bool = False) -> Iterator[_Step]:
+    def _blocks(self, words: int, *, even: bool = False) -> Iterator[_Block]:
         """Yield the blocks of this rank in rounds of so many words.
 
         even  make all rounds of an epoch about as long, instead of the last one shorter
@@ -405,32 +405,32 @@ class _Run:
             mine = corpus.shares(first, end, self.comm.size)[rank : rank + 2]
             pieces = list(corpus.pieces(mine[0], mine[1], self.block)) or [(end, end)]
             for i, piece in enumerate(pieces, 1):
-                yield _Step(epoch, *piece, first, end if i == len(pieces) else None)
+                yield _Block(epoch, *piece, first, end if i == len(pieces) else None)
             epoch, first = (epoch, end) if end < corpus.sentences else (epoch + 1, 0)
 
-    def _ahead(self, steps: Iterable[_Step]) -> Iterator[tuple[_Step, Sentences | None]]:
-        """Yield steps with their blocks; the next is read, or walked, meanwhile.
+    def _ahead(self, blocks: Iterable[_Block]) -> Iterator[tuple[_Block, Sentences | None]]:
+        """Yield blocks with their sentences; the next are read, or walked, meanwhile.
 
         A GPU walks and trains in the order of its stream; what the host does for it is hidden, so
         that between two blocks it only waits for the second to be launched.
         """
         with ThreadPoolExecutor(1) as pool:
             waiting = None
-            for step in steps:
-                following = step, pool.submit(self._read, step)
+            for block in blocks:
+                following = block, pool.submit(self._read, block)
                 if waiting is not None:
                     yield waiting[0], waiting[1].result()
                 waiting = following
             if waiting is not None:
                 yield waiting[0], waiting[1].result()
 
-    def _read(self, step: _Step) -> Sentences | None:
-        if step.first == step.last:
+    def _read(self, block: _Block) -> Sentences | None:
+        if block.first == block.last:
             return None
         # First what comes from the host, which would wait for the walks that are launched.
-        rates = to_device(self._rates(step.epoch, step.first, step.last))
-        tokens, offsets = self.corpus.read(step.epoch, step.first, step.last)
-        return Sentences(tokens, offsets, rates, first=step.first, epoch=step.epoch)
+        rates = to_device(self._rates(block.epoch, block.first, block.last))
+        tokens, offsets = self.corpus.read(block.epoch, block.first, block.last)
+        return Sentences(tokens, offsets, rates, first=block.first, epoch=block.epoch)
 
     def _rates(self, epoch: int, first: int, last: int) -> Any:
         """Return the learning rate of each sentence: it falls by words, those before it."""
@@ -440,16 +440,20 @@ class _Run:
         rates = training.lr - (training.lr - training.min_lr) * done
         return rates.astype(np.float32)
 
-    def _train(self, vectors: Pair, block: Sentences | None, threads: int) -> Callable[[], Losses]:
+    def _train(
+        self, vectors: Pair, sentences: Sentences | None, threads: int
+    ) -> Callable[[], Losses]:
         """Train a block, or launch it on the GPU; return what gives its losses."""
-        if block is None:
+        if sentences is None:
             return Losses
         if gpu():
             begun: Callable[[], Losses]
             copies = self.comm.size
-            begun = self.module.begin(*vectors, block, self.noise, self.rules, copies=copies)
+            begun = self.module.begin(*vectors, sentences, self.noise, self.rules, copies=copies)
             return begun
-        found: Losses = self.module.train(*vectors, block, self.noise, self.rules, threads=threads)
+        found: Losses = self.module.train(
+            *vectors, sentences, self.noise, self.rules, threads=threads
+        )
         return _given(found)
 
 

@@ -112,12 +112,12 @@ def that_fit(classes: tuple[Teams, ...], memory: Callable[[Teams, int], int]) ->
     """Return the classes whose memory a block has, the last one cut to that."""
     if not classes:
         return ()
-    room, last = shared_memory(), classes[-1]
+    limit, last = shared_memory(), classes[-1]
     fits = [
-        each for each in classes[:-1] if memory(each, each.nodes) * _teams_a_block(each) <= room
+        each for each in classes[:-1] if memory(each, each.nodes) * _teams_a_block(each) <= limit
     ]
     per_node = memory(last, 1 << 20) / (1 << 20)
-    most = int((room - memory(last, 0)) / per_node) - 1
+    most = int((limit - memory(last, 0)) / per_node) - 1
     return (*fits, replace(last, nodes=min(last.nodes, max(most, fits[-1].nodes))))
 
 

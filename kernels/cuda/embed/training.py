@@ -205,12 +205,12 @@ def _gradients(
     node_slopes = cp.empty((2 * edges + sides * chunks * count, dim), cp.float32)
     in_negatives = node_slopes[2 * edges :]
     ready = values, stride, r, ends, negatives, rules, tiles, head_sides, in_negatives
-    splits, sums, beside, read = 1, _NULL, None, ()
+    splits, sums, branch, read = 1, _NULL, None, ()
     if _is_wide(rules):
         vectors, weights = wide.multiply(*ready)
         sorted_too.wait()
     else:
-        splits, vectors, sums, weights, beside, read = _tiled(*ready, sorted_too)
+        splits, vectors, sums, weights, branch, read = _tiled(*ready, sorted_too)
     losses, loss_sum = cp.empty(edges, cp.float64), cp.empty((), cp.float64)
     exponential = rules.loss in (Loss.SOFTMAX, Loss.CONTRASTIVE, Loss.SELF_ADVERSARIAL)
     # Without a change it is no matter how.
@@ -229,8 +229,8 @@ def _gradients(
     partial = cp.empty(_LOSS_BLOCKS, cp.float64)
     for blocks, parts, to in ((_LOSS_BLOCKS, losses, partial), (1, partial, loss_sum)):
         launch_blocks(_BATCH_FILE, "sum_losses", blocks, 256, parts, np.int64(len(parts)), to)
-    if beside is not None:
-        beside.wait()
+    if branch is not None:
+        branch.wait()
     del read  # not before: its memory would be given to others
     return _Found(loss_sum, rows, node_slopes, relation_slopes)
 

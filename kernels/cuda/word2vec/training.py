@@ -14,7 +14,12 @@ import numpy as np
 from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.module import launch_blocks
-from penstock.kernels.cuda.word2vec.plan import Device, piece_length, pieces_together, plan
+from penstock.kernels.cuda.word2vec.launch import (
+    Device,
+    launch_config,
+    piece_length,
+    pieces_together,
+)
 from penstock.kernels.streams import Stream
 from penstock.kernels.word2vec_rules import SENTENCE_BITS, Losses, Noise, Rules, Sentences
 
@@ -92,7 +97,7 @@ def begin(
     dimension = vectors_in.shape[1]
     device = _device(cp.cuda.Device().id)
     aligned = not (int(vectors_in.data.ptr) | int(vectors_out.data.ptr)) % 16
-    chosen = plan(dimension, rules, device, aligned=aligned)
+    chosen = launch_config(dimension, rules, device, aligned=aligned)
     a_block = chosen.warps // chosen.team
     resident = device.multiprocessors * chosen.blocks * a_block
     teams = min(teams or resident, resident)

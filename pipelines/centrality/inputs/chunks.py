@@ -115,7 +115,7 @@ def run_lengths(values: Array) -> tuple[Array, Array]:
 
 
 def coded(ids: pa.ChunkedArray) -> tuple[Array, pa.Array | None]:
-    """Return ids as int64: themselves, or places in the distinct strings that are returned, too.
+    """Return ids as int64: themselves, or positions in the distinct strings that are returned, too.
 
     No id may be null.
     """

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_numpy, read_column, take
 from penstock.bounds import check_length
-from penstock.csr import CSR
+from penstock.csr import CSR, offsets_of
 from penstock.errors import CorruptFile, UsageError
 from penstock.graph import REMEDY, Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
@@ -78,7 +78,7 @@ class DirectoryInput(CentralityInput):
 
     def _specs(self, options: CentralityOptions) -> Iterator[PieceSpec]:
         graph, version = self.graph, self.version
-        ptr = np.concatenate([[0], np.cumsum(self.sizes)])
+        ptr = offsets_of(self.sizes)
         items, costs = self.edges + self.sizes, costs_of(self.sizes, self.edges)
         squares = self.sizes.astype(np.float64) ** 2
         if self.one:
@@ -121,7 +121,7 @@ def _extents(graph: Graph) -> tuple[Array, Array]:
             got=f"{has[0]:,} graphs of {has[1]:,} nodes",
             remedy=REMEDY,
         )
-    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    ptr = offsets_of(sizes)
     # graphs.parquet of a generated zoo does not say them; they are looked up where graphs begin.
     before = np.zeros(len(ptr), np.int64)
     edges = 0
@@ -177,7 +177,7 @@ def _row_groups(path: Path, version: str) -> tuple[Any, Array]:
 
     metadata = pq.read_metadata(path)
     counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    return metadata, np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    return metadata, offsets_of(np.array(counts, np.int64))
 
 
 def _node_ids(graph: Graph, low: int, high: int) -> pa.Array:
@@ -237,5 +237,5 @@ def _batch_of(
             weights = np.minimum.reduceat(weights, starts)
         indices, owner = indices[starts], owner[starts]
         counts = np.bincount(owner, minlength=len(indptr) - 1)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
+        indptr = offsets_of(counts)
     return GraphBatch(ptr, indptr, np.asarray(indices), weights, directed=directed), failed

@@ -162,7 +162,7 @@ def sort_chunk(
 
 
 def _by_graph(table: pa.Table, columns: ColumnNames, order: pa.Array) -> tuple[pa.Table, Survey]:
-    """Return rows sorted by the places of their graphs in ``order``, and where graphs lie."""
+    """Return rows sorted by the positions of their graphs in ``order``, and where graphs lie."""
     import pyarrow.compute as pc
 
     if table.column(columns.graph).null_count:
@@ -170,8 +170,8 @@ def _by_graph(table: pa.Table, columns: ColumnNames, order: pa.Array) -> tuple[p
     codes, values = coded(table.column(columns.graph))
     distinct, which = np.unique(codes, return_inverse=True)
     named = decoded(distinct, values, columns.graph_type)
-    places = as_numpy(pc.index_in(named.cast(order.type), value_set=order)).astype(np.int64)
-    numbers = places[which]
+    positions = as_numpy(pc.index_in(named.cast(order.type), value_set=order)).astype(np.int64)
+    numbers = positions[which]
     by_graph = np.argsort(numbers, kind="stable")
     at, lengths = run_lengths(numbers[by_graph])
     ids = order.take(as_arrow(numbers[by_graph][at]))

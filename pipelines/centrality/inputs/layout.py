@@ -91,8 +91,8 @@ class Layout:
         import pyarrow.compute as pc
 
         words = pa.array([str(graph) for graph, _ in failed], pa.string())
-        places = as_numpy(pc.index_in(words, value_set=self.ids.cast(pa.string()))).tolist()
-        return {n: reason for n, (_, reason) in zip(places, failed, strict=True)}
+        positions = as_numpy(pc.index_in(words, value_set=self.ids.cast(pa.string()))).tolist()
+        return {n: reason for n, (_, reason) in zip(positions, failed, strict=True)}
 
     def in_several_chunks(self) -> list[int]:
         """Return the numbers of the graphs that have rows in more than one chunk."""
@@ -170,16 +170,16 @@ class Layout:
         for n in bad:
             reason = f"some of its rows may lie in {self.chunks[n].where}, which cannot be read"
             inside = self._within_statistics(self.chunks[n], columns)
-            beside = np.zeros(len(self.ids), bool)
+            affected = np.zeros(len(self.ids), bool)
             if n > 0 and len(mine := self.graph[self.chunk == n - 1]):
-                beside[mine[-1]] = True
+                affected[mine[-1]] = True
             if n + 1 < len(self.chunks) and len(mine := self.graph[self.chunk == n + 1]):
-                beside[mine[0]] = True
+                affected[mine[0]] = True
             if inside is not None and not together:
-                beside[:] = True
+                affected[:] = True
             if inside is not None:
-                beside &= inside
-            found |= dict.fromkeys(np.flatnonzero(beside).tolist(), reason)
+                affected &= inside
+            found |= dict.fromkeys(np.flatnonzero(affected).tolist(), reason)
         return found
 
     def _within_statistics(self, chunk: Chunk, columns: ColumnNames) -> Array | None:

@@ -142,18 +142,18 @@ class TablePiece(PieceSpec):
         if pa.types.is_dictionary(column.type):
             parts = []
             for chunk in column.chunks:
-                place = pc.index_in(chunk.dictionary.cast(self.ids.type), value_set=self.ids)
-                of_word = as_numpy(place, -1).astype(np.int64)
+                position = pc.index_in(chunk.dictionary.cast(self.ids.type), value_set=self.ids)
+                of_word = as_numpy(position, -1).astype(np.int64)
                 of_word = np.append(of_word, -1)  # of no word
                 parts.append(of_word[as_numpy(chunk.indices, -1)])
             return np.concatenate([np.empty(0, np.int64), *parts])
         if column.null_count:
-            place = pc.index_in(column.cast(self.ids.type), value_set=self.ids, skip_nulls=True)
-            return as_numpy(place, -1).astype(np.int64)
+            position = pc.index_in(column.cast(self.ids.type), value_set=self.ids, skip_nulls=True)
+            return as_numpy(position, -1).astype(np.int64)
         values = as_numpy(column)
         at, lengths = run_lengths(values)
-        place = pc.index_in(as_arrow(values[at]).cast(self.ids.type), value_set=self.ids)
-        return np.repeat(as_numpy(place, -1).astype(np.int64), lengths)
+        position = pc.index_in(as_arrow(values[at]).cast(self.ids.type), value_set=self.ids)
+        return np.repeat(as_numpy(position, -1).astype(np.int64), lengths)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -119,8 +119,8 @@ class NodeLayout:
                 got=", ".join(own[:20]) or "features without names",
                 remedy=f"Give all files the same columns: {', '.join(other[:5])} are not in both",
             )
-        place = dict(zip(own, self.features, strict=True))
-        return replace(self, features=tuple(place[name] for name in wanted), feature_names=wanted)
+        column = dict(zip(own, self.features, strict=True))
+        return replace(self, features=tuple(column[name] for name in wanted), feature_names=wanted)
 
 
 def splits_of(column: Fields | pa.Array, checks: RowChecks) -> Array:

@@ -105,9 +105,9 @@ def read_batch(folder: Path, number: int, rows: int, shape: Shape, numbering: Nu
     codes = spill.take(folder, "codes", np.int32)
     relations = None
     if numbering.relations:
-        place = {name: i for i, name in enumerate(numbering.relations)}
+        position = {name: i for i, name in enumerate(numbering.relations)}
         names = SortedIds.load(folder, "relation_names").to_list()
-        table = np.array([place[name] for name in names], np.int32)
+        table = np.array([position[name] for name in names], np.int32)
         relations = table[spill.take(folder, "relations", np.int32)]
     columns = {name: spill.take(folder, name, dtype) for name, dtype in shape.payloads()}
     return Edges(ids[codes[:rows]], ids[codes[rows:]], relations, columns)

@@ -107,11 +107,11 @@ def _read(slices: list[RunSlice], name: str, dtype: Any) -> Array:
 
 
 def _read_relations(slices: list[RunSlice], relations: Sequence[str | int]) -> Array:
-    place = {name: i for i, name in enumerate(relations)}
+    position = {name: i for i, name in enumerate(relations)}
     parts = []
     for cut in slices:
         names = SortedIds.load(cut.folder, "relation_names").to_list()
-        table = np.array([place[name] for name in names], np.int32)
+        table = np.array([position[name] for name in names], np.int32)
         parts.append(table[cut.take("relations", np.int32)])
     return np.concatenate(parts)
 

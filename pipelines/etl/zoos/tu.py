@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR, id_dtype
+from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.files import FileEntry
 from penstock.manifest import Manifest, ShardEntry
@@ -30,6 +30,7 @@ from penstock.pipelines.etl.zoos.build import SHARD_SIZE, refuse_options
 from penstock.pipelines.etl.zoos.rows import build_csr, keep_nodes
 from penstock.pipelines.etl.zoos.tu_files import find_tu_files, need_rows, read_labels, read_numbers
 from penstock.pipelines.etl.zoos.write import cut_graphs, graphs_table, row_ranges
+from penstock.vector_parts import vector_lists
 from penstock.writer import write_features, write_nodes, write_parquet, write_shard
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def _write(
 
     graph_of = data.graph_of[kept]
     nodes = np.bincount(graph_of, minlength=data.graphs)
-    ends = np.append(0, np.cumsum(nodes))
+    ends = offsets_of(nodes)
     edges = np.diff(csr.indptr[ends])
     cuts, _ = cut_graphs(nodes + edges, shard_size, shard_size)
     shards: list[ShardEntry] = []
@@ -287,7 +288,5 @@ def _graphs(data: TuData, nodes: Array, edges: Array) -> pa.Table:
     if data.graph_labels is not None:
         table = table.append_column("label", pa.array(data.graph_labels))
     if data.graph_attributes is not None:
-        values = data.graph_attributes
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
-        table = table.append_column("attributes", lists)
+        table = table.append_column("attributes", vector_lists(data.graph_attributes))
     return table

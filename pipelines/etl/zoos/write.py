@@ -46,24 +46,24 @@ class Shard:
     parts: tuple[ZooSlice, ...]
 
 
-def cut_graphs(sizes: Array, room: int, shard_size: int) -> tuple[list[int], int]:
+def cut_graphs(sizes: Array, remaining: int, shard_size: int) -> tuple[list[int], int]:
     """Cut consecutive graphs so that no shard holds more than ``shard_size``, or one graph.
 
-    sizes  (graphs,) nodes and edges of each
-    room   what the open shard can still take; ``shard_size`` where it is empty
-    ->     the graphs with which a new shard begins, and the room left in the last one
+    sizes      (graphs,) nodes and edges of each
+    remaining  what the open shard can still take; ``shard_size`` where it is empty
+    ->         the graphs with which a new shard begins, and what is left in the last one
     """
     before = offsets_of(sizes)
     cuts: list[int] = []
     start = 0
     while True:
-        stop = int(np.searchsorted(before, before[start] + room, side="right")) - 1
-        if stop == start and room == shard_size:
+        stop = int(np.searchsorted(before, before[start] + remaining, side="right")) - 1
+        if stop == start and remaining == shard_size:
             stop += 1  # a graph larger than a shard is a shard
         if stop >= len(sizes):
-            return cuts, max(room - int(before[-1] - before[start]), 0)
+            return cuts, max(remaining - int(before[-1] - before[start]), 0)
         cuts.append(stop)
-        start, room = stop, shard_size
+        start, remaining = stop, shard_size
 
 
 def row_ranges(starts: set[int], rows: int) -> list[tuple[int, int]]:
@@ -74,12 +74,12 @@ def row_ranges(starts: set[int], rows: int) -> list[tuple[int, int]]:
 
 def plan_shards(ranges: Sequence[Path], shard_size: int) -> list[Shard]:
     """Say which rows of which ranges make up each shard; holds the counts of one range."""
-    starts, bases, room = {0}, [0], shard_size
+    starts, bases, remaining = {0}, [0], shard_size
     for folder in ranges:
         nodes = spill.take(folder, "graph_nodes", np.int64)
         edges = spill.take(folder, "graph_edges", np.int64)
-        rows = bases[-1] + np.append(0, np.cumsum(nodes))
-        cuts, room = cut_graphs(nodes + edges, room, shard_size)
+        rows = bases[-1] + offsets_of(nodes)
+        cuts, remaining = cut_graphs(nodes + edges, remaining, shard_size)
         starts |= set(rows[cuts].tolist())
         bases.append(int(rows[-1]))
     shards = []

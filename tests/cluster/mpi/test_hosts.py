@@ -42,7 +42,7 @@ def test_a_hostfile(tmp_path: Path) -> None:
         ("h4.site.org", 4),
         ("10.0.0.5", 2),
     ]
-    assert hosts[1].place == f"{file}, line 4"
+    assert hosts[1].origin == f"{file}, line 4"
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 9)), min_size=1))

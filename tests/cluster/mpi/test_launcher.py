@@ -122,12 +122,12 @@ def openmpi(path: Path | str = "/x/libmpi.so.40") -> Library:
     return Library("openmpi", (4, 1, 4), str(path), "Open MPI 4.1.4")
 
 
-def test_the_one_beside_the_library_comes_first(install: Install, tmp_path: Path) -> None:
-    beside = install("mpi/bin/mpiexec", HYDRA)
+def test_the_one_next_to_the_library_comes_first(install: Install, tmp_path: Path) -> None:
+    launcher = install("mpi/bin/mpiexec", HYDRA)
     on_path = install("path/mpiexec", HYDRA)
     for library in ("mpi/lib/libmpi.so.12", "mpi/lib/release/libmpi.so.12"):
         found = find_launcher(None, mpich(tmp_path / library), path=str(on_path.parent))
-        assert found == Launcher(str(beside), "hydra", (5, 0, 2))
+        assert found == Launcher(str(launcher), "hydra", (5, 0, 2))
     found = find_launcher(None, mpich(tmp_path / "else/lib/x.so"), path=str(on_path.parent))
     assert found.path == str(on_path)
 

@@ -415,7 +415,7 @@ def test_export_options(written, tmp_path):
         export(folder, folder / "vectors.npy", format="npy", overwrite=True)
 
 
-def test_ids_beside_values_are_theirs(written, tmp_path, monkeypatch):
+def test_ids_next_to_values_are_theirs(written, tmp_path, monkeypatch):
     old, new = written(np.arange(3), name="old"), written(np.arange(7, 10), name="new")
     path, ids = tmp_path / "x.npy", tmp_path / "x.ids.parquet"
     ids.write_bytes(b"of somebody")

@@ -47,8 +47,8 @@ class SplitFile:
         if self.by_id:
             listed, splits = splits, np.full(graph.num_nodes, -1, np.int8)
             with suppress(UsageError):  # ids of another type are ids of other nodes
-                place = graph.internal_ids(table["id"].combine_chunks())
-                splits[place[place >= 0]] = listed[place >= 0]
+                numbers = graph.internal_ids(table["id"].combine_chunks())
+                splits[numbers[numbers >= 0]] = listed[numbers >= 0]
         elif len(splits) != graph.num_nodes:
             raise self._damaged(f"{len(splits)} rows for {graph.num_nodes} nodes")
         if self.rest and graph.manifest.splits:

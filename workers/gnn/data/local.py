@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR, id_dtype
+from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
@@ -175,9 +175,9 @@ def _local(
     send: dict[int, Array] = {} if part is None else dict(part.send)
     if order is not None:
         indptr, indices, weights = reordered(indptr, indices, weights, order, interior, columns)
-        place = np.empty(owned, np.int64)
-        place[order] = np.arange(owned)
-        send = {peer: place[rows] for peer, rows in send.items()}
+        position = np.empty(owned, np.int64)
+        position[order] = np.arange(owned)
+        send = {peer: position[rows] for peer, rows in send.items()}
         ids = np.concatenate([ids[:owned][order], ids[owned:]])
         found = found.reordered(order)
     return LocalGraph(
@@ -227,16 +227,15 @@ def reordered(
 ) -> tuple[Array, Array, Array | None]:
     """Return rows in a new order, their columns renumbered alike and ascending again.
 
-    order  (rows,): the row that stands at each place. The columns of the first ``interior`` of
+    order  (rows,): the row that stands at each position. The columns of the first ``interior`` of
            them, of the others, and beyond the rows, ascend in themselves; the latter stay.
     """
     rows, module = len(order), kernel("halo", indices)
-    place = np.arange(columns, dtype=indices.dtype)
-    place[order] = place[:rows].copy()
+    position = np.arange(columns, dtype=indices.dtype)
+    position[order] = position[:rows].copy()
     kinds = np.full(columns, 2, np.int32)
     kinds[order[:interior]], kinds[order[interior:]] = 0, 1
-    starts = np.zeros(rows + 1, np.int64)
-    np.cumsum(np.diff(indptr)[order], out=starts[1:])
+    starts = offsets_of(np.diff(indptr)[order])
     found = np.empty_like(indices, shape=len(indices), subok=False)
     moved = None if weights is None else np.empty(len(indices), np.float32)
     first = 0
@@ -246,7 +245,7 @@ def reordered(
         piece, span = order[first:last], slice(int(starts[first]), int(starts[last]))
         here = module.gather_rows(indptr, piece, indices)
         found[span], sort = module.local_rows(
-            starts[first : last + 1] - starts[first], here, place, kinds, 0, 3
+            starts[first : last + 1] - starts[first], here, position, kinds, 0, 3
         )
         if weights is not None and moved is not None:
             moved[span] = module.gather_rows(indptr, piece, weights)[sort]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy
+from penstock.arrow import as_numpy, lists_of
+from penstock.csr import offsets_of
 from penstock.errors import CorruptFile, PenstockError, UsageError
 from penstock.graph import SPLITS, Graph, load_npy
 from penstock.manifest import Manifest
@@ -75,7 +76,7 @@ def nodes_of_graph(graph: Graph) -> Stored:
     manifest = graph.manifest
     labels: Any = None
     if manifest.labels == "multi":
-        labels = _lists(graph.node_column("label"))
+        labels = lists_of(graph.node_column("label").combine_chunks())
     elif manifest.labels is not None:
         labels = np.asarray(graph.labels())
     splits = None
@@ -106,19 +107,9 @@ def with_features(stored: Stored, columns: tuple[int, ...]) -> Stored:
     )
 
 
-def _lists(column: Any) -> tuple[Array, Array, Array]:
-    import pyarrow.compute as pc
-
-    lists = column.combine_chunks()
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    return indptr, np.asarray(pc.list_flatten(lists)), np.asarray(lists.is_valid())
-
-
 def _reordered_lists(indptr: Array, values: Array, order: Array) -> tuple[Array, Array]:
     lengths = np.diff(indptr)[order]
-    starts = np.zeros(len(indptr), np.int64)
-    np.cumsum(lengths, out=starts[1:])
+    starts = offsets_of(lengths)
     edges = np.arange(starts[-1]) + np.repeat(indptr[:-1][order] - starts[:-1], lengths)
     return starts, values[edges]
 

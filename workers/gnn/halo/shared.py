@@ -55,10 +55,10 @@ class HostRanks(NamedTuple):
 
 def ranks_on_host(comm: AnyCommunicator) -> HostRanks:
     """Return who is near; every rank calls it."""
-    places = comm.allgather(host_identity())
-    known = [each for each in places if each is not None]
-    mine = places[comm.rank]
-    ranks = {r for r, each in enumerate(places) if each is not None and each == mine}
+    hosts = comm.allgather(host_identity())
+    known = [each for each in hosts if each is not None]
+    mine = hosts[comm.rank]
+    ranks = {r for r, each in enumerate(hosts) if each is not None and each == mine}
     return HostRanks(frozenset(ranks - {comm.rank}), len(set(known)) < len(known))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.csr import offsets_of
 from penstock.kernels.gnn_rules import ScaledCSR
 from penstock.workers.gnn.layers.context import Context
 
@@ -63,7 +64,7 @@ def _edges_by_owner(context: Context) -> tuple[ScaledCSR, ScaledCSR]:
     for first in range(0, local.owned, _ROWS):
         last = min(first + _ROWS, local.owned)
         low, high = int(indptr[first]), int(indptr[last])
-        running = np.concatenate([[0], np.cumsum(ghost_edges[low:high])])
+        running = offsets_of(ghost_edges[low:high])
         before[first : last + 1] = before[first] + running[indptr[first : last + 1] - low]
     pieces = []
     ghosts = local.columns - local.owned

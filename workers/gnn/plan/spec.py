@@ -165,14 +165,14 @@ def _renamed_keys(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_model(declared: Any, *, where: str = "the model") -> Model:
-    """Return the model of a dictionary, as YAML gives it; what is wrong is named by its place."""
+    """Return the model of a dictionary, as YAML gives it; errors say where it is wrong."""
     try:
         return TypeAdapter(Model).validate_python(declared)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"])
+        location = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"])
         raise UsageError(
-            f"{where} has a bad value at {place.lstrip('.') or 'the top'}",
+            f"{where} has a bad value at {location.lstrip('.') or 'the top'}",
             expected=first["msg"].removeprefix("Input should be "),
             got=repr(first["input"]),
         ) from None

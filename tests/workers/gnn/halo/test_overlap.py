@@ -25,7 +25,7 @@ from penstock.workers.gnn.plan.rates import GUESS
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.gnn.thread_pool import ThreadPool
-from penstock.workers.gnn.train import _Run, train
+from penstock.workers.gnn.train import _Trainer, train
 
 MODELS = {
     "gcn": Model(layers=(Layer("gcn", 8, dropout=0.4), Layer("gcn")), input_dropout=0.2),
@@ -207,8 +207,8 @@ def test_a_measured_training_is_the_same_to_the_last_bit(
 
 
 @pytest.fixture
-def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list[Any]]:
-    """Call ``work(run)`` on two ranks, each with a training run of its own, two epochs old."""
+def with_trainer(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list[Any]]:
+    """Call ``work(trainer)`` on two ranks, each with a training run of its own, two epochs old."""
 
     def call(model: Model, work: Callable[[Any], Any]) -> list[Any]:
         task = task_of(graph, model, Training(epochs=9), tmp_path)
@@ -218,10 +218,10 @@ def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list
                 open_local(comm, graph, task.partition, weighted=False) as local,
                 ThreadPool(1) as pool,
             ):
-                run = _Run(comm, task, local, pool)
+                trainer = _Trainer(comm, task, local, pool)
                 for _ in range(2):
-                    run.bare_epoch()
-                return work(run)
+                    trainer.bare_epoch()
+                return work(trainer)
 
         return on_threads(2, rank)
 
@@ -229,56 +229,56 @@ def with_run(graph: Path, tmp_path: Path, on_threads: Any) -> Callable[..., list
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_everything_that_an_epoch_changes_is_put_back(name: str, with_run: Any) -> None:
-    def state_of(run: Any) -> list[bytes]:
-        network, state = run.network, run.state
+def test_everything_that_an_epoch_changes_is_put_back(name: str, with_trainer: Any) -> None:
+    def state_of(trainer: Any) -> list[bytes]:
+        network, state = trainer.network, trainer.state
         arrays = [network.parameters.values, network.parameters.gradients, *state.moments]
         arrays += network.moments().values()
         return [array.tobytes() for array in arrays]
 
-    def work(run: Any) -> None:
-        before, restore = (state_of(run), run.state.epoch), run.state.snapshot()
+    def work(trainer: Any) -> None:
+        before, restore = (state_of(trainer), trainer.state.epoch), trainer.state.snapshot()
         for skip_exchange in (False, True):
-            run.network.exchange(overlap=True, skip_exchange=skip_exchange)
-            run.bare_epoch()
-            run.state.network.parameters.values += 1  # whatever came of it
-            assert all(a != b for a, b in zip(state_of(run), before[0], strict=True))
+            trainer.network.exchange(overlap=True, skip_exchange=skip_exchange)
+            trainer.bare_epoch()
+            trainer.state.network.parameters.values += 1  # whatever came of it
+            assert all(a != b for a, b in zip(state_of(trainer), before[0], strict=True))
             restore()
-            assert (state_of(run), run.state.epoch) == before
-        run.network.exchange(overlap=True)
-        assert np.isfinite(run.bare_epoch()["train"]["loss"])
+            assert (state_of(trainer), trainer.state.epoch) == before
+        trainer.network.exchange(overlap=True)
+        assert np.isfinite(trainer.bare_epoch()["train"]["loss"])
 
-    with_run(MODELS[name], work)
+    with_trainer(MODELS[name], work)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("sharing", [True, False], ids=["shared", "messages"])
 def test_an_epoch_that_leaves_the_communication_out_says_nothing(
-    name: str, sharing: bool, with_run: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, sharing: bool, with_trainer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(run: Any) -> None:
-        run.network.halo.sharing = sharing
-        run.bare_epoch()  # stale rows are those of an exchange by the same transport
+    def work(trainer: Any) -> None:
+        trainer.network.halo.sharing = sharing
+        trainer.bare_epoch()  # stale rows are those of an exchange by the same transport
         said: list[str] = []
         for name in ("isend", "irecv", "iallreduce", "barrier", "allgather"):
-            setattr(run.comm, name, _overheard(name, getattr(run.comm, name), said))
+            setattr(trainer.comm, name, _overheard(name, getattr(trainer.comm, name), said))
         for kind in KINDS:
             told = said.copy()
-            run.network.exchange(
-                overlap=kind != "not overlapped",
-                skip_exchange=kind == "left out",
-                before=run.comm.barrier if kind == "not overlapped" else None,
+            trainer.network.exchange(
+                overlap=kind != "not_overlapped",
+                skip_exchange=kind == "left_out",
+                before=trainer.comm.barrier if kind == "not_overlapped" else None,
             )
-            sent = run.network.halo.sent_bytes
-            run.bare_epoch()
+            sent = trainer.network.halo.sent_bytes
+            trainer.bare_epoch()
             now = said[len(told) :]
-            assert (run.network.halo.sent_bytes > sent) == (kind != "left out")
-            assert bool(now) == (kind != "left out"), kind
+            assert (trainer.network.halo.sent_bytes > sent) == (kind != "left_out")
+            assert bool(now) == (kind != "left_out"), kind
             # One before each exchange: of rows, there and back, and each sum over ranks.
             asked = now.count("isend") + now.count("iallreduce")
-            assert now.count("barrier") == (asked if kind == "not overlapped" else 0)
+            assert now.count("barrier") == (asked if kind == "not_overlapped" else 0)
 
-    with_run(MODELS[name], work)
+    with_trainer(MODELS[name], work)
 
 
 def _overheard(name: str, call: Callable[..., Any], said: list[str]) -> Callable[..., Any]:
@@ -289,19 +289,19 @@ def _overheard(name: str, call: Callable[..., Any], said: list[str]) -> Callable
     return heard
 
 
-def test_a_slower_rank_is_no_communication(with_run: Any) -> None:
+def test_a_slower_rank_is_no_communication(with_trainer: Any) -> None:
     """One rank sleeps in every epoch: neither what is exposed nor the whole has any of it."""
     nap = 0.15
 
-    def work(run: Any) -> Any:
+    def work(trainer: Any) -> Any:
         def epoch() -> None:
-            if run.comm.rank == 1:
+            if trainer.comm.rank == 1:
                 time.sleep(nap)
-            run.bare_epoch()
+            trainer.bare_epoch()
 
-        return measure_overlap(run.comm, run.network, epoch, run.state.snapshot(), 7)
+        return measure_overlap(trainer.comm, trainer.network, epoch, trainer.state.snapshot(), 7)
 
-    one, other = with_run(MODELS["gcn"], work)
+    one, other = with_trainer(MODELS["gcn"], work)
     assert one == other
     assert one["left_out"][1] > nap
     # An epoch takes a few milliseconds, also where other processes have the cores.

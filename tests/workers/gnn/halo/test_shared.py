@@ -222,10 +222,10 @@ def test_another_file_of_that_number_is_not_taken(on_threads: Any, tmp_path: Pat
 
 def test_who_is_near(on_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     which = threading.local()
-    monkeypatch.setattr(shared, "host_identity", lambda: which.place)
+    monkeypatch.setattr(shared, "host_identity", lambda: which.host)
 
-    def rank(comm: Any, places: Any) -> Any:
-        which.place = places[comm.rank]
+    def rank(comm: Any, hosts: Any) -> Any:
+        which.host = hosts[comm.rank]
         return ranks_on_host(comm)
 
     here, there = ("a",), ("b",)

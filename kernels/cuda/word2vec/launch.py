@@ -40,8 +40,8 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A launch.
+class LaunchConfig:
+    """The configuration of a launch.
 
     each, vec  columns of a lane, and how many of them lie side by side
     single     whether all output vectors of a window stay in registers
@@ -78,7 +78,9 @@ class Plan:
         return 4 * (self.warps * self.a_warp + sums)
 
 
-def plan(dimension: int, rules: Rules, device: Device, *, aligned: bool = True) -> Plan:
+def launch_config(
+    dimension: int, rules: Rules, device: Device, *, aligned: bool = True
+) -> LaunchConfig:
     """Return the launch for rows of this dimension.
 
     aligned  whether rows of a multiple of 4 columns begin at multiples of 16 bytes
@@ -88,19 +90,21 @@ def plan(dimension: int, rules: Rules, device: Device, *, aligned: bool = True) 
     team = -(-dimension // (_LANES * each))
     single = rules.negatives < _ROWS
     shared = single and rules.shared_windows > 1 and vec > 1  # else rows are read again
-    fitting: list[Plan] = []
+    fitting: list[LaunchConfig] = []
     for stages, keeps in ((2, True), (1, True), (1, False)):
         if single and stages == 2:
             continue  # registers are the second buffer
         a_warp = _floats(each, rules, stages, keeps)
         choices = []
         for warps in (4, 2, 1) if team == 1 else (team,):
-            tried = Plan(each, vec, single, shared, team, stages, keeps, a_warp, warps, 1)
+            tried = LaunchConfig(each, vec, single, shared, team, stages, keeps, a_warp, warps, 1)
             held = device.memory // (tried.shared_memory + _RESERVED)
             blocks = min(held, _WARPS // warps)
             if tried.shared_memory <= device.block_memory and blocks:
                 choices.append(
-                    Plan(each, vec, single, shared, team, stages, keeps, a_warp, warps, blocks)
+                    LaunchConfig(
+                        each, vec, single, shared, team, stages, keeps, a_warp, warps, blocks
+                    )
                 )
         if choices:
             fitting.append(max(choices, key=lambda one: one.warps * one.blocks))

@@ -15,12 +15,12 @@ from penstock.errors import UsageError
 from penstock.kernels.word2vec_rules import Rules
 
 FOLDER = Path(__file__).parents[2] / "kernels" / "cuda" / "word2vec"
-# The package imports CuPy, its plan does not.
-SPEC = importlib.util.spec_from_file_location("word2vec_plan", FOLDER / "plan.py")
+# The package imports CuPy, its launch configuration does not.
+SPEC = importlib.util.spec_from_file_location("word2vec_launch", FOLDER / "launch.py")
 assert SPEC is not None
 assert SPEC.loader is not None
 made = importlib.util.module_from_spec(SPEC)
-sys.modules["word2vec_plan"] = made
+sys.modules["word2vec_launch"] = made
 SPEC.loader.exec_module(made)
 
 H200 = made.Device(132, 232_448, 233_472)
@@ -36,7 +36,7 @@ A100 = made.Device(108, 166_912, 167_936)
 )
 def test_what_the_issue_asks_for_fits(dimension, half_window, negatives, shared, aligned):
     rules = Rules(half_window, negatives, shared_windows=shared)
-    chosen = made.plan(dimension, rules, H200, aligned=aligned)
+    chosen = made.launch_config(dimension, rules, H200, aligned=aligned)
     source = (FOLDER / "train.cu").read_text()
     assert f"// instance: {chosen.instance}\n" in source
     assert chosen.shared_memory <= H200.block_memory
@@ -51,7 +51,7 @@ def test_what_the_issue_asks_for_fits(dimension, half_window, negatives, shared,
 
 
 def test_what_is_usual_fills_the_multiprocessor():
-    chosen = made.plan(128, Rules(3, 5), H200)
+    chosen = made.launch_config(128, Rules(3, 5), H200)
     assert chosen.blocks * chosen.warps == 16
     assert chosen.instance == "train<4, 4, true, false>"
 
@@ -69,7 +69,7 @@ def test_what_is_usual_fills_the_multiprocessor():
 )
 def test_what_does_not_fit_is_said(dimension, rules, device, wrong):
     with pytest.raises(UsageError, match=wrong):
-        made.plan(dimension, rules, device)
+        made.launch_config(dimension, rules, device)
 
 
 @given(st.integers(1, 10**11), st.integers(2, 3000))
