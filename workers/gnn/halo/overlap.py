@@ -42,8 +42,8 @@ from penstock.workers.gnn.plan.spec import WIDEST
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-Kind = Literal["usual", "left out", "not overlapped"]
-KINDS: tuple[Kind, ...] = ("usual", "left out", "not overlapped")
+Kind = Literal["usual", "left_out", "not_overlapped"]
+KINDS: tuple[Kind, ...] = ("usual", "left_out", "not_overlapped")
 
 
 def measure_overlap(
@@ -124,9 +124,9 @@ class _Timer:
     def time(self, kind: Kind, epoch: Callable[[], Any]) -> float:
         """Return the seconds of an epoch on this rank, those in barriers left out."""
         self._network.exchange(
-            overlap=kind != "not overlapped",
-            skip_exchange=kind == "left out",
-            before=self._barrier if kind == "not overlapped" else None,
+            overlap=kind != "not_overlapped",
+            skip_exchange=kind == "left_out",
+            before=self._barrier if kind == "not_overlapped" else None,
         )
         self._network.synchronize()
         self._comm.barrier()

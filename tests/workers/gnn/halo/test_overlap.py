@@ -265,18 +265,18 @@ def test_an_epoch_that_leaves_the_communication_out_says_nothing(
         for kind in KINDS:
             told = said.copy()
             trainer.network.exchange(
-                overlap=kind != "not overlapped",
-                skip_exchange=kind == "left out",
-                before=trainer.comm.barrier if kind == "not overlapped" else None,
+                overlap=kind != "not_overlapped",
+                skip_exchange=kind == "left_out",
+                before=trainer.comm.barrier if kind == "not_overlapped" else None,
             )
             sent = trainer.network.halo.sent_bytes
             trainer.bare_epoch()
             now = said[len(told) :]
-            assert (trainer.network.halo.sent_bytes > sent) == (kind != "left out")
-            assert bool(now) == (kind != "left out"), kind
+            assert (trainer.network.halo.sent_bytes > sent) == (kind != "left_out")
+            assert bool(now) == (kind != "left_out"), kind
             # One before each exchange: of rows, there and back, and each sum over ranks.
             asked = now.count("isend") + now.count("iallreduce")
-            assert now.count("barrier") == (asked if kind == "not overlapped" else 0)
+            assert now.count("barrier") == (asked if kind == "not_overlapped" else 0)
 
     with_trainer(MODELS[name], work)
 
