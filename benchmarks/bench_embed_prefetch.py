@@ -46,7 +46,7 @@ def hidden_shares(name, partitions):
     return np.array(
         [
             sum(1 / share.of for share in step.during) / partitions**2 / len(step.evict)
-            for step in schedule.steps(0)
+            for step in schedule.scheduled(0)
             for _ in step.evict
         ]
     )
@@ -254,7 +254,7 @@ def count():
                 continue
             schedule = BucketSchedule(made, spread=True)
             shares, read = 0.0, 0
-            for step in schedule.steps(0):
+            for step in schedule.scheduled(0):
                 read += len(step.load)
                 shares += sum(1 / share.of for share in step.during) if step.load else 0.0
             cells = [

@@ -1,7 +1,7 @@
 """Edges in buckets, in Numba; names and meaning are naive/buckets.py's.
 
 Kernels run on one thread and release the GIL: pieces of the edges are counted and scattered by as
-many threads as there are, each piece at places of its own.
+many threads as there are, each piece at positions of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def count_edges(
     indices: Array,
     first_row: int,
     starts: Array,
-    places: Array | None,
+    positions: Array | None,
     groups: int = 1,
     seed: int = 0,
     first_edge: int = 0,
@@ -46,8 +46,8 @@ def count_edges(
         indices,
         first_row,
         starts,
-        _or_none(places),
-        places is not None,
+        _or_none(positions),
+        positions is not None,
         groups,
         np.uint64(seed),
         first_edge,
@@ -61,7 +61,7 @@ def scatter_edges(
     relations: Array | None,
     first_row: int,
     starts: Array,
-    places: Array | None,
+    positions: Array | None,
     at: Array,
     heads: Array,
     tails: Array,
@@ -77,8 +77,8 @@ def scatter_edges(
         _or_none(relations),
         first_row,
         starts,
-        _or_none(places),
-        places is not None,
+        _or_none(positions),
+        positions is not None,
         at.copy(),
         heads,
         tails,
@@ -123,7 +123,7 @@ def mix_edges(
     start: int,
     out: tuple[Array, Array, Array | None],
 ) -> None:
-    """Fill ``out`` with places ``start`` and on of the ``count`` mixed edges of several runs."""
+    """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs."""
     if len(out[0]):
         _mix_edges(
             heads,
@@ -171,7 +171,7 @@ def _count_edges(
     indices: Array,
     first_row: int,
     starts: Array,
-    places: Array,
+    positions: Array,
     placed: bool,
     groups: int,
     seed: Any,
@@ -184,10 +184,10 @@ def _count_edges(
         if indptr[row] == indptr[row + 1]:
             continue
         node = first_row + row
-        head = _part_of(np.int64(places[node]) if placed else node, starts, nodes)
+        head = _part_of(np.int64(positions[node]) if placed else node, starts, nodes)
         for e in range(indptr[row], indptr[row + 1]):
             end = np.int64(indices[e])
-            tail = _part_of(np.int64(places[end]) if placed else end, starts, nodes)
+            tail = _part_of(np.int64(positions[end]) if placed else end, starts, nodes)
             group = (head * n + tail) * groups
             if groups > 1:
                 edge = first_edge + e
@@ -205,7 +205,7 @@ def _scatter_edges(
     relations: Array,
     first_row: int,
     starts: Array,
-    places: Array,
+    positions: Array,
     placed: bool,
     at: Array,
     heads: Array,
@@ -222,12 +222,12 @@ def _scatter_edges(
         if indptr[row] == indptr[row + 1]:
             continue
         node = first_row + row
-        place = np.int64(places[node]) if placed else node
+        place = np.int64(positions[node]) if placed else node
         head = _part_of(place, starts, nodes)
         head_row = place - starts[head]
         for e in range(indptr[row], indptr[row + 1]):
             end = np.int64(indices[e])
-            end_place = np.int64(places[end]) if placed else end
+            end_place = np.int64(positions[end]) if placed else end
             tail = _part_of(end_place, starts, nodes)
             group = (head * n + tail) * groups
             if groups > 1:

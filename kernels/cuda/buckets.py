@@ -28,7 +28,7 @@ def mix_edges(
     start: int,
     out: tuple[Any, Any, Any | None],
 ) -> None:
-    """Fill ``out`` with places ``start`` and on of the ``count`` mixed edges of several runs."""
+    """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs."""
     blocks = count // BLOCK
     row, wide = (_NAMES[str(array.dtype)] for array in (heads, out[0]))
     launch(

@@ -1,8 +1,8 @@
 """Edges sorted into buckets by the partitions of their ends, shuffled there, and mixed again.
 
 Bucket i * n + j has the edges from partition i to partition j, each as the rows of its ends in
-their partitions. ``starts`` (n + 1,) says where partitions begin in the order of nodes, ``places``
-where in it each node is; None: at its own number.
+their partitions. ``starts`` (n + 1,) says where partitions begin in the order of nodes,
+``positions`` where in it each node is; None: at its own number.
 
 A bucket is shuffled as Rao and Sandelius do it: each edge comes to one of its ``groups`` at random,
 by its number in the graph (``first_edge`` is that of the first one given), and each group is
@@ -32,13 +32,13 @@ def count_edges(
     indices: Array,
     first_row: int,
     starts: Array,
-    places: Array | None,
+    positions: Array | None,
     groups: int = 1,
     seed: int = 0,
     first_edge: int = 0,
 ) -> Array:
     """Return how many edges of these rows are in each group of each bucket: (n * n * groups,)."""
-    head, tail, _, _ = _located(indptr, indices, first_row, starts, places)
+    head, tail, _, _ = _located(indptr, indices, first_row, starts, positions)
     n = len(starts) - 1
     group = (head * n + tail) * groups + _groups(len(indices), groups, seed, first_edge)
     return np.bincount(group, minlength=n * n * groups).astype(np.int64)
@@ -50,7 +50,7 @@ def scatter_edges(
     relations: Array | None,
     first_row: int,
     starts: Array,
-    places: Array | None,
+    positions: Array | None,
     at: Array,
     heads: Array,
     tails: Array,
@@ -60,7 +60,7 @@ def scatter_edges(
     first_edge: int = 0,
 ) -> None:
     """Write the edges of these rows to their groups, from ``at`` (n * n * groups,) on, in order."""
-    head, tail, head_row, tail_row = _located(indptr, indices, first_row, starts, places)
+    head, tail, head_row, tail_row = _located(indptr, indices, first_row, starts, positions)
     n, at = len(starts) - 1, at.copy()
     drawn = _groups(len(indices), groups, seed, first_edge)
     for e in range(len(indices)):
@@ -126,7 +126,7 @@ def mix_edges(
     start: int,
     out: tuple[Array, Array, Array | None],
 ) -> None:
-    """Fill ``out`` with places ``start`` and on of the ``count`` mixed edges of several runs.
+    """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs.
 
     Run k is ``begins[k] .. begins[k] + offsets[k + 1] - offsets[k]`` of the edges. Rows of its
     heads are raised by ``head_rows[k]``, those of its tails by ``tail_rows[k]``. Blocks of
@@ -155,12 +155,12 @@ def _groups(edges: int, groups: int, seed: int, first_edge: int) -> Array:
 
 
 def _located(
-    indptr: Array, indices: Array, first_row: int, starts: Array, places: Array | None
+    indptr: Array, indices: Array, first_row: int, starts: Array, positions: Array | None
 ) -> tuple[Array, Array, Array, Array]:
     sources = np.repeat(np.arange(len(indptr) - 1, dtype=np.int64), np.diff(indptr)) + first_row
     found = []
     for nodes in (sources, np.asarray(indices, np.int64)):
-        place = nodes if places is None else places[nodes].astype(np.int64)
+        place = nodes if positions is None else positions[nodes].astype(np.int64)
         part = np.searchsorted(starts, place, side="right") - 1
         found.append((part, place - starts[part]))
     return found[0][0], found[1][0], found[0][1], found[1][1]

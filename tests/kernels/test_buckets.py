@@ -36,29 +36,29 @@ def test_counts_and_places_are_those_of_the_twin(seed, nodes, edges, n, placed, 
     # Some partitions may be empty, and first rows need not be 0.
     starts = np.sort(np.concatenate([[0, nodes], rng.integers(0, nodes + 1, n - 1)]))
     starts = starts.astype(np.int64)
-    places = rng.permutation(nodes).astype(np.int32) if placed else None
+    positions = rng.permutation(nodes).astype(np.int32) if placed else None
     first = int(rng.integers(0, nodes))
     csr = csr.row_range(first, nodes)
     drawn = (groups, 2**40 + seed, int(rng.integers(0, 2**35)))
-    counts = naive.count_edges(csr.indptr, csr.indices, first, starts, places, *drawn)
+    counts = naive.count_edges(csr.indptr, csr.indices, first, starts, positions, *drawn)
     assert counts.shape == (n * n * groups,)
     assert counts.sum() == csr.edges
     np.testing.assert_array_equal(
-        cpu.count_edges(csr.indptr, csr.indices, first, starts, places, *drawn), counts
+        cpu.count_edges(csr.indptr, csr.indices, first, starts, positions, *drawn), counts
     )
     at = offsets_of(counts)[:-1]
     found = []
     for kernels in (naive, cpu):
         heads, tails, relations = (np.full(csr.edges, -1, np.int32) for _ in range(3))
         kernels.scatter_edges(
-            csr.indptr, csr.indices, csr.relations, first, starts, places, at,
+            csr.indptr, csr.indices, csr.relations, first, starts, positions, at,
             heads, tails, relations if typed else None, *drawn,
         )  # fmt: skip
         found.append((heads, tails, relations))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
     # Back from buckets to nodes: the same edges.
-    order = np.arange(nodes) if places is None else np.argsort(places)
+    order = np.arange(nodes) if positions is None else np.argsort(positions)
     bucket = np.repeat(np.arange(n * n), counts.reshape(n * n, groups).sum(axis=1))
     heads, tails, relations = found[1]
     got = sorted(

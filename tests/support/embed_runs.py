@@ -27,9 +27,9 @@ def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict
 
 def located(layout: NodeLayout, nodes: Any) -> tuple[Any, Any]:
     """Return partition and row of each of ``nodes``."""
-    places = nodes if layout.places is None else layout.places[nodes]
-    found = np.searchsorted(layout.starts, places, side="right") - 1
-    return found, places - layout.starts[found]
+    positions = nodes if layout.positions is None else layout.positions[nodes]
+    found = np.searchsorted(layout.starts, positions, side="right") - 1
+    return found, positions - layout.starts[found]
 
 
 def same(one: Path, other: Path) -> None:

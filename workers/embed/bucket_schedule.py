@@ -32,7 +32,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Step:
+class ScheduledState:
     """One buffer state of one epoch.
 
     number      counts the states of the epoch
@@ -98,9 +98,9 @@ class BucketSchedule:
         labels = self.labels(epoch)
         return tuple(tuple(labels[label] for label in state) for state in self.order.states)
 
-    def steps(
+    def scheduled(
         self, epoch: int, *, wanted: Callable[[Bucket], bool] | None = None
-    ) -> Iterator[Step]:
+    ) -> Iterator[ScheduledState]:
         """Yield the steps of ``epoch``; of every bucket, or of those that are ``wanted``."""
         states = self.states(epoch)
         turns, counts, turn_order = self._turns
@@ -120,7 +120,7 @@ class BucketSchedule:
                 share = Share(bucket, (turn[at] + epoch) % parts, parts)  # another part each epoch
                 stays = bucket[0] not in evict and bucket[1] not in evict
                 (during if stays else before).append(share)
-            yield Step(number, state, evict, load, tuple(before), tuple(during))
+            yield ScheduledState(number, state, evict, load, tuple(before), tuple(during))
 
     @cached_property
     def _turns(self) -> tuple[Array, Array, Array]:

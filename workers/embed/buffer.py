@@ -32,7 +32,7 @@ from penstock.arrays import Array, DeviceArray
 from penstock.kernels import kernel
 from penstock.partition.order import Bucket, State
 from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
-from penstock.workers.embed.storage import Moved, Slot, Table
+from penstock.workers.embed.storage import Moved, PartitionFile, Slot
 from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.versions import Versions
 
@@ -117,7 +117,7 @@ class PartitionBuffer:
 
     def __init__(
         self,
-        table: Table,
+        table: PartitionFile,
         versions: Versions,
         schedule: BucketSchedule,
         *,
@@ -179,7 +179,7 @@ class PartitionBuffer:
         wanted
             Buckets to train, where it is not all of them.
         """
-        for step in self.schedule.steps(epoch, wanted=wanted):
+        for step in self.schedule.scheduled(epoch, wanted=wanted):
             if step.number < start:
                 continue
             if self._before_visit is not None:

@@ -50,7 +50,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]
         rules = task.training.rules(task.relations)
         layout = source.layout
         node, relation = np.array([task.node]), np.array([task.relation], np.int32)
-        places = node if layout.places is None else layout.places[node]
+        positions = node if layout.positions is None else layout.positions[node]
         known = None
         if task.graph is not None:
             held = all_edges(Graph.open(task.graph))
@@ -59,7 +59,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]
             asked = Edges(node, relation, node)
             found = known_answers(held, asked, (task.side,), layout, task.relations)
             known = found[task.side].of(slice(None))
-        row = source.gather(np.asarray(places))
+        row = source.gather(np.asarray(positions))
         query = queries_of(source, rules, row, np.zeros(1, np.int64), relation, task.side)
         kernels, best = kernel("embed", query), None
         with kernels.workspace(cores()) as work:

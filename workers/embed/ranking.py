@@ -68,7 +68,7 @@ class KnownAnswers:
     A node that a thousand edges lead to by a relation has a thousand equal queries, each of a
     thousand answers: by query that would be a million.
 
-    unique  the answers of different queries, as places
+    unique  the answers of different queries, as positions
     row     which of them each query is
     """
 
@@ -80,12 +80,12 @@ class KnownAnswers:
         return KnownAnswers(self.unique, self.row[queries])
 
     def within(self, first: int, stop: int) -> KnownAnswers:
-        """Return those answers that are places from ``first`` up to ``stop``."""
+        """Return those answers that are positions from ``first`` up to ``stop``."""
         indices = self.unique.indices
         return self._kept((indices >= first) & (indices < stop), indices)
 
     def among(self, chosen: Array) -> KnownAnswers:
-        """Return those answers that are among the chosen places, as where they are among them."""
+        """Return those answers that are among the chosen positions, by where they are there."""
         at = _within(self.unique.indices, chosen)
         return self._kept(at < len(chosen), at)
 
@@ -184,11 +184,11 @@ def _rank_block(
 def _ask(
     source: VectorSource, rules: EmbedRules, edges: Edges, side: Side
 ) -> tuple[Any, Any, Array]:
-    """Return the queries of a side, the vectors of their answers, and the answers' places."""
+    """Return the queries of a side, the vectors of their answers, and the answers' positions."""
     given, answer = (edges.heads, edges.tails)[:: 1 if side == Side.TAIL else -1]
-    places = source.layout.places
-    if places is not None:
-        given, answer = places[given], places[answer]
+    positions = source.layout.positions
+    if positions is not None:
+        given, answer = positions[given], positions[answer]
     needed, where = np.unique(np.concatenate([given, answer]), return_inverse=True)
     rows = source.gather(needed)
     asked = queries_of(source, rules, rows, where[: edges.count], edges.relations, side)
@@ -243,8 +243,8 @@ class _Asked:
         at = np.minimum(np.searchsorted(self.unique, keys), len(self.unique) - 1)
         hit = np.flatnonzero(self.unique[at] == keys)
         answer = (some.tails if self.side == Side.TAIL else some.heads)[hit]
-        places = self.layout.places
-        answer = answer if places is None else places[answer]
+        positions = self.layout.positions
+        answer = answer if positions is None else positions[answer]
         self.number.append(at[hit].astype(self.number[0].dtype))
         self.answers.append(answer.astype(self.answers[0].dtype))
 
@@ -271,11 +271,11 @@ def _keys(edges: Edges, side: Side, relations: int) -> Array:
     return given.astype(np.int64) * relations + edges.relations
 
 
-def _within(places: Array, chosen: Array) -> Array:
-    """Return where places are among the chosen ones; behind all of them where they are not."""
-    at = np.searchsorted(chosen, places)
+def _within(positions: Array, chosen: Array) -> Array:
+    """Return where positions are among the chosen ones; behind all of them where they are not."""
+    at = np.searchsorted(chosen, positions)
     there = at < len(chosen)
-    there[there] = chosen[at[there]] == places[there]
+    there[there] = chosen[at[there]] == positions[there]
     return np.where(there, at, len(chosen))
 
 

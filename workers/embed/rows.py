@@ -46,8 +46,8 @@ def rows_digest(
     }
     digest = sha256(json.dumps(about).encode())
     digest.update(layout.starts.astype("<i8").tobytes())
-    if layout.places is not None:
-        digest.update(np.ascontiguousarray(layout.places).data)
+    if layout.positions is not None:
+        digest.update(np.ascontiguousarray(layout.positions).data)
     return int.from_bytes(digest.digest()[:_BYTES], "big") or 1
 
 

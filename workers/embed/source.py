@@ -14,9 +14,9 @@ from penstock.errors import UsageError
 from penstock.limits import available_memory
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.storage import PAGE, Geometry, Slot, Table, Version, open_table
+from penstock.workers.embed.storage import PAGE, Geometry, PartitionFile, Slot, Version, open_table
 from penstock.workers.embed.storage.direct import aligned_bytes
-from penstock.workers.embed.storage.joined import JoinedTable
+from penstock.workers.embed.storage.joined import JoinedFiles
 from penstock.workers.embed.storage.place import read_page
 from penstock.workers.embed.versions import Checkpoint, Checkpoints, table_path
 
@@ -43,15 +43,15 @@ class VectorSource(ABC):
         """Return sums over ``parts`` as sums over all nodes: parts of other ranks are added."""
         return sums
 
-    def gather(self, places: Array) -> Any:
-        """Return the vectors at some places of the order: (n, dim)."""
+    def gather(self, positions: Array) -> Any:
+        """Return the vectors at some positions of the order: (n, dim)."""
         found = None
         for first, values in self.parts():
-            here = np.flatnonzero((places >= first) & (places < first + len(values)))
+            here = np.flatnonzero((positions >= first) & (positions < first + len(values)))
             if found is None:
                 # Like the source's, on a GPU or not.
-                found = np.zeros_like(values, shape=(len(places), values.shape[1]))
-            found[here] = values[places[here] - first]
+                found = np.zeros_like(values, shape=(len(positions), values.shape[1]))
+            found[here] = values[positions[here] - first]
         assert found is not None
         return found
 
@@ -77,7 +77,7 @@ class TableSource(VectorSource):
 
     def __init__(
         self,
-        table: Table,
+        table: PartitionFile,
         versions: list[Version],
         layout: NodeLayout,
         relations: Any,
@@ -246,9 +246,9 @@ def read_checkpoint(
     return Checkpoints(folder).retried(name, attempt)
 
 
-def _open_files(folder: Path, geometry: Geometry, *, device: bool) -> Table:
+def _open_files(folder: Path, geometry: Geometry, *, device: bool) -> PartitionFile:
     """Open the table of a folder to be read, whether it is one file or one of each rank."""
-    tables: list[Table] = []
+    tables: list[PartitionFile] = []
     try:
         for file in range(geometry.files):
             path = table_path(folder, geometry, file)
@@ -257,7 +257,7 @@ def _open_files(folder: Path, geometry: Geometry, *, device: bool) -> Table:
         for table in tables:
             table.close()
         raise
-    return tables[0] if len(tables) == 1 else JoinedTable(tables)
+    return tables[0] if len(tables) == 1 else JoinedFiles(tables)
 
 
 def geometry_of(

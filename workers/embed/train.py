@@ -93,7 +93,7 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     """Train, from the last checkpoint if there is one."""
     started = time.monotonic()
     with np.errstate(over="ignore", invalid="ignore"):  # the loss shows them
-        run = _run_of(comm)(comm, task)
+        run = _trainer_of(comm)(comm, task)
         try:
             with run.work:
                 return run.train(started)
@@ -115,16 +115,16 @@ def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
     return NodeLayout.of_assignment(parts, partitions)
 
 
-def _run_of(comm: AnyCommunicator) -> type[Run]:
+def _trainer_of(comm: AnyCommunicator) -> type[Trainer]:
     if comm.size == 1:
-        return Run
-    from penstock.workers.embed.ranks.run import RankRun
+        return Trainer
+    from penstock.workers.embed.ranks.run import RankTrainer
 
-    return RankRun
+    return RankTrainer
 
 
-class Run:
-    """One training run on one rank."""
+class Trainer:
+    """What trains on one rank."""
 
     def __init__(self, comm: AnyCommunicator, task: TrainTask) -> None:
         self.comm, self.task, self.training = comm, task, task.training

@@ -28,7 +28,7 @@ from penstock.errors import CorruptFile, GraphError, MissingFile, PenstockError
 from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table
 from penstock.formats import Format
 from penstock.output_lock import refuse_link
-from penstock.workers.embed.storage import Geometry, Table, Version
+from penstock.workers.embed.storage import Geometry, PartitionFile, Version
 
 LAST, BEST = "last", "best"
 _ONE_FILE, _SEVERAL_FILES = 1, 2  # versions of the manifest
@@ -250,7 +250,7 @@ class Checkpoints:
 
     def save(
         self,
-        table: Table,
+        table: PartitionFile,
         versions: Versions,
         tensors: Mapping[str, Array],
         about: dict[str, Any],

@@ -42,10 +42,10 @@ class WarmStart:
         self.steps = _steps(folder / f"{found.name}.json", found.about)
         self._copied: _Copied | None = None
         nodes = numbers_of(graph.user_ids(), run)
-        places = self.source.layout.places
-        if places is not None:
-            nodes = np.where(nodes < 0, -1, places[nodes])
-        self.places = nodes
+        positions = self.source.layout.positions
+        if positions is not None:
+            nodes = np.where(nodes < 0, -1, positions[nodes])
+        self.positions = nodes
         now = graph.manifest.relations or ()
         number = {name: i for i, name in enumerate(names)}
         self.relations = np.array([number.get(name, -1) for name in now], np.int64)
@@ -61,11 +61,11 @@ class WarmStart:
         The nodes of each lie anywhere in the other run: its table is read once, in order, rather
         than once for each. The file has no name, and goes when all of them are filled.
         """
-        places = [self.places[layout.nodes_of(partition)] for partition in partitions]
-        places = [np.sort(some[some >= 0]) for some in places]
-        counts = dict(zip(partitions, map(len, places), strict=True))
+        positions = [self.positions[layout.nodes_of(partition)] for partition in partitions]
+        positions = [np.sort(some[some >= 0]) for some in positions]
+        counts = dict(zip(partitions, map(len, positions), strict=True))
         self._copied = _Copied(folder, counts, self.source.table.geometry)
-        for at, rows, is_state in self._rows(np.concatenate(places)):
+        for at, rows, is_state in self._rows(np.concatenate(positions)):
             self._copied.write(at, rows, is_state=is_state)
 
     def fill(self, nodes: Array, slot: Slot, partition: int | None = None) -> None:
@@ -75,7 +75,7 @@ class WarmStart:
 
         partition  which it is, of those that were copied
         """
-        wanted = self.places[nodes]
+        wanted = self.positions[nodes]
         here = np.flatnonzero(wanted >= 0)
         here = here[np.argsort(wanted[here], kind="stable")]
         copied = self._copied
@@ -88,7 +88,7 @@ class WarmStart:
             copied.done(partition)
 
     def _rows(self, wanted: Array) -> Iterator[tuple[Array, Array, bool]]:
-        """Read the other run once, and yield which of the ``wanted`` places some rows are.
+        """Read the other run once, and yield which of the ``wanted`` positions some rows are.
 
         They are values, or states; of a block of the table each, in ascending order of ``at``.
         """

@@ -32,7 +32,7 @@ def schedules(draw):
 def test_every_bucket_is_trained_once_an_epoch(data):
     schedule, epoch = schedules(data.draw), data.draw(st.integers(0, 4))
     n = schedule.order.partitions
-    parts, steps = {}, list(schedule.steps(epoch))
+    parts, steps = {}, list(schedule.scheduled(epoch))
     assert len(steps) == len(schedule)
     for step in steps:
         for share in step.before + step.during:
@@ -69,7 +69,7 @@ def test_buckets_are_divided_among_the_states_that_hold_them(name, n, spread):
                 part = (turn + epoch) % len(chosen)
                 shares[number].append(Share(bucket, part, len(chosen)))
         hidden = math.inf
-        for step, expected in zip(schedule.steps(epoch), shares, strict=True):
+        for step, expected in zip(schedule.scheduled(epoch), shares, strict=True):
             leaving = [bool({*share.bucket} & {*step.evict}) for share in expected]
             assert list(step.before) == list(compress(expected, leaving))
             assert list(step.during) == [s for s in expected if s not in step.before]
@@ -81,7 +81,7 @@ def test_buckets_are_divided_among_the_states_that_hold_them(name, n, spread):
 def test_a_schedule_of_many_partitions_is_made_at_once():
     began = time.process_time()
     schedule = BucketSchedule(order("prefetch", 512), seed=0, spread=True)
-    step = next(schedule.steps(0))
+    step = next(schedule.scheduled(0))
     assert len(step.before) + len(step.during) == 9
     assert schedule.hiding > 0
     assert time.process_time() - began < 2.0  # about 0.4; each bucket by itself took 4.3
@@ -116,7 +116,7 @@ def test_a_schedule_can_leave_buckets_out():
     wanted = lambda bucket: (bucket[0] < 4) != (bucket[1] < 4)  # noqa: E731
     found = {
         share.bucket
-        for step in schedule.steps(1, wanted=wanted)
+        for step in schedule.scheduled(1, wanted=wanted)
         for share in step.before + step.during
     }
     assert found == {(i, j) for i in range(8) for j in range(8) if wanted((i, j))}
@@ -124,7 +124,7 @@ def test_a_schedule_can_leave_buckets_out():
 
 def test_prefetch_hides_every_swap_behind_buckets():
     schedule = BucketSchedule(order("prefetch", 12), seed=0)
-    steps = list(schedule.steps(3))
+    steps = list(schedule.scheduled(3))
     assert all(len(step.during) >= 2 for step in steps[:-1])
 
 
@@ -141,7 +141,7 @@ def test_what_is_in_memory_is_what_was_trained(small, prefetch, name, capacity, 
         one.initial(partition, whole[partition])
     for epoch in range(3):
         one.epoch(epoch)
-        for step in one.schedule.steps(epoch):
+        for step in one.schedule.scheduled(epoch):
             for share in step.before + step.during:
                 for partition in set(share.bucket):
                     array = whole[partition]

@@ -144,7 +144,7 @@ def test_an_epoch_of_phases_is_every_edge_once(graph, tmp_path, spread):
     rows = max(layout.sizes)
     schedule = BucketSchedule(order("prefetch", 6), seed=2, spread=spread)
     found, which = [], 0
-    for step in schedule.steps(3):
+    for step in schedule.scheduled(3):
         first = {p: slot * rows for slot, p in enumerate(step.buffer)}
         back = dict(enumerate(step.buffer))
         for shares in (step.before, step.during):
@@ -225,7 +225,7 @@ def test_edges_on_a_gpu_are_those_of_the_host(graph, tmp_path, resident):
     layout = NodeLayout.ranges(graph.num_nodes, 6)
     buckets = build_buckets(graph, layout, tmp_path, seed=1)
     rows = max(layout.sizes)
-    step = next(iter(BucketSchedule(order("prefetch", 6), seed=2, spread=True).steps(0)))
+    step = next(iter(BucketSchedule(order("prefetch", 6), seed=2, spread=True).scheduled(0)))
     first = {p: slot * rows for slot, p in enumerate(step.buffer)}
     shares = step.before + step.during
     here = buckets.phase(shares, first, rows=3 * rows, seed=5, which=1)

@@ -23,7 +23,7 @@ from penstock.errors import (
 )
 from penstock.workers.embed.storage import PAGE, Geometry, Version, open_table
 from penstock.workers.embed.storage import direct as module
-from penstock.workers.embed.storage.direct import DirectTable, aligned_bytes
+from penstock.workers.embed.storage.direct import DirectFile, aligned_bytes
 from penstock.workers.embed.storage.place import chunks
 
 GEOMETRY = Geometry.of(3, 100, 100, 1)
@@ -79,7 +79,7 @@ def test_places_are_whole_pages_and_chunks_are_all_of_a_place(rows, width, state
 @pytest.mark.parametrize("direct", [True, False])
 def test_what_is_read_is_what_was_written(tmp_path, aligned, direct, monkeypatch):
     monkeypatch.setattr("penstock.workers.embed.storage._CHUNK", 3 * PAGE)
-    table = DirectTable(tmp_path / "t", GEOMETRY, direct=direct)
+    table = DirectFile(tmp_path / "t", GEOMETRY, direct=direct)
     assert len(table._chunks) > 10
     slots = [a_slot(seed=seed, aligned=aligned) for seed in range(6)]
     versions = [Version(p, place, 5 + place) for p in range(3) for place in range(2)]
@@ -88,7 +88,7 @@ def test_what_is_read_is_what_was_written(tmp_path, aligned, direct, monkeypatch
         assert moved.bytes_written == GEOMETRY.partition_bytes
         assert moved.ended >= moved.started
     table.close()
-    table = DirectTable(tmp_path / "t", GEOMETRY, direct=direct)
+    table = DirectFile(tmp_path / "t", GEOMETRY, direct=direct)
     for slot, version in zip(slots, versions, strict=True):
         found = a_slot(seed=99, aligned=aligned)
         assert table.read(version, found).result().bytes_read == GEOMETRY.partition_bytes
@@ -237,7 +237,7 @@ def test_a_file_system_without_o_direct_is_read_by_the_page_cache(tmp_path, monk
 
     monkeypatch.setattr(module.os, "open", refusing_open)
     monkeypatch.setattr(module.os, "preadv", refusing_read)
-    table = DirectTable(tmp_path / "t", GEOMETRY)
+    table = DirectFile(tmp_path / "t", GEOMETRY)
     assert f"does not {where} with O_DIRECT" in table.why_not_direct
     slot, found = a_slot(), a_slot(seed=3)
     table.write(slot, Version(1, 0, 1)).result()
@@ -330,9 +330,9 @@ def kvikio(monkeypatch):
 
 
 def test_a_table_by_kvikio_has_the_same_bytes(tmp_path, kvikio):
-    from penstock.workers.embed.storage.gpu import KvikioTable
+    from penstock.workers.embed.storage.gpu import KvikioFile
 
-    table = KvikioTable(tmp_path / "t", GEOMETRY, threads=5)
+    table = KvikioFile(tmp_path / "t", GEOMETRY, threads=5)
     assert kvikio["num_threads"] == 5
     assert kvikio["auto_direct_io_read"] == (table.why_not_direct is None)
     slot, found = a_slot(), a_slot(seed=1)
@@ -340,7 +340,7 @@ def test_a_table_by_kvikio_has_the_same_bytes(tmp_path, kvikio):
     table.exchange(found, store=Version(0, 0, 1), load=Version(1, 1, 2)).result()
     assert same(slot, found)
     table.close()
-    plain = DirectTable(tmp_path / "t", GEOMETRY)
+    plain = DirectFile(tmp_path / "t", GEOMETRY)
     plain.read(Version(0, 0, 1), found).result()
     assert same(found, a_slot(seed=1))
     plain.close()
@@ -366,9 +366,9 @@ def test_kvikio_moves_what_goes_by_gpudirect_storage(kvikio, monkeypatch, availa
 
 
 def test_an_error_of_kvikio_says_file_and_offset(tmp_path, kvikio, monkeypatch):
-    from penstock.workers.embed.storage.gpu import KvikioTable
+    from penstock.workers.embed.storage.gpu import KvikioFile
 
-    table = KvikioTable(tmp_path / "t", GEOMETRY)
+    table = KvikioFile(tmp_path / "t", GEOMETRY)
     monkeypatch.setattr(FakeFile, "fails", "cuFile error: internal")
     with pytest.raises(PenstockError, match=r"cannot write .*/t at offset \d+.*cuFile error"):
         table.write(a_slot(), Version(0, 0, 1)).result()
@@ -376,9 +376,9 @@ def test_an_error_of_kvikio_says_file_and_offset(tmp_path, kvikio, monkeypatch):
 
 
 def test_a_damaged_place_is_found_by_kvikio_too(tmp_path, kvikio):
-    from penstock.workers.embed.storage.gpu import KvikioTable
+    from penstock.workers.embed.storage.gpu import KvikioFile
 
-    table = KvikioTable(tmp_path / "t", GEOMETRY)
+    table = KvikioFile(tmp_path / "t", GEOMETRY)
     slot = a_slot()
     table.write(slot, Version(0, 0, 1)).result()
     with table.path.open("r+b") as file:
@@ -396,9 +396,9 @@ def test_a_table_of_a_gpu_is_that_of_the_host(tmp_path, by_kvikio):
 
     if by_kvikio:
         pytest.importorskip("kvikio")
-        from penstock.workers.embed.storage.gpu import KvikioTable as Kind
+        from penstock.workers.embed.storage.gpu import KvikioFile as Kind
     else:
-        Kind = DirectTable  # noqa: N806
+        Kind = DirectFile  # noqa: N806
     table = Kind(tmp_path / "t", GEOMETRY, device=True)
     slot = a_slot()
     on_device = [cupy.asarray(array) for array in slot]
@@ -408,7 +408,7 @@ def test_a_table_of_a_gpu_is_that_of_the_host(tmp_path, by_kvikio):
     table.exchange(on_device, store=Version(1, 0, 1), load=Version(0, 0, 1)).result()
     assert same([array.get() for array in on_device], slot)
     table.close()
-    plain = DirectTable(tmp_path / "t", GEOMETRY)
+    plain = DirectFile(tmp_path / "t", GEOMETRY)
     found = a_slot(seed=7)
     plain.read(Version(0, 0, 1), found).result()
     assert same(found, slot)

@@ -104,7 +104,7 @@ def test_swaps_that_hide_by_the_theorem_hide_in_a_schedule():
     n = 12
     found = condition(row_bytes=800, exchange=4e9)
     edges, size = found.edges // n**2, found.nodes * 800 // n
-    steps = list(BucketSchedule(order("prefetch", n), seed=0).steps(0))[:-1]
+    steps = list(BucketSchedule(order("prefetch", n), seed=0).scheduled(0))[:-1]
     during = [len(step.during) * edges for step in steps]
     moved = [len(step.evict) * size for step in steps]
     exposed, total = exposed_seconds(during, moved, found.machine)
@@ -122,7 +122,7 @@ def test_swaps_that_hide_by_the_theorem_hide_in_a_schedule():
 def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n, spread):
     """Swaps hide exactly where it says so: training divides buckets, so that fewer hide each."""
     schedule = BucketSchedule(order(name, n), seed=0, spread=spread)
-    swaps = [step for step in schedule.steps(3) if step.evict]
+    swaps = [step for step in schedule.scheduled(3) if step.evict]
     size, in_bucket = 10**9, 10**6
     during = [round(sum(in_bucket / share.of for share in step.during)) for step in swaps]
     moved = [len(step.evict) * size for step in swaps]

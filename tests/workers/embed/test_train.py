@@ -32,7 +32,7 @@ from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage import Version
-from penstock.workers.embed.storage.direct import DirectTable
+from penstock.workers.embed.storage.direct import DirectFile
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import node_layout, train
 from penstock.workers.embed.versions import Checkpoints
@@ -310,7 +310,7 @@ def test_waiting_for_other_ranks_does_not_count_as_training(
         time.sleep(0.005)
         waits.append(time.perf_counter() - begun)
 
-    monkeypatch.setattr(module.Run, "_after_batch", wait)
+    monkeypatch.setattr(module.Trainer, "_after_batch", wait)
     run(graph, tmp_path / "r", epochs=1)
     (line,) = lines(tmp_path / "r")
     busy = line["seconds"] * line["utilization"]
@@ -481,15 +481,15 @@ def test_vectors_that_are_no_numbers_are_not_saved(
 ) -> None:
     """The checkpoint before is kept, whether losses have shown it yet or not."""
     run(graph, tmp_path / "r", epochs=1, **more)
-    settle = module.Run._settle
+    settle = module.Trainer._settle
 
-    def spoilt(training: module.Run, keep: int = 0) -> bool:
+    def spoilt(training: module.Trainer, keep: int = 0) -> bool:
         found = settle(training, keep)
         if training.epoch_edges == graph.num_edges:  # all are trained: no loss will tell
             training.buffer.values[next(iter(training.buffer.first_rows.values()))] = np.inf
         return found
 
-    monkeypatch.setattr(module.Run, "_settle", spoilt)
+    monkeypatch.setattr(module.Trainer, "_settle", spoilt)
     found = run(graph, tmp_path / "r", epochs=2, **more)
     assert (found.stopped, found.epochs) == ("nan", 1)
     for name in ("last", "best"):
@@ -529,7 +529,7 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
     task = TrainTask(
         graph2.path, second, Training(**{**SMALL, "partitions": 4, "batch": 16}), first, names
     )
-    begun = module.Run(Comm(), task)  # type: ignore[arg-type]
+    begun = module.Trainer(Comm(), task)  # type: ignore[arg-type]
     try:
         old, tensors, _ = vectors(first)
         number = {name: i for i, name in enumerate(graph.user_ids().to_pylist())}
@@ -600,13 +600,13 @@ def test_a_warm_start_fills_several_partitions_at_once(
     keep_ids(first, graph)
     rules = Training(**SMALL | trained).rules(5)
     warm = WarmStart(first, graph.manifest.relations or (), graph, rules)
-    streamed, stream = [], DirectTable.stream
+    streamed, stream = [], DirectFile.stream
 
-    def seen(table: DirectTable, version: Version) -> Any:
+    def seen(table: DirectFile, version: Version) -> Any:
         streamed.append(version.partition)
         return stream(table, version)
 
-    monkeypatch.setattr(DirectTable, "stream", seen)
+    monkeypatch.setattr(DirectFile, "stream", seen)
     layout = node_layout(graph.num_nodes, 7, seed=5)
     arrays = warm.source.table.geometry.arrays
     try:
@@ -651,13 +651,13 @@ def test_a_warm_start_out_of_core_reads_the_other_run_once(
 
     run(graph, tmp_path / "first", epochs=1, **OUT_OF_CORE)
     keep_ids(tmp_path / "first", graph)
-    read, read_bytes = Counter[str](), DirectTable.read_bytes
+    read, read_bytes = Counter[str](), DirectFile.read_bytes
 
-    def counted(table: DirectTable, out: Any, offset: int) -> None:
+    def counted(table: DirectFile, out: Any, offset: int) -> None:
         read[table.path.parts[-3]] += len(out)
         read_bytes(table, out, offset)
 
-    monkeypatch.setattr(DirectTable, "read_bytes", counted)
+    monkeypatch.setattr(DirectFile, "read_bytes", counted)
     names = graph.manifest.relations or ()
     options = {"partitions": 11, "batch": 4, "init": tmp_path / "first", "init_relations": names}
     run(graph, tmp_path / "run", epochs=1, **options)
@@ -682,7 +682,7 @@ def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Pat
         folder = tmp_path / str(partitions)
         folder.mkdir()
         options = {**SMALL, "partitions": partitions, "batch": 16}
-        begun = module.Run(Comm(), TrainTask(graph.path, folder, Training(**options)))  # type: ignore[arg-type]
+        begun = module.Trainer(Comm(), TrainTask(graph.path, folder, Training(**options)))  # type: ignore[arg-type]
         try:
             values = np.zeros((300, 8), np.float32)
             for partition in range(partitions):

@@ -40,7 +40,7 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 
 _PIECE = 1 << 22  # edges that a thread counts or scatters together
 _GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache
-_GROUPS = 1024  # of a bucket, at most: as many places are written to by turns
+_GROUPS = 1024  # of a bucket, at most: as many positions are written to by turns
 _REMEDY = "Remove the folder, and train again: buckets are rebuilt"
 FORMAT = Format(
     name="penstock-embed-buckets",
@@ -259,7 +259,7 @@ def build_buckets(
     identity = {
         "graph": graph.digest,
         "starts": layout.starts.tolist(),
-        "placed": None if layout.places is None else _digest(layout.places),
+        "placed": None if layout.positions is None else _digest(layout.positions),
         "seed": seed,
         "groups": groups,
         **(about or {}),
@@ -284,7 +284,7 @@ def build_buckets(
                 piece.indices,
                 piece.first_row,
                 layout.starts,
-                layout.places,
+                layout.positions,
                 groups,
                 seed,
                 int(firsts[number]),
@@ -309,7 +309,7 @@ def build_buckets(
                     piece.relations,
                     piece.first_row,
                     layout.starts,
-                    layout.places,
+                    layout.positions,
                     at[number],
                     out["heads"],
                     out["tails"],
@@ -350,7 +350,9 @@ def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None)
 
     def count(piece: tuple[int, int, int]) -> None:
         rows = rows_of(graph, piece)
-        found = count_edges(rows.indptr, rows.indices, rows.first_row, layout.starts, layout.places)
+        found = count_edges(
+            rows.indptr, rows.indices, rows.first_row, layout.starts, layout.positions
+        )
         with lock:
             total[:] += found
 

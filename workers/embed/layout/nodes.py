@@ -1,7 +1,7 @@
 """Which partition a node lies in, and which of its rows is the node's.
 
 Ranges: partition p has nodes ``starts[p] .. starts[p + 1] - 1``. Otherwise nodes are put in order,
-those of a partition one after another, and ``places`` says where in that order each one is.
+those of a partition one after another, and ``positions`` says where in that order each one is.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class NodeLayout:
     """Where every node is.
 
     starts  (partitions + 1,) int64: where in the order each partition begins
-    places  (nodes,): where in the order each node is; None: at its own number
+    positions  (nodes,): where in the order each node is; None: at its own number
     """
 
     starts: Array
-    places: Array | None = None
+    positions: Array | None = None
 
     @staticmethod
     def ranges(nodes: int, partitions: int) -> NodeLayout:
@@ -50,9 +50,9 @@ class NodeLayout:
                 expected=f"0 .. {partitions - 1}",
                 got=str(len(counts) - 1),
             )
-        places = np.empty(len(parts), id_dtype(len(parts)))
-        places[np.argsort(parts, kind="stable")] = np.arange(len(parts), dtype=places.dtype)
-        return NodeLayout(offsets_of(counts), places)
+        positions = np.empty(len(parts), id_dtype(len(parts)))
+        positions[np.argsort(parts, kind="stable")] = np.arange(len(parts), dtype=positions.dtype)
+        return NodeLayout(offsets_of(counts), positions)
 
     @property
     def nodes(self) -> int:
@@ -72,10 +72,10 @@ class NodeLayout:
     @cached_property
     def order(self) -> Array | None:
         """The nodes, those of a partition one after another; None: by their numbers."""
-        if self.places is None:
+        if self.positions is None:
             return None
-        order = np.empty_like(self.places)
-        order[self.places] = np.arange(self.nodes, dtype=order.dtype)
+        order = np.empty_like(self.positions)
+        order[self.positions] = np.arange(self.nodes, dtype=order.dtype)
         return order
 
     def nodes_of(self, partition: int) -> Array:
@@ -88,8 +88,8 @@ class NodeLayout:
     def save(self, folder: Path) -> list[FileEntry]:
         """Write it to ``folder``; return the files, for a manifest."""
         entries = [save_npy(folder, "starts.npy", self.starts)]
-        if self.places is not None:
-            entries.append(save_npy(folder, "places.npy", self.places))
+        if self.positions is not None:
+            entries.append(save_npy(folder, "places.npy", self.positions))
         return entries
 
     @staticmethod
@@ -102,10 +102,10 @@ class NodeLayout:
         )
         if not where.exists():
             return NodeLayout(starts)
-        nodes, places = int(starts[-1]), load_npy(where, remedy=_REMEDY)
-        check_length(places, nodes, where, remedy=_REMEDY)
-        check_indices(places, nodes, where, remedy=_REMEDY)
-        return NodeLayout(starts, places)
+        nodes, positions = int(starts[-1]), load_npy(where, remedy=_REMEDY)
+        check_length(positions, nodes, where, remedy=_REMEDY)
+        check_indices(positions, nodes, where, remedy=_REMEDY)
+        return NodeLayout(starts, positions)
 
 
 def _check(nodes: int, partitions: int) -> None:

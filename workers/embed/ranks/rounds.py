@@ -27,7 +27,7 @@ from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
 from penstock.partition.order import Bucket, PartitionOrder, State, order
 from penstock.partition.tournament import tournament
-from penstock.workers.embed.bucket_schedule import BucketSchedule, Share, Step
+from penstock.workers.embed.bucket_schedule import BucketSchedule, ScheduledState, Share
 from penstock.workers.embed.spec import BATCH, Training
 
 # What draws of EMBED_SHUFFLE are for, in the upper bits of their numbers; see train.py's.
@@ -114,9 +114,9 @@ class RankSchedule(BucketSchedule):
                     found[partition] = rank
         return tuple(found)
 
-    def steps(
+    def scheduled(
         self, epoch: int, *, wanted: Callable[[Bucket], bool] | None = None
-    ) -> Iterator[Step]:
+    ) -> Iterator[ScheduledState]:
         """Yield the steps of ``epoch``."""
         states, turns = self.order.states, len(self.rounds)
         for number in range(self.laps * turns):
@@ -130,7 +130,7 @@ class RankSchedule(BucketSchedule):
             lap, turn = (lap + epoch) % self.laps, (turn + epoch) % turns
             block_of = {p: i for i, of in enumerate((one, other)) for p in of}
             place = _Round(block_of, (lap, self.laps), (turn, turns))
-            for step in self._within.steps(epoch):
+            for step in self._within.scheduled(epoch):
                 buffer, evict, load = (
                     tuple(here[p] for p in some) for some in (step.buffer, step.evict, step.load)
                 )
@@ -138,7 +138,7 @@ class RankSchedule(BucketSchedule):
                     tuple(place.share(share, here, wanted) for share in shares)
                     for shares in (step.before, step.during)
                 )
-                yield Step(
+                yield ScheduledState(
                     number * len(states) + step.number,
                     buffer,
                     evict,
@@ -175,7 +175,7 @@ class _Round:
     def share(
         self, of: Share, here: list[int], wanted: Callable[[Bucket], bool] | None
     ) -> Share | None:
-        """Return what of a share is trained, whose bucket names places in ``here``."""
+        """Return what of a share is trained, whose bucket names positions in ``here``."""
         i, j = bucket = here[of.bucket[0]], here[of.bucket[1]]
         if wanted is not None and not wanted(bucket):
             return None

@@ -31,7 +31,7 @@ from penstock.workers.embed.source import VectorSource
 from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import Geometry, Version
 from penstock.workers.embed.task import Trained, TrainTask
-from penstock.workers.embed.train import BUCKETS, EpochTime, Run
+from penstock.workers.embed.train import BUCKETS, EpochTime, Trainer
 from penstock.workers.embed.versions import LAST, RankVersions, Versions
 from penstock.workers.resources.device import gpu
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
 
-class RankRun(Run):
-    """One training run on one of several ranks."""
+class RankTrainer(Trainer):
+    """What trains on one of several ranks."""
 
     versions: RankVersions
     bucket_schedule: RankSchedule

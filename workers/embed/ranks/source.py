@@ -47,10 +47,10 @@ class RankSource(VectorSource):
                 values = self._disk.optimizer_states(partition)[0]
             yield int(self.layout.starts[partition]), values[: self.layout.sizes[partition]]
 
-    def gather(self, places: Array) -> Any:
-        """Return the vectors at some places of the order, of whatever rank: (n, dim)."""
+    def gather(self, positions: Array) -> Any:
+        """Return the vectors at some positions of the order, of whatever rank: (n, dim)."""
         # The rows of other ranks are 0 here, and theirs alone there.
-        return self.comm.allreduce(super().gather(places))
+        return self.comm.allreduce(super().gather(positions))
 
     def total(self, sums: Any) -> Any:
         """Return sums over the parts of all ranks."""

@@ -10,8 +10,8 @@ All of a partition lies together and begins at a multiple of 4 KiB, so that one 
 another can go past the page cache (O_DIRECT). Between two checkpoints a partition is only ever
 written to a place that no checkpoint names: whatever happens, those of the checkpoint are whole.
 
-``Table`` is the interface. ``DirectTable`` reads into host memory, or into a GPU's by way of
-pinned buffers; ``KvikioTable`` reads into a GPU's by GPUDirect Storage; ``open_table`` chooses.
+``PartitionFile`` is the interface. ``DirectFile`` reads into host memory, or into a GPU's by way of
+pinned buffers; ``KvikioFile`` reads into a GPU's by GPUDirect Storage; ``open_table`` chooses.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Moved:
     ended: float
 
 
-class Table(ABC):
+class PartitionFile(ABC):
     """A file of partitions. Requests return at once; the future ends when all of it is done.
 
     Between a request and the end of its future its slot belongs to the table. Errors come out of
@@ -198,7 +198,7 @@ def open_table(
     device: bool,
     threads: int | None = None,
     read_only: bool = False,
-) -> Table:
+) -> PartitionFile:
     """Open the table ``path``, made if it is not there.
 
     Parameters
@@ -217,15 +217,15 @@ def open_table(
     MissingFile, TruncatedFile
         With ``read_only``: it is not there, or not all of it.
     """
-    from penstock.workers.embed.storage.direct import DirectTable
+    from penstock.workers.embed.storage.direct import DirectFile
 
     threads = threads or THREADS
     if device:
-        from penstock.workers.embed.storage.gpu import KvikioTable, has_gds
+        from penstock.workers.embed.storage.gpu import KvikioFile, has_gds
 
         if has_gds():
-            return KvikioTable(path, geometry, threads=threads, read_only=read_only)
-    return DirectTable(path, geometry, threads=threads, device=device, read_only=read_only)
+            return KvikioFile(path, geometry, threads=threads, read_only=read_only)
+    return DirectFile(path, geometry, threads=threads, device=device, read_only=read_only)
 
 
 THREADS = 8

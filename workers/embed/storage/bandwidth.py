@@ -15,7 +15,7 @@ import numpy as np
 from penstock.errors import PenstockError
 from penstock.sizes import need_disk
 from penstock.workers.embed.storage import PAGE, THREADS, Geometry, Version
-from penstock.workers.embed.storage.direct import DirectTable, aligned_bytes
+from penstock.workers.embed.storage.direct import DirectFile, aligned_bytes
 
 _WIDTH = 1024
 _PARTITIONS = 2
@@ -57,7 +57,7 @@ def measure(folder: Path, size: int = 256 << 20, *, threads: int = THREADS) -> B
     geometry = Geometry.of(_PARTITIONS, rows, _WIDTH, 0, 1)
     need_disk(folder, geometry.file_bytes, "a measurement of the disk")
     with TemporaryDirectory(prefix=".bandwidth-", dir=folder) as place:
-        table = DirectTable(Path(place) / "table", geometry, threads=threads)
+        table = DirectFile(Path(place) / "table", geometry, threads=threads)
         try:
             slot = [_noise(geometry)]
             first, second = Version(0, 0, 1), Version(1, 0, 1)

@@ -29,8 +29,8 @@ from penstock.workers.embed.storage import (
     THREADS,
     Geometry,
     Moved,
+    PartitionFile,
     Slot,
-    Table,
     Version,
     need_table_disk,
 )
@@ -47,7 +47,7 @@ from penstock.workers.embed.storage.place import (
 _AHEAD = 4  # chunks of a stream that are read at once
 
 
-class DirectTable(Table):
+class DirectFile(PartitionFile):
     """A table whose requests are made by ``threads`` threads, with O_DIRECT where there is one.
 
     direct     whether to try O_DIRECT
@@ -171,7 +171,7 @@ class _Request:
 
     def __init__(
         self,
-        table: DirectTable,
+        table: DirectFile,
         slot: Slot,
         store: Version | None,
         load: Version | None,

@@ -1,7 +1,7 @@
 """A table read into a GPU's memory by kvikio, with GPUDirect Storage.
 
 Where a machine has none, kvikio would read by POSIX through pinned buffers of its own. So does
-``DirectTable``, which takes half as long for a swap while kernels train, since its sums are the
+``DirectFile``, which takes half as long for a swap while kernels train, since its sums are the
 host's (benchmarks/results/embed.md). Pages that say which version a place holds are small and go
 through host memory.
 """
@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.workers.embed.storage import THREADS, Geometry
-from penstock.workers.embed.storage.direct import DirectTable, reading, short_file, writing
+from penstock.workers.embed.storage.direct import DirectFile, reading, short_file, writing
 from penstock.workers.embed.storage.place import sum_of
 
 
@@ -36,7 +36,7 @@ def has_gds() -> bool:
     return bool(kvikio.cufile_driver.get("is_gds_available"))
 
 
-class KvikioTable(DirectTable):
+class KvikioFile(DirectFile):
     """A table whose slots are in the current GPU's memory, moved by kvikio."""
 
     def __init__(

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 from penstock.arrays import Array
-from penstock.workers.embed.storage import Moved, Slot, Table, Version
+from penstock.workers.embed.storage import Moved, PartitionFile, Slot, Version
 
 
-class JoinedTable(Table):
+class JoinedFiles(PartitionFile):
     """Tables of one geometry, of which a version says in which it lies; they are only read."""
 
-    def __init__(self, tables: Sequence[Table]) -> None:
+    def __init__(self, tables: Sequence[PartitionFile]) -> None:
         first = tables[0]
         self.tables = tuple(tables)
         self.path, self.geometry = first.path, first.geometry

@@ -37,7 +37,7 @@ def test_every_edge_is_trained_once(case, epoch):
     size = 97  # edges of a bucket, which no number of parts divides
     trained = np.zeros((partitions, partitions, size), int)
     for schedule in schedules(*case):
-        for step in schedule.steps(epoch):
+        for step in schedule.scheduled(epoch):
             for share in (*step.before, *step.during):
                 i, j = share.bucket
                 begin, end = (size * (share.part + k) // share.of for k in (0, 1))
@@ -59,7 +59,7 @@ def test_every_edge_is_trained_once_whatever_ranks_partitions_and_laps(data):
     buckets = EdgeBuckets(none, none, None, offsets)
     trained, numbers = np.zeros(offsets[-1], int), []
     for schedule in schedules(ranks, partitions, name, laps):
-        for step in schedule.steps(epoch):
+        for step in schedule.scheduled(epoch):
             numbers.append(step.number)
             for share in (*step.before, *step.during):
                 begin, end = buckets.run(share)
@@ -73,9 +73,9 @@ def test_ranks_are_in_step_and_share_nothing(case):
     ranks, partitions = case[:2]
     every = schedules(*case)
     assert len({len(schedule) for schedule in every}) == 1
-    assert [step.number for step in every[0].steps(1)] == list(range(len(every[0])))
+    assert [step.number for step in every[0].scheduled(1)] == list(range(len(every[0])))
     for epoch in (0, 2):
-        for steps in zip(*(schedule.steps(epoch) for schedule in every), strict=True):
+        for steps in zip(*(schedule.scheduled(epoch) for schedule in every), strict=True):
             assert len({step.number for step in steps}) == 1
             number = steps[0].number
             held = [p for step in steps for p in step.buffer]
@@ -95,7 +95,7 @@ def test_other_partitions_meet_in_every_epoch():
     schedule = RankSchedule(2, 0, 32, None, seed=1)
     together = np.zeros((32, 32), int)
     for epoch in range(40):
-        for step in schedule.steps(epoch):
+        for step in schedule.scheduled(epoch):
             at = np.array(step.buffer)
             together[np.ix_(at, at)] += 1
     others = together[~np.eye(32, dtype=bool)]

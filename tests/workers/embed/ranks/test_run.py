@@ -14,10 +14,10 @@ from embed_runs import same, vectors
 from penstock import Graph
 from penstock.errors import CorruptFile, UsageError
 from penstock.workers.embed import train as module
-from penstock.workers.embed.ranks.run import RankRun
+from penstock.workers.embed.ranks.run import RankTrainer
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage import Version
-from penstock.workers.embed.storage.direct import DirectTable
+from penstock.workers.embed.storage.direct import DirectFile
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
 from penstock.workers.embed.versions import Checkpoints
@@ -184,7 +184,7 @@ def test_every_edge_is_trained_once_an_epoch(
 ) -> None:
     """Counted by what ranks are given to train, as nodes of the graph."""
     seen: list[Any] = []
-    groups = RankRun._groups
+    groups = RankTrainer._groups
 
     def keep(self: Any, phase: Any) -> Any:
         found = groups(self, phase)
@@ -197,7 +197,7 @@ def test_every_edge_is_trained_once_an_epoch(
             seen.append(np.stack([node[heads], relations, node[tails]], axis=1))
         return found
 
-    monkeypatch.setattr(RankRun, "_groups", keep)
+    monkeypatch.setattr(RankTrainer, "_groups", keep)
     csr = graph.csr()
     heads = np.repeat(np.arange(graph.num_nodes), np.diff(csr.indptr))
     wanted = np.stack([heads, csr.relations, csr.indices], axis=1)
@@ -232,13 +232,13 @@ def test_a_warm_start_on_ranks_reads_the_other_run_once_a_rank(
     keep_ids(tmp_path / "first", graph)
     found = Checkpoints(tmp_path / "first/checkpoints").load("best")
     read: list[int] = []
-    stream = DirectTable.stream
+    stream = DirectFile.stream
 
-    def seen(table: DirectTable, version: Version) -> Any:
+    def seen(table: DirectFile, version: Version) -> Any:
         read.append(version.partition)
         return stream(table, version)
 
-    monkeypatch.setattr(DirectTable, "stream", seen)
+    monkeypatch.setattr(DirectFile, "stream", seen)
     # What is learnt is next to nothing: all vectors are still those of the other run.
     run(tmp_path / "then", 2, epochs=1, init=tmp_path / "first", lr=1e-12, **more)
     assert set(read) == set(range(found.geometry.partitions))
