@@ -137,7 +137,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         wide = 3 if typed else 2
         try:
             # Ids may hold what else Python takes for the end of a line.
-            lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+            lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
         except FileNotFoundError as error:
             raise MissingFile(f"there is no file {path}") from error
         except (UnicodeDecodeError, IsADirectoryError) as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from cyclopts import Parameter
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import ArgsKwargs
 
 from penstock.documents import parse_yaml
@@ -187,13 +188,22 @@ class EvaluateOptions(GraphOptions):
             )
 
 
+def _as_text(given: Any) -> Any:
+    """Return an id that is a number, as answers have them, as text."""
+    whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
+    return str(given) if whole else given
+
+
+Id = Annotated[str, BeforeValidator(_as_text)]
+
+
 @options
 class PredictOptions(GraphOptions):
     """Options of ``penstock embed predict``."""
 
-    head: str | None = None
+    head: Id | None = None
     """id of the head: predict tails"""
-    tail: str | None = None
+    tail: Id | None = None
     """id of the tail: predict heads"""
     relation: str | None = None
     """name of the relation"""

@@ -118,14 +118,17 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
     It has the vectors that run.json describes, or CorruptFile says what it has.
     """
     checkpoints, asked = Checkpoints(folder / "checkpoints"), wanted
+    if wanted not in (BEST, LAST):
+        raise UsageError("no such checkpoint", expected=f"{BEST} or {LAST}", got=wanted)
     if wanted == BEST and not checkpoints.has(BEST):
         wanted = LAST
     if not checkpoints.has(wanted):
+        diverged = "Train again with --overwrite and a lower --lr"
         raise UsageError(
             f"{folder} has no vectors yet",
             expected=f"checkpoints/{wanted}.json",
             got=f"a run that is {run.state}",
-            remedy="Train first, or resume with --resume",
+            remedy=diverged if run.state == "diverged" else "Train first, or resume with --resume",
         )
     found = checkpoints.load(wanted)
     if asked == BEST != wanted and found.about.get("best_epoch"):

@@ -69,6 +69,10 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
                 _forget(old)
                 _say_how_to_resume(out)
             raise
+        if old is not None and not _has_begun(out) and manifest.load(out)["state"] == "diverged":
+            shutil.rmtree(out)
+            old.rename(out)
+            return
         _remove_halves(out)  # of a worker that was killed, whose work another has done again
         _forget(old)
 
@@ -91,6 +95,8 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
         if state == "done":
             go_on = "Resume it with --resume and more --epochs, replace"
             go_on = go_on if job.goes_on() else "Replace"
+        elif state == "diverged":  # and would again
+            go_on = "Replace"
         raise OutputExists(
             f"{out} holds {_HOLDS.get(str(state), 'an interrupted run')}",
             remedy=f"{go_on} it with --overwrite, or name another",

@@ -219,6 +219,8 @@ def test_vectors_are_read_in_blocks(
     assert found() == whole
     embed.export(run, tmp_path / "v")
     exported, ours = Vectors.open(tmp_path / "v"), embed.vectors(run)
+    with pytest.raises(UsageError, match="no such checkpoint. Expected best or last, got first"):
+        embed.vectors(run, checkpoint="first")  # type: ignore[arg-type]
     assert ours.ids.equals(exported.ids)
     np.testing.assert_array_equal(ours.values, exported.values)
     assert isinstance(ours.values, np.memmap) == (partitions == 1)
@@ -417,6 +419,19 @@ def test_a_loss_that_is_no_number_is_an_error(
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
 
 
+def test_a_run_is_not_replaced_by_one_without_vectors(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    embed.train(graph, tmp_path / "run", cluster=cluster, **SMALL)
+    before = values(tmp_path / "run")[0]
+    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1"):
+        embed.train(
+            graph, tmp_path / "run", optimizer="sgd", lr=1e30, overwrite=True, cluster=cluster
+        )
+    np.testing.assert_array_equal(values(tmp_path / "run")[0], before)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 @pytest.mark.parametrize(
     "options", [{"optimizer": "sgd", "init_scale": 1.0}, {"model": "transe"}], ids=str
 )
@@ -433,6 +448,13 @@ def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
     assert "--n3" not in str(error.value)
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
     assert not list((tmp_path / "run/checkpoints").glob("*.json"))
+    # It would diverge again.
+    with pytest.raises(UsageError, match="Train again with --overwrite and a lower --lr") as error:
+        embed.evaluate(tmp_path / "run", cluster=cluster)
+    assert "--resume" not in str(error.value)
+    with pytest.raises(OutputExists, match="Replace it with --overwrite") as error:
+        embed.train(graph, tmp_path / "run", cluster=cluster, **{**options, "lr": 0.1})
+    assert "--resume" not in str(error.value)
 
 
 @pytest.mark.parametrize(

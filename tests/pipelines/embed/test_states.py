@@ -507,7 +507,7 @@ def test_triples_end_at_line_feeds_only(tmp_path: Path, cluster: ClusterSpec, gr
         writer.nodes([odd, "b", "c"])
     small = {**SMALL, "model": "dot", "batch": None, "epochs": 1, "cluster": cluster}
     embed.train(tmp_path / "g", tmp_path / "run", **small)
-    (tmp_path / "t").write_text(f"{odd}\tb\r\nb\tc\n", newline="")
+    (tmp_path / "t").write_text(f"{odd}\tb\r\nb\tc\n", newline="", encoding="utf-8-sig")
     assert embed.evaluate(tmp_path / "run", triples=tmp_path / "t", cluster=cluster).edges == 2
     (tmp_path / "t").write_text("b\tx\ny\tc\n")
     with pytest.raises(UsageError, match="no edge of .* is known to .*got 2 edges"):
