@@ -10,6 +10,7 @@ import numpy as np
 from penstock.arrays import Array, DeviceArray
 
 _LEAST = 1 << 12  # bytes
+_PIECE = 1 << 25  # bytes that are copied at a time
 _FEW = 1 << 20  # bytes that the GPU is sent more of than there are, rather than waited for
 
 
@@ -37,6 +38,29 @@ def to_gpu(array: Array) -> DeviceArray:
     found.set(host, stream=stream)
     stream.synchronize()  # then CuPy may give the memory to another
     return found
+
+
+def upload(array: Array, there: DeviceArray, stream: cp.cuda.Stream) -> None:
+    """Fill ``there`` with an array of any size, such as a mapped one; return once it is there.
+
+    It goes in pieces by way of two pinned buffers, of which one is filled while the other is sent:
+    what is not pinned would go by way of the driver's, and half as fast.
+    """
+    host, size = array.reshape(-1).view(np.uint8), array.nbytes
+    device = there.reshape(-1).view(cp.uint8)
+    buffers = [
+        cp.cuda.alloc_pinned_memory(min(_rounded(size), _PIECE)) for _ in range(1 + (size > _PIECE))
+    ]
+    sent = [cp.cuda.Event(block=True, disable_timing=True) for _ in buffers]
+    for number, start in enumerate(range(0, size, _PIECE)):
+        some = host[start : start + _PIECE]
+        pinned, event = buffers[number % len(buffers)], sent[number % len(buffers)]
+        event.synchronize()
+        np.copyto(np.frombuffer(pinned, np.uint8, len(some)), some)
+        part = device[start : start + _PIECE]
+        part.data.copy_from_host_async(pinned.ptr, len(some), stream)
+        event.record(stream)
+    stream.synchronize()
 
 
 def _rounded(size: int) -> int:

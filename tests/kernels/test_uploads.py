@@ -79,3 +79,80 @@ def test_a_large_array_is_there_before_its_pinned_memory_is_used_again(pinned):
     before = _STREAM.waited
     to_gpu(np.zeros(1 << 21, np.int32))
     assert _STREAM.waited == before + 1
+
+
+class _Pinned(bytearray):
+    @property
+    def ptr(self):
+        return self
+
+
+class _Later:
+    """A stream whose copies are made when somebody waits for them, and not before."""
+
+    def __init__(self):
+        self.copies = []
+
+    def run(self, count):
+        for copy in self.copies[:count]:
+            copy()
+        self.copies = [lambda: None] * count + self.copies[count:]
+
+    def synchronize(self):
+        self.run(len(self.copies))
+
+
+class _Event:
+    stream, at = None, 0
+
+    def __init__(self, **_):
+        pass
+
+    def record(self, stream):
+        self.stream, self.at = stream, len(stream.copies)
+
+    def synchronize(self):
+        if self.stream is not None:
+            self.stream.run(self.at)
+
+
+class _There(np.ndarray):
+    @property
+    def data(self):
+        def copy(pinned, size, stream):
+            stream.copies.append(lambda: self.__setitem__(slice(size), list(pinned[:size])))
+
+        return SimpleNamespace(copy_from_host_async=copy)
+
+
+@pytest.mark.parametrize("length", [0, 1, 4096, 5000, 40_001])
+def test_pinned_memory_is_filled_again_only_once_it_was_sent(monkeypatch, pinned, length):
+    sizes = pinned[1]
+    module = sys.modules[_NAME]
+
+    def memory(size):
+        sizes.append(size)
+        return _Pinned(size)
+
+    monkeypatch.setattr(module, "_PIECE", 1 << 13)
+    monkeypatch.setattr(module.cp.cuda, "alloc_pinned_memory", memory)
+    monkeypatch.setattr(module.cp.cuda, "Event", _Event, raising=False)
+    monkeypatch.setattr(module.cp, "uint8", np.uint8, raising=False)
+    array = np.random.default_rng(1).integers(0, 1 << 31, length).astype(np.int32)
+    there = np.zeros(length, np.int32).view(_There)
+    module.upload(array, there, _Later())
+    np.testing.assert_array_equal(there, array)
+    assert sum(sizes) <= 2 << 13
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("length", [0, 5, (1 << 25) + 77])
+def test_an_upload_of_any_size_arrives(length):
+    import cupy as cp
+
+    from penstock.kernels.cuda.uploads import upload
+
+    array = np.arange(length, dtype=np.int32)
+    there = cp.zeros(length, cp.int32)
+    upload(array, there, cp.cuda.Stream(non_blocking=True))
+    np.testing.assert_array_equal(there.get(), array)

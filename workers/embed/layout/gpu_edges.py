@@ -21,7 +21,6 @@ DeviceColumns = tuple[DeviceArray, DeviceArray, DeviceArray | None]
 """Heads, tails and relations of all edges."""
 
 _SHARE = 0.5  # of the memory that is free, at most, for all edges
-_PIECE = 1 << 24  # edges that are copied at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +75,12 @@ def columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
 
 
 def _copied(column: Any) -> DeviceArray:
-    """Copy a mapped column piece by piece: page-locked memory is as large as what is copied."""
     import cupy
 
+    from penstock.kernels.cuda.uploads import upload
+
     there = cupy.empty(len(column), column.dtype)
-    for start in range(0, len(column), _PIECE):
-        there[start : start + _PIECE].set(np.ascontiguousarray(column[start : start + _PIECE]))
+    upload(column, there, cupy.cuda.get_current_stream())
     return there
 
 
@@ -120,6 +119,8 @@ def _copy(edges: PhaseEdges, columns: list[DeviceArray | None], device: Any, fre
     """Copy the runs one after another."""
     import cupy
 
+    from penstock.kernels.cuda.uploads import upload
+
     with device, cupy.cuda.Stream(non_blocking=True) as stream:
         stream.wait_event(free)
         for here, there in zip((edges.heads, edges.tails, edges.relations), columns, strict=True):
@@ -128,10 +129,7 @@ def _copy(edges: PhaseEdges, columns: list[DeviceArray | None], device: Any, fre
             for begin, at, stop in zip(
                 edges.begins, edges.offsets[:-1], edges.offsets[1:], strict=True
             ):
-                if stop > at:
-                    run = np.ascontiguousarray(here[begin : begin + stop - at])
-                    there[at:stop].set(run, stream=stream)
-        stream.synchronize()
+                upload(here[begin : begin + stop - at], there[at:stop], stream)
 
 
 @cache
