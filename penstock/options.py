@@ -21,11 +21,9 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_t
 
 from cyclopts import Group, Parameter
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     ConfigDict,
     ValidationError,
-    ValidationInfo,
     model_validator,
 )
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -50,26 +48,6 @@ ClientInput = Annotated[
     BeforeValidator(client_input),
     Parameter(converter=lambda kind, tokens: client_input(tokens[0].value)),
 ]
-# What float32 holds with all its digits, and is still finite after small factors, as the 3 of N3.
-_LEAST, _MOST = 1.2e-38, 1e38
-
-
-def _check_float32(value: float, about: ValidationInfo) -> float:
-    if value == 0 or _LEAST <= abs(value) <= _MOST:
-        return value
-    large = abs(value) > 1
-    name, there = flag(str(about.field_name)), "infinite" if large else "0"
-    raise UsageError(
-        f"option {name} would be {there} in float32, in which kernels compute",
-        expected=f"a number from {_LEAST:g} to {_MOST:g}",
-        got=f"{value:g}",
-        remedy=f"Take a {'smaller' if large else 'larger'} one",
-    )
-
-
-# Of options that kernels are given in float32: a number that is not 0 is not 0 there either.
-# Annotated[float, Field(gt=0), IN_FLOAT32]
-IN_FLOAT32 = AfterValidator(_check_float32)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

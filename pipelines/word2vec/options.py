@@ -8,8 +8,9 @@ from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
+from penstock.float32 import IN_FLOAT32
 from penstock.kernels.word2vec_rules import MAX_DIMENSION, MAX_EPOCHS
-from penstock.options import IN_FLOAT32, ClientPath, asked, flag, headings, options
+from penstock.options import ClientPath, asked, flag, headings, options
 from penstock.pipelines.walk.options import WalkingOptions
 
 Count = Annotated[int, Field(ge=1)]

@@ -10,14 +10,13 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from penstock.errors import UsageError
+from penstock.float32 import IN_FLOAT32, Decay
 from penstock.kernels.embed_rules import CHUNK_BITS, EmbedRules, Loss, Model, Optimizer, Side
-from penstock.options import IN_FLOAT32, asked, flag, options
+from penstock.options import asked, flag, options
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0), IN_FLOAT32]
 NotNegative = Annotated[float, Field(ge=0), IN_FLOAT32]
-# Of a moment: what is nearer to 1 is 1 in float32, and the moment would never move.
-Decay = Annotated[float, Field(ge=0, le=1 - 2**-24), IN_FLOAT32]
 
 # Options of training that may differ when a run is resumed: the vectors at an epoch do not depend
 # on them, or (epochs) only with a learning rate that does.

@@ -116,6 +116,9 @@ def test_a_file_declares_the_whole_model(tmp_path: Path) -> None:
         ({"momentum": 0.5, "spec": Path("model.yaml")}, "--momentum needs --optimizer sgd"),
         ({"hidden": 0}, "--hidden has a bad value"),
         ({"dropout": 1}, "--dropout has a bad value"),
+        ({"lr": 1e-46}, "--lr would be 0 in float32"),
+        ({"weight_decay": 1e39}, "--weight-decay would be infinite in float32"),
+        ({"optimizer": "adam", "beta2": 1 - 1e-9}, "--beta2 has a bad value"),
         ({"resume": True, "overwrite": True}, "--resume and --overwrite cannot go together"),
         ({"measure_overlap": 6}, "--measure-overlap"),
         (
