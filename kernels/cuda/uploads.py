@@ -46,7 +46,10 @@ def upload(array: Array, there: DeviceArray, stream: cp.cuda.Stream) -> None:
     It goes in pieces by way of two pinned buffers, of which one is filled while the other is sent:
     what is not pinned would go by way of the driver's, and half as fast.
     """
-    host, size = array.reshape(-1).view(np.uint8), array.nbytes
+    size = array.nbytes
+    if size == 0:
+        return
+    host = array.reshape(-1).view(np.uint8)
     device = there.reshape(-1).view(cp.uint8)
     buffers = [
         cp.cuda.alloc_pinned_memory(min(_rounded(size), _PIECE)) for _ in range(1 + (size > _PIECE))

@@ -363,6 +363,9 @@ def test_kvikio_moves_what_goes_by_gpudirect_storage(kvikio, monkeypatch, availa
     sys.modules["kvikio"].cufile_driver = driver
     sys.modules["kvikio"].defaults.is_compat_mode_preferred = lambda: compat
     assert gpu.has_gds() == (available and not compat)
+    # One whose library is not there: importing what is None raises.
+    monkeypatch.setitem(sys.modules, "kvikio.cufile_driver", None)
+    assert not gpu.has_gds()
 
 
 def test_an_error_of_kvikio_says_file_and_offset(tmp_path, kvikio, monkeypatch):
