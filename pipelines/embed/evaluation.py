@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,6 +99,12 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             )
         self.same = self.graph.digest == self.run.graph_sha256
         self.own = None
+        if not (self.same or self.quiet) and options.graph is None:
+            print(
+                f"{self.graph.path} has changed since {self.at} was trained: its edges are ranked "
+                "by the ids of their nodes",
+                file=sys.stderr,
+            )
         if options.filtered and not self.same:
             self.own = self._graph_of_the_run()
         self.triples: Array | None = None

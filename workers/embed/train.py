@@ -215,6 +215,13 @@ class Trainer:
                     got=f"{partitions:,}",
                     remedy="Restore the file or train again with --overwrite",
                 )
+            if found.nodes != self.graph.num_nodes:  # rows of others would be written
+                raise CorruptFile(
+                    f"{folder / 'starts.npy'} is of another graph",
+                    expected=f"{self.graph.num_nodes:,} nodes",
+                    got=f"{found.nodes:,}",
+                    remedy="Restore the file or train again with --overwrite",
+                )
             return found
         layout = node_layout(self.graph.num_nodes, partitions, self.training.seed)
         if self.comm.rank == 0:

@@ -514,6 +514,19 @@ def test_triples_end_at_line_feeds_only(tmp_path: Path, cluster: ClusterSpec, gr
         embed.evaluate(tmp_path / "run", triples=tmp_path / "t", unknown="skip", cluster=cluster)
 
 
+def test_a_graph_that_was_made_again_is_said(
+    tmp_path: Path, cluster: ClusterSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = {"entities": 60, "triples": 900, "relations": 2, "quiet": True}
+    generate("kg", tmp_path / "g", **made)
+    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, batch=20, cluster=cluster, dim=4)
+    for seed, said in ((0, False), (1, True)):
+        generate("kg", tmp_path / "g", seed=seed, overwrite=True, **made)
+        capsys.readouterr()
+        embed.evaluate(tmp_path / "run", cluster=cluster, quiet=False)
+        assert ("g has changed since" in capsys.readouterr().err) == said
+
+
 def test_a_best_checkpoint_that_is_gone_is_said(mine: Path, cluster: ClusterSpec) -> None:
     (mine / "checkpoints/best.json").unlink()
     with pytest.raises(CorruptFile, match=r"best.json is missing.*--checkpoint last"):

@@ -17,7 +17,7 @@ import pytest
 from embed_runs import located, same, vectors
 
 from penstock import CSR, Graph
-from penstock.errors import UsageError
+from penstock.errors import CorruptFile, UsageError
 from penstock.kernels.embed_rules import Batch, Side, Table
 from penstock.kernels.naive import embed as naive
 from penstock.options import flag
@@ -738,6 +738,14 @@ def test_the_loss_of_zeros(model: str, loss: str, corrupt: Any, negatives: Any) 
     batch = Batch(np.array([0]), np.array([2]), np.array([0]), own)
     found, *_ = naive.gradients(zeros, relations, batch, rules)
     assert training.loss_of_zeros(1) == pytest.approx(float(found), rel=1e-6)
+
+
+def test_a_layout_of_other_nodes_is_refused(graph: Graph, tmp_path: Path) -> None:
+    """Rows beyond those of the table would be written."""
+    run(graph, tmp_path / "r", epochs=1)
+    np.save(tmp_path / "r/checkpoints/starts.npy", np.array([0, graph.num_nodes - 1]))
+    with pytest.raises(CorruptFile):
+        run(graph, tmp_path / "r", epochs=2)
 
 
 UNTRAINED = {"lr": 1e-9, "n3": 0, "epochs": 1, "init_scale": 1e-4}
