@@ -744,7 +744,7 @@ def test_a_layout_of_other_nodes_is_refused(graph: Graph, tmp_path: Path) -> Non
     """Rows beyond those of the table would be written."""
     run(graph, tmp_path / "r", epochs=1)
     np.save(tmp_path / "r/checkpoints/starts.npy", np.array([0, graph.num_nodes - 1]))
-    with pytest.raises(CorruptFile):
+    with pytest.raises(CorruptFile, match="starts.npy is of another graph"):
         run(graph, tmp_path / "r", epochs=2)
 
 
