@@ -137,6 +137,28 @@ _PAUSED_AT = 0.8
 SMALLEST_LIMIT = round(WORKER_ITSELF / _PAUSED_AT)
 
 
+# The same of a process that is client, scheduler and worker at once, while it compiles kernels.
+ALL_IN_ONE = 400_000_000
+
+
 def usable_memory(limit: int) -> int:
     """Return what is left to the tasks of a worker, a process of its own, below ``limit``."""
     return max(limit // 16, int(limit * _PAUSED_AT) - WORKER_ITSELF)
+
+
+def limit_for(needed: int) -> int:
+    """Return the least limit of a worker that leaves ``needed`` bytes to its tasks."""
+    limit = max(SMALLEST_LIMIT, min(16 * needed, math.ceil((needed + WORKER_ITSELF) / _PAUSED_AT)))
+    return limit if usable_memory(limit) >= needed else limit + 1  # 0.8 is no exact number
+
+
+def usable_here() -> int:
+    """Return what is left to the tasks of this process, which has no limit of its own.
+
+    Less than what is available: most libraries are loaded by its first task.
+    """
+    import psutil
+
+    available = available_memory()
+    to_come = max(0, ALL_IN_ONE - int(psutil.Process().memory_info().rss))
+    return max(available // 16, available - to_come)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import WorkerPlugin, get_worker
 
 from penstock.errors import PenstockError, UsageError
-from penstock.limits import available_memory, total_memory, usable_memory
+from penstock.limits import total_memory, usable_here, usable_memory
 from penstock.paths import worker_path
 from penstock.workers.resources import device as devices
 from penstock.workers.resources.cache import DeviceCache
@@ -75,11 +75,15 @@ class Resources:
         """Return how much tasks may use in all, of the device's memory or of the host's."""
         if self.device is None:
             if not self._memory_limit:
-                return available_memory()
+                return usable_here()
             return usable_memory(min(self._memory_limit, total_memory()))
         import cupy
 
         return taken_bytes() or int(cupy.cuda.runtime.memGetInfo()[1])
+
+    def largest_limit(self) -> int:
+        """Return up to what this worker's --memory-limit could be raised; 0: it has none."""
+        return total_memory() if self._memory_limit and self.device is None else 0
 
     def close(self) -> None:
         """Give everything back."""

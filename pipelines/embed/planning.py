@@ -8,6 +8,7 @@ from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
 from penstock.partition.order import order
+from penstock.pipelines.job.capacity import Capacity
 from penstock.sizes import does_not_fit
 from penstock.workers.embed import ranking
 from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
@@ -17,7 +18,7 @@ from penstock.workers.embed.spec import BATCH, DISTANCES, Training
 from penstock.workers.embed.storage import Geometry
 from penstock.workers.embed.train import node_layout
 
-_INTERPRETER = 400_000_000  # Python, NumPy, Numba, Dask and what they compile
+_CONTEXT = 400_000_000  # of a GPU's memory: CUDA's context, and kernels
 _RANKED = 32  # bytes of an edge that is ranked, and of its ranks
 _VALUE = 16  # of a value of a query: the query, its answer, and the nodes of both
 _EDGE = 12  # bytes of an edge in its bucket
@@ -103,8 +104,13 @@ def memory_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
     work = 4 * (2 * rows + relations * copies) * training.dim + 8 * batch * min(negatives, 4096)
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
-    needed: int = table.slot_bytes(slots) + graph.num_nodes * _PLACE + work + _INTERPRETER
+    needed: int = table.slot_bytes(slots) + graph.num_nodes * _PLACE + work
     return needed
+
+
+def memory_there(capacity: Capacity) -> int:
+    """Return the bytes that training can have; of a host Python and libraries are taken off."""
+    return max(0, capacity.memory - _CONTEXT) if capacity.on_gpu else capacity.memory
 
 
 def memory_to_rank(edges: int, dim: int, nodes: int, *, filtered: bool = True) -> int:
@@ -182,19 +188,22 @@ def too_wide(training: Training, widest: int) -> UsageError | None:
 
 
 def too_large(
-    graph: Graph, training: Training, there: int, worker: str, ranks: int = 1
+    graph: Graph, training: Training, capacity: Capacity, ranks: int = 1
 ) -> CapacityError | None:
     """Return the error of training that needs more memory than there is, None where it fits."""
-    needed = memory_to_train(graph, training, ranks)
+    needed, there = memory_to_train(graph, training, ranks), memory_there(capacity)
     if needed <= there:
         return None
     count = fewest_partitions(graph, replace(training, partitions=None), there, ranks)
     fits = memory_to_train(graph, replace(training, partitions=count), ranks) <= there
+    would = [f"--partitions {count}"] if fits and count > 1 else []
+    # Of as many partitions as are given, or as few as would be chosen.
+    limit = capacity.limit_for(needed)
     return does_not_fit(
         f"training vectors of {graph.num_nodes:,} nodes",
-        f"on a {worker}",
+        f"on a {capacity.worker}",
         needed,
         there,
-        remedy="Take more --partitions, a smaller --dim, or fewer --negatives",
-        fits=f"--partitions {count}" if fits and count > 1 else None,
+        remedy="Take more --partitions, a smaller --dim, fewer --negatives, or more memory",
+        fits=" or ".join([*would, *([limit] if limit else [])]) or None,
     )

@@ -22,6 +22,7 @@ from penstock.pipelines.embed.planning import (
     disk_to_begin,
     disk_to_train,
     fewest_partitions,
+    memory_there,
     memory_to_train,
     too_large,
     too_wide,
@@ -180,20 +181,21 @@ class TrainJob(Job[TrainReport]):
         training, graph = self.run.training, self.graph
         with self._open_ranks(quiet=True) as ranks:
             training = replace(training, partitions=self._partitions(ranks))
-            there, worker = ranks.capacity.memory, ranks.capacity.worker
+            capacity = ranks.capacity
             problem: PenstockError | None = self._too_wide(ranks, training)
         count = training.partitions or 1
         where = "in memory" if count == 1 else f"{count} partitions on disk, three in memory"
         if self.ranks > 1:
             where += f", on {self.ranks} ranks"
-        problem = problem or too_large(graph, training, there, worker, self.ranks)
+        problem = problem or too_large(graph, training, capacity, self.ranks)
         problem = problem or self._batch_problem(training)
+        needed, there = memory_to_train(graph, training, self.ranks), memory_there(capacity)
         return Plan(
             self.command,
             str(self.out),
             f"vectors of {graph.num_nodes:,} nodes, {training.epochs:,} epochs",
             (("train", f"{training.model}, {training.dim} values a node, {where}"),),
-            Need(memory_to_train(graph, training, self.ranks), there, f"on the {worker}"),
+            Need(needed, there, f"on the {capacity.worker}"),
             disk_need(self.out.parent, self._disk(training)),
             problem=problem,
         )
@@ -214,9 +216,7 @@ class TrainJob(Job[TrainReport]):
             self.run = run = replace(self.run, training=training)
             capacity = ranks.capacity
             problem: PenstockError | None = self._too_wide(ranks, training)
-            problem = problem or too_large(
-                graph, training, capacity.memory, capacity.worker, self.ranks
-            )
+            problem = problem or too_large(graph, training, capacity, self.ranks)
             problem = problem or self._batch_problem(training)
             if problem is not None:
                 raise problem
@@ -262,7 +262,7 @@ class TrainJob(Job[TrainReport]):
         return disk_to_train(self.graph, training, self.ranks) + begin
 
     def _partitions(self, ranks: Ranks) -> int:
-        training, there = self.run.training, ranks.capacity.memory
+        training, there = self.run.training, memory_there(ranks.capacity)
         return training.partitions or fewest_partitions(self.graph, training, there, self.ranks)
 
     def report(self, seconds: float) -> TrainReport:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.query import ask_scheduler, ask_workers
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError
-from penstock.limits import usable_memory
+from penstock.limits import limit_for, usable_memory
 from penstock.sizes import does_not_fit
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ class Capacity:
     memory   bytes that every worker may use in all: of its GPU, or of the host
     rows     bytes of these in which a worker can keep a graph between tasks
     gpus     how many GPUs they have, of which workers of one host may share some; 0: one each
+    largest_limit  what --memory-limit can be at most, shared by the workers of a host; 0: there
+                   is no such limit, as memory is a GPU's, or workers are threads
     """
 
     rows: int
@@ -30,6 +34,7 @@ class Capacity:
     on_gpu: bool
     workers: int
     gpus: int = 0
+    largest_limit: int = 0
 
     @property
     def worker(self) -> str:
@@ -41,6 +46,11 @@ class Capacity:
         if self.on_gpu and 0 < self.gpus < self.workers:
             return f"{self.gpus} GPU{'s' * (self.gpus != 1)}, shared by {self.workers} workers"
         return f"{self.workers} {self.worker}{'s' * (self.workers != 1)}"
+
+    def limit_for(self, needs: int) -> str | None:
+        """Return the least --memory-limit with which a worker has what is needed, if one can."""
+        limit = -(-limit_for(needs) // 10**6)
+        return f"--memory-limit {limit}MB" if limit * 10**6 <= self.largest_limit else None
 
     def too_small(
         self, what: str, needs: int, *, remedy: str, has: int | None = None
@@ -89,23 +99,27 @@ def task_capacity(client: Client, spec: ClusterSpec) -> TaskCapacity:
 def capacity_of(client: Client) -> Capacity:
     """Ask every worker what it has."""
 
-    def held_by(dask_worker: Any) -> tuple[int, int, str]:
+    def held_by(dask_worker: Any) -> tuple[int, int, str, int, str]:
         from penstock.workers.plugin import resources
         from penstock.workers.resources.device import gpu_identity
 
         held = resources(dask_worker)
         gpu = "" if held.device is None else gpu_identity(held.device)
-        return held.cache.limit_bytes, held.memory_bytes(), gpu
+        host = socket.gethostname()
+        return held.cache.limit_bytes, held.memory_bytes(), gpu, held.largest_limit(), host
 
     found = list(ask_workers(client, held_by).values())
     if not found:
         raise _no_workers()
+    gpus = [gpu for _, _, gpu, _, _ in found]
+    of_host = Counter(host for *_, host in found)
     return Capacity(
-        rows=min(limit for limit, _, _ in found),
-        memory=min(memory for _, memory, _ in found),
-        on_gpu=all(gpu for *_, gpu in found),
+        rows=min(limit for limit, *_ in found),
+        memory=min(memory for _, memory, *_ in found),
+        on_gpu=all(gpus),
         workers=len(found),
-        gpus=len({gpu for *_, gpu in found if gpu}),
+        gpus=len({gpu for gpu in gpus if gpu}),
+        largest_limit=min(largest // of_host[host] for *_, largest, host in found),
     )
 
 

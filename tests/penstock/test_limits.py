@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask.system
 import distributed.system
@@ -100,7 +101,7 @@ def test_a_limit_of_resident_memory(system: Path) -> None:
     assert 0.8 * GiB < available < GiB
 
 
-def test_every_estimate_goes_by_them(system: Path) -> None:
+def test_every_estimate_goes_by_them(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.partition.assign import _Work
     from penstock.pipelines.generate.budget import Budget
     from penstock.workers.plugin import Resources
@@ -112,6 +113,9 @@ def test_every_estimate_goes_by_them(system: Path) -> None:
     assert ClusterSpec().worker_count() <= 2
     assert Budget().limit == GiB // 2
     assert Resources(memory_limit=20 * GiB).memory_bytes() == usable_memory(2 * GiB)
+    monkeypatch.setattr("psutil.Process.memory_info", lambda self: SimpleNamespace(rss=150 << 20))
+    assert Resources().memory_bytes() == GiB - (limits.ALL_IN_ONE - (150 << 20))
+    monkeypatch.setattr("psutil.Process.memory_info", lambda self: SimpleNamespace(rss=GiB))
     assert Resources().memory_bytes() == GiB
     work = _Work.__new__(_Work)
     work.memory_limit = None
@@ -123,6 +127,13 @@ def test_every_estimate_goes_by_them(system: Path) -> None:
 def test_what_is_left_of_a_workers_limit() -> None:
     assert usable_memory(10**9) == 500_000_000
     assert 0 < usable_memory(limits.SMALLEST_LIMIT) < 50_000_000
+
+
+@pytest.mark.parametrize("needed", [0, 23_437_500, 23_437_501, 10**8 + 1, 123_456_789, 10**12])
+def test_the_least_limit_that_leaves_enough(needed: int) -> None:
+    limit = limits.limit_for(needed)
+    assert usable_memory(limit) >= needed
+    assert limit == limits.SMALLEST_LIMIT or usable_memory(limit - 1) < needed
 
 
 @pytest.fixture

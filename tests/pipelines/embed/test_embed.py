@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -28,9 +29,11 @@ from penstock.errors import (
 )
 from penstock.pipelines.cli import app
 from penstock.pipelines.cli import run as cli
+from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
 from penstock.pipelines.embed.run import Run
-from penstock.pipelines.embed.training import _warn_useless
+from penstock.pipelines.embed.training import TrainJob, _warn_useless
+from penstock.pipelines.job import plan
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed import source
 from penstock.workers.embed.source import open_checkpoint
@@ -543,6 +546,28 @@ def test_memory_decides_the_number_of_partitions(graph: Graph) -> None:
     assert 16 < count < 40
     assert memory_to_train(large, replace(training, partitions=count)) <= 16e9
     assert memory_to_train(large, replace(training, partitions=count - 1)) > 16e9
+
+
+def test_a_small_worker_trains_what_fits_and_else_says_how_large_it_must_be(
+    graph: Graph, tmp_path: Path
+) -> None:
+    """What Python itself takes is taken off a worker's limit once, and what it has is enough."""
+    small = ClusterSpec(cluster="local", workers=1, memory_limit="400MB")
+    # A nanny ends a worker that takes more.
+    assert embed.train(graph, tmp_path / "run", dim=16, epochs=1, cluster=small).trained.epochs == 1
+
+    def problem(limit: str) -> str | None:
+        spec = replace(small, memory_limit=limit)
+        options = EmbedOptions(dim=512, negatives=2000, batch=2000)
+        found = plan(TrainJob(graph, tmp_path / "wide", options, spec, quiet=True)).problem
+        return None if found is None else str(found)
+
+    said = problem("400MB")
+    assert said is not None
+    found = re.search(r"more memory; --memory-limit (\d+)MB would fit", said)
+    assert found is not None, said
+    assert problem(f"{found[1]}MB") is None
+    assert problem(f"{int(found[1]) - 2}MB") is not None
 
 
 def test_a_graph_without_edges_is_refused(tmp_path: Path, cluster: ClusterSpec) -> None:

@@ -10,8 +10,9 @@ import pytest
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError
-from penstock.limits import usable_memory
+from penstock.limits import total_memory, usable_memory
 from penstock.pipelines.job.capacity import Capacity, TaskCapacity, capacity_of, task_capacity
+from penstock.sizes import parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,13 @@ def test_workers_and_scheduler_say_the_same_of_tasks(spec: ClusterSpec) -> None:
     if spec.memory_limit is not None:
         assert of_tasks.task_memory == has.memory == usable_memory(700_000_000)
         assert has.text() == "2 workers"
+        assert has.largest_limit == total_memory() // 2
+        limit = has.limit_for(has.memory)
+        assert limit is not None
+        assert parse_bytes(limit.removeprefix("--memory-limit ")) == 700_000_000
+        assert has.limit_for(total_memory()) is None  # more than there is
+    else:
+        assert has.limit_for(1) is None  # threads have no limit of their own
 
 
 @pytest.mark.parametrize(
@@ -46,7 +54,10 @@ def test_workers_that_share_gpus_are_not_counted_as_gpus(
 ) -> None:
     which = iter(gpus)
     held = SimpleNamespace(
-        device=0 if gpus else None, cache=SimpleNamespace(limit_bytes=1), memory_bytes=lambda: 2
+        device=0 if gpus else None,
+        cache=SimpleNamespace(limit_bytes=1),
+        memory_bytes=lambda: 2,
+        largest_limit=lambda: 0,
     )
     monkeypatch.setattr("penstock.workers.plugin.resources", lambda worker: held)
     monkeypatch.setattr(
