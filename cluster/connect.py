@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.caches import have_home
 from penstock.cluster.count import check_count, check_ranks
+from penstock.cluster.effect import with_effect
 from penstock.cluster.query import (
     SILENT_SECONDS,
     answers_in_time,
@@ -89,6 +90,7 @@ def connect(
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
     spec = spec.configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
+    spec = with_effect(spec, kind)
     # Here, as Dask's modules are imported next, and take long.
     beginning = _begin_with_gpu(spec) if kind == "threads" and on_gpu else None
     from penstock.cluster.devices import warn_of_unused_gpus
@@ -169,6 +171,7 @@ def _give_resources(client: Client, spec: ClusterSpec) -> None:
             device="gpu" if spec.cluster == "cuda" else spec.device,
             device_pool=spec.device_pool,
             scratch=str(spec.worker_scratch) if spec.worker_scratch else None,
+            memory_limit=spec.worker_memory() if spec.memory_limit else None,
             timeout=seconds,
         )
 

@@ -20,6 +20,7 @@ from penstock.sizes import checked_size, format_bytes, parse_bytes
 KINDS = ("auto", "local", "threads", "mpi", "cuda", "slurm")
 
 _WHERE = Group("Where it runs", sort_key=8)
+_GIVEN = "_given"
 
 
 def _where(text: str) -> str:
@@ -116,14 +117,27 @@ class ClusterSpec:
     """start without encryption: whoever reaches the scheduler's port (on one host every local user,
     with --hosts the network) can run code as you"""
 
+    @property
+    def given(self) -> frozenset[str]:
+        """The options that are not at their defaults, but for those of Dask's configuration."""
+        return frozenset(self.__dict__.get(_GIVEN, self._changed()))
+
+    def _changed(self) -> set[str]:
+        plain = ClusterSpec()
+        return {f.name for f in fields(self) if getattr(self, f.name) != getattr(plain, f.name)}
+
     def configured(self) -> ClusterSpec:
         """Return this with what is not given taken from the YAML file or Dask's configuration."""
         import dask
 
-        spec = self
+        spec, given = self, self.given
         if self.cluster.endswith((".yaml", ".yml")):
             spec = replace(self, cluster="auto")._filled(_read_yaml(self.cluster), self.cluster)
-        return spec._filled(dask.config.get("penstock.cluster", None) or {}, "Dask's configuration")
+            given |= spec._changed()
+        configuration = dask.config.get("penstock.cluster", None) or {}
+        found = spec._filled(configuration, "Dask's configuration")
+        object.__setattr__(found, _GIVEN, given)
+        return found
 
     def _filled(self, values: Any, source: str) -> ClusterSpec:
         names = [field.name for field in fields(self)]

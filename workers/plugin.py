@@ -113,12 +113,17 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
     idempotent = True
 
     def __init__(
-        self, device: str = "auto", device_pool: str | None = None, scratch: str | None = None
+        self,
+        device: str = "auto",
+        device_pool: str | None = None,
+        scratch: str | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         if device_pool is not None:
             pool_bytes(device_pool, 1 << 60)  # what cannot be read is said here, not by workers
         scratch = None if scratch is None else str(worker_path(scratch))
         self.options = {"device": device, "device_pool": device_pool, "scratch": scratch}
+        self._memory_limit = memory_limit  # of workers that are threads, to which Dask gives none
         self._held: Resources | PenstockError | None = None
 
     def setup(self, worker: Any) -> None:
@@ -148,6 +153,7 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
     def _prepared(self, worker: Any) -> Resources:
         """Return resources; what was asked for by name is tried now, the rest at first use."""
         limit = getattr(getattr(worker, "memory_manager", None), "memory_limit", None)
+        limit = limit or self._memory_limit
         found = Resources(self.options["scratch"], limit)
         device, pool = self.options["device"], self.options["device_pool"]
         if device == "gpu" or (pool is not None and device != "cpu"):
@@ -190,6 +196,7 @@ def register_plugin(
     device: str = "auto",
     device_pool: str | None = None,
     scratch: str | None = None,
+    memory_limit: int | None = None,
     timeout: float | None = None,
 ) -> None:
     """Have every worker of ``client``'s cluster, now and later, find and hold its resources.
@@ -198,7 +205,7 @@ def register_plugin(
     seconds. A cluster whose workers are set up already stays as it
     is, and options that say otherwise are refused.
     """
-    wanted = PenstockWorker(device, device_pool, scratch)
+    wanted = PenstockWorker(device, device_pool, scratch, memory_limit)
     there = _registered(client, timeout)
     if there is not None:
         for name, value in wanted.options.items():

@@ -81,8 +81,10 @@ class TaskCapacity:
         """Return it for workers of so many threads, and so many bytes or 0 for no limit."""
         if not workers:
             raise _no_workers()
-        # Workers without a limit of their own share this machine.
-        limited = [usable_memory(limit) // threads for threads, limit in workers if limit]
+        # Dask gives threads no limit; without one that is asked for they share this machine.
+        asked = spec.worker_memory() if spec.memory_limit is not None else 0
+        limits = [(threads, limit or asked) for threads, limit in workers]
+        limited = [usable_memory(limit) // threads for threads, limit in limits if limit]
         memory = min(limited) if limited else spec.worker_memory()
         return TaskCapacity(sum(threads for threads, _ in workers), memory, len(workers))
 

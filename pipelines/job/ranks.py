@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from penstock.cluster.connect import connect, kind_for
 from penstock.cluster.count import check_count, check_ranks
+from penstock.cluster.effect import with_effect
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError
 from penstock.graph import Graph
@@ -65,6 +66,7 @@ def open_ranks(
     """
     spec = cluster.configured()
     kind, asked = resolve_ranks(parts, spec)
+    spec = with_effect(spec, kind)
 
     def cut(count: int) -> Path | None:
         if graph is None:
