@@ -259,7 +259,7 @@ def claimed(
     path = path.resolve()
     refuse_existing(path, overwrite=overwrite, kind=kind)
     with output_lock(path, command=command, wait=wait, quiet=quiet):
-        recover(path)
+        recover(path, kind=kind)
         refuse_existing(path, overwrite=overwrite, kind=kind)
         yield path
 
@@ -336,11 +336,18 @@ def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
         shutil.rmtree(old)
 
 
-def recover(path: Path) -> None:
-    """Put back what a writer that was killed had moved aside; call it with the lock of ``path``."""
-    old = _old(path)
-    if is_own_directory(old) and not path.exists():
+def recover(path: Path, *, kind: str = "graph") -> None:
+    """Put back what a writer that was killed had moved aside, or remove it where ``path`` is new.
+
+    Call it with the lock of ``path``. ``kind`` is as of ``fresh_directory``.
+    """
+    old, names = _old(path), (f"{kind}.json", f"_{kind}.json")
+    if not is_own_directory(old):
+        return
+    if not path.exists():
         old.rename(path)
+    elif all(any((one / name).is_file() for name in names) for one in (path, old)):
+        shutil.rmtree(old)
 
 
 def _old(path: Path) -> Path:

@@ -127,7 +127,7 @@ def _put_aside(out: Path) -> Path | None:
 
 
 def _recover(out: Path, manifest: Format) -> None:
-    """Put back the run that a killed one had moved aside, and had not yet replaced.
+    """Put back the run that a killed one had moved aside, or remove it where it was replaced.
 
     Only what is this user's run, and never in the place of something else than a run.
     """
@@ -140,6 +140,8 @@ def _recover(out: Path, manifest: Format) -> None:
     if ours and replaced and not _has_begun(out):
         shutil.rmtree(out, ignore_errors=True)
         old.rename(out)
+    elif ours and _has_begun(out) and (out / manifest.file).is_file():
+        _forget(old)
 
 
 def _forget(old: Path | None) -> None:

@@ -190,6 +190,22 @@ def test_what_lies_hidden_next_to_something_that_is_no_run(graph: Graph, tmp_pat
     assert (tmp_path / "precious/thesis.tex").read_text() == TEXT
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_run_that_a_killed_overwrite_left_aside(
+    graph: Graph, tmp_path: Path, *, begun: bool
+) -> None:
+    """Killed in the first epoch the old run comes back; later it goes."""
+    for name in ("run", ".run.old"):
+        with folder_of(graph, tmp_path / name) as partial:
+            (partial.result / "metrics.jsonl").write_text('{"epoch": 1}\n')
+        (tmp_path / name / "which").write_text(name)
+    if not begun:
+        (tmp_path / "run/metrics.jsonl").unlink()
+    with folder_of(graph, tmp_path / "run", resume=True) as partial:
+        assert (partial.result / "which").read_text() == ("run" if begun else ".run.old")
+        assert not (tmp_path / ".run.old").exists()
+
+
 @pytest.mark.parametrize("old", ["link", pytest.param("stranger", marks=root)])
 def test_a_run_that_another_user_hid(graph: Graph, tmp_path: Path, old: str) -> None:
     hidden = tmp_path / "hidden"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ import pytest
 
 from penstock import Graph, generate, partition_graph
 from penstock.errors import CorruptFile, OutputExists, PenstockError, UsageError
-from penstock.files import FileEntry, fresh_directory, publish, recover
+from penstock.files import FileEntry, claimed, fresh_directory, publish, recover
 from penstock.output_lock import output_lock, own_directory
 from penstock.pipelines.job.partial import partial_output
 from penstock.pipelines.job.parts import partition_into
@@ -224,6 +225,54 @@ def test_the_old_one_is_there_until_the_new_one_is(tmp_path, monkeypatch):
         publish(tmp_path / "new", tmp_path / "out")
         assert json.loads((tmp_path / "out/graph.json").read_text())["name"] == "new"
         assert os.listdir(tmp_path) == ["out"]
+
+
+KILLED = """
+import os, pathlib, shutil, signal, sys
+from penstock import files, generate
+
+where = pathlib.Path(sys.argv[1])
+files.exchange = lambda one, other: False  # as on NFS
+rename, rmtree, moment = pathlib.Path.rename, shutil.rmtree, sys.argv[2]
+
+def killing_rename(self, target):
+    if moment == "between" and self.suffix == ".partial":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(self, target)
+
+def killing_rmtree(path, *more, **named):
+    old = pathlib.Path(path)
+    if moment == "after" and old.name == ".g.old" and old.exists() and where.exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rmtree(path, *more, **named)
+
+pathlib.Path.rename, shutil.rmtree = killing_rename, killing_rmtree
+generate("sbm", where, nodes=400, seed=1, overwrite=True, quiet=True)
+"""
+
+
+@pytest.mark.parametrize(("moment", "nodes"), [("between", 300), ("after", 400)])
+def test_what_a_kill_in_the_swap_leaves_is_put_right(graph, tmp_path, moment, nodes):
+    """Where the file system cannot exchange two names: the old one is back, or it goes."""
+    done = subprocess.run([sys.executable, "-P", "-c", KILLED, graph.path, moment], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / ".g.old/graph.json").is_file()
+    assert graph.path.exists() == (moment == "after")
+    with claimed(graph.path, overwrite=True, kind="graph"):
+        assert Graph.open(graph.path).num_nodes == nodes
+        assert not (tmp_path / ".g.old").exists()
+    generate("sbm", graph.path, nodes=500, seed=1, overwrite=True, quiet=True)
+    assert Graph.open(graph.path).num_nodes == 500
+    assert not list(tmp_path.glob(".g*partial"))
+
+
+def test_what_is_hidden_next_to_something_else_is_left_alone(tmp_path):
+    for name in ("out", ".out.old"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "out/graph.json").touch()
+    (tmp_path / ".out.old/thesis.tex").touch()
+    recover(tmp_path / "out")
+    assert (tmp_path / ".out.old/thesis.tex").is_file()
 
 
 def test_what_was_moved_aside_comes_back(tmp_path):
