@@ -211,6 +211,20 @@ class Training:
             return 3, _N3
         return 3, self.n3 or 0.0
 
+    def in_force(self) -> dict[str, Any]:
+        """Return every option, and what is taken for those that were not given."""
+        power, weight = self.penalty
+        return {name: getattr(self, name) for name in Training.__dataclass_fields__} | {
+            "norm": (self.norm or 1) if self.model == "transe" else None,
+            "reciprocal": self.is_reciprocal,
+            "init_scale": self.scale,
+            "margin": self.margin or _MARGINS.get(self.loss),
+            "temperature": (self.temperature or 1.0) if self.loss == "self-adversarial" else None,
+            "l2": weight if power == 2 else 0.0,
+            "n3": weight if power == 3 else 0.0,
+            "chunk": None if self.negatives == "all" else self.chunk or self.batch or BATCH,
+        }
+
     def loss_of_zeros(self, nodes: int) -> float:
         """Return the loss of an edge if all vectors were zeros, which score all edges alike."""
         number, mean = self.negatives, 1.0
@@ -264,11 +278,11 @@ class Training:
     def differences(self, old: Training) -> list[str]:
         """Return where a run that is resumed would not be the same."""
         changing = set() if self.schedule == "constant" else {"epochs"}
-        found = []
-        for name in Training.__dataclass_fields__:
-            if name in ("batch", "partitions") and getattr(self, name) is None:
-                continue  # what the run has chosen stays
-            ours, theirs = getattr(self, name), getattr(old, name)
-            if ours != theirs and (name not in RESUMABLE or name in changing):
-                found.append(f"{name}: {ours}, in the run {theirs}")
-        return found
+        # What the run has chosen stays; a default that is given is no other option.
+        same = {name: getattr(self, name) or getattr(old, name) for name in ("batch", "partitions")}
+        here, before = replace(self, **same).in_force(), old.in_force()
+        return [
+            f"{name}: {ours}, in the run {before[name]}"
+            for name, ours in here.items()
+            if ours != before[name] and (name not in RESUMABLE or name in changing)
+        ]

@@ -260,7 +260,16 @@ def test_more_epochs_resume_a_run(graph: Graph, tmp_path: Path, cluster: Cluster
         embed.train(graph, tmp_path / "run", **options)
     with pytest.raises(UsageError, match="dim: 12, in the run 8"):
         embed.train(graph, tmp_path / "run", **{**options, "dim": 12}, resume=True)
-    report = embed.train(graph, tmp_path / "run", **{**options, "epochs": 4}, resume=True)
+    # What is in force may be given, and is no other option.
+    defaults = {"reciprocal": True, "n3": 0.03, "init_scale": 1e-3, "chunk": 200, "batch": 200}
+    with pytest.raises(UsageError, match="n3: 0.02, in the run 0.03"):
+        embed.train(graph, tmp_path / "run", **options, resume=True, n3=0.02)
+    with pytest.raises(UsageError, match="l2: 0.02, in the run 0.0; n3: 0.0, in the run 0.03"):
+        embed.train(graph, tmp_path / "run", **options, resume=True, l2=0.02)
+    with pytest.raises(UsageError, match="reciprocal: False, in the run True"):
+        embed.train(graph, tmp_path / "run", **options, resume=True, reciprocal=False)
+    more = {**options, **defaults, "epochs": 4}
+    report = embed.train(graph, tmp_path / "run", **more, resume=True)
     assert report.trained.first_epoch == 2
     np.testing.assert_array_equal(values(tmp_path / "run")[0], values(tmp_path / "whole")[0])
 
