@@ -17,6 +17,7 @@ from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
 from penstock.formats import Format
 from penstock.graph import Graph
+from penstock.pipelines.embed.divergence import another_try
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.rows import ids_digest, rows_digest
 from penstock.workers.embed.source import check_trained
@@ -123,7 +124,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
     if wanted == BEST and not checkpoints.has(BEST):
         wanted = LAST
     if not checkpoints.has(wanted):
-        diverged = "Train again with --overwrite and a lower --lr"
+        diverged = f"Train again with --overwrite and {another_try(run.training)}"
         raise UsageError(
             f"{folder} has no vectors yet",
             expected=f"checkpoints/{wanted}.json",

@@ -15,6 +15,7 @@ from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import asked, flag
 from penstock.partition.order import order
+from penstock.pipelines.embed.divergence import another_try
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     batch_problem,
@@ -321,16 +322,13 @@ def _sum_of_newest(run: Path) -> str:
 
 
 def _diverged(out: Path, trained: Trained, training: Training) -> PenstockError:
-    again = "train again with a lower --lr"
-    if not training.penalty[1]:  # N3 is for those that it is a default of
-        n3 = "--n3 or " if training.model in ("complex", "distmult") else ""
-        again += f", or with a penalty: {n3}--l2"
+    again = f"train again with {another_try(training)}"
     kept = (out / "checkpoints/last.json").is_file()
     return PenstockError(
         f"the loss or a vector became NaN or infinite in epoch {trained.epochs + 1}",
         remedy=f"{out} holds the vectors of the last checkpoint; {again}"
         if kept
-        else again.capitalize(),
+        else again[0].upper() + again[1:],
     )
 
 

@@ -29,6 +29,7 @@ from penstock.errors import (
 )
 from penstock.pipelines.cli import app
 from penstock.pipelines.cli import run as cli
+from penstock.pipelines.embed.divergence import another_try
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
 from penstock.pipelines.embed.run import Run
@@ -431,6 +432,34 @@ def test_a_loss_that_is_no_number_is_an_error(
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
 
 
+def test_the_option_that_is_far_too_large_is_named(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1") as error:
+        embed.train(graph, tmp_path / "run", init_scale=1e20, cluster=cluster, **SMALL)
+    assert str(error.value).endswith("Train again with a lower --init-scale than 1e+20.")
+    assert "--lr" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"l2": 1e9}, "a lower --l2 than 1e+09"),
+        ({"n3": 1e9, "init_scale": 1e9}, "a lower --init-scale than 1e+09 and a lower --n3 than"),
+        ({"loss": "margin", "margin": 1e30}, "a lower --margin than 1e+30"),
+        ({}, "a lower --lr; in force are --lr 0.3, --init-scale 0.001, --n3 0.03, --batch 1000"),
+        ({"n3": 0.0}, "a lower --lr, or with a penalty: --n3 or --l2; in force are --lr 0.3, --"),
+        (
+            {"model": "transe", "loss": "self-adversarial", "batch": 50},
+            "a lower --lr, or with a penalty: --l2; in force are --lr 0.3, --init-scale 0.1, "
+            "--margin 9, --temperature 1, --batch 50",
+        ),
+    ],
+)
+def test_what_may_have_made_training_diverge(options: dict[str, Any], said: str) -> None:
+    assert another_try(Training(**{"model": "complex", **options})).startswith(said)
+
+
 def test_a_run_is_not_replaced_by_one_without_vectors(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
@@ -454,10 +483,7 @@ def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
     options |= {"dim": 8, "epochs": 1, "batch": graph.num_edges, "lr": 1e38}
     with pytest.raises(PenstockError, match="NaN or infinite in epoch 1") as error:
         embed.train(graph, tmp_path / "run", cluster=cluster, **options)
-    assert "lower --lr" in str(error.value)
-    # Only what this model takes, and has not got: complex has N3 by default.
-    assert ("penalty: --l2." in str(error.value)) == ("model" in options)
-    assert "--n3" not in str(error.value)
+    assert str(error.value).endswith("Train again with a lower --lr than 1e+38.")
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
     assert not list((tmp_path / "run/checkpoints").glob("*.json"))
     # It would diverge again.
