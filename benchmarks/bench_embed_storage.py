@@ -1,9 +1,11 @@
 """Whether swaps of an embedding table hide, and how fast the disk is read and written.
 
     python benchmarks/bench_embed_storage.py [FOLDER] [--nodes 600000] [--dim 100] [--partitions 12]
+                                             [--fio]
 
 First checked: the same training with and without prefetch leaves the same bytes on the disk. Then
-timed, in turns: the table's requests and dd with O_DIRECT in the same folder, and an epoch of
+timed, in turns: the table's requests, dd and, with ``--fio``, fio with O_DIRECT in the same folder,
+and where there is a GPU the table's from its memory, by way of pinned buffers; then an epoch of
 buffer states with and without prefetch. The schedule is that of a training, which divides buckets
 among all states that hold them. The training is work of as long as theorem 3 wants: of the buckets
 that are trained during a swap at the least, what a swap takes, times ``--work``; it is NumPy on the
@@ -16,6 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +30,9 @@ from penstock.workers.embed.bucket_schedule import BucketSchedule
 from penstock.workers.embed.buffer import PartitionBuffer, Traffic
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.storage import THREADS, Geometry, open_table
-from penstock.workers.embed.storage.bandwidth import measure, measure_dd
+from penstock.workers.embed.storage.bandwidth import measure, measure_dd, measure_fio
 from penstock.workers.embed.versions import Checkpoints, table_path
+from penstock.workers.resources.device import gpu
 
 OF_DD = 0.9  # of the rate of dd, asked for
 
@@ -100,6 +104,7 @@ def main():
     parser.add_argument("--order", default="prefetch")
     parser.add_argument("--work", type=float, default=1.5, help="of what theorem 3 asks for")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--fio", action="store_true", help="compare with fio too")
     options = parser.parse_args()
     print(f"{platform.node()}: {cores()} cores, {options}, {THREADS} requests in flight")
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
@@ -122,23 +127,33 @@ def check(folder, options):
 
 
 def compare_with_dd(folder, options):
-    ours, peers = [], []
+    ways = {"ours": measure, "dd": measure_dd}
+    if options.fio:
+        ways["fio"] = measure_fio
+    if gpu():
+        ways["GPU, pinned"] = partial(measure, device=True)
+    found = {name: [] for name in ways}
     for _ in range(options.rounds):
-        ours.append(measure(folder))
-        peers.append(measure_dd(folder))
-    why = ours[0].why_not_direct
+        for name, way in ways.items():
+            found[name].append(way(folder))
+    why = found["ours"][0].why_not_direct
     print("O_DIRECT" if why is None else f"page cache: {why}")
     kept = True
-    for name in ("read", "write"):
-        mine, dd = (statistics.median(getattr(m, name) for m in many) for many in (ours, peers))
-        print(
-            f"{name:9} {format_bytes(mine)}/s, dd {format_bytes(dd)}/s, ratio {mine / dd:.2f} "
-            f"(ours {spread_of(ours, name)}, dd {spread_of(peers, name)})"
-        )
-        kept = kept and mine >= OF_DD * dd
+    for what in ("read", "write", "exchange"):
+        rates = {
+            name: statistics.median(getattr(one, what) for one in many)
+            for name, many in found.items()
+            if getattr(many[0], what) is not None  # dd does not read and write at once
+        }
+        ours = rates["ours"]
+        print(f"{what:9} {format_bytes(ours)}/s ({spread_of(found['ours'], what)})")
+        for name in list(rates)[1:]:
+            label = "ratio to ours" if name.startswith("GPU") else "ratio"
+            ratio = rates[name] / ours if name.startswith("GPU") else ours / rates[name]
+            spread = spread_of(found[name], what)
+            print(f"  {name} {format_bytes(rates[name])}/s ({spread}), {label} {ratio:.2f}")
+        kept = kept and ours >= OF_DD * rates.get("dd", 0)
     print("kept" if kept else f"MISSED: {OF_DD:.0%} of dd are asked for")
-    both = statistics.median(m.exchange for m in ours)
-    print(f"exchange  {format_bytes(both)}/s, both counted ({spread_of(ours, 'exchange')})")
     return kept
 
 

@@ -1,7 +1,8 @@
-"""How fast a folder's disk is: the table's own requests, and ``dd`` with O_DIRECT."""
+"""How fast a folder's disk is: the table's own requests, ``dd`` and ``fio`` with O_DIRECT."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import time
@@ -16,6 +17,7 @@ from penstock.errors import PenstockError
 from penstock.sizes import need_disk
 from penstock.workers.embed.storage import PAGE, THREADS, Geometry, Version
 from penstock.workers.embed.storage.direct import DirectFile, aligned_bytes
+from penstock.workers.resources.device import to_device
 
 _WIDTH = 1024
 _PARTITIONS = 2
@@ -36,7 +38,9 @@ class Bandwidth:
     why_not_direct: str | None
 
 
-def measure(folder: Path, size: int = 256 << 20, *, threads: int = THREADS) -> Bandwidth:
+def measure(
+    folder: Path, size: int = 256 << 20, *, threads: int = THREADS, device: bool = False
+) -> Bandwidth:
     """Return what a table in ``folder`` reads and writes; ``size`` bytes a partition.
 
     Parameters
@@ -47,6 +51,8 @@ def measure(folder: Path, size: int = 256 << 20, *, threads: int = THREADS) -> B
         Bytes of each of two partitions.
     threads
         Requests in flight.
+    device
+        Whether the partitions are in the GPU's memory: by way of pinned buffers.
 
     Raises
     ------
@@ -57,9 +63,9 @@ def measure(folder: Path, size: int = 256 << 20, *, threads: int = THREADS) -> B
     geometry = Geometry.of(_PARTITIONS, rows, _WIDTH, 0, 1)
     need_disk(folder, geometry.file_bytes, "a measurement of the disk")
     with TemporaryDirectory(prefix=".bandwidth-", dir=folder) as place:
-        table = DirectFile(Path(place) / "table", geometry, threads=threads)
+        table = DirectFile(Path(place) / "table", geometry, threads=threads, device=device)
         try:
-            slot = [_noise(geometry)]
+            slot = [to_device(_noise(geometry)) if device else _noise(geometry)]
             first, second = Version(0, 0, 1), Version(1, 0, 1)
             # Space that was never written is slower on many file systems: once before it counts.
             for version in (first, second):
@@ -97,6 +103,45 @@ def measure_dd(folder: Path, size: int = 256 << 20, *, block: int = 4 << 20) -> 
         write = _dd([f"if={source}", f"of={path}", *size_options, *written])
         read = _dd([f"if={path}", "of=/dev/null", *size_options, "iflag=direct"])
         return Bandwidth(read, write, None, None)
+
+
+def measure_fio(
+    folder: Path, size: int = 256 << 20, *, block: int = 4 << 20, depth: int = THREADS
+) -> Bandwidth:
+    """Return what ``fio`` with O_DIRECT reads and writes in ``folder``; PenstockError without one.
+
+    ``depth`` requests of ``block`` bytes are in flight, as many as the table makes.
+    """
+    need_disk(folder, size, "a measurement of the disk")
+    with TemporaryDirectory(prefix=".bandwidth-", dir=folder) as place:
+        path = Path(place) / "file"
+        path.write_bytes(np.random.default_rng(0).bytes(block) * max(size // block, 1))
+        shared = [
+            *("--name=disk", f"--filename={path}", f"--size={path.stat().st_size}", "--direct=1"),
+            *(f"--bs={block}", "--ioengine=libaio", f"--iodepth={depth}", "--end_fsync=1"),
+            *("--refill_buffers", "--output-format=json"),
+        ]
+        _fio([*shared, "--rw=write"])  # space that was never written is slower
+        write = _fio([*shared, "--rw=write"])
+        return Bandwidth(_fio([*shared, "--rw=read"]), write, _fio([*shared, "--rw=rw"]), None)
+
+
+def _fio(words: list[str]) -> float:
+    """Return the bytes a second that a run of fio reads and writes."""
+    try:
+        done = subprocess.run(["fio", *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise PenstockError("there is no fio to compare with", remedy="Install fio") from error
+    try:
+        job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
+        moved = sum(job[way]["io_bytes"] for way in ("read", "write"))
+        seconds = job["job_runtime"] / 1e3
+    except (ValueError, LookupError, TypeError) as error:
+        said = done.stderr.strip() or done.stdout.strip()
+        raise PenstockError("fio could not measure the disk", got=said) from error
+    if done.returncode or not seconds:
+        raise PenstockError("fio could not measure the disk", got=done.stderr.strip())
+    return float(moved / seconds)
 
 
 def _dd(words: list[str]) -> float:
