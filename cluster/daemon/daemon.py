@@ -96,7 +96,6 @@ def keep(
         failed = True
         raise
     finally:
-        registry.remove_temporary(entry)
         registry.release(entry, keep_log=failed)
 
 
