@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import Array, frozen_view
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.expression import Expression
@@ -122,9 +122,7 @@ def frozen(array: Any, dtype: Any) -> Array:
 
     Numba compiles again for writable and for read-only arrays, and mapped files are read-only.
     """
-    view = np.ascontiguousarray(np.empty(0, dtype) if array is None else array, dtype)[:]
-    view.flags.writeable = False
-    return view
+    return frozen_view(np.ascontiguousarray(np.empty(0, dtype) if array is None else array, dtype))
 
 
 @njit(cache=True, inline="always")
