@@ -16,7 +16,7 @@ from penstock.arrays import Array, frozen_view
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.expression import Expression
-from penstock.kernels.walk_rules import Rules, WalkGraph
+from penstock.kernels.walk_rules import WalkGraph, WalkRules
 
 
 class Arrays(NamedTuple):
@@ -39,7 +39,7 @@ class Arrays(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Rules, for a kernel, with which of the arrays exist."""
+    """WalkRules, for a kernel, with which of the arrays exist."""
 
     seed: Any
     length: int
@@ -66,7 +66,7 @@ class Numbers(NamedTuple):
     restart_below: int
 
 
-def arrays_of(rows: WalkGraph, rules: Rules) -> Arrays:
+def arrays_of(rows: WalkGraph, rules: WalkRules) -> Arrays:
     """Return the arrays of rows and rules for kernels."""
     near_indptr, near_indices = rows.adjacency
     return Arrays(
@@ -87,7 +87,7 @@ def arrays_of(rows: WalkGraph, rules: Rules) -> Arrays:
     )
 
 
-def numbers_of(rows: WalkGraph, rules: Rules) -> Numbers:
+def numbers_of(rows: WalkGraph, rules: WalkRules) -> Numbers:
     """Return the numbers of rules and rows for kernels."""
     names = Expression.parse(rules.expression).names if rules.expression else ()
     return Numbers(
