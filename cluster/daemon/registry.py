@@ -20,13 +20,12 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from penstock import __version__
 from penstock.caches import could_write, in_home, shared_folder
@@ -286,17 +285,12 @@ def _remove(folder: Path) -> None:
         aside.unlink()
 
 
-@cache
-def _reader() -> TypeAdapter[Registered]:
-    return TypeAdapter(Registered)
-
-
 def _read(folder: Path) -> Registered | None:
     # Anything may lie there: half a file, an entry of another version. What another user put there,
     # in a register that several write to, would have jobs send their work to his scheduler.
     if not is_own_directory(folder):
         return None
     try:
-        return _reader().validate_json((folder / _ENTRY).read_bytes())
-    except (OSError, ValidationError):
+        return Registered(**json.loads((folder / _ENTRY).read_bytes()))
+    except (OSError, ValueError, TypeError):
         return None
