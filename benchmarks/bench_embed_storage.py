@@ -26,13 +26,17 @@ import numpy as np
 from penstock.limits import cores
 from penstock.partition.order import order
 from penstock.sizes import format_bytes
-from penstock.workers.embed.bucket_schedule import BucketSchedule
 from penstock.workers.embed.buffer import PartitionBuffer, Traffic
 from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 from penstock.workers.embed.storage import THREADS, Geometry, open_table
-from penstock.workers.embed.storage.bandwidth import measure, measure_dd, measure_fio
-from penstock.workers.embed.versions import Checkpoints, table_path
+from penstock.workers.embed.storage.versions import Checkpoints, table_path
 from penstock.workers.resources.device import gpu
+
+# python -P leaves the script's folder out, where the modules of this benchmark lie.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from storage_bandwidth import measure, measure_dd, measure_fio
 
 OF_DD = 0.9  # of the rate of dd, asked for
 

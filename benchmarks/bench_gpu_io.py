@@ -33,7 +33,7 @@ import numpy as np
 
 from penstock.kernels.naive import queues as naive
 from penstock.kernels.queue_rules import Operation, Producer, QueueFormat, aligned
-from penstock.workers.embed.queue_controller import Controller
+from penstock.workers.embed.storage.queue_controller import Controller
 
 CHECKED = 16 << 20  # bytes of the file that are compared
 AT_ONCE = 2 << 20  # bytes a call, as the controller's most

@@ -28,7 +28,7 @@ from scipy.stats import chi2
 from penstock import Graph, generate
 from penstock.kernels.cpu import walk as cpu
 from penstock.kernels.naive.walk import factors, transition
-from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 TIMES_PECANPY, STEPS_PER_SECOND = 30, 10e6  # what is asked for, with two threads
 BATCH = 4096  # walks that a thread makes at once
@@ -37,19 +37,19 @@ LEAST_CHANCE = 1e-6  # of a right sampler looking as bad as this
 HUB = 20_000  # edges of the hub that is checked, or the nearest to it that there is
 
 REJECTION = Sampler.REJECTION
-NODE2VEC = Rules(
+NODE2VEC = WalkRules(
     LENGTH + 1, 0, REJECTION,
     second_order=True, return_factor=0.5, far_factor=2.0, symmetric=True,
 )  # fmt: skip
 CASES = {
     "Node2Vec weighted, p=2, q=0.5, 20 steps": NODE2VEC,
     "the same, length 80": replace(NODE2VEC, length=80),
-    "DeepWalk weighted, length 80": Rules(80, sampler=REJECTION),
-    "the same, alias": Rules(80, sampler=Sampler.ALIAS),
-    "the same, ITS": Rules(80, sampler=Sampler.ITS),
-    "DeepWalk, length 80": Rules(80),
-    "PPR weighted, stop 0.2": Rules(80, sampler=REJECTION, stop=0.2),
-    "MetaPath weighted, 0-1-2-3-4": Rules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
+    "DeepWalk weighted, length 80": WalkRules(80, sampler=REJECTION),
+    "the same, alias": WalkRules(80, sampler=Sampler.ALIAS),
+    "the same, ITS": WalkRules(80, sampler=Sampler.ITS),
+    "DeepWalk, length 80": WalkRules(80),
+    "PPR weighted, stop 0.2": WalkRules(80, sampler=REJECTION, stop=0.2),
+    "MetaPath weighted, 0-1-2-3-4": WalkRules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
 }
 GATED = "Node2Vec weighted, p=2, q=0.5, 20 steps", "DeepWalk weighted, length 80"
 

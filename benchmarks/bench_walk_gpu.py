@@ -29,7 +29,7 @@ from penstock.kernels.cpu import rmat
 from penstock.kernels.cuda import stream, walk
 from penstock.kernels.cuda.walk.reservoir import walk_reservoir
 from penstock.kernels.generate_rules import thresholds
-from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 DEVICE, TO_HOST, SECTOR = 4.25e12, 55e9, 32  # bytes a second and bytes, docs: benchmarks/results
 FLOWWALKER = {"deepwalk": 2404.0, "node2vec": 9491.0, "ppr": 1861.0, "metapath": 95.5}
@@ -40,10 +40,10 @@ REPEATS = 5
 REJECTION, ALIAS, ITS, RESERVOIR = Sampler.REJECTION, Sampler.ALIAS, Sampler.ITS, Sampler.RESERVOIR
 NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0, "symmetric": True}
 RULES = {
-    "deepwalk": Rules(LENGTH, sampler=REJECTION),
-    "node2vec": Rules(LENGTH, sampler=REJECTION, **NODE2VEC),
-    "ppr": Rules(LENGTH, sampler=REJECTION, stop=0.2),
-    "metapath": Rules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
+    "deepwalk": WalkRules(LENGTH, sampler=REJECTION),
+    "node2vec": WalkRules(LENGTH, sampler=REJECTION, **NODE2VEC),
+    "ppr": WalkRules(LENGTH, sampler=REJECTION, stop=0.2),
+    "metapath": WalkRules(6, sampler=REJECTION, schema=(0, 1, 2, 3, 4)),
 }
 # Sectors of a step: the node's record, edges until one passes (1.65), the neighbour test of
 # node2vec (the records of the candidate and about 0.6 searches of 4 sectors beyond the L2), paths.
@@ -84,7 +84,7 @@ class Workload:
         """Return walks and starts of an application."""
         return (self.queries, self.hubs) if app == "ppr" else (self.walks, self.starts)
 
-    def check(self, rows: WalkGraph, rules: Rules, app: str, made: Callable[..., Any]) -> str:
+    def check(self, rows: WalkGraph, rules: WalkRules, app: str, made: Callable[..., Any]) -> str:
         """Return "" where steps are edges and first steps from the hub have their chances."""
         walks, starts = self.asked(app)
         seed = int(time.time_ns() % 2**62)  # fresh numbers every time
@@ -128,7 +128,7 @@ def median_ms(work: Callable[[], Any], repeats: int = REPEATS) -> float:
     return float(np.median(times))
 
 
-def tables(load: Workload, rules: Rules) -> tuple[WalkGraph, float]:
+def tables(load: Workload, rules: WalkRules) -> tuple[WalkGraph, float]:
     """Return rows made ready for the rules, and what that took."""
 
     def make() -> WalkGraph:
@@ -143,7 +143,9 @@ def tables(load: Workload, rules: Rules) -> tuple[WalkGraph, float]:
     return make(), 0.0 if rules.sampler == RESERVOIR else median_ms(make)
 
 
-def measure(load: Workload, app: str, rules: Rules, made: Callable[..., Any], title: str) -> bool:
+def measure(
+    load: Workload, app: str, rules: WalkRules, made: Callable[..., Any], title: str
+) -> bool:
     """Print a row of the table; return whether it keeps its promise."""
     repeats = 2 if rules.sampler == RESERVOIR else REPEATS
     rows, building = tables(load, rules)
@@ -176,7 +178,7 @@ def measure(load: Workload, app: str, rules: Rules, made: Callable[..., Any], ti
 
 
 def to_host(
-    rows: WalkGraph, rules: Rules, walks: Any, starts: Any, out: Any, repeats: int
+    rows: WalkGraph, rules: WalkRules, walks: Any, starts: Any, out: Any, repeats: int
 ) -> float:
     """Return milliseconds until the last result is on the host."""
     times = []

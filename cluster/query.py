@@ -151,7 +151,12 @@ def _silent_scheduler(client: Client, seconds: float) -> SilentScheduler:
 
 
 def identity(address: str, used: Any, *, timeout: float) -> Any:
-    """Return what a scheduler says of itself; raise OSError or TimeoutError if it says nothing.
+    """Return what a scheduler says of itself; raise OSError or TimeoutError if it says nothing."""
+    return request(address, used, {"op": "identity"}, timeout=timeout)
+
+
+def request(address: str, used: Any, message: dict[str, Any], *, timeout: float) -> Any:
+    """Return the reply of the server at ``address`` to one message, without a client.
 
     A client would wait for that for ever, once the kernel has accepted its connection.
     """
@@ -162,7 +167,7 @@ def identity(address: str, used: Any, *, timeout: float) -> Any:
         arguments = (used or Security()).get_connection_args("client")
         comm = await connect(address, timeout=timeout, **arguments)
         try:
-            await comm.write({"op": "identity", "reply": True})
+            await comm.write({**message, "reply": True})
             return await comm.read()
         finally:
             comm.abort()

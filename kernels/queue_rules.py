@@ -1,8 +1,8 @@
 """The format of submission and completion queues through which a GPU asks for pages of files.
 
 A producer (a block of a CUDA kernel, or naive/queues.py) and a controller (threads of the host,
-workers/embed/queue_controller.py) share page-locked host memory. Each of its queues holds, in this
-order, ``QueueFormat.stride`` bytes in all:
+workers/embed/storage/queue_controller.py) share page-locked host memory. Each of its queues holds,
+in this order, ``QueueFormat.stride`` bytes in all:
 
     submission doorbell    u64, by the producer: how many commands there have ever been
     completion doorbell    u64, by the producer: how many completions it has ever read

@@ -96,7 +96,7 @@ class WalkGraph:
 
 
 @dataclass(frozen=True)
-class Rules:
+class WalkRules:
     """What a step does.
 
     stop, restart  probabilities, asked before every step

@@ -36,8 +36,8 @@ Windows follow one another in order. Backends whose threads share vectors may se
 **The loss** is the sum over pairs (x, y) of -log sigmoid(S) for label 1, -log sigmoid(-S) for 0, as
 each was before its window. NaN vectors make it NaN, and infinite ones may.
 
-Philox's ``step`` has 32 bits: a sentence of more than ``Rules.places`` words (1.4e9 where K is 5)
-sees its first draws again.
+Philox's ``step`` has 32 bits: a sentence of more than ``Word2vecRules.places`` words (1.4e9 where K
+is 5) sees its first draws again.
 
 **Shards** train copies of the vectors, and then move them together. A row of the vectors moves by a
 share of the sum of what they changed it, which follows from how many pairs brought it there
@@ -105,7 +105,7 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Rules:
+class Word2vecRules:
     """What a window is.
 
     half_window     places to each side of the centre, at least 1

@@ -13,6 +13,13 @@ AnyArray = Array | DeviceArray  # either, where what is done is the same
 _LINE = 64  # bytes that processors read and write at once
 
 
+def frozen_view(array: Array) -> Array:
+    """Return a read-only view: mapped arrays are that, and Numba compiles for each kind."""
+    view = array.view(np.ndarray)
+    view.flags.writeable = False
+    return view
+
+
 def empty_lines(shape: tuple[int, ...]) -> Array:
     """Return float32 of any values, from the begin of a cache line on.
 

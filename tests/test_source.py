@@ -30,7 +30,7 @@ REPLACED = {
 }
 # A folder may hold this many modules; these are lists of nouns, one module each.
 MODULES = 16
-LISTS = {"kernels", "kernels/naive", "kernels/cpu", "kernels/cuda", "penstock", "workers/embed"}
+LISTS = {"kernels", "kernels/naive", "kernels/cpu", "kernels/cuda", "penstock"}
 
 
 def sources(root: Path, *endings: str) -> Iterator[Path]:

@@ -18,8 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -59,7 +58,7 @@ def keep(
 
     ``folder`` is a draft of its place in the register with a log in it, where this process writes
     already; without it there is no log. ``token`` is in its environment, and will be in that of all
-    that it starts. Unless ``quiet``, it shows who has connected. Runs in the main thread.
+    that it starts. Unless ``quiet``, it shows who has connected. Runs in the main thread, and last.
     """
     from penstock.cluster.addresses import dashboard_link
     from penstock.cluster.connect import connect
@@ -67,14 +66,13 @@ def keep(
     entry = _claimed(name, spec, folder, token, scheduler_file)
     if entry.tls is not None:
         spec = replace(spec, tls=Path(entry.tls))
-    os.environ[TOKEN] = entry.token  # for all processes to come
+    # To the end of this process: it does nothing afterwards.
+    os.environ[TOKEN] = entry.token
+    tempfile.tempdir = entry.temporary  # what is made there can be found if it dies
     connected = failed = False
     try:
-        with (
-            _stop_on_signal(),
-            _temporary_files_in(Path(entry.temporary)),
-            connect(spec, quiet=quiet) as client,
-        ):
+        _raise_signals()
+        with connect(spec, quiet=quiet) as client:
             entry = replace(
                 entry,
                 address=client.scheduler.address,
@@ -91,12 +89,11 @@ def keep(
                 time.sleep(_LISTEN_EVERY)
     except _Signalled as signalled:
         if signalled.number == signal.SIGINT and not connected:
-            raise KeyboardInterrupt from None
+            raise
     except BaseException:
         failed = True
         raise
     finally:
-        registry.remove_temporary(entry)
         registry.release(entry, keep_log=failed)
 
 
@@ -254,17 +251,7 @@ def _write_scheduler_file(path: Path, client: Client) -> None:
     save_json(path, {"type": "Scheduler", "id": known["id"], "address": known["address"]})
 
 
-@contextmanager
-def _temporary_files_in(folder: Path) -> Iterator[None]:
-    """Let this process make its temporary folders in ``folder``: they can be found if it dies."""
-    before, tempfile.tempdir = tempfile.tempdir, str(folder)
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before
-
-
-class _Signalled(BaseException):
+class _Signalled(KeyboardInterrupt):
     """A signal asked this process to end."""
 
     def __init__(self, number: int) -> None:
@@ -272,8 +259,7 @@ class _Signalled(BaseException):
         super().__init__(number)
 
 
-@contextmanager
-def _stop_on_signal() -> Iterator[None]:
+def _raise_signals() -> None:
     """Raise _Signalled at the first signal that asks to end; later ones are ignored."""
 
     def on_signal(number: int, frame: Any) -> None:
@@ -281,12 +267,8 @@ def _stop_on_signal() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise _Signalled(number)
 
-    before = {each: signal.signal(each, on_signal) for each in _SIGNALS}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    for each in _SIGNALS:
+        signal.signal(each, on_signal)
 
 
 def main(order: str, write_end: int) -> None:

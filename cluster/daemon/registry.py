@@ -18,24 +18,22 @@ import secrets
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from penstock import __version__
 from penstock.caches import could_write, in_home, shared_folder
 from penstock.cluster.running import log_tail
 from penstock.cluster.spec import KINDS
 from penstock.errors import ClusterError, UsageError
-from penstock.locks import lock_descriptor
 from penstock.output_lock import is_own_directory
+from penstock.workers.locks import lock
 from penstock.workers.processes import process_start
 
 # A daemon and everything it starts carry this variable, with a value of their own.
@@ -46,7 +44,8 @@ _FILES = (".yaml", ".yml", ".json")  # what --cluster takes for a file
 _REGISTER = "penstock/clusters"
 _ENTRY = "cluster.json"
 CREDENTIALS = "tls"
-_PATIENCE, _POLL = 10.0, 0.02  # seconds, for what others do in a moment
+_LOCK = ".lock"
+_PATIENCE = 10.0  # seconds, for what others do in a moment
 
 
 @dataclass(frozen=True)
@@ -226,6 +225,7 @@ def update(entry: Registered) -> None:
 
 def release(entry: Registered, *, keep_log: bool = False) -> None:
     """Remove ``entry``, unless its place belongs to another by now; maybe leave its log."""
+    remove_temporary(entry)
     with suppress(FileNotFoundError), _alone():
         there = _read(entry.folder)
         if there is None or (there.pid, there.pid_started) != (entry.pid, entry.pid_started):
@@ -234,7 +234,6 @@ def release(entry: Registered, *, keep_log: bool = False) -> None:
             file = Path(there.scheduler_file or "")
             if json.loads(file.read_text())["address"] == there.address:
                 file.unlink()
-        remove_temporary(there)
         log = entry.folder / "log"
         if keep_log and log.exists() and log.stat().st_size:
             (entry.folder / _ENTRY).unlink()
@@ -262,30 +261,19 @@ def taken(entry: Registered) -> ClusterError:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Keep others from the register meanwhile, where the file system has locks for folders."""
-    folder = os.open(state_folder(), os.O_RDONLY | os.O_DIRECTORY)
-    deadline = time.monotonic() + _PATIENCE
+    """Keep others from the register meanwhile, where the file system has locks."""
+    name = state_folder() / _LOCK
     try:
-        while not _locked(folder):
-            if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"the register of clusters {state_folder()} is locked for more than "
-                    f"{_PATIENCE:g} s",
-                    expected="a process that starts or stops a cluster to be done at once",
-                    remedy="See which hangs, maybe stopped: lslocks or fuser name it",
-                )
-            time.sleep(_POLL)
+        held = lock(name, patience=_PATIENCE, what=f"the register of clusters {name.parent}")
+    except UsageError:  # there, two that clear at once may both go on
+        held = None
+    try:
         yield
     finally:
-        os.close(folder)
-
-
-def _locked(folder: int) -> bool:
-    """Take the lock of an open folder; False where another process has it."""
-    try:
-        return lock_descriptor(folder, state_folder(), shared=False, remedy="")
-    except (OSError, UsageError):  # NFS has none; there two that clear at once may both go on
-        return True
+        if held is not None:
+            # Removed while it is held: who opened it meanwhile sees that it has no name any more.
+            name.unlink(missing_ok=True)
+            held.release()
 
 
 def _remove(folder: Path) -> None:
@@ -297,17 +285,12 @@ def _remove(folder: Path) -> None:
         aside.unlink()
 
 
-@cache
-def _reader() -> TypeAdapter[Registered]:
-    return TypeAdapter(Registered)
-
-
 def _read(folder: Path) -> Registered | None:
     # Anything may lie there: half a file, an entry of another version. What another user put there,
     # in a register that several write to, would have jobs send their work to his scheduler.
     if not is_own_directory(folder):
         return None
     try:
-        return _reader().validate_json((folder / _ENTRY).read_bytes())
-    except (OSError, ValidationError):
+        return Registered(**json.loads((folder / _ENTRY).read_bytes()))
+    except (OSError, ValueError, TypeError):
         return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.cluster.daemon.registry import Registered
+from penstock.cluster.query import request
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError
 
@@ -50,45 +51,35 @@ class Status:
 
 def query(clusters: Sequence[Registered]) -> list[Status]:
     """Ask all clusters at once who is there; return what is known after five seconds."""
-
-    async def ask_all() -> list[Status]:
-        return list(await asyncio.gather(*map(_ask, clusters)))
-
-    return asyncio.run(ask_all())
+    with ThreadPoolExecutor(max(1, len(clusters))) as threads:
+        return list(threads.map(_ask, clusters))
 
 
-async def _ask(cluster: Registered) -> Status:
+def _ask(cluster: Registered) -> Status:
     if cluster.alive() is False:
         return Status(cluster, "ended")
     if cluster.address is None:
         return Status(cluster, "starting")
     try:
-        workers = await asyncio.wait_for(_workers(cluster), ANSWER_TIMEOUT)
-    except TimeoutError:
-        return Status(cluster, "silent", trouble=f"no answer within {ANSWER_TIMEOUT:g} s")
+        return Status(cluster, "running", _workers(cluster.address, cluster.tls))
     except (OSError, PenstockError) as error:
-        return Status(cluster, "silent", trouble=str(error))
-    return Status(cluster, "running", tuple(workers))
+        late = isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
+        trouble = f"no answer within {ANSWER_TIMEOUT:g} s" if late else str(error)
+        return Status(cluster, "silent", trouble=trouble)
 
 
-async def _workers(cluster: Registered) -> list[Worker]:
-    from distributed.core import rpc
+def _workers(address: str, tls: str | None) -> tuple[Worker, ...]:
     from distributed.protocol.pickle import dumps
 
     from penstock.cluster.security import security
 
-    used = security(ClusterSpec(tls=Path(cluster.tls))) if cluster.tls else None
-    more = {"connection_args": used.get_connection_args("client")} if used else {}
-    scheduler = rpc(cluster.address, **more)
-    try:
-        answer = await scheduler.run_function(function=dumps(_list_workers), wait=True)
-    finally:
-        scheduler.close_comms()
-        scheduler.status = type(scheduler.status).closed
+    message = {"op": "run_function", "function": dumps(_list_workers), "wait": True}
+    used = security(ClusterSpec(tls=Path(tls))) if tls else None
+    answer = request(address, used, message, timeout=ANSWER_TIMEOUT)
     if answer["status"] != "OK":
         raise OSError(str(answer.get("text", "")).strip() or "the scheduler cannot say")
     found = [Worker(**values) for values in answer["result"]]
-    return sorted(found, key=lambda worker: (worker.host, len(worker.name), worker.name))
+    return tuple(sorted(found, key=lambda worker: (worker.host, len(worker.name), worker.name)))
 
 
 def _list_workers(dask_scheduler: Any) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import psutil
 from penstock.cluster.daemon import registry
 from penstock.cluster.daemon.registry import TOKEN, Registered
 from penstock.errors import ClusterError
+from penstock.workers.processes import process_start
 
 STOP_TIMEOUT = 5.0
 _GO_SECONDS = 1.0  # for what a daemon leaves behind in order, or what was killed
@@ -92,7 +93,7 @@ def _kill(processes: Iterable[psutil.Process]) -> None:
 def _remaining(processes: Iterable[psutil.Process], seconds: float) -> list[Any]:
     """Return which of ``processes`` are there after at most ``seconds``."""
     deadline = time.monotonic() + seconds
-    while remaining := [process for process in processes if _runs(process)]:
+    while remaining := [one for one in processes if _runs(one)]:
         if time.monotonic() > deadline:
             break
         time.sleep(_POLL)
@@ -101,7 +102,4 @@ def _remaining(processes: Iterable[psutil.Process], seconds: float) -> list[Any]
 
 def _runs(process: psutil.Process) -> bool:
     # One that nobody has waited for yet, a zombie, holds nothing and does nothing.
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+    return process.is_running() and process_start(process.pid) is not None

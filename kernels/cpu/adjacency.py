@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import Array, frozen_view
 from penstock.kernels.compiled import njit
 
 
 def reverse_counts(counts: Array, indices: Array) -> None:
     """Add to ``counts[v]`` how often ``v`` is a neighbour in ``indices``."""
-    _reverse_counts(counts, _frozen(indices))
+    _reverse_counts(counts, frozen_view(indices))
 
 
 def reverse_rows(
@@ -21,7 +21,7 @@ def reverse_rows(
     ``cursor[v]`` is where the next source of ``v`` goes in ``in_indices``; it moves on. Row ranges
     given in ascending order make every list ascending.
     """
-    _reverse_rows(cursor, in_indices, _frozen(indptr), _frozen(indices), first_row)
+    _reverse_rows(cursor, in_indices, frozen_view(indptr), frozen_view(indices), first_row)
 
 
 def neighbour_counts(
@@ -29,7 +29,13 @@ def neighbour_counts(
 ) -> Array:
     """Return how many distinct other nodes each row touches: (rows,) int64."""
     counts = np.empty(len(indptr) - 1, np.int64)
-    lists = _frozen(indptr), _frozen(indices), first_row, _frozen(in_indptr), _frozen(in_indices)
+    lists = (
+        frozen_view(indptr),
+        frozen_view(indices),
+        first_row,
+        frozen_view(in_indptr),
+        frozen_view(in_indices),
+    )
     _merge(*lists, counts, np.empty(0, np.int64), False)
     return counts
 
@@ -44,15 +50,14 @@ def neighbour_lists(
     out: Array,
 ) -> None:
     """Write the distinct other nodes that row ``r`` touches, ascending, at ``out[starts[r]:]``."""
-    lists = _frozen(indptr), _frozen(indices), first_row, _frozen(in_indptr), _frozen(in_indices)
+    lists = (
+        frozen_view(indptr),
+        frozen_view(indices),
+        first_row,
+        frozen_view(in_indptr),
+        frozen_view(in_indices),
+    )
     _merge(*lists, starts, out, True)
-
-
-def _frozen(array: Array) -> Array:
-    # Mapped arrays are read-only and Numba compiles for each kind: one kind is enough.
-    view = array.view(np.ndarray)
-    view.flags.writeable = False
-    return view
 
 
 @njit(cache=True, nogil=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import Array, frozen_view
 from penstock.csr import id_dtype
 from penstock.kernels.compiled import njit
 
@@ -24,20 +24,13 @@ def union_rows(parent: Array, indptr: Array, indices: Array, first_row: int = 0)
     ``parent`` changes in place; the smallest member of a tree is its root, so that
     ``parent[i] <= i`` always.
     """
-    _union_rows(parent, _frozen(indptr), _frozen(indices), first_row)
+    _union_rows(parent, frozen_view(indptr), frozen_view(indices), first_row)
 
 
 def component_labels(parent: Array) -> Array:
     """Return the component of each node: 0, 1, ... in the order of their smallest members."""
-    labels: Array = _component_labels(_frozen(parent))
+    labels: Array = _component_labels(frozen_view(parent))
     return labels
-
-
-def _frozen(array: Array) -> Array:
-    # Mapped arrays are read-only and Numba compiles for each kind: one kind is enough.
-    view = array.view(np.ndarray)
-    view.flags.writeable = False
-    return view
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import Array, frozen_view
 from penstock.kernels.compiled import njit
 
 _SHORT = 16  # rows up to this length are sorted by insertion
@@ -17,13 +17,15 @@ def gather_rows(indptr: Array, rows: Array, column: Array) -> Array:
     """Return ``column`` of the given rows, one after another: (their edges,)."""
     # Only the width of an item matters: four column types share two compiled kernels.
     bits = np.dtype(f"i{column.dtype.itemsize}")
-    gathered: Array = _gather_rows(_frozen(indptr), _frozen(rows), _frozen(column.view(bits)))
+    gathered: Array = _gather_rows(
+        frozen_view(indptr), frozen_view(rows), frozen_view(column.view(bits))
+    )
     return gathered.view(column.dtype)
 
 
 def mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
     """Set ``mark[v]`` for every neighbour ``v`` that another part than ``rank`` owns."""
-    _mark_foreign(_frozen(indices), _frozen(parts), rank, mark)
+    _mark_foreign(frozen_view(indices), frozen_view(parts), rank, mark)
 
 
 def local_rows(
@@ -37,8 +39,8 @@ def local_rows(
 
     Equal neighbours keep their order, and ``column[order]`` puts an edge column in step.
     """
-    rows = _frozen(indptr), _frozen(indices)
-    found, order = _local_rows(*rows, _frozen(local), _frozen(parts), rank, k)
+    rows = frozen_view(indptr), frozen_view(indices)
+    found, order = _local_rows(*rows, frozen_view(local), frozen_view(parts), rank, k)
     return found, order
 
 
@@ -49,15 +51,8 @@ def global_rows(indptr: Array, indices: Array, global_ids: Array) -> tuple[Array
     global_ids, (edges,) int64. Equal neighbours keep their order, and ``column[order]`` puts an
     edge column in step.
     """
-    found, order = _global_rows(_frozen(indptr), _frozen(indices), _frozen(global_ids))
+    found, order = _global_rows(frozen_view(indptr), frozen_view(indices), frozen_view(global_ids))
     return found, order
-
-
-def _frozen(array: Array) -> Array:
-    # Mapped arrays are read-only and Numba compiles for each kind: one kind is enough.
-    view = array.view(np.ndarray)
-    view.flags.writeable = False
-    return view
 
 
 @njit(cache=True, nogil=True)

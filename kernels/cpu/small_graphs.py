@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import uint64
 
-from penstock.arrays import Array
+from penstock.arrays import Array, frozen_view
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import trailing_zeros
 
@@ -35,7 +35,7 @@ def number_nodes(
     us, vs = np.empty(len(sources), np.int32), np.empty(len(sources), np.int32)
     names, ptr = np.empty(2 * len(sources), np.int64), np.empty(len(starts), np.int64)
     some = flags if flags.any() else flags[:0]
-    ends = _frozen(sources), _frozen(targets)
+    ends = frozen_view(sources), frozen_view(targets)
     nodes = _number_nodes(starts, *ends, some, names, ptr, us, vs)
     return names[:nodes].copy(), ptr, us, vs
 
@@ -54,20 +54,14 @@ def rows_of_edges(
 
 def parallel_edges(indptr: Array, indices: Array) -> bool:
     """Return whether a row of ascending neighbours has one twice."""
-    return bool(_parallel_edges(_frozen(indptr), _frozen(indices)))
+    return bool(_parallel_edges(frozen_view(indptr), frozen_view(indices)))
 
 
 def self_loops(ptr: Array, indptr: Array, indices: Array) -> Array:
     """Return how many edges of each graph are self loops, (graphs,) int64; see naive."""
     found = np.zeros(len(ptr) - 1, np.int64)
-    _self_loops(_frozen(ptr), _frozen(indptr), _frozen(indices), found)
+    _self_loops(frozen_view(ptr), frozen_view(indptr), frozen_view(indices), found)
     return found
-
-
-def _frozen(array: Array) -> Array:
-    view = array.view(np.ndarray)
-    view.flags.writeable = False  # mapped or not, one kind is compiled
-    return view
 
 
 @njit(cache=True, nogil=True)

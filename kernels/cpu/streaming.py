@@ -9,7 +9,7 @@ from math import sqrt
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import Array, frozen_view
 from penstock.kernels.compiled import njit
 
 
@@ -33,15 +33,8 @@ def stream_rows(
 
     A node without edges goes to the part with the fewest nodes.
     """
-    rows = _frozen(indptr), _frozen(indices)
+    rows = frozen_view(indptr), frozen_view(indices)
     _stream_rows(*rows, first_row, parts, loads, counts, capacity, price)
-
-
-def _frozen(array: Array) -> Array:
-    # Mapped arrays are read-only and Numba compiles for each kind: one kind is enough.
-    view = array.view(np.ndarray)
-    view.flags.writeable = False
-    return view
 
 
 @njit(cache=True, nogil=True)

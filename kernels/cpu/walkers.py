@@ -24,7 +24,7 @@ from penstock.kernels.cpu.walk.step import (
     verdict_of_coin,
     verdict_of_row,
 )
-from penstock.kernels.walk_rules import TRIALS, Owned, Rules, Sampler, Walkers, WalkGraph
+from penstock.kernels.walk_rules import TRIALS, Owned, Sampler, Walkers, WalkGraph, WalkRules
 from penstock.kernels.walkers import NAMES, NEVER
 
 _NEVER = np.int64(NEVER)
@@ -59,7 +59,9 @@ class _Columns(NamedTuple):
     to: Array
 
 
-def advance(rows: WalkGraph, rules: Rules, owned: Owned, walkers: Walkers, paths: Array) -> None:
+def advance(
+    rows: WalkGraph, rules: WalkRules, owned: Owned, walkers: Walkers, paths: Array
+) -> None:
     """Let each walker go on as far as it can on this part; change walkers and paths in place."""
     place = _Place(
         np.int32(owned.rank), frozen(owned.assignment, np.int32), frozen(owned.local, None)

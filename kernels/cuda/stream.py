@@ -17,14 +17,14 @@ import numpy as np
 from penstock.kernels.cuda.walk import walk
 from penstock.kernels.cuda.walk.arguments import resident_walks
 from penstock.kernels.cuda.walk.tables import pack
-from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 _BUFFERS = 3  # one is filled while the last two that were handed out may still be read
 _WORTH_A_COPY = 16 << 20  # bytes; starting a batch takes about a hundred microseconds
 
 
 def batches(
-    rows: WalkGraph, rules: Rules, walks: Any, starts: Any, size: int | None = None
+    rows: WalkGraph, rules: WalkRules, walks: Any, starts: Any, size: int | None = None
 ) -> Iterator[tuple[int, Any]]:
     """Yield each batch's first place among the walks and its paths on the host, in order.
 
@@ -43,7 +43,7 @@ def batches(
 
 
 def walk_to_host(
-    rows: WalkGraph, rules: Rules, walks: Any, starts: Any, out: Any, size: int | None = None
+    rows: WalkGraph, rules: WalkRules, walks: Any, starts: Any, out: Any, size: int | None = None
 ) -> None:
     """Write the paths of all walks to ``out``: (walks, length), like ``indices``, page-locked."""
     assert out.shape == (len(walks), rules.length)
@@ -65,7 +65,7 @@ def page_locked(shape: tuple[int, int], dtype: Any) -> Any:
     return np.frombuffer(memory, dtype, count)[: shape[0] * shape[1]].reshape(shape)
 
 
-def _batch(rows: WalkGraph, rules: Rules) -> int:
+def _batch(rows: WalkGraph, rules: WalkRules) -> int:
     least = -(-_WORTH_A_COPY // (rules.length * rows.indices.dtype.itemsize))
     return max(resident_walks(rows, rules), int(least))
 
@@ -75,7 +75,7 @@ Started = tuple[int, Any, Any, Any]  # first walk, array on the host, array on t
 
 def _started(
     rows: WalkGraph,
-    rules: Rules,
+    rules: WalkRules,
     walks: Any,
     starts: Any,
     size: int,

@@ -9,12 +9,12 @@ from penstock.errors import UsageError
 from penstock.kernels.cuda.module import launch
 from penstock.kernels.cuda.walk.arguments import step_arguments
 from penstock.kernels.cuda.walk.tables import c_ids, deciding, pack
-from penstock.kernels.walk_rules import Owned, Rules, Sampler, Walkers, WalkGraph
+from penstock.kernels.walk_rules import Owned, Sampler, Walkers, WalkGraph, WalkRules
 from penstock.kernels.walkers import NAMES
 
 
 def advance(
-    rows: WalkGraph, rules: Rules, owned: Owned, walkers: Walkers, paths: DeviceArray
+    rows: WalkGraph, rules: WalkRules, owned: Owned, walkers: Walkers, paths: DeviceArray
 ) -> None:
     """Let each walker go on as far as it can on this part; change walkers and paths in place.
 

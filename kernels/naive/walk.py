@@ -17,7 +17,7 @@ from penstock.arrays import Array
 from penstock.kernels.naive.expression import evaluate
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Sampler, WalkGraph, WalkRules
 
 Draw = Callable[[], tuple[int, int, int, int]]
 
@@ -105,7 +105,7 @@ def alias_table(indptr: Array, weights: Array) -> tuple[Array, Array]:
     return chance, other
 
 
-def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
+def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
     """Return rows with what the sampler needs next to them."""
     if rows.weights is None:
         return rows
@@ -123,7 +123,7 @@ def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
 
 
 def candidates(
-    rows: WalkGraph, rules: Rules, node: int, step: int, now: int = -(1 << 63)
+    rows: WalkGraph, rules: WalkRules, node: int, step: int, now: int = -(1 << 63)
 ) -> tuple[int, int]:
     """Return the range of edges from which the step is chosen."""
     group = 0
@@ -140,7 +140,7 @@ def candidates(
     return int(low), int(high)
 
 
-def factors(rows: WalkGraph, rules: Rules, previous: int, targets: Array) -> Array:
+def factors(rows: WalkGraph, rules: WalkRules, previous: int, targets: Array) -> Array:
     """Return the second-order factor of each target: (targets,) float64."""
     if not rules.second_order or previous < 0:
         return np.ones(len(targets))
@@ -151,7 +151,7 @@ def factors(rows: WalkGraph, rules: Rules, previous: int, targets: Array) -> Arr
 
 
 def transition(
-    rows: WalkGraph, rules: Rules, node: int, previous: int, step: int, now: int = -(1 << 63)
+    rows: WalkGraph, rules: WalkRules, node: int, previous: int, step: int, now: int = -(1 << 63)
 ) -> tuple[Array, Array]:
     """Return the edges that the step may take and the chance of each; none where the walk ends."""
     low, high = candidates(rows, rules, node, step, now)
@@ -174,7 +174,7 @@ def transition(
 
 
 def propose(
-    rows: WalkGraph, rules: Rules, low: int, high: int, row: int, draw: Draw
+    rows: WalkGraph, rules: WalkRules, low: int, high: int, row: int, draw: Draw
 ) -> tuple[int, int]:
     """Return a proposed edge of ``low .. high`` and word 3 of the draw that proposed it.
 
@@ -223,7 +223,7 @@ def _decide_exactly(weights: Array, low: int, bound: float, draw: Draw) -> tuple
 
 
 def take(
-    rows: WalkGraph, rules: Rules, node: int, previous: int, step: int, now: int, draw: Draw
+    rows: WalkGraph, rules: WalkRules, node: int, previous: int, step: int, now: int, draw: Draw
 ) -> int:
     """Return the edge that the step takes, or -1 where the walk ends."""
     low, high = candidates(rows, rules, node, step, now)
@@ -252,7 +252,7 @@ def take(
 # -- walks -----------------------------------------------------------------------------------------
 
 
-def walk(rows: WalkGraph, rules: Rules, walks: Array, starts: Array) -> Array:
+def walk(rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array) -> Array:
     """Return the nodes of each walk: (walks, length), like ``indices``, -1 beyond its end.
 
     walks   (n,) int64: their numbers; starts (n,): their first nodes
@@ -264,7 +264,7 @@ def walk(rows: WalkGraph, rules: Rules, walks: Array, starts: Array) -> Array:
     return paths
 
 
-def _nodes(rows: WalkGraph, rules: Rules, walk: int, start: int) -> list[int]:
+def _nodes(rows: WalkGraph, rules: WalkRules, walk: int, start: int) -> list[int]:
     nodes, previous, now = [start], -1, -(1 << 63)
     while len(nodes) < rules.length:
         step = len(nodes)

@@ -15,11 +15,13 @@ from penstock.arrays import Array
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.naive.walk import candidates, propose, take
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import WALK_BITS, Owned, Rules, Sampler, Walkers, WalkGraph
+from penstock.kernels.walk_rules import WALK_BITS, Owned, Sampler, Walkers, WalkGraph, WalkRules
 from penstock.kernels.walkers import NAMES, NEVER
 
 
-def advance(rows: WalkGraph, rules: Rules, owned: Owned, walkers: Walkers, paths: Array) -> None:
+def advance(
+    rows: WalkGraph, rules: WalkRules, owned: Owned, walkers: Walkers, paths: Array
+) -> None:
     """Let each walker go on as far as it can on this part; change walkers and paths in place.
 
     ``to`` is then -1 where the walk has ended; else the part of ``node``, which must choose the
@@ -39,7 +41,7 @@ def advance(rows: WalkGraph, rules: Rules, owned: Owned, walkers: Walkers, paths
             getattr(walkers, name)[place] = getattr(one, name)
 
 
-def _advance(rows: WalkGraph, rules: Rules, owned: Owned, one: Any, paths: Array) -> int:
+def _advance(rows: WalkGraph, rules: WalkRules, owned: Owned, one: Any, paths: Array) -> int:
     """Return the part that the walker waits for, or -1."""
     while True:
         if one.candidate >= 0:
@@ -61,7 +63,7 @@ def _advance(rows: WalkGraph, rules: Rules, owned: Owned, one: Any, paths: Array
         one.then = NEVER if rows.times is None else int(rows.times[edge])
 
 
-def _judge(rows: WalkGraph, rules: Rules, owned: Owned, one: Any) -> bool | None:
+def _judge(rows: WalkGraph, rules: WalkRules, owned: Owned, one: Any) -> bool | None:
     """Return whether the candidate is taken; None where another part must say."""
     if not rules.second_order or one.previous < 0:
         return True
@@ -83,7 +85,7 @@ def _judge(rows: WalkGraph, rules: Rules, owned: Owned, one: Any) -> bool | None
     return bool(drawn < (1.0 if near else rules.far_factor) * 2**32)
 
 
-def _goes_on(rules: Rules, one: Any, paths: Array) -> bool:
+def _goes_on(rules: WalkRules, one: Any, paths: Array) -> bool:
     """Return whether there is another step to choose; begins again where the draws say so."""
     while one.step < rules.length:
         if one.draw > 0:
@@ -98,7 +100,7 @@ def _goes_on(rules: Rules, one: Any, paths: Array) -> bool:
     return False
 
 
-def _propose(rows: WalkGraph, rules: Rules, row: int, one: Any) -> int:
+def _propose(rows: WalkGraph, rules: WalkRules, row: int, one: Any) -> int:
     """Return a proposed edge, or -1; sets the coin and counts the draws."""
 
     def draw() -> tuple[int, int, int, int]:

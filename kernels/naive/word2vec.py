@@ -21,8 +21,8 @@ from penstock.kernels.word2vec_rules import (
     Exchange,
     Losses,
     Noise,
-    Rules,
     Sentences,
+    Word2vecRules,
 )
 
 # -- what stands before training -------------------------------------------------------------------
@@ -86,7 +86,7 @@ def keep_thresholds(counts: Array, sample: float) -> Array:
 # -- training --------------------------------------------------------------------------------------
 
 
-def kept_places(sentences: Sentences, number: int, noise: Noise, rules: Rules) -> Array:
+def kept_places(sentences: Sentences, number: int, noise: Noise, rules: Word2vecRules) -> Array:
     """Return the places of a sentence whose words are kept: (kept,) int64."""
     words = sentences.tokens[sentences.offsets[number] : sentences.offsets[number + 1]]
     places = np.flatnonzero(words >= 0)
@@ -99,7 +99,7 @@ def kept_places(sentences: Sentences, number: int, noise: Noise, rules: Rules) -
     return kept
 
 
-def negatives(noise: Noise, rules: Rules, which: int, place: int) -> Array:
+def negatives(noise: Noise, rules: Word2vecRules, which: int, place: int) -> Array:
     """Return the negatives of the window whose centre stands at a place, its own word included."""
     place -= place % rules.shared_windows
     steps = place * rules.draws + np.arange(rules.draws)
@@ -111,7 +111,7 @@ def negatives(noise: Noise, rules: Rules, which: int, place: int) -> Array:
     return words
 
 
-def pool(noise: Noise, rules: Rules, which: int) -> Array:
+def pool(noise: Noise, rules: Word2vecRules, which: int) -> Array:
     """Return the words of the pool that a sentence draws from: (pool,) int64."""
     epoch, sentence = divmod(which, MAX_SENTENCES)
     number = sentence // rules.pool_sentences | epoch << SENTENCE_BITS
@@ -128,7 +128,7 @@ def _words(noise: Noise, drawn: Array) -> Array:
 
 
 def train(
-    vectors_in: Array, vectors_out: Array, sentences: Sentences, noise: Noise, rules: Rules
+    vectors_in: Array, vectors_out: Array, sentences: Sentences, noise: Noise, rules: Word2vecRules
 ) -> Losses:
     """Train on a block of sentences, in place.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from penstock.arrays import Array
 from penstock.graph import Graph, load_npy
 from penstock.kernels import kernel
 from penstock.limits import cores
+from penstock.partition.threads import spread
 from penstock.pipelines.centrality.compute import Columns, compute
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import CentralityWriter
@@ -115,14 +115,7 @@ def compute_pieces(task: CentralityTask, several: list[tuple[int, PieceSpec]]) -
         for number, spec in several:
             _compute_piece(task, turn, number, spec)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        made = [pool.submit(_compute_piece, task, turn, *each) for each in several]
-        try:
-            for one in made:
-                one.result()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    spread(lambda each: _compute_piece(task, turn, *each), several, threads)
 
 
 def _threads_of_worker() -> int:

@@ -23,9 +23,9 @@ from penstock.pipelines.job import R, RunJob
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import open_ranks
-from penstock.workers.embed.evaluate import SHOWN, Evaluated, EvaluateTask, unknown
+from penstock.workers.embed.evaluation.evaluate import SHOWN, Evaluated, EvaluateTask, unknown
 from penstock.workers.embed.source import BLOCK_BYTES
-from penstock.workers.embed.versions import Checkpoints
+from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
 
 _KNOWN = 40  # of a known answer, while all of them are sorted
@@ -250,6 +250,6 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
 
 
 def _evaluate(comm: Any, task: EvaluateTask) -> Evaluated:
-    from penstock.workers.embed.evaluate import evaluate
+    from penstock.workers.embed.evaluation.evaluate import evaluate
 
     return evaluate(comm, task)

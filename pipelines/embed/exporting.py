@@ -21,7 +21,7 @@ from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import KIND, VALUES, as_ids, write_vectors
 from penstock.sizes import need_disk
 from penstock.workers.embed.source import TableSource, read_checkpoint
-from penstock.workers.embed.versions import Checkpoint, Checkpoints
+from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints
 from penstock.workers.embed.warm import IDS
 
 _MEMORY = 500_000_000  # of the process, with the blocks that are read and written

@@ -10,8 +10,8 @@ from penstock.kernels.cpu.embed.step import pieces_of
 from penstock.partition.order import order
 from penstock.pipelines.job.capacity import Capacity
 from penstock.sizes import does_not_fit
-from penstock.workers.embed import ranking
 from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
+from penstock.workers.embed.evaluation import ranking
 from penstock.workers.embed.layout.buckets import largest_bucket
 from penstock.workers.embed.ranks.rounds import partitions_of
 from penstock.workers.embed.spec import BATCH, DISTANCES, Training

@@ -15,7 +15,7 @@ from penstock.pipelines.embed.options import PredictOptions
 from penstock.pipelines.embed.report import PredictReport
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.ranks import open_ranks
-from penstock.workers.embed.predict import PredictTask
+from penstock.workers.embed.evaluation.predict import PredictTask
 from penstock.workers.embed.warm import IDS
 
 
@@ -116,6 +116,6 @@ class PredictJob(VectorsJob[PredictReport]):
 
 
 def _predict(comm: Any, task: PredictTask) -> list[tuple[int, float]]:
-    from penstock.workers.embed.predict import predict
+    from penstock.workers.embed.evaluation.predict import predict
 
     return predict(comm, task)

@@ -22,7 +22,7 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.rows import ids_digest, rows_digest
 from penstock.workers.embed.source import check_trained
 from penstock.workers.embed.spec import Training
-from penstock.workers.embed.versions import BEST, LAST, Checkpoints
+from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
 from penstock.workers.embed.warm import IDS
 
 KIND = "run"

@@ -47,8 +47,8 @@ from penstock.pipelines.job.ranks import Ranks, open_ranks
 from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.embed.spec import DISTANCES, Training
+from penstock.workers.embed.storage.versions import LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
-from penstock.workers.embed.versions import LAST, Checkpoints
 from penstock.workers.embed.warm import newest
 
 _HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they

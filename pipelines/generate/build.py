@@ -20,7 +20,14 @@ from penstock.kernels.cpu import csr as csr_kernels
 from penstock.kernels.cpu.rmat import mark_ends
 from penstock.manifest import ShardEntry
 from penstock.pipelines.generate.budget import Budget, each
-from penstock.pipelines.generate.source import CHUNK, Built, Chunk, EdgeRules, EdgeSource, ShardPlan
+from penstock.pipelines.generate.source import (
+    CHUNK,
+    BinnedKeys,
+    Built,
+    EdgeRules,
+    EdgeSource,
+    ShardPlan,
+)
 from penstock.progress import Progress
 from penstock.writer import SHARD_EDGES, row_cuts, write_shard
 
@@ -114,9 +121,9 @@ class ShardBuilder:
 
     # -- drawing -------------------------------------------------------------------------------
 
-    def _draw_all(self) -> tuple[list[Chunk], Array, int]:
+    def _draw_all(self) -> tuple[list[BinnedKeys], Array, int]:
         """Draw every edge once: its keys if they fit in memory, how many a bin has, the total."""
-        chunks: list[Chunk] = []
+        chunks: list[BinnedKeys] = []
         offsets = np.zeros(len(self.starts), np.int64)
         drawn = 0
         for chunk in self._draw(self._first_look, "draw edges"):
@@ -126,20 +133,20 @@ class ShardBuilder:
                 chunks.append(chunk)
         return chunks, offsets, drawn
 
-    def _first_look(self, first: int) -> Chunk:
+    def _first_look(self, first: int) -> BinnedKeys:
         sources, targets, relations = self._ends(first)
         if len(self.touched):
             mark_ends(sources, targets, self.touched, keep_loops=self.rules.keep_loops)
         chunk = self._bin(sources, targets, relations)
         return chunk if self.everything_fits else chunk.only(0, 0)
 
-    def _draw_bins(self, low: int, high: int) -> list[Chunk]:
-        def draw(first: int) -> Chunk:
+    def _draw_bins(self, low: int, high: int) -> list[BinnedKeys]:
+        def draw(first: int) -> BinnedKeys:
             return self._bin(*self._ends(first)).only(low, high)
 
         return list(self._draw(draw, "draw edges again"))
 
-    def _draw(self, task: Callable[[int], Chunk], title: str) -> Iterator[Chunk]:
+    def _draw(self, task: Callable[[int], BinnedKeys], title: str) -> Iterator[BinnedKeys]:
         firsts = range(0, self.source.units, self.source.step)
         expected = self.source.expected
         with Progress(title, total=expected, unit="edges", quiet=self.quiet) as progress:
@@ -150,16 +157,16 @@ class ShardBuilder:
     def _ends(self, first: int) -> tuple[Array, Array, Array | None]:
         return self.source.draw(first, min(self.source.step, self.source.units - first))
 
-    def _bin(self, sources: Array, targets: Array, relations: Array | None) -> Chunk:
+    def _bin(self, sources: Array, targets: Array, relations: Array | None) -> BinnedKeys:
         keys, _, offsets = csr_kernels.bin_edges(
             sources, targets, relations, self.starts, self.target_bits, self.relation_bits,
             both_ways=self.rules.undirected, keep_loops=self.rules.keep_loops,
         )  # fmt: skip
-        return Chunk(len(sources), keys, offsets)
+        return BinnedKeys(len(sources), keys, offsets)
 
     # -- writing -------------------------------------------------------------------------------
 
-    def _write(self, chunks: list[Chunk], shard: ShardPlan) -> tuple[Array, list[FileEntry]]:
+    def _write(self, chunks: list[BinnedKeys], shard: ShardPlan) -> tuple[Array, list[FileEntry]]:
         """Write one shard; return the degrees of its rows and its files."""
         names = [*self.source.columns, *(["relations"] if self.source.relations else [])]
         indices = np.empty(shard.arcs, self.id_dtype)

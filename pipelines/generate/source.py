@@ -63,7 +63,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class BinnedKeys:
     """The keys of one chunk of edges, bin after bin, from bin ``low`` on."""
 
     drawn: int
@@ -76,10 +76,10 @@ class Chunk:
         base = self.offsets[self.low]
         return self.keys[self.offsets[number] - base : self.offsets[number + 1] - base]
 
-    def only(self, low: int, high: int) -> Chunk:
+    def only(self, low: int, high: int) -> BinnedKeys:
         """Return a copy that holds bins ``low:high`` and no more memory than they need."""
         keys = self.keys[self.offsets[low] : self.offsets[high]].copy()
-        return Chunk(self.drawn, keys, self.offsets, low)
+        return BinnedKeys(self.drawn, keys, self.offsets, low)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from penstock.csr import CSR, id_dtype
 from penstock.errors import PenstockWarning, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.kernels.walk_rules import Rules, WalkGraph
+from penstock.kernels.walk_rules import WalkGraph, WalkRules
 from penstock.limits import available_memory
 from penstock.partition.threads import spread
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
@@ -103,7 +103,7 @@ def _chosen(graph: Graph, options: WalkOptions) -> SamplerChoice:
     return choose(graph, options, statistics, available_memory() // 2)
 
 
-def _on_threads(rows: WalkGraph, rules: Rules, starts: Array) -> Array:
+def _on_threads(rows: WalkGraph, rules: WalkRules, starts: Array) -> Array:
     """Walk on all cores of this machine."""
     module = kernel("walk", rows.indptr)
     paths = np.empty((len(starts), rules.length), starts.dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from penstock.csr import id_dtype
 from penstock.errors import UsageError
 from penstock.graph import Graph
-from penstock.kernels.walk_rules import Rules, Sampler
+from penstock.kernels.walk_rules import Sampler, WalkRules
 from penstock.pipelines.walk.options import WalkingOptions
 from penstock.pipelines.walk.weights import WeightStatistics, weighted
 from penstock.pipelines.walk.window import time_window
@@ -179,7 +179,7 @@ def schema_numbers(graph: Graph, options: WalkingOptions) -> tuple[int, ...]:
 
 def _spec_of(graph: Graph, options: WalkingOptions, weighted: bool) -> WalkGraphSpec:
     """Return what is asked for, whatever the sampler."""
-    rules = Rules(
+    rules = WalkRules(
         length=options.length,
         seed=options.seed,
         stop=_stop(options),
@@ -222,7 +222,7 @@ def _stop(options: WalkingOptions) -> float:
     return 0.15 if options.stop is None else options.stop
 
 
-def _factors(rules: Rules) -> tuple[float, float]:
+def _factors(rules: WalkRules) -> tuple[float, float]:
     factors = (rules.return_factor, 1.0, rules.far_factor)
     return max(factors), min(factors)
 

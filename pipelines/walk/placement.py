@@ -11,7 +11,7 @@ from penstock.csr import id_dtype
 from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.kernels.expression import Expression
-from penstock.kernels.walk_rules import Rules, Sampler
+from penstock.kernels.walk_rules import Sampler, WalkRules
 from penstock.limits import cores
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk.options import WalkOptions
@@ -70,7 +70,7 @@ def _what_fits(graph: Graph, spec: WalkGraphSpec, has: Capacity) -> str:
     return f"--sampler reservoir needs {format_bytes(needed)} and would fit; or "
 
 
-def not_in_parts(rules: Rules, *, on_gpu: bool) -> str | None:
+def not_in_parts(rules: WalkRules, *, on_gpu: bool) -> str | None:
     """Return what keeps these walks from a graph in parts, or None.
 
     A reservoir needs the rows of node and previous node at once where it asks for neighbours.

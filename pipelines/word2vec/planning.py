@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.errors import CapacityError
-from penstock.kernels.word2vec_rules import MAX_POOL, Rules
+from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.sizes import format_bytes
@@ -24,7 +24,7 @@ def settings_of(options: Word2vecOptions, kind: str) -> TrainingSettings:
     # No word of a sentence is further away: buffers are as long as windows are wide.
     longest = options.length if kind == "graph" else options.max_sentence
     half = min(-(-options.window // 2), max(longest - 1, 1))
-    rules = Rules(
+    rules = Word2vecRules(
         half_window=half,
         negatives=options.negatives,
         seed=options.seed,
@@ -47,7 +47,7 @@ def settings_of(options: Word2vecOptions, kind: str) -> TrainingSettings:
 
 
 def _pool(options: Word2vecOptions, kind: str) -> dict[str, int]:
-    """Return what Rules are given of pools: they are for walks, which are all about as long."""
+    """Return what rules are given of pools: they are for walks, which are all about as long."""
     on = options.shared_windows == 1 if options.pools is None else options.pools
     if kind != "graph" or not on:
         return {}

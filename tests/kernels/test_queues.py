@@ -31,7 +31,7 @@ from penstock.kernels.queue_rules import (
     Status,
     tag,
 )
-from penstock.workers.embed.queue_controller import Controller
+from penstock.workers.embed.storage.queue_controller import Controller
 
 SMALL = QueueFormat(entries=4, page_bytes=8192)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from penstock.kernels.naive import walk as naive
-from penstock.kernels.walk_rules import TRIALS, Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import TRIALS, Sampler, WalkGraph, WalkRules
 
 HUB = 1500
 ENOUGH = 8  # expected in a bin
@@ -100,7 +100,7 @@ def moved(rows: WalkGraph, move: Any) -> WalkGraph:
 
 
 def prepared(
-    kernel: Any, rows: WalkGraph, rules: Rules, put: Any = lambda array: array
+    kernel: Any, rows: WalkGraph, rules: WalkRules, put: Any = lambda array: array
 ) -> WalkGraph:
     """Return rows as a job lays them out for these rules."""
     if rules.sampler != Sampler.RESERVOIR:
@@ -111,7 +111,7 @@ def prepared(
     return kernel.tables(rows, rules)  # type: ignore[no-any-return]
 
 
-def walked(backend: Any, rows: WalkGraph, rules: Rules, walks: Any, starts: Any) -> Any:
+def walked(backend: Any, rows: WalkGraph, rules: WalkRules, walks: Any, starts: Any) -> Any:
     kernel = backend.module("walk")
     ready = prepared(kernel, moved(rows, backend.put), rules, backend.put)
     starts = np.asarray(starts, rows.indices.dtype)
@@ -167,7 +167,7 @@ CASES: dict[str, tuple[WalkGraph, dict[str, Any]]] = {
 def test_walks_are_those_of_the_truth(backend: Any, case: str, ids: Any) -> None:
     rows, more = CASES[case]
     rows = replace(rows, indices=rows.indices.astype(ids))
-    rules = Rules(length=7, seed=(1 << 63) + 5, **more)
+    rules = WalkRules(length=7, seed=(1 << 63) + 5, **more)
     nodes = len(rows.indptr) - 1
     walks = np.arange(60, dtype=np.int64) * 1_000_003 + (1 << 33)
     starts = (np.arange(60) * 7 % min(nodes, 40)).astype(ids)
@@ -204,7 +204,7 @@ def test_any_walk_is_that_of_the_truth(
     sources, targets = table[:, :2].T.astype(np.int64)
     columns = {"weights": table[:, 2].astype(np.float32)} if weighted else {}
     rows = rows_of(sources, targets, 6, **columns)
-    rules = Rules(
+    rules = WalkRules(
         length,
         seed,
         R if weighted else D,
@@ -221,7 +221,7 @@ def test_any_walk_is_that_of_the_truth(
 @pytest.mark.parametrize("sampler", Sampler)
 def test_batches_make_no_difference(backend: Any, sampler: Sampler) -> None:
     rows = without(some_rows(directed=False), *FIRST)
-    rules = Rules(12, 3, sampler, restart=0.1, symmetric=True, **SECOND)
+    rules = WalkRules(12, 3, sampler, restart=0.1, symmetric=True, **SECOND)
     walks = np.random.default_rng(2).permutation(500).astype(np.int64) + (1 << 39)
     starts = walks % 40
     whole = walked(backend, rows, rules, walks, starts)
@@ -238,7 +238,7 @@ def test_batches_make_no_difference(backend: Any, sampler: Sampler) -> None:
 @pytest.mark.parametrize("sampler", [ITS, ALIAS, RESERVOIR])
 def test_wide_ids_make_no_difference(backend: Any, sampler: Sampler) -> None:
     walks = np.arange(200, dtype=np.int64)
-    rules = Rules(6, 3, sampler, **SECOND)
+    rules = WalkRules(6, 3, sampler, **SECOND)
     narrow, wide = (
         walked(backend, without(some_rows(ids=ids), *FIRST), rules, walks, walks % 40)
         for ids in (np.int32, np.int64)
@@ -268,7 +268,7 @@ def steps_in(paths: Any, nodes: int) -> tuple[Any, Any]:
     return np.stack([keys, *fields], axis=1).tolist(), counts.tolist()
 
 
-def check_chances(rows: WalkGraph, rules: Rules, paths: Any) -> None:
+def check_chances(rows: WalkGraph, rules: WalkRules, paths: Any) -> None:
     """Compare each step of the walks with its exact chances, given where the walk has been."""
     ready = prepared(naive, rows, rules)
     when: dict[tuple[int, int], int] = {}
@@ -388,7 +388,7 @@ def test_chances(backend: Any, app: str, sampler: Sampler) -> None:
     rows, more = APPS[app]
     hub = len(rows.indptr) > HUB
     count = 300_000
-    rules = Rules(3 if hub else 4, 11, **{**more, "sampler": sampler})
+    rules = WalkRules(3 if hub else 4, 11, **{**more, "sampler": sampler})
     walks = np.arange(count, dtype=np.int64)
     starts = walks % (2 if hub else 7)
     check_chances(rows, rules, walked(backend, rows, rules, walks, starts))
@@ -399,12 +399,12 @@ def test_chances_of_all_alike(backend: Any) -> None:
     for case in ("uniform", "second order"):
         rows, more = CASES[case]
         for sampler in (D, RESERVOIR):
-            rules = Rules(4, 12, **{**more, "sampler": sampler})
+            rules = WalkRules(4, 12, **{**more, "sampler": sampler})
             check_chances(rows, rules, walked(backend, rows, rules, walks, walks % 7))
 
 
 def paths_in_time(
-    edges: list[tuple[int, int, int, float]], start: int, length: int, rules: Rules
+    edges: list[tuple[int, int, int, float]], start: int, length: int, rules: WalkRules
 ) -> dict[tuple[int, ...], float]:
     """Return every walk in time over (source, target, time, weight) and its chance, by hand."""
     near = {(u, v) for u, v, _, _ in edges}
@@ -450,7 +450,7 @@ def test_neighbours_repeated_at_other_times(
     columns = {"times": times.astype(np.int64), "weights": shares.astype(np.float32)}
     rows = rows_of(sources, targets, 5, **columns)
     rows = without(rows, "weights") if sampler == D else rows
-    rules = Rules(4, 5, sampler, timed=True, symmetric=symmetric, **(SECOND if second else {}))
+    rules = WalkRules(4, 5, sampler, timed=True, symmetric=symmetric, **(SECOND if second else {}))
     walks = np.arange(60_000, dtype=np.int64)
     paths = walked(backend, rows, rules, walks, np.zeros(len(walks), np.int64))
     truth = paths_in_time(edges, 0, 4, rules)
@@ -472,18 +472,22 @@ def test_neighbours_repeated_at_other_times(
 def test_lengths_are_geometric(backend: Any) -> None:
     ring = rows_of(np.arange(9), (np.arange(9) + 1) % 9, 9)
     walks = np.arange(50_000, dtype=np.int64)
-    paths = walked(backend, ring, Rules(12, 1, stop=0.2), walks, walks % 9)
+    paths = walked(backend, ring, WalkRules(12, 1, stop=0.2), walks, walks % 9)
     counts = np.bincount((paths >= 0).sum(axis=1), minlength=13)[1:]
     chances = np.append(0.2 * 0.8 ** np.arange(11), 0.8**11)
     assert stats.chisquare(counts, chances * len(walks)).pvalue > 1e-6
-    assert (walked(backend, ring, Rules(12, 1, stop=1), walks[:5], walks[:5])[:, 1:] == -1).all()
+    assert (
+        walked(backend, ring, WalkRules(12, 1, stop=1), walks[:5], walks[:5])[:, 1:] == -1
+    ).all()
 
 
 def test_a_row_of_zeros_ends_the_walk(backend: Any) -> None:
     rows = rows_of(np.array([0, 1, 1]), np.array([1, 0, 2]), 3, weights=np.float32([1, 0, 0]))
     for sampler in Sampler:
         for more in ({}, SECOND):
-            paths = walked(backend, rows, Rules(4, 1, sampler, **more), np.arange(3), np.arange(3))
+            paths = walked(
+                backend, rows, WalkRules(4, 1, sampler, **more), np.arange(3), np.arange(3)
+            )
             assert paths.tolist() == [[0, 1, -1, -1], [1, -1, -1, -1], [2, -1, -1, -1]]
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from penstock.csr import CSR
 from penstock.kernels.naive import walk as naive
-from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 pytestmark = pytest.mark.gpu
 
@@ -74,7 +74,7 @@ def test_chances_of_every_team(rows: WalkGraph, method: str, long_from: int, app
 
     more: dict[str, Any]
     more = {"deepwalk": {}, "metapath": {"schema": (1, 2)}, "node2vec": SECOND}[app]
-    rules = Rules(3, seed=5, sampler=Sampler.RESERVOIR, **more)
+    rules = WalkRules(3, seed=5, sampler=Sampler.RESERVOIR, **more)
     count = 200_000
     walks = cupy.arange(count * len(DEGREES), dtype=cupy.int64)
     starts = (walks // count).astype(cupy.int32)
@@ -105,7 +105,7 @@ def test_the_share_of_work_does_not_matter(rows: WalkGraph) -> None:
 
     from penstock.kernels.cuda.walk.reservoir import walk_reservoir
 
-    rules = Rules(20, seed=1, sampler=Sampler.RESERVOIR)
+    rules = WalkRules(20, seed=1, sampler=Sampler.RESERVOIR)
     here, walks = on_gpu(rows, relations=False), cupy.arange(5000, dtype=cupy.int64)
     starts = (walks % NODES).astype(cupy.int32)
     whole = walk_reservoir(here, rules, walks, starts).get()

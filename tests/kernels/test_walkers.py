@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.csr import CSR
 from penstock.kernels import walkers as records
-from penstock.kernels.walk_rules import Owned, Rules, Sampler, Walkers, WalkGraph
+from penstock.kernels.walk_rules import Owned, Sampler, Walkers, WalkGraph, WalkRules
 
 ROWS = ("indptr", "indices", "weights", "relations", "times")
 NODES, WALKS = 40, 60
@@ -21,36 +21,36 @@ SCHEMA = {"schema": (0, 1, 0), "cyclic": True}
 NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
 
 RULES = {
-    "deepwalk": Rules(20, seed=1),
-    "weighted": Rules(20, seed=2, sampler=Sampler.REJECTION),
-    "its": Rules(20, seed=3, sampler=Sampler.ITS),
-    "alias": Rules(20, seed=4, sampler=Sampler.ALIAS),
-    "ppr": Rules(60, seed=5, stop=0.1),
-    "restart": Rules(20, seed=6, sampler=Sampler.REJECTION, restart=0.3, stop=0.05),
-    "node2vec": Rules(20, seed=7, **NODE2VEC),
-    "node2vec symmetric": Rules(20, seed=7, symmetric=True, **NODE2VEC),
-    "node2vec near": Rules(20, seed=8, second_order=True, return_factor=4.0, far_factor=0.25),
-    "node2vec weighted": Rules(20, seed=9, sampler=Sampler.REJECTION, restart=0.1, **NODE2VEC),
-    "node2vec its": Rules(20, seed=9, sampler=Sampler.ITS, symmetric=True, **NODE2VEC),
-    "node2vec alias": Rules(20, seed=9, sampler=Sampler.ALIAS, **NODE2VEC),
-    "metapath": Rules(20, seed=10, **SCHEMA),
-    "metapath ends": Rules(20, seed=11, sampler=Sampler.REJECTION, schema=(1, 0, 2)),
-    "metapath second order": Rules(20, seed=12, **SCHEMA, **NODE2VEC),
-    "temporal": Rules(20, seed=13, timed=True, earliest=10, latest=95),
-    "temporal weighted": Rules(20, seed=14, sampler=Sampler.ITS, timed=True, restart=0.2),
-    "temporal second order": Rules(20, seed=15, timed=True, **NODE2VEC),
-    "all": Rules(
+    "deepwalk": WalkRules(20, seed=1),
+    "weighted": WalkRules(20, seed=2, sampler=Sampler.REJECTION),
+    "its": WalkRules(20, seed=3, sampler=Sampler.ITS),
+    "alias": WalkRules(20, seed=4, sampler=Sampler.ALIAS),
+    "ppr": WalkRules(60, seed=5, stop=0.1),
+    "restart": WalkRules(20, seed=6, sampler=Sampler.REJECTION, restart=0.3, stop=0.05),
+    "node2vec": WalkRules(20, seed=7, **NODE2VEC),
+    "node2vec symmetric": WalkRules(20, seed=7, symmetric=True, **NODE2VEC),
+    "node2vec near": WalkRules(20, seed=8, second_order=True, return_factor=4.0, far_factor=0.25),
+    "node2vec weighted": WalkRules(20, seed=9, sampler=Sampler.REJECTION, restart=0.1, **NODE2VEC),
+    "node2vec its": WalkRules(20, seed=9, sampler=Sampler.ITS, symmetric=True, **NODE2VEC),
+    "node2vec alias": WalkRules(20, seed=9, sampler=Sampler.ALIAS, **NODE2VEC),
+    "metapath": WalkRules(20, seed=10, **SCHEMA),
+    "metapath ends": WalkRules(20, seed=11, sampler=Sampler.REJECTION, schema=(1, 0, 2)),
+    "metapath second order": WalkRules(20, seed=12, **SCHEMA, **NODE2VEC),
+    "temporal": WalkRules(20, seed=13, timed=True, earliest=10, latest=95),
+    "temporal weighted": WalkRules(20, seed=14, sampler=Sampler.ITS, timed=True, restart=0.2),
+    "temporal second order": WalkRules(20, seed=15, timed=True, **NODE2VEC),
+    "all": WalkRules(
         20, seed=16, sampler=Sampler.REJECTION, timed=True, restart=0.1, **SCHEMA, **NODE2VEC
     ),
-    "reservoir": Rules(20, seed=17, sampler=Sampler.RESERVOIR, restart=0.1, stop=0.02),
-    "reservoir metapath": Rules(20, seed=18, sampler=Sampler.RESERVOIR, timed=True, **SCHEMA),
-    "expression": Rules(
+    "reservoir": WalkRules(20, seed=17, sampler=Sampler.RESERVOIR, restart=0.1, stop=0.02),
+    "reservoir metapath": WalkRules(20, seed=18, sampler=Sampler.RESERVOIR, timed=True, **SCHEMA),
+    "expression": WalkRules(
         20,
         seed=19,
         sampler=Sampler.RESERVOIR,
         expression="weight * (1 - is_return) + degree % 2 + label * (step > 3)",
     ),
-    "one node": Rules(1, seed=17),
+    "one node": WalkRules(1, seed=17),
 }
 
 
@@ -101,7 +101,7 @@ def part_of(columns: dict[str, Any], owned: Any) -> dict[str, Any]:
     return columns | part | {"indptr": np.cumsum([0, *map(len, edges)], dtype=np.int64)}
 
 
-def rows_of(backend: Any, rules: Rules, columns: dict[str, Any]) -> WalkGraph:
+def rows_of(backend: Any, rules: WalkRules, columns: dict[str, Any]) -> WalkGraph:
     """Rows as the rules read them."""
     module = backend.module("walk")
     weighted, timed = rules.sampler != Sampler.DIRECT, rules.timed
@@ -121,14 +121,14 @@ def rows_of(backend: Any, rules: Rules, columns: dict[str, Any]) -> WalkGraph:
     return module.tables(rows, rules)
 
 
-def whole(backend: Any, rules: Rules, columns: dict[str, Any], starts: Any) -> Any:
+def whole(backend: Any, rules: WalkRules, columns: dict[str, Any], starts: Any) -> Any:
     rows = rows_of(backend, rules, columns)
     walks = backend.put(np.arange(len(starts), dtype=np.int64))
     return backend.get(backend.module("walk").walk(rows, rules, walks, backend.put(starts)))
 
 
 def in_parts(
-    backend: Any, rules: Rules, columns: dict[str, Any], starts: Any, assignment: Any
+    backend: Any, rules: WalkRules, columns: dict[str, Any], starts: Any, assignment: Any
 ) -> Any:
     """Paths of walkers that migrate between parts, and how many did."""
     module, parts = backend.module("walkers"), []

@@ -11,7 +11,14 @@ from scipy.stats import chisquare
 from penstock.arrays import Array
 from penstock.kernels.cpu import word2vec as cpu
 from penstock.kernels.naive import word2vec as naive
-from penstock.kernels.word2vec_rules import ALWAYS, Exchange, Losses, Noise, Rules, Sentences
+from penstock.kernels.word2vec_rules import (
+    ALWAYS,
+    Exchange,
+    Losses,
+    Noise,
+    Sentences,
+    Word2vecRules,
+)
 
 
 def noise_of(counts: Array, sample: float | None = None) -> Noise:
@@ -96,19 +103,19 @@ def test_words_are_kept_as_often_as_thresholds_say() -> None:
     noise = noise_of(counts, 0.05)
     words = np.repeat(np.arange(4), 5000)
     sentences = sentences_of([words, words], first=9, epoch=1)
-    places = naive.kept_places(sentences, 0, noise, Rules(seed=2))
+    places = naive.kept_places(sentences, 0, noise, Word2vecRules(seed=2))
     kept = np.bincount(words[places], minlength=4)
     chance = noise.keep / 2.0**32
     error = np.sqrt(5000 * chance * (1 - chance))
     assert (abs(kept - 5000 * chance) <= 4 * error + 1e-3).all()
     assert kept[3] == 5000
-    assert not np.array_equal(places, naive.kept_places(sentences, 1, noise, Rules(seed=2)))
+    assert not np.array_equal(places, naive.kept_places(sentences, 1, noise, Word2vecRules(seed=2)))
 
 
 @pytest.mark.parametrize("negatives", [1, 4, 5])
 def test_negatives_come_as_often_as_their_counts_say(negatives: int) -> None:
     counts = np.array([1000, 500, 100, 10, 300, 0])
-    noise, rules = noise_of(counts), Rules(negatives=negatives, seed=3)
+    noise, rules = noise_of(counts), Word2vecRules(negatives=negatives, seed=3)
     drawn = np.concatenate([naive.negatives(noise, rules, 77, t) for t in range(4000)])
     seen = np.bincount(drawn, minlength=6)
     expected = counts[:5] ** 0.75
@@ -119,7 +126,10 @@ def test_negatives_come_as_often_as_their_counts_say(negatives: int) -> None:
 @pytest.mark.parametrize("pool", [2, 7, 300])
 def test_pools_are_of_words_as_counts_say_and_of_so_many_sentences(pool: int) -> None:
     counts = np.array([1000, 500, 100, 10, 300, 0])
-    noise, rules = noise_of(counts), Rules(negatives=11, seed=3, pool=pool, pool_sentences=3)
+    noise, rules = (
+        noise_of(counts),
+        Word2vecRules(negatives=11, seed=3, pool=pool, pool_sentences=3),
+    )
     pools = [naive.pool(noise, rules, which) for which in range(3 * (4000 // pool + 2))]
     assert all(len(each) == pool for each in pools)
     for first in range(0, len(pools), 3):
@@ -163,7 +173,10 @@ def slopes(x: Array, y: Array, context: list[int], targets: list[int]) -> tuple[
 
 def test_a_step_goes_down_the_slope_of_the_loss() -> None:
     words = np.array([2, 0, 1, 0, 3])  # 0 stands twice in the context of 1
-    noise, rules = noise_of(np.array([5, 4, 3, 2])), Rules(half_window=2, negatives=3, seed=1)
+    noise, rules = (
+        noise_of(np.array([5, 4, 3, 2])),
+        Word2vecRules(half_window=2, negatives=3, seed=1),
+    )
     vectors = vectors_of(4, 3)
     x, y = (matrix.astype(np.float64) for matrix in vectors)
     loss = pairs = 0.0
@@ -212,7 +225,7 @@ def test_cores_train_as_the_truth_does(
 ) -> None:
     rng = np.random.default_rng(seed)
     noise = noise_of(rng.integers(1, 1000, words), sample)
-    rules = Rules(half_window, negatives, seed, shared, pool, pool_sentences)
+    rules = Word2vecRules(half_window, negatives, seed, shared, pool, pool_sentences)
     block = sentences_of(random_lists(rng, words, lengths), first=2**39 + 1, epoch=3)
     truth, ours = vectors_of(words, dimension), vectors_of(words, dimension)
     expected, losses = (
@@ -230,7 +243,10 @@ def test_cores_train_as_the_truth_does(
 @pytest.mark.parametrize("sample", [None, 0.02])
 def test_long_sentences_are_one_window_after_another(sample: float | None, shared: int) -> None:
     rng = np.random.default_rng(0)
-    noise, rules = noise_of(rng.integers(1, 50, 400), sample), Rules(seed=8, shared_windows=shared)
+    noise, rules = (
+        noise_of(rng.integers(1, 50, 400), sample),
+        Word2vecRules(seed=8, shared_windows=shared),
+    )
     block = sentences_of(random_lists(rng, 400, [3000, 1, 129]), 0.02)
     truth, ours = vectors_of(400, 20), vectors_of(400, 20)
     expected, losses = (
@@ -244,7 +260,7 @@ def test_long_sentences_are_one_window_after_another(sample: float | None, share
 
 def test_blocks_in_order_give_the_same_vectors_however_they_are_cut() -> None:
     rng = np.random.default_rng(1)
-    noise, rules = noise_of(rng.integers(1, 50, 100), 0.1), Rules(seed=8)
+    noise, rules = noise_of(rng.integers(1, 50, 100), 0.1), Word2vecRules(seed=8)
     block = sentences_of(random_lists(rng, 100, [50] * 900), first=6)
     whole, again, parts = vectors_of(100, 24), vectors_of(100, 24), vectors_of(100, 24)
     total = cpu.train(*whole, block, noise, rules)
@@ -272,7 +288,7 @@ def planted(rng: Any) -> tuple[list[Array], Array]:
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_words_of_a_topic_are_close(threads: int) -> None:
     lists, counts = planted(np.random.default_rng(2))
-    rules, noise = Rules(seed=4), noise_of(counts)
+    rules, noise = Word2vecRules(seed=4), noise_of(counts)
     vectors = naive.start_rows(4, np.arange(100), 16), np.zeros((100, 16), np.float32)
     losses = [
         cpu.train(*vectors, sentences_of(lists, epoch=epoch), noise, rules, threads=threads)
@@ -289,7 +305,7 @@ def test_words_of_a_topic_are_close(threads: int) -> None:
 
 def test_threads_see_every_word_once_and_learn_as_one_does() -> None:
     lists, counts = planted(np.random.default_rng(3))
-    noise, rules = noise_of(counts, 0.01), Rules(seed=4)
+    noise, rules = noise_of(counts, 0.01), Word2vecRules(seed=4)
     found = []
     for threads in (1, 3):
         vectors = naive.start_rows(4, np.arange(100), 16), np.zeros((100, 16), np.float32)
@@ -302,7 +318,7 @@ def test_threads_see_every_word_once_and_learn_as_one_does() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("which", [0, 1])
 def test_vectors_that_are_no_numbers_make_the_loss_none(bad: float, which: int) -> None:
-    noise, rules = noise_of(np.ones(5, np.int64)), Rules()
+    noise, rules = noise_of(np.ones(5, np.int64)), Word2vecRules()
     block = sentences_of([[0, 1, 2, 3, 4] * 10])
     for train in (naive.train, cpu.train):
         vectors = vectors_of(5, 20)
@@ -311,7 +327,7 @@ def test_vectors_that_are_no_numbers_make_the_loss_none(bad: float, which: int) 
 
 
 def test_a_rate_too_high_comes_out_in_the_loss() -> None:
-    noise, rules = noise_of(np.ones(5, np.int64)), Rules()
+    noise, rules = noise_of(np.ones(5, np.int64)), Word2vecRules()
     block = sentences_of([[0, 1, 2, 3, 4] * 50], 1e30)
     vectors = vectors_of(5, 20)
     assert not np.isfinite(cpu.train(*vectors, block, noise, rules).loss)
@@ -319,7 +335,7 @@ def test_a_rate_too_high_comes_out_in_the_loss() -> None:
 
 @pytest.mark.parametrize("lists", [[], [[]], [[3]], [[-1, -1, 2, -1]], [[-1] * 500]])
 def test_without_pairs_nothing_moves(lists: Any) -> None:
-    noise, rules = noise_of(np.ones(5, np.int64)), Rules()
+    noise, rules = noise_of(np.ones(5, np.int64)), Word2vecRules()
     vectors, before = vectors_of(5, 20), vectors_of(5, 20)
     words = sum(word >= 0 for each in lists for word in each)
     for train in (naive.train, cpu.train):
@@ -329,8 +345,8 @@ def test_without_pairs_nothing_moves(lists: Any) -> None:
 
 
 def test_rules_say_how_long_a_sentence_has_draws_of_its_own() -> None:
-    assert Rules(negatives=5).places == 2**32 // 3
-    assert Rules(negatives=2).places == Rules(negatives=0).places == 2**32
+    assert Word2vecRules(negatives=5).places == 2**32 // 3
+    assert Word2vecRules(negatives=2).places == Word2vecRules(negatives=0).places == 2**32
 
 
 # -- shards ----------------------------------------------------------------------------------------

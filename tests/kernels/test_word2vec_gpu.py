@@ -11,7 +11,7 @@ import pytest
 from penstock.arrays import Array
 from penstock.errors import UsageError
 from penstock.kernels.naive import word2vec as naive
-from penstock.kernels.word2vec_rules import Exchange, Losses, Noise, Rules, Sentences
+from penstock.kernels.word2vec_rules import Exchange, Losses, Noise, Sentences, Word2vecRules
 
 pytestmark = pytest.mark.gpu
 
@@ -67,7 +67,11 @@ def on_gpu(sentences: Sentences, noise: Noise) -> tuple[Sentences, Noise]:
 
 
 def train(
-    start: tuple[Array, Array], sentences: Sentences, noise: Noise, rules: Rules, **options: Any
+    start: tuple[Array, Array],
+    sentences: Sentences,
+    noise: Noise,
+    rules: Word2vecRules,
+    **options: Any,
 ) -> tuple[Losses, Array, Array]:
     """Train copies of these vectors on the GPU."""
     import cupy as cp
@@ -90,7 +94,7 @@ def test_one_team_trains_as_naive_does(dimension, words, half_window, negatives,
     sentences, counts = corpus(words)
     keep = None if sample is None else naive.keep_thresholds(counts, sample)
     noise = Noise(*naive.noise_table(counts), keep)
-    rules = Rules(half_window, negatives, seed=-5, shared_windows=shared)
+    rules = Word2vecRules(half_window, negatives, seed=-5, shared_windows=shared)
     start = vectors(words, dimension)
     truth = start[0].copy(), start[1].copy()
     expected = naive.train(*truth, sentences, noise, rules)
@@ -104,8 +108,8 @@ def test_one_team_trains_as_naive_does(dimension, words, half_window, negatives,
 def test_one_team_gives_the_same_bytes():
     sentences, counts = corpus(300)
     noise, start = Noise(*naive.noise_table(counts)), vectors(300, 100)
-    first = train(start, sentences, noise, Rules(), teams=1)
-    second = train(start, sentences, noise, Rules(), teams=1)
+    first = train(start, sentences, noise, Word2vecRules(), teams=1)
+    second = train(start, sentences, noise, Word2vecRules(), teams=1)
     assert first[0] == second[0]
     for one, other in zip(first[1:], second[1:], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -119,8 +123,8 @@ def test_cut_sentences_have_the_same_pairs(dimension, teams, piece):
     sentences = replace(sentences, rates=np.zeros_like(sentences.rates))
     noise = Noise(*naive.noise_table(counts), naive.keep_thresholds(counts, 1e-2))
     start = vectors(300, dimension)
-    expected = naive.train(start[0].copy(), start[1].copy(), sentences, noise, Rules())
-    losses, *ours = train(start, sentences, noise, Rules(), teams=teams, piece=piece)
+    expected = naive.train(start[0].copy(), start[1].copy(), sentences, noise, Word2vecRules())
+    losses, *ours = train(start, sentences, noise, Word2vecRules(), teams=teams, piece=piece)
     agree(losses, expected)
     for got, before in zip(ours, start, strict=True):
         np.testing.assert_array_equal(got, before)
@@ -137,8 +141,8 @@ def test_rows_are_sentences_of_one_length(teams):
     moved, noise_there = on_gpu(sentences, noise)
     rows = replace(moved, tokens=moved.tokens.reshape(50, 80), offsets=None)
     ours = cp.asarray(start[0]), cp.asarray(start[1])
-    losses = word2vec.train(*ours, rows, noise_there, Rules(), teams=teams)
-    expected, *wanted = train(start, sentences, noise, Rules(), teams=teams)
+    losses = word2vec.train(*ours, rows, noise_there, Word2vecRules(), teams=teams)
+    expected, *wanted = train(start, sentences, noise, Word2vecRules(), teams=teams)
     agree(losses, expected)
     for got, one in zip(ours, wanted, strict=True):
         np.testing.assert_array_equal(got.get(), one)
@@ -152,7 +156,7 @@ def test_many_teams_learn_as_one_does(shared):
     tokens = (10 * groups[:, None] + random.integers(0, 10, (4000, 20))).astype(np.int32).ravel()
     offsets, rates = np.arange(4001) * 20, np.full(4000, 0.05, np.float32)
     noise = Noise(*naive.noise_table(np.bincount(tokens, minlength=1000)))
-    rules = Rules(shared_windows=shared)
+    rules = Word2vecRules(shared_windows=shared)
     start = naive.start_rows(1, np.arange(1000), 64), np.zeros((1000, 64), np.float32)
     last = {}
     for teams in (1, 16):
@@ -179,7 +183,7 @@ def test_words_of_many_teams_get_a_share_of_their_changes(exponent):
     table = naive.noise_table(counts ** (power / 0.75))
     _, noise = on_gpu(corpus(4)[0], Noise(*table, keep, told))
     rates = cp.full(3, 0.02, cp.float32)
-    into, out = (each.get() for each in shares(noise, rates, Rules(3, 5), 1000))
+    into, out = (each.get() for each in shares(noise, rates, Word2vecRules(3, 5), 1000))
     drawn = counts**power / (counts**power).sum()
     kept = counts * (keep / 2**32)
     kept /= kept.sum()
@@ -187,7 +191,7 @@ def test_words_of_many_teams_get_a_share_of_their_changes(exponent):
     np.testing.assert_allclose(out, np.minimum(1, 20 / (1000 * (5 * drawn + kept))), rtol=1e-3)
     assert into[0] < 0.01
     assert into[3] == out[3] == 1
-    for each in shares(noise, rates, Rules(3, 5), 1):
+    for each in shares(noise, rates, Word2vecRules(3, 5), 1):
         assert each.min() == 1
 
 
@@ -244,7 +248,7 @@ def test_noise_is_paired_as_by_naive(counts: Array) -> None:
 def test_nothing_to_train_on():
     sentences, counts = corpus(300, lengths=(0, 0))
     noise, start = Noise(*naive.noise_table(counts)), vectors(300, 8)
-    losses, *ours = train(start, sentences, noise, Rules())
+    losses, *ours = train(start, sentences, noise, Word2vecRules())
     assert losses == Losses()
     np.testing.assert_array_equal(ours[0], start[0])
 
@@ -257,7 +261,7 @@ def test_vectors_of_another_type_are_refused():
             (start[0].astype(np.float64), start[1]),
             sentences,
             Noise(*naive.noise_table(counts)),
-            Rules(),
+            Word2vecRules(),
         )
 
 
@@ -302,11 +306,13 @@ def test_blocks_are_launched_before_the_losses_of_one_are_read() -> None:
     noise, start = Noise(*naive.noise_table(counts)), vectors(300, 64)
     block, there = on_gpu(sentences, noise)
     ours, in_turn = ([cp.asarray(table) for table in start] for _ in range(2))
-    begun = [word2vec.begin(*ours, block, there, Rules(), teams=1) for _ in range(3)]
+    begun = [word2vec.begin(*ours, block, there, Word2vecRules(), teams=1) for _ in range(3)]
     found = [losses() for losses in begun]
-    assert found == [word2vec.train(*in_turn, block, there, Rules(), teams=1) for _ in range(3)]
+    assert found == [
+        word2vec.train(*in_turn, block, there, Word2vecRules(), teams=1) for _ in range(3)
+    ]
     assert found[0].loss != found[1].loss
     for one, other in zip(ours, in_turn, strict=True):
         np.testing.assert_array_equal(one.get(), other.get())
     nothing = replace(block, tokens=block.tokens[:0], rates=block.rates[:0])
-    assert word2vec.begin(*ours, nothing, there, Rules())() == Losses()
+    assert word2vec.begin(*ours, nothing, there, Word2vecRules())() == Losses()

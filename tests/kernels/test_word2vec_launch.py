@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import UsageError
-from penstock.kernels.word2vec_rules import Rules
+from penstock.kernels.word2vec_rules import Word2vecRules
 
 FOLDER = Path(__file__).parents[2] / "kernels" / "cuda" / "word2vec"
 # The package imports CuPy, its launch configuration does not.
@@ -35,7 +35,7 @@ A100 = made.Device(108, 166_912, 167_936)
     st.booleans(),
 )
 def test_what_the_issue_asks_for_fits(dimension, half_window, negatives, shared, aligned):
-    rules = Rules(half_window, negatives, shared_windows=shared)
+    rules = Word2vecRules(half_window, negatives, shared_windows=shared)
     chosen = made.launch_config(dimension, rules, H200, aligned=aligned)
     source = (FOLDER / "train.cu").read_text()
     assert f"// instance: {chosen.instance}\n" in source
@@ -51,7 +51,7 @@ def test_what_the_issue_asks_for_fits(dimension, half_window, negatives, shared,
 
 
 def test_what_is_usual_fills_the_multiprocessor():
-    chosen = made.launch_config(128, Rules(3, 5), H200)
+    chosen = made.launch_config(128, Word2vecRules(3, 5), H200)
     assert chosen.blocks * chosen.warps == 16
     assert chosen.instance == "train<4, 4, true, false>"
 
@@ -59,12 +59,12 @@ def test_what_is_usual_fills_the_multiprocessor():
 @pytest.mark.parametrize(
     ("dimension", "rules", "device", "wrong"),
     [
-        (1025, Rules(), H200, "dimension"),
-        (128, Rules(half_window=16), H200, "half window"),
-        (128, Rules(negatives=32), H200, "number of negatives"),
-        (128, Rules(pool=1), H200, "pool of negatives"),
-        (1024, Rules(15, 31), H200, "do not fit"),
-        (1024, Rules(10, 20), A100, "do not fit"),
+        (1025, Word2vecRules(), H200, "dimension"),
+        (128, Word2vecRules(half_window=16), H200, "half window"),
+        (128, Word2vecRules(negatives=32), H200, "number of negatives"),
+        (128, Word2vecRules(pool=1), H200, "pool of negatives"),
+        (1024, Word2vecRules(15, 31), H200, "do not fit"),
+        (1024, Word2vecRules(10, 20), A100, "do not fit"),
     ],
 )
 def test_what_does_not_fit_is_said(dimension, rules, device, wrong):

@@ -31,10 +31,10 @@ import numpy as np
 from penstock.arrays import Array, DeviceArray
 from penstock.kernels import kernel
 from penstock.partition.order import Bucket, State
-from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.storage import Moved, PartitionFile, Slot
 from penstock.workers.embed.storage.direct import aligned_bytes
-from penstock.workers.embed.versions import Versions
+from penstock.workers.embed.storage.versions import Versions
 
 Initial = Callable[[int, Slot], None]
 """Fills a slot with the initial version of a partition: values drawn, states zero."""

@@ -18,7 +18,7 @@ from penstock.workers.embed.storage import PAGE, Geometry, PartitionFile, Slot, 
 from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.storage.joined import JoinedFiles
 from penstock.workers.embed.storage.place import read_page
-from penstock.workers.embed.versions import Checkpoint, Checkpoints, table_path
+from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints, table_path
 
 R = TypeVar("R")
 BLOCK_BYTES = 1 << 28  # of the vectors that are read at once of a partition too large for memory

@@ -30,19 +30,20 @@ from penstock.kernels.streams import Stream
 from penstock.partition.order import order
 from penstock.workers.cores import cores_of_rank
 from penstock.workers.embed.batch_size import too_large_batch
-from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
+from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.initial import fill_nodes, relation_rows
 from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges, build_buckets
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.penalty import mean_penalty
-from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.ranks.rounds import order_in_memory
 from penstock.workers.embed.rows import rows_digest
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
+from penstock.workers.embed.schedule.theorem import Condition, Machine
 from penstock.workers.embed.source import (
     BufferSource,
     TableSource,
@@ -52,9 +53,8 @@ from penstock.workers.embed.source import (
 )
 from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import Geometry, Slot, open_table
+from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, Versions, table_path
 from penstock.workers.embed.task import Trained, TrainTask
-from penstock.workers.embed.theorem import Condition, Machine
-from penstock.workers.embed.versions import BEST, LAST, Checkpoints, Versions, table_path
 from penstock.workers.embed.warm import WarmStart, steps_before
 from penstock.workers.epoch_lines import keep_lines
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host

@@ -21,7 +21,7 @@ from penstock.workers.embed.buffer import state_rows
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.storage import Geometry, Slot
-from penstock.workers.embed.versions import BEST, Checkpoints
+from penstock.workers.embed.storage.versions import BEST, Checkpoints
 from penstock.workers.resources.device import to_device
 
 _BYTES = 1 << 22  # read at a time of what was copied

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.threads import Threads
 from penstock.workers.cores import cores_of_rank
 
 if TYPE_CHECKING:
@@ -25,34 +25,18 @@ _SUMMED_PIECES, _SUMMED_ROWS = 32, 4096  # of a product that sums over rows
 _LEAST = 1 << 18  # values of a piece, so that small graphs are done in one
 
 
-class ThreadPool:
+class ThreadPool(Threads):
     """The threads of one rank; ``progress`` is called between pieces, in the rank's own thread."""
 
     def __init__(self, threads: int = 1, progress: Callable[[], None] | None = None) -> None:
-        self.threads, self.progress = threads, progress
+        super().__init__(threads)
+        self.progress = progress
         self.tf32 = False  # whether GPUs may round the factors of products
-        self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
-        self._limit: AbstractContextManager[Any] | None = None
 
     @staticmethod
     def of(comm: AnyCommunicator) -> ThreadPool:
         """Return the threads of this rank, its share of the host's cores; every rank calls it."""
         return ThreadPool(cores_of_rank(comm))
-
-    def __enter__(self) -> ThreadPool:
-        from threadpoolctl import threadpool_limits
-
-        # Products are cut into pieces here: BLAS does not share tall ones well, and would take
-        # all cores of a host that ranks share.
-        self._limit = threadpool_limits(1, user_api="blas")
-        self._limit.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if self._limit is not None:
-            self._limit.__exit__(*error)
-        if self._pool is not None:
-            self._pool.shutdown()
 
     def over(
         self, cuts: Sequence[int], work: Callable[[int, int], Any], *, progress: bool = True
@@ -75,12 +59,7 @@ class ThreadPool:
                 if progress is not None:
                     progress()
 
-        others = [self._pool.submit(take) for _ in range(self.threads - 1)] if self._pool else []
-        try:
-            take(help_on)
-        finally:
-            for other in others:
-                other.result()
+        self.together(self.threads, take, partial(take, help_on))
 
     def sums(self, cuts: Sequence[int], sums: Any, work: Callable[[int, int, Any], Any]) -> None:
         """Call ``work(first, last, part)`` for each piece; add the parts to ``sums`` in order."""

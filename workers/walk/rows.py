@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.kernels import kernel
 from penstock.kernels.expression import Expression
-from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class WalkGraphSpec:
     weighted, relations, times, labels, degrees   which columns the walk reads
     """
 
-    rules: Rules
+    rules: WalkRules
     wanted: tuple[int, ...] | None = None
     weighted: bool = False
     relations: bool = False

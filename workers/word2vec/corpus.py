@@ -24,7 +24,7 @@ from penstock.documents import parse_json
 from penstock.files import FileEntry, save_json, save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
-from penstock.kernels.walk_rules import Rules, WalkGraph
+from penstock.kernels.walk_rules import WalkGraph, WalkRules
 from penstock.partition.threads import spread
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
 from penstock.workers.walk.held import held_rows
@@ -139,7 +139,13 @@ class WalkCorpus(Corpus):
     """
 
     def __init__(
-        self, rows: WalkGraph, rules: Rules, starts: Starts, walks: int, same: bool, threads: int
+        self,
+        rows: WalkGraph,
+        rules: WalkRules,
+        starts: Starts,
+        walks: int,
+        same: bool,
+        threads: int,
     ) -> None:
         self.rows, self.rules, self.starts, self.same = rows, rules, starts, same
         self.sentences = starts.count * walks

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.files import FileEntry
-from penstock.kernels.word2vec_rules import Rules
+from penstock.kernels.word2vec_rules import Word2vecRules
 from penstock.limits import cores
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
@@ -42,7 +42,7 @@ class TrainingSettings:
     """
 
     dim: int
-    rules: Rules
+    rules: Word2vecRules
     epochs: int
     lr: float
     min_lr: float

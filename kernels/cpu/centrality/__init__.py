@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import Array, frozen_view
 from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
 from penstock.kernels.cpu.centrality.betweenness import add_betweenness, add_weighted_betweenness
 from penstock.kernels.cpu.centrality.breadth_first import add_paths, fill_distances
@@ -39,7 +39,7 @@ def shortest_paths(batch: GraphBatch, sources: Array | None = None) -> Paths:
     if batch.weights is None:
         add_paths(*_graphs(batch), *by_graph, *found)
     else:
-        add_weighted_paths(*_graphs(batch), _frozen(batch.weights), *by_graph, *found)
+        add_weighted_paths(*_graphs(batch), frozen_view(batch.weights), *by_graph, *found)
     return found
 
 
@@ -54,7 +54,7 @@ def distances(batch: GraphBatch) -> Array:
         fill_distances(*_graphs(batch), found)
         return found
     far = np.full(size, np.inf)
-    fill_weighted_distances(*_graphs(batch), _frozen(batch.weights), far)
+    fill_weighted_distances(*_graphs(batch), frozen_view(batch.weights), far)
     return far
 
 
@@ -78,7 +78,7 @@ def betweenness(
         add = add_folded_betweenness if _is_small(batch) else add_betweenness
         add(*_graphs(batch), *by_graph, endpoints, nodes, arcs)
     else:
-        weights = _frozen(batch.weights)
+        weights = frozen_view(batch.weights)
         add_weighted_betweenness(*_graphs(batch), weights, *by_graph, endpoints, nodes, arcs)
     return nodes, arcs if edges else None
 
@@ -93,7 +93,7 @@ def pagerank(
     """
     ranks, steps = np.empty(batch.nodes), np.empty(batch.graphs, np.int32)
     weights = np.ones(0) if batch.weights is None else batch.weights
-    power_iteration(*_graphs(batch), _frozen(weights), damping, tolerance, most, ranks, steps)
+    power_iteration(*_graphs(batch), frozen_view(weights), damping, tolerance, most, ranks, steps)
     return ranks, steps
 
 
@@ -114,12 +114,12 @@ def triangles(batch: GraphBatch, multiplicities: Array | None = None) -> Triangl
     """
     found = Triangles(*np.zeros((3, batch.nodes), np.int64))
     counts = np.ones(0, np.int8) if multiplicities is None else multiplicities
-    closed_walks(*_graphs(batch), _frozen(counts), *found)
+    closed_walks(*_graphs(batch), frozen_view(counts), *found)
     return found
 
 
 def _graphs(batch: GraphBatch) -> tuple[Array, Array, Array]:
-    return _frozen(batch.ptr), _frozen(batch.indptr), _frozen(batch.indices)
+    return frozen_view(batch.ptr), frozen_view(batch.indptr), frozen_view(batch.indices)
 
 
 def _sources(batch: GraphBatch, sources: Array | None) -> tuple[Array, Array]:
@@ -134,10 +134,3 @@ def _is_small(batch: GraphBatch) -> bool:
     """Return whether every thread may copy the edges of the batch's largest graph."""
     edges, sizes = np.diff(batch.indptr[batch.ptr]), batch.sizes
     return int((edges + sizes).max(initial=0)) <= _SMALL_ITEMS
-
-
-def _frozen(array: Array) -> Array:
-    # Mapped arrays are read-only and Numba compiles for each kind: one kind is enough.
-    view = array.view(np.ndarray)
-    view.flags.writeable = False
-    return view

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any
@@ -13,30 +12,16 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.limits import cores
+from penstock.threads import Threads
 
 
-class Workspace:
+class Workspace(Threads):
     """Threads that take pieces, and buffers by name; BLAS uses one thread while it is entered."""
 
     def __init__(self, threads: int) -> None:
-        self.threads = threads
-        self._pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
-        self._limit: AbstractContextManager[Any] | None = None
+        super().__init__(threads)
         self._shared: dict[str, Array] = {}
         self._own = threading.local()
-
-    def __enter__(self) -> Workspace:
-        from threadpoolctl import threadpool_limits
-
-        self._limit = threadpool_limits(1, user_api="blas")
-        self._limit.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if self._limit is not None:
-            self._limit.__exit__(*error)
-        if self._pool is not None:
-            self._pool.shutdown()
 
     def each(self, work: Callable[[int], Any], pieces: int) -> None:
         """Call ``work`` with each number below ``pieces``, on all threads."""
@@ -48,13 +33,7 @@ class Workspace:
                 while (number := next(numbers)) < pieces:
                     work(number)
 
-        helpers = min(self.threads, pieces) - 1
-        others = [self._pool.submit(take) for _ in range(helpers)] if self._pool else []
-        try:
-            take()
-        finally:
-            for other in others:
-                other.result()
+        self.together(pieces, take)
 
     def shared(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         """Return an array of all threads, with whatever is in it; ask for it in one of them."""

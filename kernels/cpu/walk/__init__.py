@@ -35,7 +35,7 @@ from penstock.kernels.cpu.walk.tables import (
     tables,
 )
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Sampler, WalkGraph, WalkRules
 
 __all__ = [
     "alias_table",
@@ -54,7 +54,7 @@ _NEVER = np.int64(-(1 << 63))
 _HALF, _ROUND = np.uint64(32), 2.0**32
 
 
-def walk(rows: WalkGraph, rules: Rules, walks: Array, starts: Array) -> Array:
+def walk(rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array) -> Array:
     """Return the nodes of each walk: (walks, length), like ``indices``, -1 beyond its end."""
     paths = np.full((len(walks), rules.length), -1, rows.indices.dtype)
     arguments = (

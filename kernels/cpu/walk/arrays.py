@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import Array, frozen_view
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.expression import Expression
-from penstock.kernels.walk_rules import Rules, WalkGraph
+from penstock.kernels.walk_rules import WalkGraph, WalkRules
 
 
 class Arrays(NamedTuple):
@@ -39,7 +39,7 @@ class Arrays(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Rules, for a kernel, with which of the arrays exist."""
+    """WalkRules, for a kernel, with which of the arrays exist."""
 
     seed: Any
     length: int
@@ -66,7 +66,7 @@ class Numbers(NamedTuple):
     restart_below: int
 
 
-def arrays_of(rows: WalkGraph, rules: Rules) -> Arrays:
+def arrays_of(rows: WalkGraph, rules: WalkRules) -> Arrays:
     """Return the arrays of rows and rules for kernels."""
     near_indptr, near_indices = rows.adjacency
     return Arrays(
@@ -87,7 +87,7 @@ def arrays_of(rows: WalkGraph, rules: Rules) -> Arrays:
     )
 
 
-def numbers_of(rows: WalkGraph, rules: Rules) -> Numbers:
+def numbers_of(rows: WalkGraph, rules: WalkRules) -> Numbers:
     """Return the numbers of rules and rows for kernels."""
     names = Expression.parse(rules.expression).names if rules.expression else ()
     return Numbers(
@@ -122,9 +122,7 @@ def frozen(array: Any, dtype: Any) -> Array:
 
     Numba compiles again for writable and for read-only arrays, and mapped files are read-only.
     """
-    view = np.ascontiguousarray(np.empty(0, dtype) if array is None else array, dtype)[:]
-    view.flags.writeable = False
-    return view
+    return frozen_view(np.ascontiguousarray(np.empty(0, dtype) if array is None else array, dtype))
 
 
 @njit(cache=True, inline="always")

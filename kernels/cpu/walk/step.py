@@ -17,7 +17,7 @@ from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Sampler
 
 _STEP, _STOP = int(Stream.WALK_STEP), int(Stream.WALK_STOP)
-_ITS, _ALIAS, _RESERVOIR = int(Sampler.ITS), int(Sampler.ALIAS), int(Sampler.RESERVOIR)
+_ITS, _ALIAS = int(Sampler.ITS), int(Sampler.ALIAS)
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _BITS, _TRIALS = WALK_BITS, TRIALS
 _ROUND = 2.0**32  # how many words there are

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.walk.arrays import frozen
-from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 _SHORT = 32  # rows up to this length are sorted by insertion
 
@@ -174,7 +174,7 @@ def _columns(rows: WalkGraph) -> dict[str, Array]:
 # -- tables next to the rows -----------------------------------------------------------------------
 
 
-def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
+def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
     """Return rows with what the sampler needs next to them."""
     if rows.weights is None:
         return rows

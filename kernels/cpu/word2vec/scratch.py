@@ -12,7 +12,7 @@ from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.cpu.word2vec.registers import LANES
 from penstock.kernels.cpu.word2vec.sigmoids import PADDED
 from penstock.kernels.cpu.word2vec.tiles import BLOCK, PAIRS
-from penstock.kernels.word2vec_rules import Rules
+from penstock.kernels.word2vec_rules import Word2vecRules
 
 BATCH = 128  # centres whose negatives are drawn at once
 AHEAD = 2  # windows before which vectors are asked for
@@ -65,7 +65,7 @@ class Scratch(NamedTuple):
     pool: Any
 
 
-def scratch_of(dimension: int, rules: Rules) -> Scratch:
+def scratch_of(dimension: int, rules: Word2vecRules) -> Scratch:
     """Return the scratch of one thread."""
     width = -(-dimension // LANES) * LANES
     slots = 2 * rules.half_window + 1

@@ -34,8 +34,8 @@ from penstock.kernels.word2vec_rules import (
     SENTENCE_BITS,
     Losses,
     Noise,
-    Rules,
     Sentences,
+    Word2vecRules,
 )
 
 _SAMPLE, _NEGATIVE = int(Stream.WORD2VEC_SAMPLE), int(Stream.WORD2VEC_NEGATIVE)
@@ -50,7 +50,7 @@ def train(
     vectors_out: Array,
     sentences: Sentences,
     noise: Noise,
-    rules: Rules,
+    rules: Word2vecRules,
     *,
     threads: int = 1,
 ) -> Losses:
@@ -102,7 +102,7 @@ def _piece(
     vectors_out: Array,
     sentences: Sentences,
     noise: Noise,
-    rules: Rules,
+    rules: Word2vecRules,
     piece: tuple[int, int],
     scratch: Scratch,
 ) -> Losses:

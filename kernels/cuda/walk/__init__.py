@@ -21,7 +21,7 @@ from penstock.kernels.cuda.walk.tables import (
     rows_by_time,
     tables,
 )
-from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 __all__ = [
     "alias_table",
@@ -36,7 +36,7 @@ __all__ = [
 _MOST_WALKS = 1 << 30  # of one launch
 
 
-def walk(rows: WalkGraph, rules: Rules, walks: DeviceArray, starts: DeviceArray) -> DeviceArray:
+def walk(rows: WalkGraph, rules: WalkRules, walks: DeviceArray, starts: DeviceArray) -> DeviceArray:
     """Return the nodes of each walk: (walks, length), like ``indices``, -1 beyond its end."""
     if rules.sampler == Sampler.RESERVOIR:
         from penstock.kernels.cuda.walk.reservoir import walk_reservoir

@@ -9,17 +9,17 @@ import cupy as cp
 
 from penstock.kernels.cuda.walk.tables import deciding, pointer
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 _THREADS = 256  # of a block
 
 
-def resident_walks(rows: WalkGraph, rules: Rules) -> int:
+def resident_walks(rows: WalkGraph, rules: WalkRules) -> int:
     """Return how many walks the current GPU has under way at once."""
     return _multiprocessors(cp.cuda.Device().id) * _blocks(rows, rules) * _THREADS
 
 
-def _blocks(rows: WalkGraph, rules: Rules) -> int:
+def _blocks(rows: WalkGraph, rules: WalkRules) -> int:
     """Return how many blocks a multiprocessor holds: what walk/walk.cu's launch bounds say."""
     if not is_plain(rows, rules):
         return 4
@@ -31,7 +31,7 @@ def _multiprocessors(device: int) -> int:
     return int(cp.cuda.Device(device).attributes["MultiProcessorCount"])
 
 
-def step_arguments(rows: WalkGraph, rules: Rules) -> tuple[Any, ...]:
+def step_arguments(rows: WalkGraph, rules: WalkRules) -> tuple[Any, ...]:
     """Return what a kernel that makes steps is given first, of rows that are packed."""
     packed = rows.packed
     schema = cp.asarray(rules.schema, cp.int32) if rules.schema else None
@@ -63,7 +63,7 @@ def step_arguments(rows: WalkGraph, rules: Rules) -> tuple[Any, ...]:
     )
 
 
-def is_plain(rows: WalkGraph, rules: Rules) -> bool:
+def is_plain(rows: WalkGraph, rules: WalkRules) -> bool:
     """Return whether a step needs nothing but the row of the node."""
     general = rules.stop_below or rules.restart_below or rules.schema or rows.times is not None
     general = general or rows.groups > 1 or (rules.second_order and rows.neighbours is not None)

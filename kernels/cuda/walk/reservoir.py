@@ -13,7 +13,7 @@ import cupy as cp
 from penstock.kernels.cuda.module import launch_blocks
 from penstock.kernels.expression import Expression
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import Rules, WalkGraph
+from penstock.kernels.walk_rules import WalkGraph, WalkRules
 
 LANES, DPRS, ZPRS = "lanes", "dprs", "zprs"
 _METHODS = (LANES, DPRS, ZPRS)
@@ -32,7 +32,7 @@ _VECTOR = 16  # bytes of a load; where weights and relations must begin
 
 def walk_reservoir(
     rows: WalkGraph,
-    rules: Rules,
+    rules: WalkRules,
     walks: Any,
     starts: Any,
     *,
@@ -77,14 +77,14 @@ def walk_reservoir(
     return paths
 
 
-def _kind(rows: WalkGraph, rules: Rules, method: str) -> int:
+def _kind(rows: WalkGraph, rules: WalkRules, method: str) -> int:
     factors = rules.second_order and method != LANES
     if rows.times is not None or rules.expression is not None or factors:
         return _GENERAL
     return _RELATED if rules.schema else _PLAIN
 
 
-def _graph(rows: WalkGraph, rules: Rules, method: str) -> list[Any]:
+def _graph(rows: WalkGraph, rules: WalkRules, method: str) -> list[Any]:
     names = () if rules.expression is None else Expression.parse(rules.expression).names
     second_order = rules.second_order and rules.expression is None
     flags = (
@@ -117,7 +117,7 @@ def _graph(rows: WalkGraph, rules: Rules, method: str) -> list[Any]:
     ]
 
 
-def _rules(rules: Rules) -> list[Any]:
+def _rules(rules: WalkRules) -> list[Any]:
     return [
         cp.uint64(rules.seed & (2**64 - 1)),
         cp.uint32(Stream.WALK_STEP),
@@ -135,7 +135,7 @@ def _array(array: Any | None, dtype: Any) -> Any:
     return array.copy() if array.data.ptr % _VECTOR else array
 
 
-def _prologue(rules: Rules, resident_blocks: int) -> str:
+def _prologue(rules: WalkRules, resident_blocks: int) -> str:
     """Return what is compiled before the kernel: the user's expression."""
     lines = []
     if resident_blocks != _RESIDENT_BLOCKS:

@@ -36,7 +36,7 @@ struct Graph {
   int groups;
 };
 
-// What a step does: walk_rules.Rules.
+// What a step does: walk_rules.WalkRules.
 struct Rules {
   u64 seed;
   u32 step_stream, stop_stream;

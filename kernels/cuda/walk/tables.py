@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch
-from penstock.kernels.walk_rules import Rules, Sampler, WalkGraph
+from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 _FILE = "walk/tables"
 _LONG = 2048  # a row with more edges is a block's, else it is a warp's
@@ -99,7 +99,7 @@ def alias_table(indptr: DeviceArray, weights: DeviceArray) -> tuple[DeviceArray,
     return chance, other
 
 
-def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
+def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
     """Return rows with what the sampler needs next to them, packed."""
     if rows.weights is not None:
         rows = replace(rows, bounds=_bounds(rows.indptr, rows.weights)[0], packed=None)
@@ -114,14 +114,14 @@ def tables(rows: WalkGraph, rules: Rules) -> WalkGraph:
 # -- records ---------------------------------------------------------------------------------------
 
 
-def deciding(rows: WalkGraph, rules: Rules) -> Sampler:
+def deciding(rows: WalkGraph, rules: WalkRules) -> Sampler:
     """Return the sampler whose code proposes: DIRECT without weights, REJECTION for DIRECT with."""
     if rows.weights is None:
         return Sampler.DIRECT
     return Sampler.REJECTION if rules.sampler == Sampler.DIRECT else rules.sampler
 
 
-def pack(rows: WalkGraph, rules: Rules) -> WalkGraph:
+def pack(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
     """Return rows with the records that the walks of these rules read, made unless there."""
     sampler, packed = deciding(rows, rules), rows.packed
     fits = isinstance(packed, Packed) and packed.sampler == sampler

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.errors import UsageError
-from penstock.kernels.word2vec_rules import MAX_DIMENSION, Rules
+from penstock.kernels.word2vec_rules import MAX_DIMENSION, Word2vecRules
 
 _LANES = 32
 _ROWS = 6  # train.cu's kRows: output vectors that stay in registers
@@ -79,7 +79,7 @@ class LaunchConfig:
 
 
 def launch_config(
-    dimension: int, rules: Rules, device: Device, *, aligned: bool = True
+    dimension: int, rules: Word2vecRules, device: Device, *, aligned: bool = True
 ) -> LaunchConfig:
     """Return the launch for rows of this dimension.
 
@@ -136,7 +136,7 @@ def pieces_together(words: int, sentences: int, teams: int) -> int:
     return max(1, min(_TAKEN * sentences // max(words, 1), a_team))
 
 
-def _check(dimension: int, rules: Rules) -> None:
+def _check(dimension: int, rules: Word2vecRules) -> None:
     limits = (
         ("dimension", dimension, MAX_DIMENSION),
         ("half window", rules.half_window, MAX_HALF_WINDOW),
@@ -161,7 +161,7 @@ def _columns(dimension: int, aligned: bool) -> tuple[int, int]:
     return 4, 4 if dimension % 4 == 0 and aligned else 1
 
 
-def _floats(each: int, rules: Rules, stages: int, keeps: bool) -> int:
+def _floats(each: int, rules: Word2vecRules, stages: int, keeps: bool) -> int:
     """Return what a warp has of shared memory, as train.cu divides it."""
     wide, targets = _LANES * each, rules.negatives + 1
     slots = 2 * rules.half_window + 2

@@ -21,7 +21,7 @@ from penstock.kernels.cuda.word2vec.launch import (
     pieces_together,
 )
 from penstock.kernels.streams import Stream
-from penstock.kernels.word2vec_rules import SENTENCE_BITS, Losses, Noise, Rules, Sentences
+from penstock.kernels.word2vec_rules import SENTENCE_BITS, Losses, Noise, Sentences, Word2vecRules
 
 _FILE = "word2vec/train"
 _LANES = 32
@@ -55,7 +55,7 @@ def train(
     vectors_out: DeviceArray,
     sentences: Sentences,
     noise: Noise,
-    rules: Rules,
+    rules: Word2vecRules,
     *,
     teams: int | None = None,
     piece: int | None = None,
@@ -69,7 +69,7 @@ def begin(
     vectors_out: DeviceArray,
     sentences: Sentences,
     noise: Noise,
-    rules: Rules,
+    rules: Word2vecRules,
     *,
     teams: int | None = None,
     piece: int | None = None,
@@ -132,7 +132,7 @@ def begin(
 
 
 def shares(
-    noise: Noise, rates: DeviceArray, rules: Rules, teams: int
+    noise: Noise, rates: DeviceArray, rules: Word2vecRules, teams: int
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return the shares of changes that input and output vectors get: (V,) float32 each.
 
@@ -150,7 +150,7 @@ def shares(
     )
 
 
-def _under_way(noise: Noise, rules: Rules) -> tuple[DeviceArray, DeviceArray]:
+def _under_way(noise: Noise, rules: Word2vecRules) -> tuple[DeviceArray, DeviceArray]:
     """Return how many rows of each word a team is expected to have, of input and output vectors.
 
     It is computed once for all blocks of a training run: short ones would wait for it.
@@ -162,7 +162,7 @@ def _under_way(noise: Noise, rules: Rules) -> tuple[DeviceArray, DeviceArray]:
     return found[1]
 
 
-def _expected(noise: Noise, rules: Rules) -> tuple[DeviceArray, DeviceArray]:
+def _expected(noise: Noise, rules: Word2vecRules) -> tuple[DeviceArray, DeviceArray]:
     chance = cp.divide(cp.asarray(noise.chance, cp.float64), 2**32)
     drawn = chance.copy()
     cp.add.at(drawn, cp.asarray(noise.alias), cp.subtract(1, chance))
@@ -189,7 +189,7 @@ def _pieces(sentences: Sentences, tokens: DeviceArray, piece: int) -> tuple[Any,
     return offsets, 0, first_piece, 0
 
 
-def _draws(noise: Noise, rules: Rules) -> tuple[Any, ...]:
+def _draws(noise: Noise, rules: Word2vecRules) -> tuple[Any, ...]:
     keep = _NULL if noise.keep is None else cp.ascontiguousarray(cp.asarray(noise.keep, cp.uint32))
     return (
         cp.ascontiguousarray(cp.asarray(noise.chance, cp.uint32)),

@@ -38,7 +38,7 @@ class Read:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class GraphIndex:
     """Which graphs lie where: an entry for every chunk and graph in it.
 
     ids     (graphs,) in the order of their first rows; rows: (graphs,) of each
@@ -57,8 +57,11 @@ class Layout:
 
     @staticmethod
     def of(
-        chunks: list[Chunk], surveys: list[Survey], columns: ColumnNames, like: Layout | None = None
-    ) -> Layout:
+        chunks: list[Chunk],
+        surveys: list[Survey],
+        columns: ColumnNames,
+        like: GraphIndex | None = None,
+    ) -> GraphIndex:
         """Number the graphs of all chunks, as ``like`` does where that is given."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -83,7 +86,7 @@ class Layout:
         whole = np.array([one.rows for one in chunks], np.int64)[chunk]
         low, high = np.where(ordered, low, 0), np.where(ordered, high, whole)
         rows = np.bincount(graph, weights=counts, minlength=len(ids)).astype(np.int64)
-        return Layout(chunks, surveys, ids, rows, graph, chunk, low, high, counts)
+        return GraphIndex(chunks, surveys, ids, rows, graph, chunk, low, high, counts)
 
     def numbers(self, failed: list[tuple[Any, str]]) -> dict[int, str]:
         """Return reasons by the number of the graph instead of its id."""

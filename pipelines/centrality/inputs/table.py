@@ -31,7 +31,7 @@ from penstock.pipelines.centrality.inputs.ipc_files import (
     sort_chunk,
     write_ipc,
 )
-from penstock.pipelines.centrality.inputs.layout import Layout, Read
+from penstock.pipelines.centrality.inputs.layout import GraphIndex, Read
 from penstock.pipelines.centrality.inputs.table_piece import TablePiece
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec
@@ -118,7 +118,7 @@ class TableInput(CentralityInput):
                 remedy="Sort the rows by graph, or take penstock etl --format zoo, which reads "
                 "them in any order, and give its output to centrality",
             )
-        found = Layout.of(self.chunks, surveys, self.columns)
+        found = GraphIndex.of(self.chunks, surveys, self.columns)
         self.graphs = len(found.ids)
         self.failures += found.lost(self.columns)
         if not len(found.ids) and self.failures:
@@ -256,7 +256,11 @@ class TableInput(CentralityInput):
         return [each for one in parsed for each in one.failed]
 
     def _sorted(
-        self, workers: Workers, scratch: Path, found: Layout, pieces: list[tuple[int, int, bool]]
+        self,
+        workers: Workers,
+        scratch: Path,
+        found: GraphIndex,
+        pieces: list[tuple[int, int, bool]],
     ) -> tuple[list[list[Read]], dict[int, str]]:
         """Sort the rows of every chunk by graph: then a piece is a range of rows of each.
 
@@ -278,5 +282,5 @@ class TableInput(CentralityInput):
                 lost |= dict.fromkeys(found.graph[found.chunk == n].tolist(), reason)
         files = [each for several, _ in made for each in several]
         chunks, surveys = [chunk for chunk, _ in files], [survey for _, survey in files]
-        again = Layout.of(chunks, surveys, self.columns, found)
+        again = GraphIndex.of(chunks, surveys, self.columns, found)
         return again.reads(pieces), lost

@@ -24,7 +24,7 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import manifest_of
 from penstock.pipelines.etl.zoos.ranges import build_range
-from penstock.pipelines.etl.zoos.runs import Range, choose_ranges, spill_piece
+from penstock.pipelines.etl.zoos.runs import GraphRange, choose_ranges, spill_piece
 from penstock.pipelines.etl.zoos.write import (
     join_shard,
     plan_shards,
@@ -128,7 +128,9 @@ def build_zoo(
     return _write(job, built, built_in, shard_size)
 
 
-def _ranges(job: EtlJob, spilled: list[dict[str, Any]], range_bytes: int | None) -> list[Range]:
+def _ranges(
+    job: EtlJob, spilled: list[dict[str, Any]], range_bytes: int | None
+) -> list[GraphRange]:
     """Choose the ranges once: a resumed run may have other workers but must not cut again."""
     samples = [
         (graph, cost)
@@ -146,7 +148,7 @@ def _ranges(job: EtlJob, spilled: list[dict[str, Any]], range_bytes: int | None)
         return {"ranges": [(part.low, part.high) for part in ranges]}
 
     plan = spill.once(job.partial.scratch / "plan", choose)
-    return [Range(low, high) for low, high in plan["ranges"]]
+    return [GraphRange(low, high) for low, high in plan["ranges"]]
 
 
 def _write(

@@ -14,12 +14,12 @@ from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.zoos.rows import build_csr, keep_nodes
-from penstock.pipelines.etl.zoos.runs import Range, RunSlice, take_ids
+from penstock.pipelines.etl.zoos.runs import GraphRange, RunSlice, take_ids
 from penstock.sizes import need_memory
 
 
 def build_range(
-    part: Range,
+    part: GraphRange,
     folder: Path,
     *,
     runs: Sequence[Path],

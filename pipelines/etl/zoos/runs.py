@@ -39,7 +39,7 @@ _TOGETHER = 1 << 18
 
 
 @dataclass(frozen=True)
-class Range:
+class GraphRange:
     """The graphs with ``low <= id < high``; None leaves that side open."""
 
     low: Any
@@ -157,7 +157,7 @@ def _samples(graphs: SortedIds, costs: Array) -> list[tuple[Any, int]]:
     return list(zip(ids, sums, strict=True))
 
 
-def choose_ranges(samples: Iterable[tuple[Any, int]], range_bytes: int) -> list[Range]:
+def choose_ranges(samples: Iterable[tuple[Any, int]], range_bytes: int) -> list[GraphRange]:
     """Cut all graphs into consecutive ranges of about ``range_bytes`` each."""
     cuts: list[Any] = []
     first, filled = None, 0
@@ -169,7 +169,7 @@ def choose_ranges(samples: Iterable[tuple[Any, int]], range_bytes: int) -> list[
             first, filled = graph, 0
         filled += cost
     bounds = [None, *cuts, None]
-    return [Range(low, high) for low, high in pairwise(bounds)]
+    return [GraphRange(low, high) for low, high in pairwise(bounds)]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class RunSlice:
     nodes: int
 
     @staticmethod
-    def of(folder: Path, part: Range) -> RunSlice:
+    def of(folder: Path, part: GraphRange) -> RunSlice:
         """Find the graphs of ``part`` in the run that lies in ``folder``."""
         ids = SortedIds.load(folder, "graphs")
         first, stop = ids.position(part.low), ids.position(part.high, end=True)

@@ -138,7 +138,7 @@ def _of_training(name: str, folder: Path) -> list[Chart | str]:
     from penstock.errors import UsageError
     from penstock.pipelines.embed.run import Run, checkpoint_name
     from penstock.workers.embed.source import TableSource, read_checkpoint
-    from penstock.workers.embed.versions import BEST, Checkpoint
+    from penstock.workers.embed.storage.versions import BEST, Checkpoint
     from penstock.workers.embed.warm import IDS
 
     run = Run.load(folder)

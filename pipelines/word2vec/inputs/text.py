@@ -38,7 +38,7 @@ _BYTES_OF_WORD = 5  # at least, on average, its blank included: for estimates
 
 
 @dataclass(frozen=True)
-class Range:
+class ByteRange:
     """What one task reads: bytes of a file; of a packed one all of it.
 
     A sentence belongs to the range in which it begins: after a newline, or at the file's begin.
@@ -130,7 +130,7 @@ class TextInput(Input):
     def check(self) -> None:
         """Check the first bytes of the files."""
         for path in self.paths:
-            text = Range(0, path, 0, 1)
+            text = ByteRange(0, path, 0, 1)
             if path.suffix.lower() in _PACKED:
                 next(text.blocks(), None)
             coding = _wide_coding(text.head(4))
@@ -147,14 +147,14 @@ class TextInput(Input):
         size = sum(p.stat().st_size * _PACKED.get(p.suffix.lower(), 1) for p in self.paths)
         return size * 4 // _BYTES_OF_WORD
 
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> list[ByteRange]:
         """Cut the files into what tasks read; the cuts follow from the files alone."""
-        found: list[Range] = []
+        found: list[ByteRange] = []
         for path in self.paths:
             size = path.stat().st_size
             step = max(size, 1) if path.suffix.lower() in _PACKED else _RANGE
             for first in range(0, size, step):
-                found.append(Range(len(found), path, first, min(first + step, size)))
+                found.append(ByteRange(len(found), path, first, min(first + step, size)))
         return found
 
     def count(self, workers: Workers, folder: Path) -> None:
@@ -212,7 +212,7 @@ class TextInput(Input):
 # -- tasks -----------------------------------------------------------------------------------------
 
 
-def count_words(text: Range) -> tuple[Array, Array, Array]:
+def count_words(text: ByteRange) -> tuple[Array, Array, Array]:
     """Return the words of a range and how often each is; runs on a worker."""
     table = WordTable()
     for at, data in text.blocks():
@@ -229,7 +229,7 @@ def count_words(text: Range) -> tuple[Array, Array, Array]:
     return table.words()
 
 
-def encode_words(text: Range, folder: Path, records: Records, *, longest: int) -> None:
+def encode_words(text: ByteRange, folder: Path, records: Records, *, longest: int) -> None:
     """Write the numbers of the words of a range, and the record; runs on a worker."""
     table = WordTable(
         np.asarray(load_npy(folder / "vocabulary.bytes.npy")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
@@ -29,6 +28,15 @@ from penstock.cluster.running import log_tail
 from penstock.cluster.spec import KINDS
 from penstock.errors import ClusterError, UsageError
 from penstock.workers.processes import process_start
+
+HOLDER = """
+import sys
+from pathlib import Path
+from penstock.workers.locks import try_lock
+held = try_lock(Path(sys.argv[1]) / ".lock")
+print("held", flush=True)
+input()
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -274,13 +282,18 @@ def test_a_process_that_holds_the_register_for_ever(
     """As one does that was stopped (SIGSTOP) just then."""
     monkeypatch.setattr(registry, "_PATIENCE", 0.1)
     put(registry.this_process("other", "local"))
-    holder = os.open(state, os.O_RDONLY)
-    try:
-        fcntl.flock(holder, fcntl.LOCK_EX)
-        with pytest.raises(ClusterError, match=r"is locked for more than 0.1 s.*lslocks"):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(
+            ClusterError,
+            match=rf"the register of clusters .* waits for process {holder.pid}, which has not "
+            rf"moved for 0.1 s.*kill -9 {holder.pid}",
+        ):
             put(registry.this_process("default", "local"))
-    finally:
-        os.close(holder)
+        holder.kill()
     put(registry.this_process("default", "local"))
 
 

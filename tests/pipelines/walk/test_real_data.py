@@ -14,7 +14,7 @@ from scipy import stats
 
 from penstock import Graph, etl, walk, walk_array
 from penstock.kernels.naive.walk import transition
-from penstock.kernels.walk_rules import Rules, WalkGraph
+from penstock.kernels.walk_rules import WalkGraph, WalkRules
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_second_steps_of_node2vec_on_wiki_vote(votes: Graph, sampler: str) -> No
     name = str(votes.user_ids([hub])[0].as_py())
     options = {"start": (name,), "walks": 200_000, "length": 3, "sampler": sampler}
     paths = walk_array(votes, app="node2vec", p=0.25, q=4, **options)
-    rules = Rules(3, second_order=True, return_factor=4, far_factor=0.25)
+    rules = WalkRules(3, second_order=True, return_factor=4, far_factor=0.25)
     rows = WalkGraph(csr.indptr, csr.indices)
     compared = 0
     for first in np.unique(paths[:, 1]):

@@ -16,7 +16,7 @@ from penstock import word2vec
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.pipelines.vectors import write_vectors
 from penstock.pipelines.word2vec.inputs import Counted, open_input
-from penstock.pipelines.word2vec.inputs.text import Range
+from penstock.pipelines.word2vec.inputs.text import ByteRange
 from penstock.pipelines.word2vec.job import Word2vecJob
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import settings_of
@@ -160,11 +160,11 @@ def test_what_is_no_file_is_no_input(tmp_path: Path) -> None:
 def test_a_mark_of_the_byte_order_is_no_word(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
 
-    def write(data: bytes) -> Range:
+    def write(data: bytes) -> ByteRange:
         compression = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower())
         with pa.output_stream(str(path), compression=compression) as stream:
             stream.write(data)
-        return Range(0, path, 0, path.stat().st_size)
+        return ByteRange(0, path, 0, path.stat().st_size)
 
     for data in (b"a b\nc \xef\xbb\xbf\n", b"a", b"", b"\xef", b"ab"):
         for mark in (b"", b"\xef\xbb\xbf"):

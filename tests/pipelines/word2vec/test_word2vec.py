@@ -31,14 +31,14 @@ from penstock.errors import (
     TruncatedFile,
     UsageError,
 )
-from penstock.kernels.word2vec_rules import MAX_POOL, Rules
+from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
 from penstock.options import asked
 from penstock.pipelines.cli import run
 from penstock.pipelines.generate import generate
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.inputs import lists, text
-from penstock.pipelines.word2vec.inputs.text import Range
+from penstock.pipelines.word2vec.inputs.text import ByteRange
 from penstock.pipelines.word2vec.job import Word2vecJob
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import settings_of, too_large
@@ -144,7 +144,7 @@ def test_pools_are_refused_where_they_would_be_ignored(blocks: Graph, tmp_path: 
 
 
 def test_a_pool_is_of_so_many_walks() -> None:
-    def rules(kind: str = "graph", **options: Any) -> Rules:
+    def rules(kind: str = "graph", **options: Any) -> Word2vecRules:
         return settings_of(Word2vecOptions(**options), kind).rules
 
     found = rules(length=80)
@@ -385,7 +385,7 @@ def test_ranges_hold_every_sentence_once(
     path = packed(tmp_path / "t.txt", data)
     found = []
     for first in range(0, len(data), ranges):
-        each = Range(0, path, first, min(first + ranges, len(data)))
+        each = ByteRange(0, path, first, min(first + ranges, len(data)))
         for at, read in each.blocks():
             assert data[at : at + len(read)] == read.tobytes()
             found.append(read.tobytes())

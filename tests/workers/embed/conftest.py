@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from penstock.partition.order import order
-from penstock.workers.embed.bucket_schedule import BucketSchedule
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 from penstock.workers.embed.storage import Geometry, open_table
-from penstock.workers.embed.versions import Checkpoints, table_path
+from penstock.workers.embed.storage.versions import Checkpoints, table_path
 
 
 class Small:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import PenstockError
 from penstock.partition.order import order
 from penstock.workers.embed import buffer as module
-from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 
 ORDERS = [("prefetch", 3), ("beta", 3), ("beta", 4), ("legend", 3)]
 

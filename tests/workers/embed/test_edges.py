@@ -10,9 +10,9 @@ import pytest
 from penstock import ClusterSpec, Graph, etl, generate
 from penstock.kernels.embed_rules import Side
 from penstock.workers.embed.edges import all_edges, split_edges, train_edges
+from penstock.workers.embed.evaluation.ranking import known_answers
 from penstock.workers.embed.layout import buckets
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.ranking import known_answers
 
 
 def test_edges_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

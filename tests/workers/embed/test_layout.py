@@ -13,10 +13,10 @@ from penstock import Graph, generate
 from penstock.csr import CSR
 from penstock.errors import CapacityError, CorruptFile, MissingFile, UsageError
 from penstock.partition.order import order
-from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.layout import buckets as module
 from penstock.workers.embed.layout.buckets import EdgeBuckets, build_buckets
 from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 
 
 @settings(deadline=None, max_examples=60)

@@ -25,17 +25,17 @@ from penstock.workers.embed import train as module
 from penstock.workers.embed.buffer import PartitionBuffer, state_rows
 from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
+from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Negatives
 from penstock.workers.embed.penalty import mean_penalty
-from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage import Version
 from penstock.workers.embed.storage.direct import DirectFile
+from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import node_layout, train
-from penstock.workers.embed.versions import Checkpoints
 from penstock.workers.embed.warm import WarmStart
 
 SMALL: dict[str, Any] = {

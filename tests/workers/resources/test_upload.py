@@ -45,7 +45,7 @@ def test_what_is_uploaded_is_what_was_mapped(tmp_path: Path, dtype: type) -> Non
 @pytest.mark.gpu
 def test_rows_on_the_gpu_are_those_of_the_graph(tmp_path: Path) -> None:
     from penstock import CSR, Graph
-    from penstock.kernels.walk_rules import Rules
+    from penstock.kernels.walk_rules import WalkRules
     from penstock.workers.walk.held import columns_of, columns_on_gpu
     from penstock.workers.walk.rows import WalkGraphSpec
 
@@ -55,7 +55,7 @@ def test_rows_on_the_gpu_are_those_of_the_graph(tmp_path: Path) -> None:
         writer.nodes()
     graph = Graph.open(tmp_path / "g")
     assert graph.num_shards > 3
-    spec = WalkGraphSpec(Rules(length=5), degrees=True)
+    spec = WalkGraphSpec(WalkRules(length=5), degrees=True)
     found, expected = columns_on_gpu(graph, spec), columns_of(graph, spec)
     assert set(found) == set(expected)
     for name, column in expected.items():

@@ -17,7 +17,7 @@ from penstock import connect, gang, partition_graph
 from penstock.errors import GangError
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.kernels.walk_rules import Rules, Sampler
+from penstock.kernels.walk_rules import Sampler, WalkRules
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Partition, partition_path
 from penstock.workers.resources.device import gpu
@@ -29,21 +29,21 @@ NODES, TOTAL, PER_PART = 120, 1000, 70
 NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
 
 SPECS = {
-    "deepwalk": WalkGraphSpec(Rules(12, seed=1)),
+    "deepwalk": WalkGraphSpec(WalkRules(12, seed=1)),
     "weighted": WalkGraphSpec(
-        Rules(12, seed=2, sampler=Sampler.REJECTION, restart=0.1), weighted=True
+        WalkRules(12, seed=2, sampler=Sampler.REJECTION, restart=0.1), weighted=True
     ),
-    "its": WalkGraphSpec(Rules(12, seed=3, sampler=Sampler.ITS, stop=0.1), weighted=True),
-    "node2vec": WalkGraphSpec(Rules(12, seed=4, symmetric=True, **NODE2VEC)),  # type: ignore[arg-type]
+    "its": WalkGraphSpec(WalkRules(12, seed=3, sampler=Sampler.ITS, stop=0.1), weighted=True),
+    "node2vec": WalkGraphSpec(WalkRules(12, seed=4, symmetric=True, **NODE2VEC)),  # type: ignore[arg-type]
     "metapath": WalkGraphSpec(
-        Rules(12, seed=5, sampler=Sampler.ALIAS, schema=(0, 1), cyclic=True),
+        WalkRules(12, seed=5, sampler=Sampler.ALIAS, schema=(0, 1), cyclic=True),
         wanted=(2, 0),
         weighted=True,
         relations=True,
     ),
-    "temporal": WalkGraphSpec(Rules(12, seed=6, timed=True, **NODE2VEC), times=True),  # type: ignore[arg-type]
+    "temporal": WalkGraphSpec(WalkRules(12, seed=6, timed=True, **NODE2VEC), times=True),  # type: ignore[arg-type]
     "expression": WalkGraphSpec(
-        Rules(12, seed=7, sampler=Sampler.RESERVOIR, expression="weight * degree + label"),
+        WalkRules(12, seed=7, sampler=Sampler.RESERVOIR, expression="weight * degree + label"),
         weighted=True,
         degrees=True,
         labels=True,
@@ -173,7 +173,7 @@ def test_a_rank_for_each_part(client: Any, graph: Graph, tmp_path: Path) -> None
 @pytest.mark.parametrize(("k", "method"), [(2, "metis"), (5, "random")])
 def test_rows_of_parts_are_rows_of_the_graph(graph: Graph, k: int, method: str) -> None:
     partition = Partition.open(partitioned(graph, k, method))
-    spec = WalkGraphSpec(Rules(2), weighted=True, times=True)
+    spec = WalkGraphSpec(WalkRules(2), weighted=True, times=True)
     csr = graph.csr()
     for rank in range(k):
         part = partition.part(rank)

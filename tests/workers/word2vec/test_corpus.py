@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import walk_array
-from penstock.kernels.walk_rules import Rules, WalkGraph
+from penstock.kernels.walk_rules import WalkGraph, WalkRules
 from penstock.workers.walk.starts import Starts
 from penstock.workers.word2vec import corpus as corpora
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece, WalkCorpus
@@ -73,7 +73,7 @@ def test_walks_of_epochs_are_those_of_more_walks(make_graph: Any) -> None:
     graph = make_graph()
     csr = graph.csr()
     rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
-    rules = Rules(length=7, seed=5, symmetric=True)
+    rules = WalkRules(length=7, seed=5, symmetric=True)
     starts = Starts(graph.num_nodes, graph.num_nodes)
     new = WalkCorpus(rows, rules, starts, 2, False, 2)
     same = WalkCorpus(rows, rules, starts, 2, True, 2)
@@ -94,7 +94,7 @@ def test_nodes_are_counted_in_so_many_walks_of_each_start(
 ) -> None:
     csr = make_graph().csr()
     rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
-    given: tuple[Any, ...] = (rows, Rules(length=7), Starts(100, 100), 10, False, 1)
+    given: tuple[Any, ...] = (rows, WalkRules(length=7), Starts(100, 100), 10, False, 1)
     for words, walks in ((1, 1), (700, 1), (2099, 2), (2100, 3), (10**6, 10)):
         monkeypatch.setattr(corpora, "COUNTED_WORDS", words)
         assert WalkCorpus(*given).counted == 100 * walks
@@ -106,7 +106,7 @@ def test_walks_that_were_counted_are_not_walked_again(
 ) -> None:
     csr = make_graph().csr()
     rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
-    given: tuple[Any, ...] = (rows, Rules(length=7, seed=5), Starts(100, 100), 3, same, 2)
+    given: tuple[Any, ...] = (rows, WalkRules(length=7, seed=5), Starts(100, 100), 3, same, 2)
     truth, corpus = WalkCorpus(*given), WalkCorpus(*given)
     expected = {epoch: truth.read(epoch, 0, 300)[0].reshape(-1, 7) for epoch in (0, 1)}
     corpus.visits(100, 50, 150)  # as a rank of several: its share of what is counted
@@ -129,7 +129,7 @@ def test_many_walks_that_were_counted_are_not_kept(
     csr = make_graph().csr()
     rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
     monkeypatch.setattr(corpora, "COUNTED_WORDS", 699)
-    corpus = WalkCorpus(rows, Rules(length=7), Starts(100, 100), 3, False, 1)
+    corpus = WalkCorpus(rows, WalkRules(length=7), Starts(100, 100), 3, False, 1)
     assert corpus.counted == 100
     corpus.visits(100, 0, corpus.counted)
     assert corpus.kept is None
@@ -145,7 +145,7 @@ def test_a_gpu_gets_the_same_walks_as_rows(
     if listed:
         np.save(tmp_path / "starts.npy", np.array([7, 3, 99], np.int32))
         starts = Starts(3, 100, tmp_path / "starts.npy")
-    given: tuple[Any, ...] = (rows, Rules(length=7, seed=5), starts, 3, False, 1)
+    given: tuple[Any, ...] = (rows, WalkRules(length=7, seed=5), starts, 3, False, 1)
     truth, corpus = WalkCorpus(*given), WalkCorpus(*given)
     count = truth.sentences
     tokens, offsets = truth.read(1, 2, count)

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.kernels.cpu import word2vec as cpu
 from penstock.kernels.naive import word2vec as naive
-from penstock.kernels.word2vec_rules import Exchange, Losses, Noise, Rules, Sentences
+from penstock.kernels.word2vec_rules import Exchange, Losses, Noise, Sentences, Word2vecRules
 from penstock.workers.word2vec import corpus as corpora
 from penstock.workers.word2vec import deltas, state
 from penstock.workers.word2vec import train as loop
@@ -27,7 +27,7 @@ WORDS, DIM = 30, 16
 # Of sentences, one of which has a third of all words, and some none.
 LENGTHS = (12, 0, 9, 160, 1, 30, 0, 0, 25, 40, 14, 3, 60, 2, 17, 70, 8, 33, 0)
 TRAINING = TrainingSettings(
-    dim=DIM, rules=Rules(2, 3, seed=9), epochs=3, lr=0.05, min_lr=0.01, sample=1e-1,
+    dim=DIM, rules=Word2vecRules(2, 3, seed=9), epochs=3, lr=0.05, min_lr=0.01, sample=1e-1,
     ns_exponent=0.75, deterministic=False, shards=1, sync_words=100, checkpoint_minutes=0,
 )  # fmt: skip
 

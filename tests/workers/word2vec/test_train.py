@@ -16,7 +16,7 @@ import pytest
 from penstock import files, vector_parts
 from penstock.errors import CorruptFile
 from penstock.kernels.naive import word2vec as naive
-from penstock.kernels.word2vec_rules import Losses, Noise, Rules, Sentences
+from penstock.kernels.word2vec_rules import Losses, Noise, Sentences, Word2vecRules
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.word2vec import state
 from penstock.workers.word2vec import train as loop
@@ -28,7 +28,7 @@ from penstock.workers.word2vec.train import train
 
 WORDS, LENGTH, SENTENCES = 30, 12, 40
 TRAINING = TrainingSettings(
-    dim=16, rules=Rules(2, 3, seed=9), epochs=2, lr=0.05, min_lr=0.01, sample=1e-2,
+    dim=16, rules=Word2vecRules(2, 3, seed=9), epochs=2, lr=0.05, min_lr=0.01, sample=1e-2,
     ns_exponent=0.75, deterministic=False, shards=1, sync_words=None, checkpoint_minutes=0,
 )  # fmt: skip
 

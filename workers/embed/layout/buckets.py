@@ -35,8 +35,8 @@ from penstock.kernels.cpu.buckets import shuffle_edges as shuffle
 from penstock.partition.threads import spread
 from penstock.progress import Progress
 from penstock.sizes import need_disk
-from penstock.workers.embed.bucket_schedule import Share
 from penstock.workers.embed.layout.nodes import NodeLayout
+from penstock.workers.embed.schedule.bucket_schedule import Share
 
 _PIECE = 1 << 22  # edges that a thread counts or scatters together
 _GROUP = 1 << 18  # edges that a thread shuffles together: their ends fit into a core's cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.partition.tournament import moves
 from penstock.workers.embed.buffer import PartitionBuffer
-from penstock.workers.embed.versions import RankVersions
+from penstock.workers.embed.storage.versions import RankVersions
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator

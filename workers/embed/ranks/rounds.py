@@ -27,7 +27,7 @@ from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
 from penstock.partition.order import Bucket, PartitionOrder, State, order
 from penstock.partition.tournament import tournament
-from penstock.workers.embed.bucket_schedule import BucketSchedule, ScheduledState, Share
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, ScheduledState, Share
 from penstock.workers.embed.spec import BATCH, Training
 
 # What draws of EMBED_SHUFFLE are for, in the upper bits of their numbers; see train.py's.

@@ -19,7 +19,6 @@ import numpy as np
 
 from penstock.errors import UsageError
 from penstock.workers.embed.batch_size import edges_of_round
-from penstock.workers.embed.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.buffer import BufferVisit
 from penstock.workers.embed.layout.buckets import FORMAT as BUCKETS_FORMAT
 from penstock.workers.embed.layout.buckets import EdgeBuckets
@@ -27,12 +26,13 @@ from penstock.workers.embed.ranks.moves import Moves
 from penstock.workers.embed.ranks.relations import SharedRelations, batches_between
 from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory
 from penstock.workers.embed.ranks.source import RankSource
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.source import VectorSource
 from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import Geometry, Version
+from penstock.workers.embed.storage.versions import LAST, RankVersions, Versions
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import BUCKETS, EpochTime, Trainer
-from penstock.workers.embed.versions import LAST, RankVersions, Versions
 from penstock.workers.resources.device import gpu
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.zoos import write as zoo_write
-from penstock.pipelines.etl.zoos.runs import Range, choose_ranges
+from penstock.pipelines.etl.zoos.runs import GraphRange, choose_ranges
 from penstock.pipelines.etl.zoos.write import (
     Shard,
     ZooSlice,
@@ -29,7 +29,7 @@ def test_ranges_cover_all_graphs_once() -> None:
     cuts = [part.low for part in ranges[1:]]
     assert cuts == [part.high for part in ranges[:-1]] == sorted(set(cuts))
     assert len(ranges) == 50
-    assert choose_ranges([("same", 100)] * 9, 1) == [Range(None, None)]
+    assert choose_ranges([("same", 100)] * 9, 1) == [GraphRange(None, None)]
 
 
 def test_graphs_are_cut_by_size() -> None:

@@ -7,7 +7,7 @@ from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.ranks.moves import Moves
 from penstock.workers.embed.ranks.rounds import RankSchedule
 from penstock.workers.embed.storage import Geometry, open_table
-from penstock.workers.embed.versions import Checkpoints, table_path
+from penstock.workers.embed.storage.versions import Checkpoints, table_path
 
 SIZE = 20
 

@@ -18,9 +18,9 @@ from penstock.workers.embed.ranks.run import RankTrainer
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage import Version
 from penstock.workers.embed.storage.direct import DirectFile
+from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import train
-from penstock.workers.embed.versions import Checkpoints
 
 SMALL: dict[str, Any] = {
     "model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,

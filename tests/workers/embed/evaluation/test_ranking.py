@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from penstock.kernels.embed_rules import EmbedRules, Model, Side
-from penstock.workers.embed import ranking
 from penstock.workers.embed.edges import Edges
+from penstock.workers.embed.evaluation import ranking
+from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.source import VectorSource
 
 NODES, RELATIONS = 40, 3

@@ -16,10 +16,10 @@ from penstock.kernels import kernel
 from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.workers.embed.edges import Edges, all_edges, split_edges
-from penstock.workers.embed.ranking import Scores, known_answers, rank, sample
+from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
-from penstock.workers.embed.versions import Checkpoint
+from penstock.workers.embed.storage.versions import Checkpoint
 from penstock.workers.embed.warm import numbers_of
 from penstock.workers.resources.device import gpu
 

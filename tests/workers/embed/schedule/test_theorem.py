@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.partition.order import order
-from penstock.workers.embed.bucket_schedule import BucketSchedule
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
+from penstock.workers.embed.schedule.theorem import Condition, Machine, exposed_seconds
 from penstock.workers.embed.storage import Geometry
-from penstock.workers.embed.theorem import Condition, Machine, exposed_seconds
 
 # What the paper measured, section 4: Twitter, d = 100, 15 GB of buffer.
 PAPER = {"nodes": 41_600_000, "edges": 1_460_000_000, "memory": 15 * 10**9, "slots": 3}

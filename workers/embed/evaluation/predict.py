@@ -13,10 +13,10 @@ from penstock.kernels import kernel
 from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.workers.embed.edges import Edges, all_edges
-from penstock.workers.embed.ranking import known_answers, known_like, queries_of, to_host
+from penstock.workers.embed.evaluation.ranking import known_answers, known_like, queries_of, to_host
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
-from penstock.workers.embed.versions import Checkpoint
+from penstock.workers.embed.storage.versions import Checkpoint
 from penstock.workers.resources.device import gpu
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import pytest
 from small_disks import mount, unmount
 
 from penstock.errors import CapacityError, CorruptFile, MissingFile, NewerVersion, TruncatedFile
-from penstock.workers.embed import versions as module
 from penstock.workers.embed.storage import Geometry
-from penstock.workers.embed.versions import Versions
+from penstock.workers.embed.storage import versions as module
+from penstock.workers.embed.storage.versions import Versions
 
 
 def test_a_place_that_a_checkpoint_names_is_not_written():
@@ -181,7 +181,7 @@ def test_a_disk_that_fills_leaves_the_checkpoint_before(small, monkeypatch):
     one.save({"epoch": 0})
     before = one.contents()
     one.epoch(1)
-    import penstock.workers.embed.versions as module
+    import penstock.workers.embed.storage.versions as module
 
     def full(path, data):
         path.write_bytes(data[: len(data) // 2])
@@ -278,7 +278,7 @@ class Killed:
     """Training runs in a folder, each of which is killed after some seconds."""
 
     def __init__(self, folder):
-        command = [sys.executable, "-P", "-c", FORKING, str(Path(__file__).parent), str(folder)]
+        command = [sys.executable, "-P", "-c", FORKING, str(Path(__file__).parents[1]), str(folder)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -1,0 +1,1 @@
+"""In which order buckets are trained, and whether that hides the swaps of partitions."""
