@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.csr import id_dtype
-from penstock.errors import InputError, MissingFile, PenstockError, UsageError
+from penstock.errors import InputError, MissingFile, PenstockError, UsageError, warn
 from penstock.graph import Graph
 from penstock.pipelines.embed.options import EvaluateOptions, GraphOptions
 from penstock.pipelines.embed.planning import memory_to_rank
@@ -99,11 +98,10 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             )
         self.same = self.graph.digest == self.run.graph_sha256
         self.own = None
-        if not (self.same or self.quiet) and options.graph is None:
-            print(
+        if not self.same and options.graph is None:
+            warn(
                 f"{self.graph.path} has changed since {self.at} was trained: its edges are ranked "
-                "by the ids of their nodes",
-                file=sys.stderr,
+                "by the ids of their nodes"
             )
         if options.filtered and not self.same:
             self.own = self._graph_of_the_run()

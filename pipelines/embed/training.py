@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from penstock.cluster.query import ask_workers
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import asked, flag
@@ -115,7 +114,7 @@ class TrainJob(Job[TrainReport]):
             # Last: a plan says of the rest what would be done on a larger disk.
             need = self._disk(training)
             need_disk(self.out.parent, need, f"the vectors of {graph.num_nodes:,} nodes")
-        if not (self.resumes or self.quiet):
+        if not self.resumes:
             _warn_ignored(graph, training)
             _warn_patience(training)
 
@@ -220,7 +219,7 @@ class TrainJob(Job[TrainReport]):
             problem = problem or self._batch_problem(training)
             if problem is not None:
                 raise problem
-            if not (self.resumes or self.quiet):
+            if not self.resumes:
                 _warn_in_memory(self.options, training.partitions)
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
@@ -355,10 +354,9 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
     else:
         remedy = f"a smaller --{'l2' if power == 2 else 'n3'}"
     without = " without penalties" if weight else ""
-    print(
+    warn(
         f"{out}: the loss{without}, {ours:.4g}, is no better than the {zeros:.4g} that vectors of "
-        f"zeros would have{' and falls' * falls}: train again with {remedy}",
-        file=sys.stderr,
+        f"zeros would have{' and falls' * falls}: train again with {remedy}"
     )
 
 
@@ -372,10 +370,9 @@ def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
             "prefetch": "--prefetch" if options.prefetch else "--no-prefetch",
             "order": f"--order {options.order}",
         }
-        print(
+        warn(
             f"{' and '.join(said[name] for name in given)}: of no effect, as all vectors are in "
-            f"memory; {more}",
-            file=sys.stderr,
+            f"memory; {more}"
         )
 
 
@@ -383,10 +380,9 @@ def _warn_patience(training: Training) -> None:
     """Say so where training cannot stop early: a first evaluation is always the best so far."""
     patience, every, epochs = training.patience, training.validate_every, training.epochs
     if patience is not None and (patience + 1) * every >= epochs:
-        print(
+        warn(
             f"--patience {patience}: of no effect, as {patience + 1} evaluations, one every "
-            f"{every} epochs, leave none of {epochs} epochs; take a smaller --validate-every",
-            file=sys.stderr,
+            f"{every} epochs, leave none of {epochs} epochs; take a smaller --validate-every"
         )
 
 
@@ -396,7 +392,4 @@ def _warn_ignored(graph: Graph, training: Any) -> None:
         found.append(f"{len(about.relations):,} relations")
     found += [name for name in ("weights", "times") if name in about.dtypes]
     if found:
-        print(
-            f"{graph.path}: embed ignores its {' and '.join(found)}; all edges are alike",
-            file=sys.stderr,
-        )
+        warn(f"{graph.path}: embed ignores its {' and '.join(found)}; all edges are alike")

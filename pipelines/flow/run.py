@@ -8,7 +8,6 @@ stages' processes connect to it.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import threading
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, PenstockError, UsageError, causes
+from penstock.errors import CapacityError, PenstockError, UsageError, causes, warn
 from penstock.limits import cores
 from penstock.output_lock import output_lock
 from penstock.pipelines.flow.display import Display
@@ -160,13 +159,11 @@ class FlowRun:
             record.save()
             record.free_end()
         except (PenstockError, OSError) as error:
-            print(
-                f"penstock: warning: run.json could not be written whole: {error}", file=sys.stderr
-            )
             if record.state == "passed":  # the next run could not compare with it
                 record.body.update({"state": "failed", "error": _told(error)})
             with suppress(OSError):
                 record.save_end()
+            warn(f"run.json could not be written whole: {error}")
         notify(self.flow, record)
         with suppress(OSError):
             clean(self.flow.home / FOLDER, _KEPT_RUNS)

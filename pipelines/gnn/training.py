@@ -73,7 +73,7 @@ class TrainJob(Job[TrainReport]):
                 split = old
         model, training = complete(graph, options, self.declared, drawn=split is not None)
         if not self.resumes:
-            warn_ignored(graph, quiet=self.quiet)
+            warn_ignored(graph)
         if split is not None and not (self.resumes and (self.out / SPLIT_FILE).is_file()):
             split, self.splits = draw_split(split, graph, training.seed)
         about = graph.manifest
