@@ -267,7 +267,7 @@ class TrainJob(Job[TrainReport]):
     def report(self, seconds: float) -> TrainReport:
         """Return loss, scores and speed; raise where it, or a vector, became NaN."""
         if self.trained.stopped == "nan":
-            raise _diverged(self.out, self.trained, self.run.training)
+            raise _diverged(self.out, self.trained, self.run.training, old=self.brought_back)
         _warn_useless(self.out, self.trained, self.run.training)
         return TrainReport(
             run=str(self.out),
@@ -319,17 +319,20 @@ def _sum_of_newest(run: Path) -> str:
     return sha256_of(folder / f"{newest(folder)}.json")
 
 
-def _diverged(out: Path, trained: Trained, training: Training) -> PenstockError:
+def _diverged(out: Path, trained: Trained, training: Training, *, old: bool) -> PenstockError:
+    """Return the error of a loss or a vector that is no number.
+
+    old  whether the run that was to be replaced is there again
+    """
     again = "train again with a lower --lr"
     if not training.penalty[1]:  # N3 is for those that it is a default of
         n3 = "--n3 or " if training.model in ("complex", "distmult") else ""
         again += f", or with a penalty: {n3}--l2"
+    whose = "of the run before, which was not replaced" if old else "of the last checkpoint"
     kept = (out / "checkpoints/last.json").is_file()
     return PenstockError(
         f"the loss or a vector became NaN or infinite in epoch {trained.epochs + 1}",
-        remedy=f"{out} holds the vectors of the last checkpoint; {again}"
-        if kept
-        else again.capitalize(),
+        remedy=f"{out} holds the vectors {whose}; {again}" if kept else again.capitalize(),
     )
 
 

@@ -38,6 +38,7 @@ from penstock.workers.embed import source
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained as Result
+from penstock.workers.embed.train import Trainer
 
 Trained = tuple[Path, embed.TrainReport]
 ROOT = Path(__file__).resolve().parents[3]
@@ -425,13 +426,95 @@ def test_a_run_is_not_replaced_by_one_without_vectors(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
     embed.train(graph, tmp_path / "run", cluster=cluster, **SMALL)
-    before = values(tmp_path / "run")[0]
-    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1"):
+    before = files(tmp_path / "run")
+    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1") as error:
         embed.train(
             graph, tmp_path / "run", optimizer="sgd", lr=1e30, overwrite=True, cluster=cluster
         )
-    np.testing.assert_array_equal(values(tmp_path / "run")[0], before)
+    assert "run holds the vectors of the run before, which was not replaced; " in str(error.value)
+    assert files(tmp_path / "run") == before
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def files(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def end_in_epoch(monkeypatch: pytest.MonkeyPatch, number: int, error: Exception | None) -> None:
+    """Have training end in an epoch: with an error, or as where the loss becomes NaN."""
+    train = Trainer._visits
+
+    def visits(self: Trainer, epoch: int) -> float | None:
+        if epoch + 1 < number:
+            return train(self, epoch)
+        if error is not None:
+            raise error
+        return None
+
+    monkeypatch.setattr(Trainer, "_visits", visits)
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+@pytest.mark.parametrize("error", [None, OSError("the cable was pulled")], ids=str)
+def test_a_run_is_replaced_once_the_new_one_has_a_checkpoint(
+    graph: Graph,
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    epoch: int,
+    error: Exception | None,
+) -> None:
+    run, small = tmp_path / "run", {**SMALL, "epochs": 4, "cluster": cluster}
+    embed.train(graph, run, **small)
+    before = files(run)
+    end_in_epoch(monkeypatch, epoch, error)
+    said = "the cable" if error else f"NaN or infinite in epoch {epoch}.*run holds the vectors of "
+    said += "" if error else "the run before, which was not replaced"
+    with pytest.raises(OSError if error else PenstockError, match=said):
+        embed.train(graph, run, overwrite=True, seed=1, validate_every=9, **small)
+    assert files(run) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    said = f"{run} holds the run before again: the new one ended before its first checkpoint"
+    assert (said in capsys.readouterr().err) == (error is not None)
+    # Now with a checkpoint after every epoch: those of two are worth more than the old run.
+    with pytest.raises(OSError if error else PenstockError, match="cable|infinite"):
+        embed.train(graph, run, overwrite=True, seed=1, validate_every=1, **small)
+    assert (files(run) == before) == (epoch == 1)
+    assert Run.load(run).training.seed == (epoch != 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_can_be_resumed(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    """The run that it was to replace lies beside it, until it has a checkpoint."""
+    run, old, new = (tmp_path / name for name in ("run", ".run.old", "new"))
+    small = {**SMALL, "cluster": cluster}
+    embed.train(graph, run, **small)
+    before = {path.relative_to(run): data for path, data in files(run).items()}
+    embed.train(graph, new, seed=1, **small)
+
+    def kill() -> None:
+        run.rename(old)
+        shutil.copytree(new, run)
+        shutil.rmtree(run / "checkpoints")
+        body = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps(body | {"state": "training", "results": None}))
+
+    kill()
+    embed.train(graph, run, seed=1, resume=True, **small)
+    np.testing.assert_array_equal(values(run)[0], values(new)[0])
+    assert not old.exists()
+    # Another run than the one that was killed finds what that one did not replace.
+    shutil.rmtree(run)
+    embed.train(graph, run, **small)
+    kill()
+    with pytest.raises(OutputExists, match="holds a finished run"):
+        embed.train(graph, run, seed=2, **small)
+    assert {path.relative_to(run) for path in files(run)} == set(before)
+    assert Run.load(run).training.seed == 0
+    assert not old.exists()
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,16 @@ def test_bad_input_leaves_things_as_they_were(train: Any, tmp_path: Path, rank: 
 
 def test_overwrite_begins_anew(train: Any, tmp_path: Path, rank: Any) -> None:
     train()
+    before = (tmp_path / "run/run.json").read_bytes()
+    rank.in_epoch = break_in(1)
+    with pytest.raises(OSError, match="cable"):
+        train(overwrite=True, hidden=5)
+    assert (tmp_path / "run/run.json").read_bytes() == before, "there is nothing of the new one"
+    rank.in_epoch, rank.stopped, rank.saves = lambda epoch: None, "nan", False
+    with pytest.raises(PenstockError, match="run holds the run before, which was not replaced"):
+        train(overwrite=True, hidden=5)
+    assert (tmp_path / "run/run.json").read_bytes() == before
+    rank.stopped, rank.saves = "epochs", True
     rank.in_epoch = break_in(2)
     with pytest.raises(OSError, match="cable"):
         train(overwrite=True, hidden=5)
