@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from penstock.workers.embed.evaluate import SHOWN, Evaluated, EvaluateTask, unkn
 from penstock.workers.embed.source import BLOCK_BYTES
 from penstock.workers.embed.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 _KNOWN = 40  # of a known answer, while all of them are sorted
 
@@ -247,7 +250,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         )
 
 
-def _evaluate(comm: Any, task: EvaluateTask) -> Evaluated:
+def _evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
     from penstock.workers.embed.evaluate import evaluate
 
     return evaluate(comm, task)

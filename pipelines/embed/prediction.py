@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.ranks import open_ranks
 from penstock.workers.embed.predict import PredictTask
 from penstock.workers.embed.warm import IDS
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 
 class PredictJob(VectorsJob[PredictReport]):
@@ -115,7 +118,7 @@ class PredictJob(VectorsJob[PredictReport]):
         )
 
 
-def _predict(comm: Any, task: PredictTask) -> list[tuple[int, float]]:
+def _predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]:
     from penstock.workers.embed.predict import predict
 
     return predict(comm, task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.query import ask_workers
 from penstock.cluster.spec import ClusterSpec
@@ -47,6 +47,9 @@ from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.versions import LAST, Checkpoints
 from penstock.workers.embed.warm import newest
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 _HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they
 _FALLS = 0.001  # of a loss: what it falls by within an epoch where more of them will help
@@ -300,7 +303,7 @@ def _check_epochs(out: Path, training: Training) -> None:
         )
 
 
-def _train(comm: Any, task: TrainTask) -> Trained:
+def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     from penstock.workers.embed.train import train
 
     return train(comm, task)
