@@ -78,7 +78,7 @@ class PredictJob(VectorsJob[PredictReport]):
         if name is None or name not in names:
             near = get_close_matches(name or "", names, 3) or names[:10]
             raise UsageError(
-                f"{self.at} has no relation {name!r}" if name else "--relation is missing",
+                "--relation is missing" if name is None else f"{self.at} has no relation {name!r}",
                 expected=f"one of {len(names):,}, such as {', '.join(near)}",
             )
         return names.index(name)

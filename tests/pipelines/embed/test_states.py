@@ -19,6 +19,7 @@ from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import (
     CapacityError,
     CorruptFile,
+    InputError,
     OutputExists,
     PenstockError,
     PenstockWarning,
@@ -520,6 +521,39 @@ def test_triples_end_at_line_feeds_only(tmp_path: Path, cluster: ClusterSpec, gr
     (tmp_path / "t").write_text("b\tx\ny\tc\n")
     with pytest.raises(UsageError, match="no edge of .* is known to .*got 2 edges"):
         embed.evaluate(tmp_path / "run", triples=tmp_path / "t", unknown="skip", cluster=cluster)
+
+
+def test_the_name_of_a_relation_may_be_empty(
+    tmp_path: Path, cluster: ClusterSpec, trained: Trained, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = {"entities": 60, "triples": 900, "relations": 2, "quiet": True}
+    generate("kg", tmp_path / "g", **made)
+    names = ("", "r1")
+    replace(Graph.open(tmp_path / "g").manifest, relations=names).save(tmp_path / "g")
+    run, triples = tmp_path / "run", tmp_path / "triples"
+    embed.train(tmp_path / "g", run, epochs=1, batch=20, dim=4, cluster=cluster)
+    answers = [
+        embed.predict(run, head="e1", relation=name, known=True, cluster=cluster).answers
+        for name in names
+    ]
+    assert answers[0] != answers[1]
+    line = ["embed", "predict", str(run), "--head", "e1", "--relation", "", "--known", "--json"]
+    assert cli([*line, "--cluster", "threads"]) == 0
+    assert json.loads(capsys.readouterr().out)["answers"] == answers[0]
+    scores = []
+    for name in names:
+        triples.write_text(f"e1\t{name}\te2\ne2\t{name}\te3\n")
+        scores.append(embed.evaluate(run, triples=triples, cluster=cluster))
+    assert [one.edges for one in scores] == [2, 2]
+    assert scores[0].scores != scores[1].scores
+    # Of a run that has none of this name.
+    with pytest.raises(UsageError, match="has no relation ''.*one of 6, such as "):
+        embed.predict(trained[0], head="e1", relation="", cluster=cluster)
+    with pytest.raises(UsageError, match="--relation is missing"):
+        embed.predict(trained[0], head="e1", cluster=cluster)
+    triples.write_text("e1\t\te2\n")
+    with pytest.raises(InputError, match=r"1 unknown relations \(''\)"):
+        embed.evaluate(trained[0], triples=triples, cluster=cluster)
 
 
 def test_a_graph_that_was_made_again_is_said(
