@@ -130,8 +130,9 @@ def _is_this(job: Job[Any], manifest: Format) -> bool:
     return there and not job.differences(manifest.load(out))
 
 
-def _has_checkpoint(out: Path) -> bool:
-    return any((out / "checkpoints").glob("last*"))
+def _has_checkpoint(out: Path, *names: str) -> bool:
+    """Return whether something can be read of a run, or with ``last`` be resumed."""
+    return any(any((out / "checkpoints").glob(f"{name}*")) for name in names or ("last", "best"))
 
 
 def _has_begun(out: Path) -> bool:
@@ -184,7 +185,7 @@ def _forget(old: Path | None) -> None:
 
 
 def _say_how_to_resume(out: Path) -> None:
-    saved = _has_checkpoint(out)
+    saved = _has_checkpoint(out, "last")
     go_on = "resume from its last checkpoint" if saved else "start over: there is no checkpoint yet"
     print(
         f"The run is kept in {out}: the same command with --resume will {go_on}.", file=sys.stderr

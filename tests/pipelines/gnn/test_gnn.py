@@ -368,7 +368,13 @@ def test_few_evaluations_still_keep_trained_weights(
         assert found > 0.9
     assert run([*line, "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"] == trained["metrics"]
-    assert run([*line, "--overwrite", "--lr", "1e30", "--optimizer", "sgd"]) == 1
+    diverges = ["--lr", "1e30", "--optimizer", "sgd"]
+    assert run([*line, "--overwrite", *diverges]) == 1
+    said = f"infinite in epoch 2. {folder} holds the run before, which was not replaced; train"
+    assert said in capsys.readouterr().err
+    assert run(["gnn", "evaluate", folder, "-q"]) == 0
+    line[3] = folder = str(tmp_path / "other")
+    assert run([*line, *diverges]) == 1
     assert "infinite in epoch 2. Train again with a lower --lr" in capsys.readouterr().err
     assert run(["gnn", "evaluate", folder]) == 2
     assert "has no weights yet" in capsys.readouterr().err
