@@ -5,11 +5,10 @@ A worker whose GPU cannot be used computes on its CPU, and the client warns.
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 from penstock.cluster.query import ask_workers
-from penstock.errors import PenstockWarning
+from penstock.errors import warn
 from penstock.workers.resources import device
 from penstock.workers.resources.device import Gpu
 
@@ -28,9 +27,7 @@ def warn_of_unused_gpus(client: Client) -> None:
     hosts = list(dict.fromkeys(f"{gpu.host}: {gpu.reason}" for gpu in unused))
     who = f"{len(unused)} of {len(found)} workers compute" if len(found) > 1 else "the job computes"
     more = f"; and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
-    warnings.warn(
+    warn(
         f"{who} on the CPU, though there is a GPU on {'; '.join(hosts[:_NAMED])}{more}. "
-        f"{unused[0].remedy}, or give --device cpu",
-        PenstockWarning,
-        stacklevel=4,  # where connect was entered
+        f"{unused[0].remedy}, or give --device cpu"
     )

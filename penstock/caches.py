@@ -11,10 +11,9 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-import warnings
 from pathlib import Path
 
-from penstock.errors import PenstockWarning
+from penstock.errors import warn
 
 _SHARED = ("/tmp", "/var/tmp")
 _TRIAL = b"0" * 4096  # a full disk or quota shows when something is written
@@ -26,11 +25,9 @@ def cache_folder() -> Path | None:
     if named:
         if private_folder(Path(named).expanduser().absolute()):
             return Path(named).expanduser().absolute()
-        warnings.warn(
+        warn(
             f"PENSTOCK_CACHE={named} is no folder that this user, and nobody else, can write; "
-            "compiled kernels are kept elsewhere",
-            PenstockWarning,
-            stacklevel=2,
+            "compiled kernels are kept elsewhere"
         )
     home = in_home("XDG_CACHE_HOME", ".cache")
     if home is not None and private_folder(home / "penstock"):

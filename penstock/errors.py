@@ -16,13 +16,15 @@ PenstockError                exit 1
 │   └── GangError            a rank of a gang failed, and with it the gang
 └── MissingExtra             an optional dependency is not installed
 
-PenstockWarning is no error: the job goes on, but not as the user may expect.
+PenstockWarning is no error: the job goes on, but not as the user may expect; ``warn`` issues one.
 
 Each says what happened, what was expected, what was got, and what to do about it.
 """
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -162,6 +164,19 @@ def _sentence(text: str) -> str:
 
 def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, Any]) -> PenstockError:
     return kind(what, **fields)
+
+
+def warn(text: str) -> None:
+    """Issue a PenstockWarning that points to the line from which this package was called."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and _passes_on(frame.f_globals.get("__name__")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(" ".join(text.splitlines()), PenstockWarning, stacklevel=level)
+
+
+def _passes_on(module: str | None) -> bool:
+    """Whether a call from a module is none of the user's; ``contextlib`` enters what is ours."""
+    return module is not None and module.partition(".")[0] in ("penstock", "contextlib")
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -15,6 +15,7 @@ what would be ignored is refused by a method ``check_asked``, which is called th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
@@ -30,17 +31,25 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import ArgsKwargs
 
 from penstock.errors import UsageError
-from penstock.paths import client_input, client_path
+from penstock.paths import A_PATH, client_input, client_path
 
 T = TypeVar("T")
 
 _CONFIG = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 _SHOWN = 100  # characters of a bad value
 _ASKED = "_asked"
+
+
+def _path_option(value: Any) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError(A_PATH)
+    return client_path(value)
+
+
 # The types of options and arguments that are paths: see penstock.paths.
 ClientPath = Annotated[
     Path,
-    BeforeValidator(client_path),
+    BeforeValidator(_path_option),
     Parameter(converter=lambda kind, tokens: client_path(tokens[0].value)),
 ]
 ClientInput = Annotated[

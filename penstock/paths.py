@@ -11,11 +11,17 @@ import glob
 import os
 from pathlib import Path
 
+from penstock.errors import UsageError
+
+NO_PATH, A_PATH = "where something lies is no path", "text, or a Path"
+_SHOWN = 100  # characters of what was given
 _LOCAL = ("file", "local")  # protocols of fsspec that mean files of this machine
 
 
 def client_path(path: str | os.PathLike[str]) -> Path:
     """Return ``path`` absolute, by the current folder of this process; ``~`` is the user's home."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(NO_PATH, expected=A_PATH, got=repr(path)[:_SHOWN])
     return Path(os.path.expanduser(path)).absolute()  # noqa: PTH111  (leaves ~nobody alone)
 
 

@@ -79,6 +79,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "loadfile"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # Not in pyproject.toml, from where penstock would be imported before it is looked for above.
+    # In the second place: it overrides "error", and what stands behind it overrides it.
+    config.getini("filterwarnings").insert(1, "always::penstock.errors.PenstockWarning")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--one-case",

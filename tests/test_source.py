@@ -44,15 +44,26 @@ def replaced_words(text: str) -> list[str]:
     return [f"{old}: say {new}" for old, new in REPLACED.items() if re.search(old, text, re.I)]
 
 
-def any_clients(source: str) -> list[str]:
-    """Return the functions with a client, or a communicator of ours, that may be anything."""
+def untyped(source: str) -> list[str]:
+    """Return the parameters that are a client, or a communicator of ours, and have no such type.
+
+    One rank is a gang of one: what takes a communicator takes that of a single rank, too.
+    """
+    wrong = {"client": lambda kind: kind == "Any", "comm": lambda kind: kind != "AnyCommunicator"}
     return [
-        f"{node.name}({one.arg}: Any)"
+        f"{node.name}({one.arg}: {kind})"
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.FunctionDef)
         for one in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        if one.arg == "client" and ast.unparse(one.annotation or ast.Constant("")) == "Any"
+        if one.arg in wrong and wrong[one.arg](kind := ast.unparse(one.annotation or ast.Name("")))
     ]
+
+
+def badly_ended(text: str) -> bool:
+    """Return whether a text does not end with one newline, or has blanks at the end of a line."""
+    return (
+        not re.fullmatch(r"(.*\S)?\n", text, re.S) or re.search(r"[ \t]$", text, re.M) is not None
+    )
 
 
 def test_the_fields_own_words(root):
@@ -70,6 +81,33 @@ def test_the_fields_own_words(root):
         if (words := replaced_words(file.read_text()))
     }
     assert not found
+
+
+def test_files_of_text_end_with_one_newline_and_lines_without_blanks(root):
+    folders = (*CODE, "tests", "benchmarks", "docs", "examples", ".ci")
+    endings = {".py", ".cu", ".cuh", ".md", ".yaml", ".yml", ".toml", ".txt", ".typed", ""}
+    files = [file for file in root.iterdir() if file.suffix in endings - {""} and file.is_file()]
+    for folder in folders:
+        files += [
+            file
+            for file in (root / folder).rglob("*")
+            if file.is_file() and file.suffix in endings and "__pycache__" not in file.parts
+        ]
+    assert len(files) > 900
+    found = [
+        str(file.relative_to(root))
+        for file in files
+        if (text := file.read_text()) and badly_ended(text)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("text", "bad"),
+    [("a\n", False), ("a\n\nb\n", False), ("a", True), ("a\n\n", True), ("a \nb\n", True)],
+)
+def test_bad_ends_are_found(text, bad):
+    assert badly_ended(text) == bad
 
 
 @pytest.mark.parametrize(
@@ -90,14 +128,17 @@ def test_words_are_found(text, count):
     assert len(replaced_words(text)) == count
 
 
-def test_clients_have_a_type(root):
+def test_clients_and_communicators_have_a_type(root):
     found = {
         str(file.relative_to(root)): names
         for file in sources(root, ".py")
-        if (names := any_clients(file.read_text()))
+        # Here they are mpi4py's, and ours is made of them.
+        if file.parent != root / "workers/comm" and (names := untyped(file.read_text()))
     }
     assert not found
-    assert any_clients("def ask(client: Any) -> None: ...") == ["ask(client: Any)"]
+    assert untyped("def ask(client: Any) -> None: ...") == ["ask(client: Any)"]
+    assert untyped("def ask(client: Client | None, comm: AnyCommunicator) -> None: ...") == []
+    assert untyped("def run(comm: Communicator) -> None: ...") == ["run(comm: Communicator)"]
 
 
 def test_folders_hold_few_modules(root):

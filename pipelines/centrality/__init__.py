@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, overload
 
@@ -87,14 +89,16 @@ def centrality(
     >>> centrality([networkx.path_graph(3), networkx.star_graph(4)])[1]["closeness"]
     """
     given = CentralityOptions(**options)
-    if not isinstance(graph, str | Path | Graph):
+    if not isinstance(graph, str | os.PathLike):
+        from penstock.pipelines.centrality.networkx_graphs import centrality_of, no_graph
+
+        if not isinstance(graph, Iterable):  # as one graph is, too: over its nodes
+            raise no_graph(graph)
         if out is not None or cluster is not None:
             raise UsageError(
                 "graphs of NetworkX are computed here, and nothing is written",
                 remedy="Omit out and cluster, or write a table of edges and give it to etl",
             )
-        from penstock.pipelines.centrality.networkx_graphs import centrality_of
-
         one = hasattr(graph, "adj")
         found = centrality_of([graph] if one else list(graph), given)
         return found[0] if one else found

@@ -72,6 +72,15 @@ class NetworkXBatch:
         ]
 
 
+def no_graph(given: Any) -> UsageError:
+    """Return the error of something that has no centralities."""
+    return UsageError(
+        "what centralities are asked of is no graph",
+        expected="a path, a Graph, a graph of NetworkX, or a list of such",
+        got=type(given).__name__,
+    )
+
+
 def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any]]:
     """Return of each graph a dict by metric: of nodes, or a number of the graph."""
     if options.sampled or options.distances or "edge-betweenness" in options.wanted:
@@ -84,11 +93,7 @@ def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any
             )
     for graph in graphs:
         if not all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph")):
-            raise UsageError(
-                "what centralities are asked of is no graph",
-                expected="a path, a Graph, a graph of NetworkX, or a list of such",
-                got=type(graph).__name__,
-            )
+            raise no_graph(graph)
     weight = (options.weight or "weight") if options.weighted else None
     read = NetworkXBatch.of(graphs, weight)
     if read.batch.directed and "triangles" in options.wanted:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.csr import id_dtype
-from penstock.errors import InputError, MissingFile, PenstockError, UsageError
+from penstock.errors import InputError, MissingFile, PenstockError, UsageError, warn
 from penstock.graph import Graph
 from penstock.pipelines.embed.options import EvaluateOptions, GraphOptions
 from penstock.pipelines.embed.planning import memory_to_rank
@@ -27,6 +26,9 @@ from penstock.workers.embed.evaluation.evaluate import SHOWN, Evaluated, Evaluat
 from penstock.workers.embed.source import BLOCK_BYTES
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 _KNOWN = 40  # of a known answer, while all of them are sorted
 
@@ -99,11 +101,10 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             )
         self.same = self.graph.digest == self.run.graph_sha256
         self.own = None
-        if not (self.same or self.quiet) and options.graph is None:
-            print(
+        if not self.same and options.graph is None:
+            warn(
                 f"{self.graph.path} has changed since {self.at} was trained: its edges are ranked "
-                "by the ids of their nodes",
-                file=sys.stderr,
+                "by the ids of their nodes"
             )
         if options.filtered and not self.same:
             self.own = self._graph_of_the_run()
@@ -249,7 +250,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         )
 
 
-def _evaluate(comm: Any, task: EvaluateTask) -> Evaluated:
+def _evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
     from penstock.workers.embed.evaluation.evaluate import evaluate
 
     return evaluate(comm, task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.ranks import open_ranks
 from penstock.workers.embed.evaluation.predict import PredictTask
 from penstock.workers.embed.warm import IDS
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 
 class PredictJob(VectorsJob[PredictReport]):
@@ -75,7 +78,7 @@ class PredictJob(VectorsJob[PredictReport]):
         if name is None or name not in names:
             near = get_close_matches(name or "", names, 3) or names[:10]
             raise UsageError(
-                f"{self.at} has no relation {name!r}" if name else "--relation is missing",
+                "--relation is missing" if name is None else f"{self.at} has no relation {name!r}",
                 expected=f"one of {len(names):,}, such as {', '.join(near)}",
             )
         return names.index(name)
@@ -115,7 +118,7 @@ class PredictJob(VectorsJob[PredictReport]):
         )
 
 
-def _predict(comm: Any, task: PredictTask) -> list[tuple[int, float]]:
+def _predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]:
     from penstock.workers.embed.evaluation.predict import predict
 
     return predict(comm, task)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.query import ask_workers
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import asked, flag
@@ -50,6 +49,9 @@ from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 _HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they
 _FALLS = 0.001  # of a loss: what it falls by within an epoch where more of them will help
@@ -117,7 +119,7 @@ class TrainJob(Job[TrainReport]):
             # Last: a plan says of the rest what would be done on a larger disk.
             need = self._disk(training)
             need_disk(self.out.parent, need, f"the vectors of {graph.num_nodes:,} nodes")
-        if not (self.resumes or self.quiet):
+        if not self.resumes:
             _warn_ignored(graph, training)
             _warn_patience(training)
 
@@ -221,7 +223,7 @@ class TrainJob(Job[TrainReport]):
             problem = problem or self._batch_problem(training)
             if problem is not None:
                 raise problem
-            if not (self.resumes or self.quiet):
+            if not self.resumes:
                 _warn_in_memory(self.options, training.partitions)
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
@@ -269,7 +271,7 @@ class TrainJob(Job[TrainReport]):
     def report(self, seconds: float) -> TrainReport:
         """Return loss, scores and speed; raise where it, or a vector, became NaN."""
         if self.trained.stopped == "nan":
-            raise _diverged(self.out, self.trained, self.run.training)
+            raise _diverged(self.out, self.trained, self.run.training, old=self.brought_back)
         _warn_useless(self.out, self.trained, self.run.training)
         return TrainReport(
             run=str(self.out),
@@ -302,7 +304,7 @@ def _check_epochs(out: Path, training: Training) -> None:
         )
 
 
-def _train(comm: Any, task: TrainTask) -> Trained:
+def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     from penstock.workers.embed.train import train
 
     return train(comm, task)
@@ -321,12 +323,17 @@ def _sum_of_newest(run: Path) -> str:
     return sha256_of(folder / f"{newest(folder)}.json")
 
 
-def _diverged(out: Path, trained: Trained, training: Training) -> PenstockError:
+def _diverged(out: Path, trained: Trained, training: Training, *, old: bool) -> PenstockError:
+    """Return the error of a loss or a vector that is no number.
+
+    old  whether the run that was to be replaced is there again
+    """
     again = f"train again with {another_try(training)}"
+    whose = "of the run before, which was not replaced" if old else "of the last checkpoint"
     kept = (out / "checkpoints/last.json").is_file()
     return PenstockError(
         f"the loss or a vector became NaN or infinite in epoch {trained.epochs + 1}",
-        remedy=f"{out} holds the vectors of the last checkpoint; {again}"
+        remedy=f"{out} holds the vectors {whose}; {again}"
         if kept
         else again[0].upper() + again[1:],
     )
@@ -353,10 +360,9 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
     else:
         remedy = f"a smaller --{'l2' if power == 2 else 'n3'}"
     without = " without penalties" if weight else ""
-    print(
+    warn(
         f"{out}: the loss{without}, {ours:.4g}, is no better than the {zeros:.4g} that vectors of "
-        f"zeros would have{' and falls' * falls}: train again with {remedy}",
-        file=sys.stderr,
+        f"zeros would have{' and falls' * falls}: train again with {remedy}"
     )
 
 
@@ -370,10 +376,9 @@ def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
             "prefetch": "--prefetch" if options.prefetch else "--no-prefetch",
             "order": f"--order {options.order}",
         }
-        print(
+        warn(
             f"{' and '.join(said[name] for name in given)}: of no effect, as all vectors are in "
-            f"memory; {more}",
-            file=sys.stderr,
+            f"memory; {more}"
         )
 
 
@@ -381,10 +386,9 @@ def _warn_patience(training: Training) -> None:
     """Say so where training cannot stop early: a first evaluation is always the best so far."""
     patience, every, epochs = training.patience, training.validate_every, training.epochs
     if patience is not None and (patience + 1) * every >= epochs:
-        print(
+        warn(
             f"--patience {patience}: of no effect, as {patience + 1} evaluations, one every "
-            f"{every} epochs, leave none of {epochs} epochs; take a smaller --validate-every",
-            file=sys.stderr,
+            f"{every} epochs, leave none of {epochs} epochs; take a smaller --validate-every"
         )
 
 
@@ -394,7 +398,4 @@ def _warn_ignored(graph: Graph, training: Any) -> None:
         found.append(f"{len(about.relations):,} relations")
     found += [name for name in ("weights", "times") if name in about.dtypes]
     if found:
-        print(
-            f"{graph.path}: embed ignores its {' and '.join(found)}; all edges are alike",
-            file=sys.stderr,
-        )
+        warn(f"{graph.path}: embed ignores its {' and '.join(found)}; all edges are alike")

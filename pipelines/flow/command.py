@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from penstock.errors import PenstockWarning, UsageError
+from penstock.errors import UsageError, warn
 from penstock.files import save_text
 from penstock.options import ClientPath
 from penstock.pipelines.flow.document import read_flow
@@ -75,7 +74,7 @@ def write_page(folder: Path) -> str | None:
     try:
         return str(write_report(load_run(folder)))
     except Exception as error:
-        warnings.warn(f"no report of the run was made: {error}", PenstockWarning, stacklevel=2)
+        warn(f"no report of the run was made: {error}")
         return None
 
 

@@ -6,12 +6,11 @@ import http.client
 import json
 import os
 import subprocess
-import sys
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, warn
 from penstock.pipelines.flow.document import Flow
 from penstock.pipelines.flow.records import RunRecord
 
@@ -34,8 +33,8 @@ def notify(flow: Flow, run: RunRecord) -> None:
         run.body["notification"] = f"{type(error).__name__}: {error}"
         with suppress(OSError, PenstockError):
             run.save()
-        print(f"penstock: warning: on_{'success' if run.state == 'passed' else 'failure'} "
-              f"of {flow.name} did not work: {error}", file=sys.stderr)  # fmt: skip
+        which = "success" if run.state == "passed" else "failure"
+        warn(f"on_{which} of {flow.name} did not work: {error}")
 
 
 def _call(command: str, run: RunRecord, home: Path) -> None:

@@ -8,7 +8,6 @@ stages' processes connect to it.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import threading
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, PenstockError, UsageError, causes
+from penstock.errors import CapacityError, PenstockError, UsageError, causes, warn
 from penstock.limits import cores
 from penstock.output_lock import output_lock
 from penstock.pipelines.flow.display import Display
@@ -160,13 +159,11 @@ class FlowRun:
             record.save()
             record.free_end()
         except (PenstockError, OSError) as error:
-            print(
-                f"penstock: warning: run.json could not be written whole: {error}", file=sys.stderr
-            )
             if record.state == "passed":  # the next run could not compare with it
                 record.body.update({"state": "failed", "error": _told(error)})
             with suppress(OSError):
                 record.save_end()
+            warn(f"run.json could not be written whole: {error}")
         notify(self.flow, record)
         with suppress(OSError):
             clean(self.flow.home / FOLDER, _KEPT_RUNS)
@@ -301,9 +298,14 @@ class FlowRun:
         resume = found is not None and found.get("key") == made.key and not self.choice.force
         if found is not None:
             wait_for_older(stage.name, found)
+        older = list((found or {}).get("older") or [])
+        if not resume and (there := self.state.run_in(stage)) is not None:
+            older.append(there)
         log = self._log(stage.name)
         previous = self.state.keep_previous(stage) if stage.previous else None
         for attempt in range(stage.retries + 1):
+            # A training run that ended without a checkpoint has put back what it was to replace.
+            resume = resume and self.state.run_in(stage) not in older
             process = StageProcess(
                 self.flow, stage, self.cluster, log, resume=resume, previous=previous
             )
@@ -313,7 +315,7 @@ class FlowRun:
                 self._processes.add(process)
                 process.start()
             try:
-                self.state.begin(stage.name, made, process.identity(), self._by())
+                self.state.begin(stage.name, made, process.identity(), self._by(), older)
                 began = time.monotonic()
                 report = process.wait(stage.timeout)
             except PenstockError as error:

@@ -47,7 +47,9 @@ class StageProcess:
         options = with_stages(options, lambda name: _placed(flow, name))
         command = stage.command
         if command is not None:
-            for name, value in (("resume", resume), ("overwrite", not resume)):
+            # What is resumed may be to replace an older output, which a run in its folder is not.
+            overwrite = not (resume and command.visible)
+            for name, value in (("resume", resume), ("overwrite", overwrite)):
                 if command.has(name) and value and command.writes:
                     options[name] = True
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-stage-")

@@ -96,7 +96,7 @@ def plan(
     from penstock.pipelines.gnn.planning import plan_model
 
     opened = Graph.open(graph)
-    warn_ignored(opened, quiet=output.quiet)
+    warn_ignored(opened)
     made, too_large = plan_model(opened, options, cluster)
     output.show(made)
     if too_large is not None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.errors import UsageError, warn
 from penstock.graph import Graph
 from penstock.pipelines.gnn.options import ModelOptions
 from penstock.workers.gnn.plan.facts import outputs_of
@@ -107,12 +106,12 @@ def ignored(graph: Graph) -> list[str]:
     return found
 
 
-def warn_ignored(graph: Graph, *, quiet: bool) -> None:
+def warn_ignored(graph: Graph) -> None:
     """Warn of edge attributes that are ignored, and of parallel edges."""
     names, about = ignored(graph), graph.manifest
     by_etl = about.made.get("by") == "penstock etl"
     kept = by_etl and about.made.get("options", {}).get("duplicates") == "keep"
-    if quiet or not (names or kept):
+    if not (names or kept):
         return
     relations = len(about.relations or ())
     what = [f"{relations} relations" if name == "relations" else name for name in names]
@@ -124,7 +123,7 @@ def warn_ignored(graph: Graph, *, quiet: bool) -> None:
     )
     if by_etl:
         text += f". For one edge instead, make the graph {_one_edge(names, about.directed, kept)}"
-    print(text, file=sys.stderr)
+    warn(text)
 
 
 def _one_edge(names: list[str], directed: bool, kept: bool) -> str:

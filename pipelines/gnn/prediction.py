@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from penstock.errors import warn
 from penstock.files import FileEntry, file_entry, file_table, sha256_of
 from penstock.formats import Format
 from penstock.graph import Graph
@@ -67,8 +67,8 @@ class WeightsJob(RunJob[R]):
         features = match_features(run, at, graph, same=same)
         split, about_split = _split_for(at, run, graph, same=same)
         for note in (features.note(at, graph), about_split):
-            if note and not self.quiet:
-                print(note, file=sys.stderr)
+            if note:
+                warn(note)
         self.opened = OpenedRun(run, graph, features, split)
 
     @property
@@ -127,7 +127,7 @@ class WeightsJob(RunJob[R]):
         """Have ranks write their files into ``folder``."""
         run, graph, options = self.run, self.graph, self.options
         if self.opened.features.by != "graph":  # else the training run warned
-            warn_ignored(graph, quiet=self.quiet)
+            warn_ignored(graph)
         with open_ranks(graph, options.parts, self.given_cluster, quiet=self.quiet) as ranks:
             plan = lowering(ranks, graph, run.training, **self.sizes)(run.model)
             if (problem := too_large_to_predict(ranks, plan)) is not None:
@@ -250,12 +250,12 @@ def _split_for(
     if graph.manifest.graphs is not None:
         counts = f"that of {graph.path} counts" if any(own.values()) else "no node is in a split"
         return None, (
-            f"The split that {run_at} drew is of another graph, and nodes of a zoo cannot be found "
+            f"the split that {run_at} drew is of another graph, and nodes of a zoo cannot be found "
             f"by id: {counts}"
         )
     instead = f", not that of {graph.path} ({counts_text(own)})" if any(own.values()) else ""
     return split_file(run_at, run.split, by_id=True), (
-        f"The split that {run_at} drew counts{instead}: nodes are found by id, new ones are in none"
+        f"the split that {run_at} drew counts{instead}: nodes are found by id, new ones are in none"
     )
 
 

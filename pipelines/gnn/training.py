@@ -73,7 +73,7 @@ class TrainJob(Job[TrainReport]):
                 split = old
         model, training = complete(graph, options, self.declared, drawn=split is not None)
         if not self.resumes:
-            warn_ignored(graph, quiet=self.quiet)
+            warn_ignored(graph)
         if split is not None and not (self.resumes and (self.out / SPLIT_FILE).is_file()):
             split, self.splits = draw_split(split, graph, training.seed)
         about = graph.manifest
@@ -165,7 +165,7 @@ class TrainJob(Job[TrainReport]):
     def report(self, seconds: float) -> TrainReport:
         """Return the metrics of the best epoch; raise where the loss became NaN."""
         if self.trained.stopped == "nan":
-            raise _diverged(self.out, self.trained)
+            raise _diverged(self.out, self.trained, old=self.brought_back)
         training = self.run.training
         return TrainReport(
             run=str(self.out),
@@ -196,12 +196,17 @@ def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     return train(comm, task)
 
 
-def _diverged(out: Path, trained: Trained) -> PenstockError:
+def _diverged(out: Path, trained: Trained, *, old: bool) -> PenstockError:
+    """Return the error of a loss that is no number.
+
+    old  whether the run that was to be replaced is there again
+    """
     kept = [n for n in ("best", "last") if (out / f"checkpoints/{n}.safetensors").is_file()]
     again = "train again with a lower --lr, with --warmup, or with --clip 1"
+    holds = f"{out}/checkpoints/{kept[0]}.safetensors holds the last good weights" if kept else ""
+    if old:
+        holds = f"{out} holds the run before, which was not replaced"
     return PenstockError(
         f"the loss became NaN or infinite in epoch {trained.epochs}",
-        remedy=f"{out}/checkpoints/{kept[0]}.safetensors holds the last good weights; {again}"
-        if kept
-        else again.capitalize(),
+        remedy=f"{holds}; {again}" if holds else again.capitalize(),
     )

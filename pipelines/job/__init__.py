@@ -82,6 +82,7 @@ class Job(ABC, Generic[R]):
         self.out, self.options, self.quiet = client_path(out), options, quiet
         self.given_cluster = cluster or ClusterSpec()
         self.wait = False  # for another process that makes the same output
+        self.brought_back = False  # whether the output to replace is there again: see run_folder
 
     @cached_property
     def cluster(self) -> ClusterSpec:

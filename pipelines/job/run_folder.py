@@ -3,6 +3,7 @@
 <kind>.json        what is trained, its state and its results
 metrics.jsonl      a line per epoch; with the first one the run has begun
 checkpoints/       what ranks write; ``last`` is what ``--resume`` goes on from
+.NAME.old          next to it: the run to replace, until the new one has a checkpoint and has ended
 
 States are training, interrupted, done and diverged.
 """
@@ -16,7 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import CapacityError, OutputExists, PenstockError, UsageError
+from penstock.errors import (
+    CapacityError,
+    InputError,
+    OutputExists,
+    PenstockError,
+    UsageError,
+)
 from penstock.files import refuse_existing, remove_temporaries
 from penstock.output_lock import (
     is_own_directory,
@@ -38,16 +45,18 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
     """Give the folder of a run to train in; it is kept however the block ends, bad input aside.
 
     An existing run is resumed with ``resume`` if it is the same. With ``overwrite`` it is moved
-    aside, and removed once the new one has done an epoch.
+    aside, and comes back where the new one ends without a checkpoint, of which nothing could be
+    read and nothing resumed: ``job.brought_back`` says so.
     """
     # Through symbolic links, to the disk that the run will really stand on.
     refuse_strangers_link(job.out)
     out, resume = job.out.resolve(), job.options.resume
     with output_lock(out, command=job.command):
-        _recover(out, manifest)
+        if not _is_this(job, manifest):
+            _recover(out, manifest)
         refuse_taken(job, manifest)
         resumes = resume and (out / manifest.file).is_file()
-        old = None if resumes else _put_aside(out)
+        old = _lies_aside(out, manifest) if resumes else _put_aside(out)
         before = manifest.load(out) if resumes else None
         try:
             out.mkdir(exist_ok=True)
@@ -58,10 +67,12 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
         except BaseException as error:
             if before is not None and isinstance(error, PenstockError) and error.exit_code == 2:
                 manifest.save(out, before)
+            elif old is not None and not _has_checkpoint(out):
+                _bring_back(old, out)
+                if not isinstance(error, InputError | UsageError | CapacityError):
+                    _say_what_is_back(out)
             elif before is None and not _has_begun(out):
                 shutil.rmtree(out, ignore_errors=True)
-                if old is not None:
-                    old.rename(out)
             else:
                 # A full disk; the manifest says "training" then.
                 with suppress(OSError, CapacityError):
@@ -69,9 +80,10 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
                 _forget(old)
                 _say_how_to_resume(out)
             raise
-        if old is not None and not _has_begun(out) and manifest.load(out)["state"] == "diverged":
-            shutil.rmtree(out)
-            old.rename(out)
+        diverged = manifest.load(out)["state"] == "diverged"
+        if old is not None and diverged and not _has_checkpoint(out):
+            _bring_back(old, out)
+            job.brought_back = True
             return
         _remove_halves(out)  # of a worker that was killed, whose work another has done again
         _forget(old)
@@ -111,6 +123,18 @@ def _remove_halves(out: Path) -> None:
         remove_temporaries(folder)
 
 
+def _is_this(job: Job[Any], manifest: Format) -> bool:
+    """Return whether the folder holds the run that is to be resumed."""
+    out = job.out.resolve()
+    there = job.options.resume and (out / manifest.file).is_file()
+    return there and not job.differences(manifest.load(out))
+
+
+def _has_checkpoint(out: Path, *names: str) -> bool:
+    """Return whether something can be read of a run, or with ``last`` be resumed."""
+    return any(any((out / "checkpoints").glob(f"{name}*")) for name in names or ("last", "best"))
+
+
 def _has_begun(out: Path) -> bool:
     metrics = out / "metrics.jsonl"
     return metrics.is_file() and metrics.stat().st_size > 0
@@ -120,10 +144,25 @@ def _put_aside(out: Path) -> Path | None:
     """Move a run out of the way, and return where to."""
     if not out.exists() or not any(out.iterdir()):
         return None
-    old = out.with_name(f".{out.name}.old")
+    old = _aside(out)
     refuse_link(old)
     shutil.rmtree(old, ignore_errors=True)
     return out.rename(old)
+
+
+def _bring_back(old: Path, out: Path) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    old.rename(out)
+
+
+def _aside(out: Path) -> Path:
+    return out.with_name(f".{out.name}.old")
+
+
+def _lies_aside(out: Path, manifest: Format) -> Path | None:
+    """Return the run that one which was killed had moved aside: this user's, and a run."""
+    old = _aside(out)
+    return old if is_own_directory(old) and (old / manifest.file).is_file() else None
 
 
 def _recover(out: Path, manifest: Format) -> None:
@@ -131,16 +170,16 @@ def _recover(out: Path, manifest: Format) -> None:
 
     Only what is this user's run, and never in the place of something else than a run.
     """
-    old = out.with_name(f".{out.name}.old")
+    old = _lies_aside(out, manifest)
+    if old is None:
+        return
     if out.is_dir() and not (out / manifest.file).is_file():
         replaced = all(path.name.startswith(".") for path in out.iterdir())
     else:
         replaced = not out.is_file()
-    ours = is_own_directory(old) and (old / manifest.file).is_file()
-    if ours and replaced and not _has_begun(out):
-        shutil.rmtree(out, ignore_errors=True)
-        old.rename(out)
-    elif ours and _has_begun(out) and (out / manifest.file).is_file():
+    if replaced and not _has_checkpoint(out):
+        _bring_back(old, out)
+    elif (out / manifest.file).is_file() and _has_checkpoint(out):
         _forget(old)
 
 
@@ -150,8 +189,15 @@ def _forget(old: Path | None) -> None:
 
 
 def _say_how_to_resume(out: Path) -> None:
-    saved = any((out / "checkpoints").glob("last*"))
+    saved = _has_checkpoint(out, "last")
     go_on = "resume from its last checkpoint" if saved else "start over: there is no checkpoint yet"
     print(
         f"The run is kept in {out}: the same command with --resume will {go_on}.", file=sys.stderr
+    )
+
+
+def _say_what_is_back(out: Path) -> None:
+    print(
+        f"{out} holds the run before again: the new one ended before its first checkpoint.",
+        file=sys.stderr,
     )

@@ -9,14 +9,13 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sqlite3
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import MissingExtra, PenstockError, UsageError
+from penstock.errors import MissingExtra, PenstockError, UsageError, warn
 from penstock.locks import open_locked
 from penstock.output_lock import own_directory
 
@@ -90,11 +89,9 @@ def job_store(path: Path) -> Any:
                 except Exception as error:
                     if row.id not in warned:
                         warned.add(row.id)
-                        print(
-                            f"penstock: warning: the schedule {row.id!r} in {path} cannot be read, "
-                            f"and does not run: {type(error).__name__}: {error}. "
-                            "Remove it, and add it again",
-                            file=sys.stderr,
+                        warn(
+                            f"the schedule {row.id!r} in {path} cannot be read, and does not run: "
+                            f"{type(error).__name__}: {error}. Remove it, and add it again"
                         )
             return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR, id_dtype
-from penstock.errors import PenstockWarning, UsageError
+from penstock.errors import UsageError, warn
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import WalkGraph, WalkRules
@@ -63,7 +62,7 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
     )
     choice = _chosen(graph, options)
     if choice.instead:
-        warnings.warn(choice.instead, PenstockWarning, stacklevel=4)  # at walk_array's caller
+        warn(choice.instead)
     if on_gpu:
         paths = _on_gpu(graph, choice, starts)
     else:
@@ -71,7 +70,7 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
         paths = _on_threads(rows, choice.spec.rules, starts)
     window = what_window_left(graph, options, int(np.count_nonzero(paths[:, 1:] >= 0)))
     if window:
-        warnings.warn(window, PenstockWarning, stacklevel=4)
+        warn(window)
     return paths
 
 
@@ -83,11 +82,9 @@ def _wanted_gpu(device: str) -> bool:
         )
     unused = unused_gpu()
     if unused is not None:
-        warnings.warn(
+        warn(
             f"walks are computed on the CPU, though {unused.host} has a GPU: {unused.reason}. "
-            f"{unused.remedy}, or give device='cpu'",
-            PenstockWarning,
-            stacklevel=5,
+            f"{unused.remedy}, or give device='cpu'"
         )
     return gpu()
 

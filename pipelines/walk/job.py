@@ -9,7 +9,7 @@ from typing import Any
 from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
 from penstock.csr import id_dtype
-from penstock.errors import CapacityError
+from penstock.errors import CapacityError, warn
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import partition_path
@@ -129,6 +129,9 @@ class WalkJob(Job[WalkReport]):
     def report(self, seconds: float) -> WalkReport:
         """Return what was walked."""
         self.result.window = what_window_left(self.graph, self.options, self.result.steps)
+        for text in (self.result.instead, self.result.window):
+            if text:
+                warn(text)
         self.result.seconds = seconds
         return self.result
 

@@ -52,10 +52,6 @@ class WalkReport(CountsReport):
             f"  {self.app}, sampler {self.sampler}, {self.placement} on {self.devices}",
             f"  {self.steps:,} steps in {self.seconds:.1f} s{rate}",
         ]
-        if self.instead:
-            lines.append(f"  {self.instead}")
-        if self.window:
-            lines.append(f"  {self.window}")
         if self.resumed_files:
             lines.append(f"  {self.resumed_files} files were there from the run before")
         if self.zero_rows:

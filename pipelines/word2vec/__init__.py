@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,8 @@ def word2vec(
     """
     from penstock.pipelines.word2vec.job import Word2vecJob
 
-    several = [inputs] if isinstance(inputs, str | Path | Graph) else list(inputs)
+    several = [inputs] if isinstance(inputs, str | Path | Graph) else inputs
+    several = list(several) if isinstance(several, Iterable) else []
     if not several or not all(isinstance(one, str | Path | Graph) for one in several):
         raise UsageError(
             "vectors are trained on what lies in files",

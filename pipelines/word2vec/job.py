@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
@@ -39,6 +39,9 @@ from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.sizes import format_bytes, format_count
 from penstock.workers.word2vec.state import EPOCHS, Checkpoints
 from penstock.workers.word2vec.task import Trained, TrainTask
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 _GENTLE = 0.05  # a learning rate that is offered, at most
 
@@ -339,7 +342,7 @@ def _checkpoint_files(folder: Path) -> dict[str, tuple[Path, FileEntry]]:
     }
 
 
-def _train(comm: Any, task: TrainTask) -> Trained:
+def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     from penstock.workers.word2vec.train import train
 
     return train(comm, task)

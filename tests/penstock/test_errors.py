@@ -1,16 +1,19 @@
+import os
 import pickle
 import re
 
 import pytest
 
-from penstock import errors
+from penstock import caches, errors
 from penstock.errors import (
     CapacityError,
     ClusterError,
     GraphError,
     InputError,
     PenstockError,
+    PenstockWarning,
     UsageError,
+    warn,
 )
 
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, PenstockError)]
@@ -39,6 +42,20 @@ def test_errors_survive_the_way_from_a_worker(kind):
     assert type(got) is kind
     assert got.to_dict() == sent.to_dict()
     assert got.to_dict()["error"] == kind.__name__
+
+
+def test_a_warning_is_one_line_that_points_to_the_line_that_called_us(tmp_path, monkeypatch):
+    nowhere = tmp_path / "file"
+    nowhere.touch()
+    monkeypatch.setenv("PENSTOCK_CACHE", str(nowhere))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / f"penstock-cache-{os.geteuid()}/cupy"))
+    for call in (caches.cache_folder, caches.keep_cupy_kernels, lambda: warn("two\nlines")):
+        with pytest.warns(PenstockWarning) as found:
+            call()
+        (one,) = found
+        assert one.filename == __file__
+        assert "\n" not in str(one.message)
 
 
 def test_only_bad_usage_exits_with_two():

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,11 +28,13 @@ from penstock.kernels.walk_rules import Owned, Walkers, WalkGraph
 from penstock.kernels.walkers import join, pack, start_walkers, unpack
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Part, Partition, part_folder
-from penstock.workers.comm.communicator import Communicator
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_device, to_host
 from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.waves import PartitionedWalk, Wave, waves
+
+if TYPE_CHECKING:
+    from penstock.workers.comm.single import AnyCommunicator
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Walked:
     rounds: int
 
 
-def walk_part(comm: Communicator, task: PartitionedWalk) -> Walked:
+def walk_part(comm: AnyCommunicator, task: PartitionedWalk) -> Walked:
     """Walk as one rank of a gang: ``gang.run(client, walk_part, (task,), ranks=k)``.
 
     Progress is counted in walks, at the rank where they end. A wave is written while the next one
@@ -93,7 +95,7 @@ class _Here:
 
 
 @contextmanager
-def _opened(comm: Communicator, task: PartitionedWalk) -> Iterator[_Here]:
+def _opened(comm: AnyCommunicator, task: PartitionedWalk) -> Iterator[_Here]:
     """Give the rank its part, made ready for the walks."""
     k = PartitionManifest.load(task.partition).k
     if k != comm.size:
@@ -130,7 +132,9 @@ def graph_columns(part: Part, spec: WalkGraphSpec, ids: np.dtype[Any]) -> dict[s
     return {"indptr": np.asarray(csr.indptr), "indices": indices, **columns}
 
 
-def _node_columns(comm: Communicator, partition: Partition, spec: WalkGraphSpec) -> dict[str, Any]:
+def _node_columns(
+    comm: AnyCommunicator, partition: Partition, spec: WalkGraphSpec
+) -> dict[str, Any]:
     """Return what expressions read of every node, which the ranks know together."""
     part, columns = partition.part(comm.rank), {}
     if spec.degrees:
@@ -148,7 +152,7 @@ def _node_columns(comm: Communicator, partition: Partition, spec: WalkGraphSpec)
 
 
 def _walk_wave(
-    comm: Communicator, task: PartitionedWalk, here: _Here, wave: Wave
+    comm: AnyCommunicator, task: PartitionedWalk, here: _Here, wave: Wave
 ) -> tuple[Any, int, int]:
     """Return the nodes of a wave's paths that this rank knows, the rounds, the walkers sent."""
     rules, ids = task.spec.rules, here.rows.indices.dtype
@@ -172,7 +176,7 @@ def _walk_wave(
         walkers, rounds, sent = next_walkers, rounds + 1, sent + went
 
 
-def exchange_walkers(comm: Communicator, walkers: Walkers) -> tuple[Walkers | None, int]:
+def exchange_walkers(comm: AnyCommunicator, walkers: Walkers) -> tuple[Walkers | None, int]:
     """Send each walker to the rank it is bound for; return those that came, and how many went.
 
     None where no rank has sent any: all have ended.
@@ -191,7 +195,7 @@ def exchange_walkers(comm: Communicator, walkers: Walkers) -> tuple[Walkers | No
     return join([unpack(each, ids) for each in incoming]), sum(counts)
 
 
-def _gather(comm: Communicator, paths: Any, bounds: Sequence[int]) -> Any:
+def _gather(comm: AnyCommunicator, paths: Any, bounds: Sequence[int]) -> Any:
     """Return the paths that this rank writes, of what every rank knows of them."""
     outgoing = [paths[low:high] for low, high in pairwise(bounds)]
     mine = bounds[comm.rank + 1] - bounds[comm.rank], paths.shape[1]

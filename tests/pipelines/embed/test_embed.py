@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,7 @@ from penstock.errors import (
     InputError,
     OutputExists,
     PenstockError,
+    PenstockWarning,
     UsageError,
 )
 from penstock.pipelines.cli import app
@@ -40,6 +42,7 @@ from penstock.workers.embed import source
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained as Result
+from penstock.workers.embed.train import Trainer
 
 Trained = tuple[Path, embed.TrainReport]
 ROOT = Path(__file__).resolve().parents[3]
@@ -464,13 +467,95 @@ def test_a_run_is_not_replaced_by_one_without_vectors(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
     embed.train(graph, tmp_path / "run", cluster=cluster, **SMALL)
-    before = values(tmp_path / "run")[0]
-    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1"):
+    before = files(tmp_path / "run")
+    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1") as error:
         embed.train(
             graph, tmp_path / "run", optimizer="sgd", lr=1e30, overwrite=True, cluster=cluster
         )
-    np.testing.assert_array_equal(values(tmp_path / "run")[0], before)
+    assert "run holds the vectors of the run before, which was not replaced; " in str(error.value)
+    assert files(tmp_path / "run") == before
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def files(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def end_in_epoch(monkeypatch: pytest.MonkeyPatch, number: int, error: Exception | None) -> None:
+    """Have training end in an epoch: with an error, or as where the loss becomes NaN."""
+    train = Trainer._visits
+
+    def visits(self: Trainer, epoch: int) -> float | None:
+        if epoch + 1 < number:
+            return train(self, epoch)
+        if error is not None:
+            raise error
+        return None
+
+    monkeypatch.setattr(Trainer, "_visits", visits)
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+@pytest.mark.parametrize("error", [None, OSError("the cable was pulled")], ids=str)
+def test_a_run_is_replaced_once_the_new_one_has_a_checkpoint(
+    graph: Graph,
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    epoch: int,
+    error: Exception | None,
+) -> None:
+    run, small = tmp_path / "run", {**SMALL, "epochs": 4, "cluster": cluster}
+    embed.train(graph, run, **small)
+    before = files(run)
+    end_in_epoch(monkeypatch, epoch, error)
+    said = "the cable" if error else f"NaN or infinite in epoch {epoch}.*run holds the vectors of "
+    said += "" if error else "the run before, which was not replaced"
+    with pytest.raises(OSError if error else PenstockError, match=said):
+        embed.train(graph, run, overwrite=True, seed=1, validate_every=9, **small)
+    assert files(run) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    said = f"{run} holds the run before again: the new one ended before its first checkpoint"
+    assert (said in capsys.readouterr().err) == (error is not None)
+    # Now with a checkpoint after every epoch: those of two are worth more than the old run.
+    with pytest.raises(OSError if error else PenstockError, match="cable|infinite"):
+        embed.train(graph, run, overwrite=True, seed=1, validate_every=1, **small)
+    assert (files(run) == before) == (epoch == 1)
+    assert Run.load(run).training.seed == (epoch != 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_can_be_resumed(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    """The run that it was to replace lies beside it, until it has a checkpoint."""
+    run, old, new = (tmp_path / name for name in ("run", ".run.old", "new"))
+    small = {**SMALL, "cluster": cluster}
+    embed.train(graph, run, **small)
+    before = {path.relative_to(run): data for path, data in files(run).items()}
+    embed.train(graph, new, seed=1, **small)
+
+    def kill() -> None:
+        run.rename(old)
+        shutil.copytree(new, run)
+        shutil.rmtree(run / "checkpoints")
+        body = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps(body | {"state": "training", "results": None}))
+
+    kill()
+    embed.train(graph, run, seed=1, resume=True, **small)
+    np.testing.assert_array_equal(values(run)[0], values(new)[0])
+    assert not old.exists()
+    # Another run than the one that was killed finds what that one did not replace.
+    shutil.rmtree(run)
+    embed.train(graph, run, **small)
+    kill()
+    with pytest.raises(OutputExists, match="holds a finished run"):
+        embed.train(graph, run, seed=2, **small)
+    assert {path.relative_to(run) for path in files(run)} == set(before)
+    assert Run.load(run).training.seed == 0
+    assert not old.exists()
 
 
 @pytest.mark.parametrize(
@@ -509,7 +594,6 @@ def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
 )
 def test_vectors_no_better_than_zeros_are_told_with_what_helps(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     losses: tuple[float | None, float],
     penalty: float,
     more: dict[str, Any],
@@ -519,10 +603,14 @@ def test_vectors_no_better_than_zeros_are_told_with_what_helps(
     trained = Result(2, 0, 2, losses[1], 9, 9, 1, 1, 9, 1.0, 1.0, "epochs")
     zeros = training.loss_of_zeros(9)
     trained = replace(trained, loss_before=losses[0], penalty=penalty, loss_of_zeros=zeros)
-    _warn_useless(tmp_path, trained, training)  # of zeros: 8.58
-    said = capsys.readouterr().err
-    assert f"train again with {remedy}" in said if remedy else not said
-    assert ("without penalties" in said) == (remedy is not None and training.penalty[1] > 0)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        _warn_useless(tmp_path, trained, training)  # of zeros: 8.58
+    said = [str(one.message) for one in found]
+    assert len(said) == (remedy is not None)
+    for one in said:
+        assert f"train again with {remedy}" in one
+        assert ("without penalties" in one) == (training.penalty[1] > 0)
 
 
 @pytest.mark.parametrize(("lr", "told"), [(30.0, True), (0.3, False)])
@@ -530,18 +618,20 @@ def test_vectors_that_are_worse_than_zeros_are_told(
     graph: Graph,
     tmp_path: Path,
     cluster: ClusterSpec,
-    capsys: pytest.CaptureFixture[str],
     lr: float,
     told: bool,
 ) -> None:
     options: dict[str, Any] = {"lr": lr, "n3": 0, "dim": 16, "batch": 200, "epochs": 3}
-    embed.train(graph, tmp_path / "run", model="distmult", cluster=cluster, **options)
-    assert ("that vectors of zeros would have" in capsys.readouterr().err) == told
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        embed.train(graph, tmp_path / "run", model="distmult", cluster=cluster, **options)
+    said = [str(one.message) for one in found if one.category is PenstockWarning]
+    assert any("that vectors of zeros would have" in one for one in said) == told
 
 
 @pytest.mark.parametrize("negatives", [8, "all"])
 def test_a_graph_of_one_node_is_not_told_so(
-    tmp_path: Path, cluster: ClusterSpec, capsys: pytest.CaptureFixture[str], negatives: Any
+    tmp_path: Path, cluster: ClusterSpec, negatives: Any
 ) -> None:
     """Without another node to compare with, all of the loss is the penalty's."""
     with Graph.create(tmp_path / "g") as writer:
@@ -550,10 +640,11 @@ def test_a_graph_of_one_node_is_not_told_so(
         writer.nodes(["alone"])
         writer.manifest = replace(writer.manifest, relations=("r",))
     options: dict[str, Any] = {"dim": 4, "init_scale": 1.0, "epochs": 1, "negatives": negatives}
-    found = embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PenstockWarning)
+        found = embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, **options)
     assert found.trained.loss is not None
     assert found.trained.loss > 0
-    assert "zeros" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("partitions", [None, 6])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
-from penstock.errors import CapacityError, CorruptFile, OutputExists, PenstockError, UsageError
+from penstock.errors import (
+    CapacityError,
+    CorruptFile,
+    InputError,
+    OutputExists,
+    PenstockError,
+    PenstockWarning,
+    UsageError,
+)
 from penstock.files import save_json
 from penstock.pipelines.cli import run as cli
 from penstock.pipelines.embed.evaluation import EvaluateJob
@@ -514,17 +523,59 @@ def test_triples_end_at_line_feeds_only(tmp_path: Path, cluster: ClusterSpec, gr
         embed.evaluate(tmp_path / "run", triples=tmp_path / "t", unknown="skip", cluster=cluster)
 
 
-def test_a_graph_that_was_made_again_is_said(
-    tmp_path: Path, cluster: ClusterSpec, capsys: pytest.CaptureFixture[str]
+def test_the_name_of_a_relation_may_be_empty(
+    tmp_path: Path, cluster: ClusterSpec, trained: Trained, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = {"entities": 60, "triples": 900, "relations": 2, "quiet": True}
     generate("kg", tmp_path / "g", **made)
+    names = ("", "r1")
+    replace(Graph.open(tmp_path / "g").manifest, relations=names).save(tmp_path / "g")
+    run, triples = tmp_path / "run", tmp_path / "triples"
+    embed.train(tmp_path / "g", run, epochs=1, batch=20, dim=4, cluster=cluster)
+    answers = [
+        embed.predict(run, head="e1", relation=name, known=True, cluster=cluster).answers
+        for name in names
+    ]
+    assert answers[0] != answers[1]
+    line = ["embed", "predict", str(run), "--head", "e1", "--relation", "", "--known", "--json"]
+    assert cli([*line, "--cluster", "threads"]) == 0
+    assert json.loads(capsys.readouterr().out)["answers"] == answers[0]
+    scores = []
+    for name in names:
+        triples.write_text(f"e1\t{name}\te2\ne2\t{name}\te3\n")
+        scores.append(embed.evaluate(run, triples=triples, cluster=cluster))
+    assert [one.edges for one in scores] == [2, 2]
+    assert scores[0].scores != scores[1].scores
+    # Of a run that has none of this name.
+    with pytest.raises(UsageError, match="has no relation ''.*one of 6, such as "):
+        embed.predict(trained[0], head="e1", relation="", cluster=cluster)
+    with pytest.raises(UsageError, match="--relation is missing"):
+        embed.predict(trained[0], head="e1", cluster=cluster)
+    triples.write_text("e1\t\te2\n")
+    with pytest.raises(InputError, match=r"1 unknown relations \(''\)"):
+        embed.evaluate(trained[0], triples=triples, cluster=cluster)
+
+
+def test_a_graph_that_was_made_again_is_said(
+    tmp_path: Path, cluster: ClusterSpec, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From Python, and on the command line also with -q."""
+    made = {"entities": 60, "triples": 900, "relations": 2, "quiet": True}
+    generate("kg", tmp_path / "g", **made)
     embed.train(tmp_path / "g", tmp_path / "run", epochs=1, batch=20, cluster=cluster, dim=4)
-    for seed, said in ((0, False), (1, True)):
-        generate("kg", tmp_path / "g", seed=seed, overwrite=True, **made)
-        capsys.readouterr()
-        embed.evaluate(tmp_path / "run", cluster=cluster, quiet=False)
-        assert ("g has changed since" in capsys.readouterr().err) == said
+    line = ["embed", "evaluate", str(tmp_path / "run"), "--cluster", "threads", "-q"]
+    generate("kg", tmp_path / "g", seed=0, overwrite=True, **made)
+    assert cli(line) == 0
+    assert capsys.readouterr().err == ""
+    generate("kg", tmp_path / "g", seed=1, overwrite=True, **made)
+    with pytest.warns(PenstockWarning, match="g has changed since") as found:
+        embed.evaluate(tmp_path / "run", cluster=cluster)
+    assert [one.filename for one in found] == [__file__]
+    capsys.readouterr()
+    assert cli(line) == 0
+    err = capsys.readouterr().err
+    assert err.startswith(f"penstock: warning: {tmp_path / 'g'} has changed since")
+    assert err.count("\n") == 1
 
 
 def test_a_best_checkpoint_that_is_gone_is_said(mine: Path, cluster: ClusterSpec) -> None:
@@ -594,15 +645,35 @@ def test_options_without_effect_are_told(
     graph: Graph,
     tmp_path: Path,
     cluster: ClusterSpec,
-    capsys: pytest.CaptureFixture[str],
     options: dict[str, Any],
     said: str | None,
 ) -> None:
     options = {**SMALL, "batch": 50, "epochs": 1, **options}
-    embed.train(graph, tmp_path / "run", cluster=cluster, quiet=False, **options)
-    told = capsys.readouterr().err
-    assert ("of no effect" in told) == (said is not None)
-    assert (said or "") in told
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        embed.train(graph, tmp_path / "run", cluster=cluster, **options)
+    told = [str(one.message) for one in found if "of no effect" in str(one.message)]
+    assert len(told) == (said is not None)
+    assert all(one.startswith(str(said)) for one in told)
+
+
+def test_warnings_come_also_with_q(
+    tmp_path: Path, make_graph: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = make_graph(relations=2, times=True, weights=True)
+    line = ["embed", "train", str(graph.path), str(tmp_path / "run"), "--dim", "4", "--epochs", "1"]
+    line += ["--batch", "50", "--no-prefetch", "--cluster", "threads", "-q"]
+    assert cli(line) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[:2] == [
+        f"penstock: warning: {graph.path}: embed ignores its weights and times; all edges are "
+        "alike",
+        "penstock: warning: --no-prefetch: of no effect, as all vectors are in memory; "
+        "--partitions divides them",
+    ]
+    assert all(one.startswith("penstock: warning: ") for one in lines)
 
 
 def test_a_warm_start_wants_the_same_norm(

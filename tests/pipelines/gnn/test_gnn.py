@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.cluster import gang
-from penstock.errors import CapacityError, GangError, OutputExists, UsageError
+from penstock.errors import CapacityError, GangError, OutputExists, PenstockWarning, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.job.ranks import open_ranks
 from penstock.workers.comm.single import SingleRank
@@ -167,7 +168,6 @@ def test_features_are_found_by_name(
     people: Callable[..., Path],
     tmp_path: Path,
     cluster: ClusterSpec,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     first = people("first", "age", "income", "visits")
     folder = tmp_path / "run"
@@ -175,26 +175,25 @@ def test_features_are_found_by_name(
     assert Graph.open(first).manifest.feature_names == ("age", "income", "visits")
 
     def predicted(graph: Path) -> Any:
-        options = {"probabilities": True, "overwrite": True, "quiet": False}
+        options = {"probabilities": True, "overwrite": True}
         report = gnn.predict(folder, tmp_path / "p", graph=graph, cluster=cluster, **options)
         return report, np.array(table(tmp_path / "p")["probabilities"].to_pylist())
 
     own, expected = predicted(first)
     assert own.features_by == "graph"
-    capsys.readouterr()
-    report, found = predicted(people("turned", "visits", "age", "income"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PenstockWarning)
+        report, found = predicted(people("turned", "visits", "age", "income"))
     assert (report.features_by, report.features_ignored) == ("name", ())
     np.testing.assert_array_equal(found, expected)
-    assert capsys.readouterr().err == ""
     wider = people("wider", "score", "income", "more", "age", "visits")
-    report, found = predicted(wider)
+    said = f"2 features of {wider} ignored, which {folder} was not trained on: score, more"
+    with pytest.warns(PenstockWarning, match=f"^{said}$"):
+        report, found = predicted(wider)
     assert report.features_ignored == ("score", "more")
     np.testing.assert_array_equal(found, expected)
     about = json.loads((tmp_path / "p/_predictions.json").read_text())
     assert about["features"] == {"by": "name", "ignored": ["score", "more"]}
-    assert f"2 features of {wider} ignored, which {folder} was not trained on: score, more" in (
-        capsys.readouterr().err
-    )
     with pytest.raises(
         UsageError, match=r"lacks 2 of the 3 .* Expected income, visits.* got age, score, more"
     ):
@@ -208,7 +207,6 @@ def test_features_without_names_are_taken_in_their_order(
     people: Callable[..., Path],
     tmp_path: Path,
     cluster: ClusterSpec,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     first = people("first", "age", "income")
     folder = tmp_path / "run"
@@ -217,19 +215,22 @@ def test_features_without_names_are_taken_in_their_order(
     about = Graph.open(unnamed).manifest
     replace(about, feature_names=None).save(unnamed)
 
-    def told(graph: Path) -> str:
-        options = {"overwrite": True, "cluster": cluster, "quiet": False}
+    def predicted(graph: Path) -> None:
+        options = {"overwrite": True, "cluster": cluster}
         assert gnn.predict(folder, tmp_path / "p", graph=graph, **options).features_by == "order"
-        return capsys.readouterr().err
 
-    assert f"{unnamed} has no feature names: its features are taken" in told(unnamed)
+    said = f"{unnamed} has no feature names: its features are taken"
+    with pytest.warns(PenstockWarning, match=said):
+        predicted(unnamed)
     # A run of an earlier penstock.
     body = json.loads((folder / "run.json").read_text())
     del body["feature_names"]
     (folder / "run.json").write_text(json.dumps(body))
-    assert f"{folder} has no feature names: those of {named} are taken" in told(named)
+    said = f"{folder} has no feature names: those of {named} are taken"
+    with pytest.warns(PenstockWarning, match=said):
+        predicted(named)
     with pytest.raises(UsageError, match=r"other features .* Expected 2 of them, got 1\. Make"):
-        told(people("narrow", "age"))
+        predicted(people("narrow", "age"))
 
 
 def test_a_split_without_nodes(
@@ -367,7 +368,13 @@ def test_few_evaluations_still_keep_trained_weights(
         assert found > 0.9
     assert run([*line, "--resume"]) == 0
     assert json.loads(capsys.readouterr().out)["metrics"] == trained["metrics"]
-    assert run([*line, "--overwrite", "--lr", "1e30", "--optimizer", "sgd"]) == 1
+    diverges = ["--lr", "1e30", "--optimizer", "sgd"]
+    assert run([*line, "--overwrite", *diverges]) == 1
+    said = f"infinite in epoch 2. {folder} holds the run before, which was not replaced; train"
+    assert said in capsys.readouterr().err
+    assert run(["gnn", "evaluate", folder, "-q"]) == 0
+    line[3] = folder = str(tmp_path / "other")
+    assert run([*line, *diverges]) == 1
     assert "infinite in epoch 2. Train again with a lower --lr" in capsys.readouterr().err
     assert run(["gnn", "evaluate", folder]) == 2
     assert "has no weights yet" in capsys.readouterr().err
@@ -411,8 +418,14 @@ def test_relations_are_ignored_and_that_is_said(
         assert run(line) == 0
         assert capsys.readouterr().err.count(said) == times, line
     assert run([*train, "--overwrite", "-q"]) == 0
-    assert capsys.readouterr().err == ""
-    report = gnn.train(tmp_path / "g", tmp_path / "run2", epochs=1, cluster=cluster)
+    assert capsys.readouterr().err == f"penstock: warning: {tmp_path}/{said}"
+    assert run([*predict, "--graph", str(tmp_path / "changed/g"), "-q"]) == 0
+    for line in (lines := capsys.readouterr().err.splitlines()):
+        assert line.startswith("penstock: warning: ")
+    assert len(lines) == 1
+    with pytest.warns(PenstockWarning, match="g: gnn ignores its 3 relations") as found:
+        report = gnn.train(tmp_path / "g", tmp_path / "run2", epochs=1, cluster=cluster)
+    assert [one.filename for one in found] == [__file__]
     assert report.to_dict()["ignored"] == ["relations"]
     capsys.readouterr()
     assert run([*etl, "--overwrite", "--relation", "none", "--directed"]) == 0

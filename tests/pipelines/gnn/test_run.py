@@ -192,6 +192,20 @@ def test_bad_input_leaves_things_as_they_were(train: Any, tmp_path: Path, rank: 
 
 def test_overwrite_begins_anew(train: Any, tmp_path: Path, rank: Any) -> None:
     train()
+    before = (tmp_path / "run/run.json").read_bytes()
+    rank.in_epoch = break_in(1)
+    with pytest.raises(OSError, match="cable"):
+        train(overwrite=True, hidden=5)
+    assert (tmp_path / "run/run.json").read_bytes() == before, "there is nothing of the new one"
+    rank.in_epoch, rank.stopped, rank.saves = lambda epoch: None, "nan", ()
+    with pytest.raises(PenstockError, match="run holds the run before, which was not replaced"):
+        train(overwrite=True, hidden=5)
+    assert (tmp_path / "run/run.json").read_bytes() == before
+    rank.saves = ("best",)  # of epochs before the loss became NaN
+    with pytest.raises(PenstockError, match="best.safetensors holds the last good weights"):
+        train(overwrite=True, hidden=5)
+    assert Run.load(tmp_path / "run").state == "diverged"
+    rank.stopped, rank.saves = "epochs", ("last", "best")
     rank.in_epoch = break_in(2)
     with pytest.raises(OSError, match="cable"):
         train(overwrite=True, hidden=5)

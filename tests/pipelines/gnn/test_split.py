@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, gnn
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile, PenstockWarning, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.run import Run
@@ -211,23 +211,22 @@ def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
     ring: Callable[..., Graph],
     tmp_path: Path,
     cluster: ClusterSpec,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "run"
     graph = ring()
     gnn.train(graph, folder, epochs=2, hidden=8, split=(0.6, 0.2, 0.2), cluster=cluster)
     splits = kept(folder)
     turned = np.random.default_rng(1).permutation(90)
-    for split, told in ((None, "drew counts: nodes are found by id"),
+    for split, told in ((None, "counts: nodes are found by id"),
                         (np.full(90, 2, np.int8), "counts, not that of")):  # fmt: skip
         other = (
             ring("other", order=turned, split=split)
             if split is not None
             else ring("other", order=turned)
         )
-        options: dict[str, Any] = {"graph": other, "cluster": cluster, "quiet": False}
-        gnn.predict(folder, tmp_path / "p", overwrite=True, **options)
-        assert told in capsys.readouterr().err
+        options: dict[str, Any] = {"graph": other, "cluster": cluster}
+        with pytest.warns(PenstockWarning, match=f"^the split that .* drew {told}"):
+            gnn.predict(folder, tmp_path / "p", overwrite=True, **options)
         names = (*("train", "valid", "test"), None)
         assert predicted(tmp_path / "p") == {
             user: names[3 if n is None else n] for user, n in splits.items()
@@ -287,24 +286,23 @@ def test_new_nodes_have_the_split_of_their_graph(
     ring: Callable[..., Graph],
     tmp_path: Path,
     cluster: ClusterSpec,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     first = ring(split=np.repeat([0, 1, 2], 30).astype(np.int8))
     gnn.train(first, tmp_path / "run", epochs=2, hidden=8, cluster=cluster)
     # Its first 45 nodes have the ids of the last 45 that were there, the others new ones.
     other = ring("other", least=90, split=np.full(90, 2, np.int8))
-    report = gnn.evaluate(tmp_path / "run", graph=other, cluster=cluster, quiet=False)
-    err = capsys.readouterr().err
-    assert "is another graph than the one that" in err
-    assert "15 of its 90 nodes are in another split there" in err
+    said = "is another graph than the one that .* 15 of its 90 nodes are in another split there"
+    with pytest.warns(PenstockWarning, match=said):
+        report = gnn.evaluate(tmp_path / "run", graph=other, cluster=cluster)
     labelled = other.labelled()
     assert report.scores["nodes"] == int(labelled[15:].sum()), "15 of them validated"
     valid = gnn.evaluate(tmp_path / "run", graph=other, split="valid", cluster=cluster)
     assert valid.scores["nodes"] == int(labelled[:15].sum())
     bare = ring("bare", least=90)
-    report = gnn.evaluate(tmp_path / "run", graph=bare, cluster=cluster, quiet=False)
+    said = "has no split: 45 of its 90 nodes have that of the training"
+    with pytest.warns(PenstockWarning, match=said):
+        report = gnn.evaluate(tmp_path / "run", graph=bare, cluster=cluster)
     assert report.scores["nodes"] == int(labelled[15:45].sum())
-    assert "has no split: 45 of its 90 nodes have that of the training" in capsys.readouterr().err
 
 
 def test_a_split_that_is_lost_is_drawn_again_or_missed(

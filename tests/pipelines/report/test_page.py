@@ -191,7 +191,6 @@ def test_the_command_writes_a_file(tmp_path, capsys):
     assert out.read_text() == (folder / "report.html").read_text()
 
 
-@pytest.mark.filterwarnings("always::penstock.errors.PenstockWarning")
 def test_a_run_writes_its_page_and_names_it_last(tmp_path, capsys, monkeypatch):
     (tmp_path / "mine.py").write_text("def make(out):\n    out.mkdir()\n    return {'n': 41}\n")
     flow = tmp_path / "flow.yaml"

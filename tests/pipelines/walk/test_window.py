@@ -101,9 +101,9 @@ def test_a_window_without_an_edge_is_told(tmp_path: Path) -> None:
         "no walk left its start: no edge lies in --since 2026-11-21, the times of edges go from "
         "2026-11-20T12:00:00 to 2026-11-20T12:00:00.001"
     )
-    report = walk(graph, tmp_path / "w", since="2026-11-21", cluster=ClusterSpec(workers=1))
+    with pytest.warns(PenstockWarning, match=said):
+        report = walk(graph, tmp_path / "w", since="2026-11-21", cluster=ClusterSpec(workers=1))
     assert report.window == report.to_dict()["window"] == said
-    assert said in report.text()
     with pytest.warns(PenstockWarning, match=said):
         walk_array(graph, since="2026-11-21")
     with pytest.warns(PenstockWarning, match="no start has an edge in --until 2026-11-20T12"):

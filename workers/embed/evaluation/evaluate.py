@@ -180,13 +180,17 @@ def unknown(
     found = []
     if nodes:
         first = "the first " if nodes > len(names) else ""
-        found.append(f"{nodes:,} unknown nodes ({first}{', '.join(names)})")
+        found.append(f"{nodes:,} unknown nodes ({first}{_listed(names)})")
     if relations:
         first = "the first " if relations > len(typed) else ""
-        found.append(f"{relations:,} unknown relations ({first}{', '.join(typed)})")
+        found.append(f"{relations:,} unknown relations ({first}{_listed(typed)})")
     return InputError(
         f"{edges:,} edges of {where} cannot be ranked",
         expected="nodes and relations that the run was trained on",
         got=" and ".join(found),
         remedy="Train with them, or leave such edges out with --unknown skip",
     )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(name or "''" for name in names)
