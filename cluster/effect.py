@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 
 from penstock.cluster.mpi.mpiexec import inside_mpi_job
 from penstock.cluster.spec import KINDS, ClusterSpec
-from penstock.errors import PenstockWarning, UsageError
+from penstock.errors import UsageError, warn
 from penstock.options import flag
 
 INSIDE = "inside"  # a script that mpiexec has started itself
@@ -77,11 +76,9 @@ def _without_effect(spec: ClusterSpec, name: str, kind: str, place: str) -> None
     option = flag(name)
     kinds = " or ".join(one for one in KINDS if one in EFFECTS[name])
     if spec.cluster == "auto":
-        warnings.warn(
+        warn(
             f"{option} has no effect on {kind}, which is what --cluster auto means for this job: "
-            f"name one of the kinds {kinds} to have it",
-            PenstockWarning,
-            stacklevel=6,  # where connect was entered
+            f"name one of the kinds {kinds} to have it"
         )
         return
     where = {

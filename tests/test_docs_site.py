@@ -1,6 +1,7 @@
 """The documentation site: links that leave docs/ become text, and it builds without a warning."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -30,6 +31,11 @@ def test_every_public_name_has_its_docstring_there(root):
     for name, home in penstock._HOME.items():
         ours = getattr(penstock, name).__module__
         assert f"::: {ours}.{name}\n" in page, (name, home)
+
+
+def test_every_page_is_in_the_navigation(root):
+    nav = (root / "mkdocs.yml").read_text().split("\nnav:\n")[1].split("\nvalidation:")[0]
+    assert {path.name for path in (root / "docs").glob("*.md")} == set(re.findall(r"\w+\.md", nav))
 
 
 @pytest.mark.slow
