@@ -117,9 +117,10 @@ def negatives_for(ratio, runs):
     (last, *before) = sorted(runs, key=lambda one: abs(one["busy"] - wanted))
     slope = last["busy"] / last["negatives"]
     others = [one for one in before if one["negatives"] != last["negatives"]]
-    if others:
+    if others:  # times scatter, so that two close to each other say little of the slope
         steep = last["busy"] - others[0]["busy"]
-        slope = max(steep / (last["negatives"] - others[0]["negatives"]), slope / 4)
+        steep /= last["negatives"] - others[0]["negatives"]
+        slope = min(max(steep, slope / 2), slope)
     found = last["negatives"] + (wanted - last["busy"]) / slope
     return max(8, round(min(found, 4 * wanted / last["busy"] * last["negatives"]) / 8) * 8)
 

@@ -110,6 +110,9 @@ def test_work_that_hides_swaps_is_found_where_it_does_not_grow_with_negatives_al
         runs.append({"busy": 0.5 + negatives / 1000, "exposed": 1.0, "negatives": negatives})
         negatives = bench.negatives_for(0.285, runs)
     assert 0.5 + negatives / 1000 == pytest.approx(1 / 0.285, rel=0.02)
+    # Two that came out alike, although one had a fifth less to do.
+    runs = [{"busy": 1.61, "negatives": 4000}, {"busy": 1.58, "negatives": 3192}]
+    assert 1900 < bench.negatives_for(0.27, [{"exposed": 0.346, **one} for one in runs]) < 2700
     shares = bench.hidden_shares("prefetch", 8)
     times, utilization = bench.best_ratio(shares, bench.likely_best(shares))
     assert times > 1.25
