@@ -9,8 +9,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from penstock.kernels.compiled import njit
-from penstock.workers.comm.wait import AGAIN, CANCEL, CANCELLED, DONE, FLAG, STATUS
+from penstock.workers.comm.wait import AGAIN, CANCEL, CANCELLED, CLOCK, DONE, FLAG, STATUS
 
+_MONOTONIC = 1  # CLOCK_MONOTONIC
 _YIELD_EVERY = 32  # polls: where ranks share a core, the one that is waited for must run
 
 
@@ -37,10 +38,24 @@ def _load(typing: Any, address: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-@njit("int64(int64,int64,int64,int64,int64,int64)", nogil=True, cache=True)  # type: ignore[untyped-decorator]
-def poll(test: int, pause: int, requests: int, count: int, state: int, polls: int) -> int:
-    """Test ``count`` requests, whose addresses lie at ``requests``, until all are done."""
+@njit("int64(int64,int64,int64,int64,int64,int64,int64,int64)", nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def poll(
+    test: int,
+    pause: int,
+    clock: int,
+    requests: int,
+    count: int,
+    state: int,
+    polls: int,
+    nanoseconds: int,
+) -> int:
+    """Test ``count`` requests, whose addresses lie at ``requests``, until all are done.
+
+    Or ``polls`` times, or for ``nanoseconds``: on a busy machine one test can take a time slice,
+    since Open MPI yields the core in each where ranks share cores.
+    """
     done = 0
+    end = 0
     for i in range(polls):
         while done < count:
             error: int = _call(
@@ -55,6 +70,12 @@ def poll(test: int, pause: int, requests: int, count: int, state: int, polls: in
             return DONE
         if _load(state + 8 * CANCEL) != 0:
             return CANCELLED
+        _call(clock, _MONOTONIC, state + 8 * CLOCK, 0)
+        now = _load(state + 8 * CLOCK) * 1_000_000_000 + _load(state + 8 * (CLOCK + 1))
+        if end == 0:
+            end = now + nanoseconds
+        elif now >= end:
+            return AGAIN
         if i % _YIELD_EVERY == _YIELD_EVERY - 1:
             _call(pause, 0, 0, 0)
     return AGAIN

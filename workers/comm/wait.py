@@ -1,8 +1,8 @@
 """Waiting for MPI requests: as fast as MPI's own wait, and still cancellable.
 
 MPI cannot wait with a time-out, and its wait cannot be broken off. So requests are tested in a
-compiled loop, without the interpreter's lock, that also polls a flag in memory; Python sees the
-clock only between rounds of it.
+compiled loop, without the interpreter's lock, that also polls a flag in memory and a clock; signals
+are handled between rounds of it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ import numpy as np
 from penstock.workers.comm.mpi import load_mpi
 
 DONE, AGAIN, CANCELLED = 0, 1, 2  # any other answer is an MPI error code, negated
-CANCEL, FLAG, STATUS = 0, 1, 2  # positions in a waiter's state, 8 bytes each
-_POLLS = 2000  # of the compiled loop, less than a millisecond
+CANCEL, FLAG, CLOCK, STATUS = 0, 1, 2, 4  # positions in a waiter's state, 8 bytes each
+_POLLS = 2000  # in one round of the compiled loop, less than a millisecond
+_ROUND = 1_000_000  # nanoseconds that a round takes at most
 _SPIN_SECONDS = 0.002
 _NAP, _LONG_NAP, _LONG_AFTER = 5e-5, 1e-3, 1.0
 
 
 @cache
-def _functions() -> tuple[int, int]:
-    """Return the addresses of MPI_Test, of the very library mpi4py calls, and sched_yield."""
-    mpi = ctypes.CDLL(load_mpi().__file__)
+def _functions() -> tuple[int, int, int]:
+    """Return where MPI_Test, of the library mpi4py calls, sched_yield and clock_gettime lie."""
+    mpi, libc = ctypes.CDLL(load_mpi().__file__), ctypes.CDLL(None)
 
     def address(function: Any) -> int:
         return ctypes.cast(function, ctypes.c_void_p).value or 0
 
-    return address(mpi.MPI_Test), address(ctypes.CDLL(None).sched_yield)
+    return address(mpi.MPI_Test), address(libc.sched_yield), address(libc.clock_gettime)
 
 
 class Cancelled(BaseException):
@@ -55,8 +56,8 @@ class Waiter:
         self._poll = poll
         self._mpi = load_mpi()
         self._address_of = self._mpi._addressof
-        self._test, self._pause = _functions()
-        self._state = np.zeros(2 + 64, np.int64)
+        self._functions = _functions()
+        self._state = np.zeros(STATUS + 64, np.int64)
         self._state_at = int(self._state.ctypes.data)
 
     def cancel(self) -> None:
@@ -75,13 +76,13 @@ class Waiter:
         """
         addresses = array("q", map(self._address_of, requests))
         at, count = addresses.buffer_info()
-        answer = self._poll(self._test, self._pause, at, count, self._state_at, _POLLS)
+        answer = self._poll(*self._functions, at, count, self._state_at, _POLLS, _ROUND)
         if answer != DONE:
             self._wait_on(answer, at, count, timeout)
 
     def wait_at(self, at: int, count: int, timeout: float) -> None:
         """Wait for requests whose addresses lie at ``at``."""
-        answer = self._poll(self._test, self._pause, at, count, self._state_at, _POLLS)
+        answer = self._poll(*self._functions, at, count, self._state_at, _POLLS, _ROUND)
         if answer != DONE:
             self._wait_on(answer, at, count, timeout)
 
@@ -124,7 +125,7 @@ class Waiter:
             answer = self._polled(at, count, _POLLS if spinning else 2)
 
     def _polled(self, at: int, count: int, polls: int) -> int:
-        return int(self._poll(self._test, self._pause, at, count, self._state_at, polls))
+        return int(self._poll(*self._functions, at, count, self._state_at, polls, _ROUND))
 
     def _raise(self, answer: int) -> None:
         if answer == CANCELLED:

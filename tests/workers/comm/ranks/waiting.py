@@ -8,6 +8,7 @@ checks that follow run all the same, each in a gang of its own.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -274,6 +275,26 @@ def an_error_of_mpi_is_raised(c: Communicator) -> None:
     requests = [c.mpi.Irecv(came, left), c.mpi.Isend(np.ones(3), right)]
     Waiter().wait(requests, PATIENCE)  # all goes on
     assert (came == 1).all()
+
+
+@check
+def a_test_that_takes_long_delays_no_time_out(c: Communicator) -> None:
+    """As Open MPI's does on a busy machine, where it yields the core."""
+
+    def test(request: Any, flag: Any, status: Any) -> int:
+        time.sleep(0.01)
+        return 0
+
+    slow = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(test)
+    waiter, request = Waiter(), unanswered(c)
+    waiter._functions = (
+        ctypes.cast(slow, ctypes.c_void_p).value or 0,
+        *waiter._functions[1:],
+    )
+    start = time.monotonic()
+    assert isinstance(raised(lambda: waiter.wait([request], 0.05)), WaitTimeout)
+    assert time.monotonic() - start < 5  # and not that of 2000 tests
+    withdraw(request)
 
 
 @check
