@@ -57,6 +57,9 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
         refuse_taken(job, manifest)
         resumes = resume and (out / manifest.file).is_file()
         old = _lies_aside(out, manifest) if resumes else _put_aside(out)
+        if _has_checkpoint(out):
+            _forget(old)
+            old = None
         before = manifest.load(out) if resumes else None
         try:
             out.mkdir(exist_ok=True)

@@ -190,20 +190,27 @@ def test_what_lies_hidden_next_to_something_that_is_no_run(graph: Graph, tmp_pat
     assert (tmp_path / "precious/thesis.tex").read_text() == TEXT
 
 
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("saved", [False, True])
 def test_a_run_that_a_killed_overwrite_left_aside(
-    graph: Graph, tmp_path: Path, *, begun: bool
+    graph: Graph, tmp_path: Path, *, saved: bool
 ) -> None:
-    """Killed in the first epoch the old run comes back; later it goes."""
-    for name in ("run", ".run.old"):
-        with folder_of(graph, tmp_path / name) as partial:
-            (partial.result / "metrics.jsonl").write_text('{"epoch": 1}\n')
-        (tmp_path / name / "which").write_text(name)
-    if not begun:
-        (tmp_path / "run/metrics.jsonl").unlink()
-    with folder_of(graph, tmp_path / "run", resume=True) as partial:
-        assert (partial.result / "which").read_text() == ("run" if begun else ".run.old")
-        assert not (tmp_path / ".run.old").exists()
+    """It goes once the new run has a checkpoint; one that fails before brings it back."""
+    out, old = tmp_path / "run", tmp_path / ".run.old"
+    for folder in (out, old):
+        with folder_of(graph, folder):
+            (folder / "which").write_text(folder.name)
+    if saved:
+        (out / "checkpoints").mkdir()
+        (out / "checkpoints/last.npy").touch()
+    with (
+        pytest.raises(OSError, match="cable"),
+        folder_of(graph, out, resume=True) as partial,
+    ):
+        assert (partial.result / "which").read_text() == "run"
+        assert old.exists() != saved
+        raise OSError("a cable")
+    assert (out / "which").read_text() == ("run" if saved else ".run.old")
+    assert not old.exists()
 
 
 @pytest.mark.parametrize("old", ["link", pytest.param("stranger", marks=root)])

@@ -44,7 +44,7 @@ with output_lock(pathlib.Path(sys.argv[1])):
 @pytest.fixture
 def held(tmp_path):
     """Another process that writes to tmp_path/out, until its standard input is closed."""
-    command = [sys.executable, "-c", HOLD, str(tmp_path / "out")]
+    command = [sys.executable, "-P", "-c", HOLD, str(tmp_path / "out")]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

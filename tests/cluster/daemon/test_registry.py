@@ -282,9 +282,8 @@ def test_a_process_that_holds_the_register_for_ever(
     """As one does that was stopped (SIGSTOP) just then."""
     monkeypatch.setattr(registry, "_PATIENCE", 0.1)
     put(registry.this_process("other", "local"))
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
+    command = [sys.executable, "-P", "-c", HOLDER, str(state)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(
