@@ -214,6 +214,7 @@ def _write_ids(folder: Path, graph: Graph) -> None:
         field = file.schema_arrow.field("id")
         import pyarrow as pa
 
-        with pq.ParquetWriter(temporary, pa.schema([field])) as writer:
+        # Ids are all different: a dictionary would be built of each row group, and given up.
+        with pq.ParquetWriter(temporary, pa.schema([field]), use_dictionary=False) as writer:
             for batch in file.iter_batches(columns=["id"]):
                 writer.write_batch(batch)

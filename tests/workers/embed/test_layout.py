@@ -164,10 +164,16 @@ def test_an_epoch_of_phases_is_every_edge_once(graph, tmp_path, spread):
 
 def test_buckets_are_taken_only_where_they_are_the_same(graph, tmp_path):
     layout = NodeLayout.ranges(graph.num_nodes, 4)
-    build_buckets(graph, layout, tmp_path, seed=1)
+    built = build_buckets(graph, layout, tmp_path, seed=1)
     first = (tmp_path / "heads.npy").stat().st_mtime_ns
-    build_buckets(graph, layout, tmp_path, seed=1)
+    opened = build_buckets(graph, layout, tmp_path, seed=1)
     assert (tmp_path / "heads.npy").stat().st_mtime_ns == first
+    for name, array in vars(opened).items():
+        assert np.array_equal(array, getattr(built, name)), name
+    assert not built.heads.flags.writeable
+    sums = json.loads((tmp_path / "buckets.json").read_text())["sums"]
+    assert sums == {name: int(getattr(built, name).sum(dtype=np.int64)) for name in sums}
+    assert list(sums) == ["heads", "tails", "relations"]
     old = np.load(tmp_path / "heads.npy")
     build_buckets(graph, layout, tmp_path, seed=2)
     assert not np.array_equal(old, np.load(tmp_path / "heads.npy"))

@@ -320,28 +320,26 @@ def build_buckets(
                 )
                 bar.advance(piece.edges)
 
+            sums, lock = dict.fromkeys(out, 0), threading.Lock()
+
             def mix(group: int) -> None:
                 a, b = int(begins[group]), int(begins[group + 1])
-                found = out.get("relations")
-                shuffle(
-                    out["heads"][a:b],
-                    out["tails"][a:b],
-                    None if found is None else found[a:b],
-                    seed,
-                    a,
-                )
+                ends = {name: array[a:b] for name, array in out.items()}
+                shuffle(ends["heads"], ends["tails"], ends.get("relations"), seed, a)
+                found = {name: _sum(array) for name, array in ends.items()}
+                with lock:
+                    for name, value in found.items():
+                        sums[name] += value
                 bar.advance(b - a)
 
             spread(scatter, range(len(pieces)), threads)
             spread(mix, range(buckets * groups), threads)
-            for array in out.values():
-                if isinstance(array, np.memmap):
-                    array.flush()
+        # Not synced: sums find what a power failure damages, and it is made of the graph again.
         save_npy(folder, "offsets.npy", begins[::groups])
-    sums = {name: _sum(array) for name, array in out.items()}
-    about = {"edges": edges, "relations": typed, "of": identity, "sums": sums}
-    FORMAT.save(folder, about)
-    return EdgeBuckets.open(folder, layout, relations)
+    FORMAT.save(folder, {"edges": edges, "relations": typed, "of": identity, "sums": sums})
+    for array in out.values():
+        array.flags.writeable = False
+    return EdgeBuckets(out["heads"], out["tails"], out.get("relations"), begins[::groups].copy())
 
 
 def largest_bucket(graph: Graph, layout: NodeLayout, threads: int | None = None) -> int:
