@@ -80,12 +80,14 @@ class EpochTime:
     seconds  evaluation and checkpoints not counted
     busy     in which kernels trained
     share    of the epoch's edges: less than 1, where it was begun before
+    edges    that were trained here; others are those of other ranks
     exposed  in which it waited for the disk
     """
 
     seconds: float
     busy: float
     share: float
+    edges: int
     exposed: float = 0.0
 
 
@@ -396,29 +398,32 @@ class Trainer:
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
         """Say whether theorem 3 holds for this graph, by what was measured in this run."""
+        condition = self._condition(epochs)
+        return None if condition is None else condition.describe(self.layout.partitions)
+
+    def _condition(self, epochs: list[EpochTime]) -> Condition | None:
+        """Return theorem 3 for what was measured here; None: nothing was swapped."""
         traffic, busy = self.buffer.traffic, sum(epoch.busy for epoch in epochs)
         if self.layout.partitions == 1 or not busy or not traffic.bandwidth:
             return None
-        edges, table = self.graph.num_edges, self.table.geometry
-        trained = edges * sum(epoch.share for epoch in epochs)
+        table, trained = self.table.geometry, sum(epoch.edges for epoch in epochs)
         rate = traffic.bandwidth  # of reads and writes in flight together
-        condition = Condition.of(
+        return Condition.of(
             table,
             nodes=self.graph.num_nodes,
-            edges=edges,
+            edges=self.graph.num_edges,
             memory=table.slot_bytes(self.buffer.slots),
             slots=self.buffer.slots,
             machine=Machine(busy / trained, rate / 2, rate / 2, exchange=rate),
             buckets=self.bucket_schedule.hiding,
         )
-        return condition.describe(self.layout.partitions)
 
     def _epochs(self, done: list[EpochTime]) -> str:
         training, edges = self.training, self.graph.num_edges
         while self.epoch < training.epochs:
             if training.patience is not None and self.bad >= training.patience:
                 return "patience"
-            begun, busy = time.perf_counter(), self.busy.seconds
+            begun, busy, edges_before = time.perf_counter(), self.busy.seconds, self.done
             exposed = self._exposed
             self.busy.pause()
             share = 1 - self.epoch_edges / edges
@@ -430,6 +435,7 @@ class Trainer:
                 time.perf_counter() - begun - paused,
                 self.busy.seconds - busy,
                 share,
+                self.done - edges_before,
                 self._exposed - exposed,
             )
             last = self.epoch + 1 == training.epochs
@@ -581,6 +587,7 @@ class Trainer:
         """In how many seconds training waited for the disk.
 
         A GPU that trains alone trains on while the host waits; its events tell when it did not.
+        Of several, each has trained all of a state before its host waits for the next.
         """
         alone = gpu() and self.comm.size == 1
         return self.busy.exposed if alone else self.buffer.traffic.exposed_seconds

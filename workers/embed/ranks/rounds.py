@@ -16,9 +16,10 @@ there: over the epochs they are a sample of the whole graph all the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -102,6 +103,22 @@ class RankSchedule(BucketSchedule):
     def __len__(self) -> int:
         """How many states an epoch has."""
         return self.laps * len(self.rounds) * len(self.order.states)
+
+    @cached_property
+    def hiding(self) -> float:
+        """How many buckets are trained while a partition is exchanged, at the least.
+
+        In the first epoch: which partitions meet is drawn anew in each. Where partitions go from
+        one rank to another, nothing is trained.
+        """
+        return min(
+            (
+                sum(1 / share.of for share in step.during) / len(step.evict)
+                for step in self.scheduled(0)
+                if step.evict
+            ),
+            default=math.inf,
+        )
 
     def holders(self, epoch: int, number: int) -> tuple[int, ...]:
         """Return which rank has each partition in a state of an epoch."""

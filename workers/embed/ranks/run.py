@@ -27,6 +27,7 @@ from penstock.workers.embed.ranks.relations import SharedRelations, batches_betw
 from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory
 from penstock.workers.embed.ranks.source import RankSource
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
+from penstock.workers.embed.schedule.theorem import Condition
 from penstock.workers.embed.source import VectorSource
 from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import Geometry, Version
@@ -154,7 +155,13 @@ class RankTrainer(Trainer):
         )
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
-        return None  # of a rank that is alone
+        """Say it of the rank on which fewest partitions hide."""
+        condition = None if self.whole else self._condition(epochs)
+        measured: list[Condition | None] = self.comm.allgather(condition)
+        found = [one for one in measured if one is not None]
+        if not found:
+            return None
+        return min(found, key=lambda one: one.most).describe(self.layout.partitions)
 
     def _before_visit(self, epoch: int, number: int) -> None:
         """Bring the partitions of a round to this rank."""

@@ -1,12 +1,16 @@
 """Every edge is trained once an epoch, on one rank, whatever their number."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.partition.order import order
 from penstock.workers.embed.layout.buckets import EdgeBuckets
 from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory, partitions_in_memory
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 
 
 def schedules(ranks, partitions, name, laps=1):
@@ -66,6 +70,28 @@ def test_every_edge_is_trained_once_whatever_ranks_partitions_and_laps(data):
                 trained[begin:end] += 1
     assert (trained == 1).all()
     assert numbers == [*range(len(schedule))] * ranks
+
+
+@pytest.mark.parametrize("case", [(2, 16, "prefetch"), (2, 12, "beta"), (3, 36, "prefetch", 2)])
+def test_each_swap_hides_behind_as_many_edges_as_is_said(case):
+    partitions, size = case[1], 3600  # edges of each bucket
+    none, offsets = np.empty(0, np.int32), size * np.arange(partitions**2 + 1)
+    buckets = EdgeBuckets(none, none, None, offsets)
+    for schedule in schedules(*case):
+        fewest = min(
+            buckets.count(step.during) / len(step.evict)
+            for step in schedule.scheduled(0)
+            if step.evict
+        )
+        assert fewest == pytest.approx(schedule.hiding * size, rel=0.01)
+        assert 0 < schedule.hiding < schedule._within.hiding * (1 + 1e-9)
+
+
+def test_a_rank_that_is_alone_hides_as_much_as_one_without_rounds():
+    (schedule,) = schedules(1, 12, "prefetch")
+    alone = BucketSchedule(order("prefetch", 12), spread=True)
+    assert schedule.hiding == pytest.approx(alone.hiding)
+    assert schedules(2, 32, None)[0].hiding == math.inf
 
 
 @pytest.mark.parametrize("case", CASES)

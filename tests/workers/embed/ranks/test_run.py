@@ -15,12 +15,13 @@ from penstock import Graph
 from penstock.errors import CorruptFile, UsageError
 from penstock.workers.embed import train as module
 from penstock.workers.embed.ranks.run import RankTrainer
+from penstock.workers.embed.schedule.theorem import Condition, Machine
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage import Version
 from penstock.workers.embed.storage.direct import DirectFile
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.task import TrainTask
-from penstock.workers.embed.train import train
+from penstock.workers.embed.train import EpochTime, train
 
 SMALL: dict[str, Any] = {
     "model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
@@ -63,6 +64,8 @@ def test_a_training_learns_and_ranks_agree(
     assert found[0].ranks == ranks
     assert found[0].bytes_exchanged > 0
     assert (found[0].bytes_read > 0) == bool(more)
+    assert (found[0].theorem or "").startswith("theorem 3 ") == bool(more)
+    assert len({one.theorem for one in found}) == 1
     losses = [line["loss"] for line in lines(tmp_path / "r")]
     assert len(losses) == 8
     assert losses[-1] < 0.6 * losses[0]
@@ -73,6 +76,25 @@ def test_a_training_learns_and_ranks_agree(
         most[rank] = max(most[rank], metrics.get("edges", 0))
     assert sum(most) == 8 * graph.num_edges
     assert not (tmp_path / "r/buckets").exists()
+
+
+def test_theorem_3_is_that_of_the_rank_with_the_slowest_disk(
+    run: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[int] = []
+
+    def condition(trainer: RankTrainer, epochs: list[EpochTime]) -> Condition:
+        """Return one that holds for 100 partitions a GB/s."""
+        trained.extend(epoch.edges for epoch in epochs)
+        rate = 1e9 * (3 - trainer.comm.rank)
+        return Condition(10**6, 10**8, 800, 100, 10**9, 3, Machine(4e-9, rate, rate, rate), 400.0)
+
+    monkeypatch.setattr(RankTrainer, "_condition", condition)
+    found = run(tmp_path / "r", 2, **OUT_OF_CORE)
+    assert {one.theorem for one in found} == {
+        "theorem 3 holds: swaps can hide behind training with up to 200 partitions"
+    }
+    assert sum(trained) == 2 * graph.num_edges  # of two ranks, without the first epoch
 
 
 @pytest.mark.slow
