@@ -238,8 +238,9 @@ def test_a_cluster_that_a_batch_job_keeps(tmp_path: Path) -> None:
             job.terminate()  # as scancel does
         assert job.wait(timeout=20) == 0
     assert not psutil.wait_procs(family, timeout=5)[1]
+    # On a busy machine the mpiexec behind this srun is killed before it removes its own folder.
     left = {path.name for path in (tmp_path / "temporary").iterdir()}
-    assert left <= {"dask-scratch-space"}
+    assert {name for name in left if not name.startswith("ompi.")} <= {"dask-scratch-space"}
     assert not list((tmp_path / "state").rglob("*.json"))
 
 
