@@ -108,7 +108,7 @@ class RankSchedule(BucketSchedule):
     def hiding(self) -> float:
         """How many buckets are trained while a partition is exchanged, at the least.
 
-        In the first epoch: which partitions meet is drawn anew in each. Where partitions go from
+        In the first epoch: which partitions meet is drawn in each of them. Where partitions go from
         one rank to another, nothing is trained.
         """
         return min(
