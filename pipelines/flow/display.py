@@ -81,7 +81,7 @@ def _lines() -> Any:
         TextColumn("{task.description}", markup=False),
         TimeElapsedColumn(),
         LogColumn(table_column=last),
-        console=Console(stderr=True),
+        console=Console(file=sys.stderr),  # this one, whatever replaces it meanwhile
         refresh_per_second=2,
         transient=True,
         expand=True,

@@ -55,6 +55,22 @@ def test_a_terminal_shows_what_runs_and_the_last_line_of_its_log(monkeypatch, tm
     assert terminal.getvalue().endswith("after\n")
 
 
+def test_lines_stay_on_their_terminal_when_standard_error_is_replaced(monkeypatch, tmp_path):
+    """As a test's capture or another thread's redirection does."""
+    terminal, other = a_terminal(monkeypatch), io.StringIO()
+    display, log = Display(quiet=False), tmp_path / "walks.log"
+    display.begin("walks", "there is no output yet", log)
+    proxy = sys.stderr
+    monkeypatch.setattr(sys, "stderr", other)
+    log.write_text("walk: 40 %\n")
+    wait_until(lambda: "walk: 40 %" in terminal.getvalue())
+    display.say("graph: 1 s")
+    monkeypatch.setattr(sys, "stderr", proxy)
+    display.close()
+    assert "graph: 1 s" in terminal.getvalue()
+    assert other.getvalue() == ""
+
+
 def test_a_log_gets_a_line_when_a_stage_begins(capsys, tmp_path):
     display = Display(quiet=False)
     display.begin("walks", "option length: 5 -> 6", tmp_path / "walks.log")
