@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 _PROGRAM = """
 import sys
 from urllib.request import urlopen
@@ -27,6 +29,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_it_is_loaded_when_somebody_looks(tmp_path):
     (tmp_path / "program.py").write_text(_PROGRAM)
     command = [sys.executable, "-P", str(tmp_path / "program.py")]

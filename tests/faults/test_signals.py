@@ -133,6 +133,7 @@ def test_a_command_ends_in_order(
     assert not out.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("timeout") is None, reason="needs coreutils' timeout")
 def test_under_timeout(edges: Path, tmp_path: Path, temporary: Path) -> None:
     process = start(
@@ -275,9 +276,8 @@ def test_a_second_ctrl_c_does_not_make_the_end_slower(edges: Path, tmp_path: Pat
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize(
-    "others", [(), pytest.param((signal.SIGINT,), marks=pytest.mark.slow)], ids=["one", "two"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("others", [(), (signal.SIGINT,)], ids=["one", "two"])
 def test_with_a_worker_that_is_stopped(
     edges: Path, tmp_path: Path, temporary: Path, others: tuple[signal.Signals, ...]
 ) -> None:

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 _KERNEL = """
 import numpy as np
 from penstock.kernels.compiled import njit
@@ -70,6 +72,7 @@ print(value_of({name}(7)))
 """
 
 
+@pytest.mark.slow
 def test_types_that_were_renamed_since_are_compiled_anew(tmp_path):
     path = tmp_path / "named.py"
     for name in ("Old", "New", "New"):

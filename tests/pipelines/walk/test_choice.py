@@ -114,6 +114,7 @@ def test_statistics_of_shards_add_up(make_graph: Any) -> None:
     assert combined(graph, [inspect_rows(csr.indptr, csr.indices, flat)], WalkOptions()).alike
 
 
+@pytest.mark.slow
 def test_what_a_worker_itself_takes_is_not_there_for_the_graph(
     make_graph: Any, tmp_path: Path
 ) -> None:

@@ -120,7 +120,9 @@ def written(folder: Path) -> Any:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(("k", "method"), [(2, "metis"), (3, "random")])
+@pytest.mark.parametrize(
+    ("k", "method"), [pytest.param(2, "metis", marks=pytest.mark.slow), (3, "random")]
+)
 def test_the_walks_are_those_on_the_whole_graph(
     client: Any, graph: Graph, tmp_path: Path, k: int, method: str
 ) -> None:
