@@ -73,6 +73,7 @@ def recovers(whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> Any
     return fails_and_recovers
 
 
+@pytest.mark.slow
 def test_a_shard_that_was_cut_off(tmp_path: Path, recovers: Any) -> None:
     flow = make(tmp_path / "home")
     shard = flow.parent / "edges/1.parquet"

@@ -29,6 +29,11 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 OUT_OF_CORE = {"partitions": 12, "batch": 8}
 WAYS = pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
+SLOW_ON_DISK = pytest.mark.parametrize(
+    "more",
+    [{}, pytest.param(OUT_OF_CORE, marks=pytest.mark.slow)],
+    ids=["in memory", "out of core"],
+)
 
 
 @pytest.fixture
@@ -165,7 +170,7 @@ def test_one_that_is_interrupted_goes_on_within_an_epoch(
     assert epochs == [1, 2, 3]
 
 
-@WAYS
+@SLOW_ON_DISK
 @pytest.mark.parametrize(
     "other",
     [{"prefetch": False}, {"checkpoint_minutes": 1e-9}, {"validate_every": 2}],
@@ -276,7 +281,7 @@ def test_patience_ends_all_ranks(run: Any, tmp_path: Path) -> None:
     assert vectors(tmp_path / "r", "best")[2]["epoch"] == found[0].best_epoch
 
 
-@WAYS
+@SLOW_ON_DISK
 def test_the_best_vectors_are_ranked_again_by_another_sample(
     run: Any, tmp_path: Path, more: dict[str, Any]
 ) -> None:
