@@ -252,7 +252,6 @@ def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
     assert usable(client)
 
 
-@pytest.mark.slow
 def test_the_first_cause_is_told_even_if_another_rank_had_to_be_killed(client: Any) -> None:
     def fail(comm: Any) -> None:
         comm.barrier()

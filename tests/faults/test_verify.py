@@ -41,7 +41,6 @@ def test_a_flipped_bit_of_the_graph(
     assert re.search(r"weights\.npy is not what was written\. Expected SHA-256 \w{64}, got", said)
 
 
-@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_flipped_bit_of_a_partition(make_graph: Any, tmp_path: Path) -> None:
     graph = make_graph(weights=True).path

@@ -97,7 +97,6 @@ def ranks_that(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{rest}" if rest else str(folder))
 
 
-@pytest.mark.slow
 def test_a_rank_that_does_not_arrive_is_named(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -331,7 +331,6 @@ def test_what_cannot_be_drawn(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.mpi
 def test_it_is_the_same_on_two_ranks(ring: Callable[..., Graph], tmp_path: Path) -> None:
     graph = ring()
