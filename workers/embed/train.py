@@ -378,8 +378,9 @@ class Trainer:
         )
 
     def _buckets(self) -> EdgeBuckets:
-        folder = self.task.run / BUCKETS
-        return build_buckets(self.graph, self.layout, folder, seed=self.training.seed)
+        folder, ranks = self.task.run / BUCKETS, self.comm.size
+        seed = self.training.seed
+        return build_buckets(self.graph, self.layout, folder, seed=seed, sync=ranks > 1)
 
     def _batch_limit(self) -> tuple[int, int]:
         """Return how large a batch may be, and of how many partitions the bucket is that it is."""

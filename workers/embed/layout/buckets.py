@@ -222,6 +222,7 @@ def build_buckets(
     seed: int = 0,
     threads: int | None = None,
     quiet: bool = True,
+    sync: bool = False,
     about: Mapping[str, Any] | None = None,
 ) -> EdgeBuckets:
     """Sort the edges of a graph into buckets, shuffle each, and return them mapped.
@@ -244,6 +245,9 @@ def build_buckets(
         That sort [default: all cores].
     quiet
         Whether to show no progress.
+    sync
+        Whether to write them to the disk before this returns: ranks on other hosts read them there.
+        For this process it is not worth waiting, as sums find what a power failure damages.
     about
         What else their content depends on.
 
@@ -334,7 +338,9 @@ def build_buckets(
 
             spread(scatter, range(len(pieces)), threads)
             spread(mix, range(buckets * groups), threads)
-        # Not synced: sums find what a power failure damages, and it is made of the graph again.
+            for array in out.values():
+                if sync and isinstance(array, np.memmap):
+                    array.flush()
         save_npy(folder, "offsets.npy", begins[::groups])
     FORMAT.save(folder, {"edges": edges, "relations": typed, "of": identity, "sums": sums})
     for array in out.values():

@@ -83,6 +83,22 @@ def test_a_training_learns_and_ranks_agree(
     assert not (tmp_path / "r/buckets").exists()
 
 
+def test_ranks_on_other_hosts_can_read_the_buckets(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mapped file that is only in this host's page cache is not what another host reads."""
+    synced: list[str] = []
+
+    def flush(array: np.memmap[Any, Any]) -> None:
+        synced.append(Path(str(array.filename)).name.split(".")[1])
+
+    monkeypatch.setattr(np.memmap, "flush", flush)
+    run(tmp_path / "alone", 1, epochs=1)
+    assert not {*synced} & {"heads", "tails", "relations"}
+    run(tmp_path / "two", 2, epochs=1)
+    assert {*synced} >= {"heads", "tails", "relations"}
+
+
 def test_theorem_3_is_that_of_the_rank_with_the_slowest_disk(
     run: Any, graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
