@@ -7,6 +7,7 @@ others are asked to end (``end``), and do so within ``GRACE`` seconds or are kil
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import pickle
@@ -33,6 +34,7 @@ from penstock.workers.resources import device as devices
 
 GRACE = 3.0  # seconds in which a member that was asked to end may still do so
 _RAISE_EVERY = 0.25
+_LOOK_EVERY = 0.01
 _NO_FILE = "<dynamic-code>"  # cloudpickle's, since 3.1.3; tracebacks quote lines by the file's name
 
 
@@ -261,6 +263,14 @@ def end(gang: str) -> None:
     if member is not None:
         member.waiter.cancel()
         threading.Thread(target=_insist, args=(member,), daemon=True).start()
+
+
+async def until_ended(gang: str) -> None:
+    """Return once no member of a gang runs in this process: called in the worker's event loop."""
+    with _lock:
+        member = _members.get(gang)
+    while member is not None and not member.ended.is_set():
+        await asyncio.sleep(_LOOK_EVERY)
 
 
 def _insist(member: _Member) -> None:

@@ -7,6 +7,7 @@ A worker is in one gang at a time, and its turn comes in the order of asking.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from distributed.protocol.pickle import dumps
 
 from penstock.cluster.query import ask, ask_scheduler
 from penstock.workers.comm.reports import TOPIC
-from penstock.workers.gang import end
+from penstock.workers.gang import GRACE, end, until_ended
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -66,6 +67,9 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         self.scheduler = scheduler
         self.worlds: dict[str, WorldState] = {}
         self.gangs: dict[str, Gang] = {}
+        # Workers whose gang was ended, and may have been released, while they still run it or die
+        # of it: a gang admitted to them would lose a rank.
+        self.ending: set[str] = set()
         self.asking: list[_Asking] = []
         self.count = 0
         self._telling: set[asyncio.Task[None]] = set()
@@ -112,6 +116,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         """Let a gang's workers be taken by the next one."""
         known = self.gangs.pop(gang, None)
         if known is not None and dead >= _WORN:
+            self.ending.update(known.members)
             self._tell(known.members, _die)  # the world starts again
         self._wake()
 
@@ -120,7 +125,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         known = self.gangs.get(gang)
         if known is not None and not known.ended:
             known.ended = True
-            self._tell(known.members, end, gang)
+            self._end_members(gang, known.members)
 
     async def know_world(self, name: str, size: int, state: str, note: str = "") -> None:
         """Hear of a world from who started it: it is starting, up, or has failed for good."""
@@ -146,6 +151,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
 
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
         """A worker went: its gang has failed."""
+        self.ending.discard(worker)
         for name, gang in self.gangs.items():
             if worker in gang.members:
                 self._lost(name, gang, worker, "ended or lost its connection")
@@ -155,7 +161,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         for name in [name for name, gang in self.gangs.items() if gang.client == client]:
             gang = self.gangs.pop(name)
             if not gang.ended:
-                self._tell(gang.members, end, name)
+                self._end_members(name, gang.members)
         self._wake()
 
     def _lost(self, name: str, gang: Gang, worker: str, how: str) -> None:
@@ -163,7 +169,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         self.scheduler.log_event(TOPIC, lost)
         if not gang.ended:
             gang.ended = True
-            self._tell({w: r for w, r in gang.members.items() if w != worker}, end, name)
+            self._end_members(name, [other for other in gang.members if other != worker])
 
     async def _give_up(self, worker: str, how: str) -> None:
         """Forget a worker that cannot be reached any more; its world is no longer whole."""
@@ -196,7 +202,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
     # How admission decides
 
     def _idle(self, ranks: int | None) -> tuple[str, list[tuple[int, str]]] | None:
-        busy = {worker for gang in self.gangs.values() for worker in gang.members}
+        busy = {worker for gang in self.gangs.values() for worker in gang.members} | self.ending
         for world, workers in self._present().items():
             size = self.worlds[world].size if world in self.worlds else len(workers)
             wanted = ranks or size
@@ -260,24 +266,44 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         for asking in self.asking:
             asking.turn.set()
 
-    def _tell(self, members: dict[str, int], function: Any, *args: Any) -> None:
+    def _end_members(self, gang: str, members: Iterable[str]) -> None:
+        self.ending.update(members)
         for worker in members:
-            task = asyncio.create_task(self._tell_one(worker, function, args))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            self._start(self._end_member(gang, worker))
 
-    async def _tell_one(self, worker: str, function: Any, args: tuple[Any, ...]) -> None:
+    async def _end_member(self, gang: str, worker: str) -> None:
+        ended = await self._tell_one(worker, end, (gang,)) and await self._tell_one(
+            worker, until_ended, (gang,), GRACE + _TELL_TIMEOUT
+        )
+        if ended or worker not in self.scheduler.workers:
+            self.ending.discard(worker)
+            self._wake()
+
+    def _tell(self, members: Iterable[str], function: Any, *args: Any) -> None:
+        for worker in members:
+            self._start(self._tell_one(worker, function, args))
+
+    def _start(self, telling: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(telling)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell_one(
+        self, worker: str, function: Any, args: tuple[Any, ...], timeout: float = _TELL_TIMEOUT
+    ) -> bool:
+        """Run a function in a worker's event loop: False where the worker is not there for it."""
         message = {"op": "run", "function": dumps(function), "args": dumps(args)}
         try:
-            await asyncio.wait_for(
-                self.scheduler.broadcast(msg=message, workers=[worker]), _TELL_TIMEOUT
-            )
+            await asyncio.wait_for(self.scheduler.broadcast(msg=message, workers=[worker]), timeout)
         except (TimeoutError, OSError):
             if worker in self.scheduler.workers:
                 await self._give_up(worker, "does not answer any more")
+            return False
         except RuntimeError:
             if self.scheduler.status == Status.running:
                 raise  # otherwise the scheduler closes, and says so in this way
+            return False
+        return True
 
 
 def _die() -> None:

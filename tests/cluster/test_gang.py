@@ -388,6 +388,36 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
     assert time.monotonic() - started < STOP_SECONDS
 
 
+@pytest.mark.parametrize("who", ["client", "coordinator"])
+def test_a_rank_that_must_be_killed_is_in_no_gang_before(
+    client: Any, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    from distributed import Client
+
+    def sleep(comm: Any) -> None:
+        comm.barrier()
+        comm.log(asleep=1)
+        if comm.rank == 1:
+            time.sleep(3600)
+
+    if who == "client":  # gives its workers back before the rank has been killed
+        monkeypatch.setattr(gang, "_END_SECONDS", 0.1)
+        with pytest.raises(GangError, match="in time"):
+            gang.run(client, sleep, ranks=2, timeout=1)
+    else:
+        guest = Client(client.scheduler.address, security=client.security, set_as_default=False)
+        asleep = threading.Event()
+
+        def run_in_vain() -> None:
+            with suppress(BaseException):
+                gang.run(guest, sleep, ranks=2, on_metrics=lambda rank, metrics: asleep.set())
+
+        threading.Thread(target=run_in_vain, daemon=True).start()
+        assert asleep.wait(20)
+        guest.close()
+    assert usable(client)
+
+
 def test_a_world_is_replaced_before_dead_communicators_fill_it(
     client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
