@@ -1,5 +1,6 @@
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,8 @@ from penstock.progress import Elapsed, Progress
 def clock(monkeypatch):
     """A clock that the test turns."""
     now = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    # In that module alone: a library that is first imported meanwhile would keep this clock.
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def turn(seconds):
         now[0] += seconds

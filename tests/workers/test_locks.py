@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from penstock.workers.locks import lock, try_lock
 HOLD = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from penstock.workers.locks import try_lock
 held = try_lock(Path(sys.argv[1]))
 print("held", flush=True)
@@ -98,8 +100,7 @@ def test_who_is_at_work_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monkey
             busy.release()
 
     clock = [0.0]
-    monkeypatch.setattr(locks.time, "sleep", sleep)
-    monkeypatch.setattr(locks.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(locks, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0]))
     lock(path, patience=1, what="staging").release()
     assert len(turns) == 20
 
