@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 
 from penstock.errors import CapacityError, UsageError
@@ -98,9 +99,11 @@ def memory_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
     negatives = graph.num_nodes // ranks if training.negatives == "all" else training.negatives
     # Rows of a batch and their gradients; scores are made tile by tile.
     rows = 2 * batch * 3 + pieces_of(batch, training.chunk or batch) * negatives
-    relations = 2 * len(graph.manifest.relations or ()) * training.dim
-    # Of several ranks each has a copy, and what it was before.
-    copies = 3 if ranks == 1 else 8
+    relations = len(graph.manifest.relations or ()) if training.has_relations else 0
+    relations *= 1 + training.is_reciprocal
+    # Values, gradients and what the optimizer keeps; several ranks also have what they were before
+    # and what they exchange.
+    copies = (2 + training.rules(1).state_width(1)) * (1 if ranks == 1 else 3)
     work = 4 * (2 * rows + relations * copies) * training.dim + 8 * batch * min(negatives, 4096)
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
@@ -141,11 +144,15 @@ def fewest_partitions(graph: Graph, training: Training, there: int, ranks: int =
     # Of one rank; two blocks of the same size, where there are several.
     several = [4**i for i in range(1, 6)] if training.order == "cover" else range(4, most + 1)
     within = (count for count in several if count <= most and (ranks == 1 or count % 2 == 0))
-    counts = [1, *(ranks * count for count in within)]
-    for count in counts:
-        if memory_to_train(graph, replace(training, partitions=count), ranks) <= there:
-            return count
-    return training.partitions or 1
+
+    def fits(count: int) -> bool:
+        return memory_to_train(graph, replace(training, partitions=count), ranks) <= there
+
+    if fits(1):
+        return 1
+    counts = [ranks * count for count in within]
+    first = bisect_left(counts, True, key=fits)  # more partitions never take more memory
+    return counts[first] if first < len(counts) else training.partitions or 1
 
 
 def batch_problem(
@@ -204,6 +211,7 @@ def too_large(
         f"on a {capacity.worker}",
         needed,
         there,
-        remedy="Take more --partitions, a smaller --dim, fewer --negatives, or more memory",
+        remedy=f"Take {'more --partitions, ' if would else ''}a smaller --dim, "
+        f"{'fewer --negatives, ' if training.negatives != 'all' else ''}or more memory",
         fits=" or ".join([*would, *([limit] if limit else [])]) or None,
     )

@@ -33,10 +33,11 @@ from penstock.pipelines.cli import app
 from penstock.pipelines.cli import run as cli
 from penstock.pipelines.embed.divergence import another_try
 from penstock.pipelines.embed.options import EmbedOptions
-from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
+from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train, too_large
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.embed.training import TrainJob, _warn_useless
 from penstock.pipelines.job import plan
+from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed import source
 from penstock.workers.embed.source import open_checkpoint
@@ -694,6 +695,33 @@ def test_a_small_worker_trains_what_fits_and_else_says_how_large_it_must_be(
     assert found is not None, said
     assert problem(f"{found[1]}MB") is None
     assert problem(f"{int(found[1]) - 2}MB") is not None
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_relations_take_what_their_vectors_take(graph: Graph, ranks: int) -> None:
+    """Vectors, gradients and Adagrad's state of 10,000 relations and their inverses."""
+    few, many = (
+        Graph(graph.path, replace(graph.manifest, relations=tuple(map(str, range(count)))))
+        for count in (1, 10_001)
+    )
+    training = Training(model="complex", dim=1000)
+    vectors = 2 * 10_000 * 1000 * 4
+    more = memory_to_train(many, training, ranks) - memory_to_train(few, training, ranks)
+    assert 3 * vectors <= more <= 9 * vectors
+
+
+def test_what_fits_with_no_number_of_partitions_is_not_told_to_take_more(
+    graph: Graph, tmp_path: Path
+) -> None:
+    relations = tuple(map(str, range(100_000)))
+    large = Graph(graph.path, replace(graph.manifest, relations=relations, nodes=10**6))
+    training = Training(model="complex", dim=1000, partitions=1)
+    started = time.monotonic()
+    error = too_large(large, training, Capacity(rows=10**9, memory=10**9, on_gpu=False, workers=1))
+    assert error is not None
+    assert "--partitions" not in str(error)
+    assert "a smaller --dim, fewer --negatives" in str(error)
+    assert time.monotonic() - started < 1  # it took two seconds to try every number of partitions
 
 
 def test_a_graph_without_edges_is_refused(tmp_path: Path, cluster: ClusterSpec) -> None:
