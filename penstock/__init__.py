@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.partition import partition_graph as partition_graph
     from penstock.pipelines.similar import similar as similar
     from penstock.pipelines.validate import validate as validate
+    from penstock.pipelines.vectors import Vectors as Vectors
     from penstock.pipelines.walk import walk as walk
     from penstock.pipelines.walk import walk_array as walk_array
     from penstock.pipelines.word2vec import word2vec as word2vec
@@ -40,6 +41,7 @@ _HOME = {
     "connect": "penstock.cluster.connect",
     "Graph": "penstock.graph",
     "PenstockError": "penstock.errors",
+    "Vectors": "penstock.pipelines.vectors",
     "centrality": "penstock.pipelines.centrality",
     "etl": "penstock.pipelines.etl",
     "generate": "penstock.pipelines.generate",

@@ -170,9 +170,7 @@ CAME_OF_IT: dict[str, Callable[[Reported], str]] = {
     "predictions": lambda said: f"{said['nodes']:,} predictions with the ids of the node table",
     "triples": lambda said: f"{said['edges']:,} triples of {said['nodes']:,} entities",
     "knowledge": lambda said: f"vectors of entities and relations, loss {said['loss']:.3f}",
-    "ranks": lambda said: (
-        f"filtered MRR {said['scores']['mrr']:.3f}, Hits@10 {said['scores']['hits10']:.3f}"
-    ),
+    "ranks": lambda said: f"filtered MRR {said['mrr']:.3f}, Hits@10 {said['hits10']:.3f}",
     "small": lambda said: f"{said['graphs']:,} small graphs, {said['edges']:,} edges",
     "central": lambda said: f"closeness and betweenness of {said['graphs']:,} graphs",
 }

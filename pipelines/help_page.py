@@ -56,11 +56,9 @@ def _names(entry: HelpEntry) -> str:
     if entry.positional_label:
         return entry.positional_label
     names = [*entry.positive_shorts, *entry.positive_names]
-    if entry.default == "True":
-        names += entry.negative_names  # elsewhere --no-this only says what happens anyway
-    else:
-        usual = ("--no-", "--empty-")
-        names += [name for name in entry.negative_names if not name.startswith(usual)]
+    # --no-this says what happens anyway, but where the default is yes, or depends on others.
+    unsaid = ("--empty-",) if entry.default in ("True", None) else ("--empty-", "--no-")
+    names += [name for name in entry.negative_names if not name.startswith(unsaid)]
     text = ", ".join(names)
     return f"{text} {entry.metavar}" if entry.metavar else text
 

@@ -118,7 +118,7 @@ def evaluate(
         Print no progress.
     **options
         Fields of ``EvaluateOptions``: ``split``, ``filtered``, ``candidates``, ``sample``,
-        ``triples``, ``checkpoint`` and ``graph``.
+        ``triples``, ``unknown``, ``seed``, ``checkpoint`` and ``graph``.
 
     Returns
     -------

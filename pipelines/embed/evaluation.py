@@ -145,20 +145,21 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         wide = 3 if typed else 2
         try:
             # Ids may hold what else Python takes for the end of a line.
-            lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+            text = path.read_bytes().decode("utf-8-sig")
         except FileNotFoundError as error:
             raise MissingFile(f"there is no file {path}") from error
         except (UnicodeDecodeError, IsADirectoryError) as error:
             raise InputError(
                 f"{path} is no text file of edges", expected="UTF-8", got=str(error)
             ) from error
-        rows = [line.split("\t") for line in lines if lines != [""]]
+        lines = text.removesuffix("\n").split("\n") if text else []
+        rows = [line.removesuffix("\r").split("\t") for line in lines]
         for number, row in enumerate(rows, 1):
             if len(row) != wide:
                 raise InputError(
                     f"{path}, line {number} is no edge",
                     expected="head, relation and tail" if typed else "head and tail",
-                    got=f"{len(row)} columns",
+                    got=f"{len(row)} column{'s' * (len(row) != 1)}",
                     remedy="Separate columns by tabs",
                 )
         ids = read_column(self.at / IDS, "id").combine_chunks().cast(pa.string())
@@ -247,6 +248,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             scores=found.scores,
             tail=found.sides.get("tail"),
             head=found.sides.get("head"),
+            unseen=found.unseen,
         )
 
 

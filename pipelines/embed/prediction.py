@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.arrow import read_column
-from penstock.errors import UsageError
+from penstock.errors import UsageError, warn
 from penstock.kernels.embed_rules import Side
 from penstock.pipelines.embed.evaluation import VectorsJob
 from penstock.pipelines.embed.options import PredictOptions
 from penstock.pipelines.embed.report import PredictReport
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.ranks import open_ranks
-from penstock.workers.embed.evaluation.predict import PredictTask
+from penstock.workers.embed.evaluation.predict import Predicted, PredictTask
 from penstock.workers.embed.warm import IDS
 
 if TYPE_CHECKING:
@@ -98,11 +98,14 @@ class PredictJob(VectorsJob[PredictReport]):
             graph=None if self.graph is None else self.graph.path,
         )
         with open_ranks(self.graph, 1, self.given_cluster, quiet=self.quiet) as ranks:
-            self.found = ranks.run(_predict, task, title="predict", quiet=self.quiet)[0]
+            self.found: Predicted = ranks.run(_predict, task, title="predict", quiet=self.quiet)[0]
 
     def report(self, seconds: float) -> PredictReport:
         """Return the answers, by the user's ids."""
-        nodes = np.array([node for node, _ in self.found], np.int64)
+        if self.found.unseen:
+            asked = self.options.tail if self.options.head is None else self.options.head
+            warn(f"{asked!r} is in no edge that {self.at} was trained on: its answers mean nothing")
+        nodes = np.array([node for node, _ in self.found.best], np.int64)
         names = self.ids.take(nodes).to_pylist()
         return PredictReport(
             run=str(self.at),
@@ -113,12 +116,12 @@ class PredictJob(VectorsJob[PredictReport]):
             seconds=seconds,
             answers=[
                 {"id": name, "score": score}
-                for name, (_, score) in zip(names, self.found, strict=True)
+                for name, (_, score) in zip(names, self.found.best, strict=True)
             ],
         )
 
 
-def _predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]:
+def _predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
     from penstock.workers.embed.evaluation.predict import predict
 
     return predict(comm, task)

@@ -29,7 +29,11 @@ class EdgeBar(Progress):
             self._begun = time.monotonic()
             self._before, self.total = self.done, max(self.done + int(left), 1)
         self._edges[rank] = max(int(metrics.get("edges", 0)), self._edges.get(rank, 0))
-        self.advance(max(self._before + sum(self._edges.values()) - self.done, 0))
+        reached = self._before + sum(self._edges.values())
+        if self._figures.get("epoch", 0) < self._epochs:
+            # The last edge is done with its epoch, of which loss and scores are still to come.
+            reached = min(reached, self.total - 1)
+        self.advance(max(reached - self.done, 0))
 
     def _state(self, elapsed: float) -> str:
         figures, found = self._figures, [f"{min(100 * self.done // self.total, 100)} %"]
@@ -37,7 +41,7 @@ class EdgeBar(Progress):
         if trained >= _SHORT:
             found.append(f"{format_count((self.done - self._before) / trained)} edges/s")
         if (epoch := figures.get("epoch")) is not None:
-            found.append(f"{epoch} of {self._epochs} epochs")
+            found.append(f"{epoch} of {self._epochs} epoch{'s' * (self._epochs != 1)}")
         if (loss := figures.get("loss")) is not None:
             found.append(f"loss {loss:.4g}")
         if (score := figures.get("mrr")) is not None:

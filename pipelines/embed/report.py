@@ -39,9 +39,12 @@ class TrainReport:
         """Return lines for a person."""
         done, training = self.trained, self.training
         typed = f" and {done.relations:,} relations" if done.relations else ""
+        where = "on a GPU" if self.device == "gpu" else "on CPUs"
+        if done.ranks > 1:
+            where = f"on {done.ranks} ranks, " + ("a GPU each" if self.device == "gpu" else "CPUs")
         lines = [
             f"{shown(self.run)}: {training.model} vectors of {done.nodes:,} nodes{typed}, "
-            f"{training.dim} values each"
+            f"{training.dim} values each, {where}"
         ]
         again = f", resumed after epoch {done.first_epoch}" if done.first_epoch else ""
         loss = "" if done.loss is None else f", loss {done.loss:.4g}"
@@ -61,23 +64,23 @@ class TrainReport:
             lines.append(f"  began with the vectors of --init: {initialised}")
         if (speed := self.speed) is not None:
             lines.append(
-                f"  {format_count(speed)} edges/s, {done.epoch_seconds:.3g} s per epoch, "
-                f"{self.seconds:.1f} s in total"
+                f"  {format_count(speed)} edges/s, {done.epoch_seconds:.3g} s per epoch, of which "
+                f"kernels trained {100 * done.utilization:.1f} %; {self.seconds:.1f} s in total"
             )
-        if done.ranks > 1:
+        if done.bytes_exchanged:
             lines.append(
-                f"  {done.ranks} ranks: {format_bytes(done.bytes_exchanged)} of vectors exchanged "
-                f"between ranks, which took {done.exchange_seconds:.2f} s; kernels trained "
-                f"{100 * done.utilization:.1f} % of the time"
+                f"  {format_bytes(done.bytes_exchanged)} of vectors exchanged between ranks, which "
+                f"took {done.exchange_seconds:.2f} s"
             )
-        if done.partitions > 1:
+        if done.partitions > 1 and (done.bytes_read or done.bytes_written):
             lines.append(
                 f"  {done.partitions} partitions: {format_bytes(done.bytes_read)} read, "
                 f"{format_bytes(done.bytes_written)} written at "
-                f"{format_bytes(done.bandwidth)}/s; kernels trained "
-                f"{100 * done.utilization:.1f} % of the time, {done.exposed_seconds:.2f} s waited "
-                "for the disk"
+                f"{format_bytes(done.bandwidth)}/s; {done.exposed_seconds:.2f} s waited for the "
+                "disk"
             )
+        elif done.partitions > 1 and done.epoch_seconds:
+            lines.append(f"  {done.partitions} partitions, all of them in memory")
         if done.theorem is not None:
             lines.append(f"  {done.theorem}")
         return "\n".join(lines)
@@ -89,6 +92,7 @@ class EvaluateReport:
 
     filters     the graphs whose edges were no candidates; None: all were
     unfiltered  the graph that was trained on, which is not there any more to filter by
+    unseen      edges with a node that no training edge has; None: they were not counted
     """
 
     run: str
@@ -105,11 +109,13 @@ class EvaluateReport:
     head: dict[str, Any] | None = None
     filters: list[str] | None = None
     unfiltered: str | None = None
+    unseen: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
         body = asdict(self)
-        return {**body, **body.pop("scores")}
+        scores = body.pop("scores")
+        return {**body, **scores}
 
     def text(self) -> str:
         """Return lines for a person."""
@@ -135,7 +141,14 @@ class EvaluateReport:
         elif self.filters is not None and len(self.filters) > 1:
             lines.append(f"  filtered by the edges of {' and '.join(map(shown, self.filters))}")
         if self.skipped:
-            lines.append(f"  {self.skipped:,} edges with unknown nodes or relations were skipped")
+            edges = "edge was" if self.skipped == 1 else "edges were"
+            lines.append(f"  {self.skipped:,} {edges} skipped: unknown nodes or relations")
+        if self.unseen:
+            edges = "edge has" if self.unseen == 1 else "edges have"
+            lines.append(
+                f"  {self.unseen:,} {edges} a node that is in no training edge, whose vector "
+                "says nothing"
+            )
         return "\n".join(lines)
 
 

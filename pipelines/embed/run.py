@@ -45,7 +45,7 @@ _VECTORS = "{} nodes of {} values, the optimizer's state {} times, {} relations 
 class Run:
     """The content of run.json.
 
-    training   with ``batch`` and ``partitions`` as they were for this graph and machine
+    training   with ``model`` and ``partitions`` as they were for this graph and machine
     relations  their names; None: the graph has none
     init       the run whose vectors it began with
     state      training, interrupted, done or diverged
@@ -95,7 +95,7 @@ class Run:
         found = self.training.differences(old.training)
         if self.ranks != old.ranks:
             found.append(f"parts: {self.ranks}, in the run {old.ranks}")
-        if self.init != old.init:
+        if not _same_folder(self.init, old.init):
             found.append(f"init: {self.init}, in the run {old.init}")
         elif self.init_sha256 is not None and old.init_sha256 not in (None, self.init_sha256):
             found.append(f"init: {self.init} has changed")
@@ -104,6 +104,13 @@ class Run:
             other = f"{self.graph}, in the run {old.graph}"
             found.append(f"the graph: {changed if self.graph == old.graph else other}")
         return found
+
+
+def _same_folder(one: str | None, other: str | None) -> bool:
+    """Return whether two paths, of which either may be none, lead to the same place."""
+    if one is None or other is None:
+        return one is other
+    return Path(one).resolve() == Path(other).resolve()
 
 
 def _training(given: dict[str, Any]) -> Training:

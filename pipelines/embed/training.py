@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
 _HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they
+_FAR = 1.5  # times the loss of vectors of zeros: no further epoch brings it down to them
 _FALLS = 0.001  # of a loss: what it falls by within an epoch where more of them will help
 
 
@@ -121,7 +122,7 @@ class TrainJob(Job[TrainReport]):
             need_disk(self.out.parent, need, f"the vectors of {graph.num_nodes:,} nodes")
         if not self.resumes:
             _warn_ignored(graph, training)
-            _warn_patience(training)
+        _warn_patience(training)
 
     def _check_rows(self, before: Run) -> None:
         """Raise where the checkpoint to go on from is not of the run in whose folder it is."""
@@ -159,11 +160,11 @@ class TrainJob(Job[TrainReport]):
             if name == "norm":
                 ours, theirs = ours or 1, theirs or 1
             if ours != theirs:
-                option = name.removeprefix("is_")
+                option = flag(name.removeprefix("is_"))
                 raise UsageError(
-                    f"the vectors of {folder} do not fit: they have another --{option}",
-                    expected=f"{option} {theirs}, as in that run",
-                    got=str(ours),
+                    f"the vectors of {folder} do not fit: they have another {option}",
+                    expected=f"{_said(option, theirs)}, as in that run",
+                    got=_said(option, ours),
                 )
         return found
 
@@ -178,6 +179,15 @@ class TrainJob(Job[TrainReport]):
     def goes_on(self) -> bool:
         """Whether a run that is done may go on: not where its rate has fallen to 0."""
         return self.options.schedule == "constant"
+
+    def instead_of_resuming(self, differences: list[str]) -> str:
+        """Return how to train further where the rate falls with another number of epochs."""
+        if not self.goes_on() and all(one.startswith("epochs:") for one in differences):
+            return (
+                "Train another run from its vectors with --init, as its rate falls to 0 over its "
+                "epochs, or replace it with --overwrite"
+            )
+        return super().instead_of_resuming(differences)
 
     def plan(self) -> Plan:
         """Say what memory and disk the training run takes."""
@@ -196,7 +206,8 @@ class TrainJob(Job[TrainReport]):
         return Plan(
             self.command,
             str(self.out),
-            f"vectors of {graph.num_nodes:,} nodes, {training.epochs:,} epochs",
+            f"vectors of {graph.num_nodes:,} nodes, {training.epochs:,} "
+            f"epoch{'s' * (training.epochs != 1)}",
             (("train", f"{training.model}, {training.dim} values a node, {where}"),),
             Need(needed, there, f"on the {capacity.worker}"),
             disk_need(self.out.parent, self._disk(training)),
@@ -223,8 +234,7 @@ class TrainJob(Job[TrainReport]):
             problem = problem or self._batch_problem(training)
             if problem is not None:
                 raise problem
-            if not self.resumes:
-                _warn_in_memory(self.options, training.partitions)
+            _warn_in_memory(self.options, training.partitions)
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
             FORMAT.save(folder, run.to_dict())
@@ -273,11 +283,16 @@ class TrainJob(Job[TrainReport]):
         if self.trained.stopped == "nan":
             raise _diverged(self.out, self.trained, self.run.training, old=self.brought_back)
         _warn_useless(self.out, self.trained, self.run.training)
+        if self.trained.known and not any(self.trained.known.values()):
+            warn(
+                f"{self.options.init} has no node or relation of {self.graph.path}: nothing began "
+                "with its vectors"
+            )
         return TrainReport(
             run=str(self.out),
             graph=str(self.graph.path),
             training=self.run.training,
-            device=self.capacity.worker,
+            device="gpu" if self.capacity.on_gpu else "cpu",
             trained=self.trained,
             seconds=seconds,
         )
@@ -290,6 +305,13 @@ class TrainJob(Job[TrainReport]):
         return [("embed", "evaluate", self.out, "--filtered"), export]
 
 
+def _said(option: str, value: Any) -> str:
+    """Return an option and its value as they are typed."""
+    if isinstance(value, bool):
+        return option if value else option.replace("--", "--no-", 1)
+    return f"{option} {value}"
+
+
 def _check_epochs(out: Path, training: Training) -> None:
     """Raise where a run that is resumed has more epochs than are asked for."""
     checkpoints = Checkpoints(out / "checkpoints")
@@ -297,7 +319,7 @@ def _check_epochs(out: Path, training: Training) -> None:
     # What is no number is found where the checkpoint is gone on from.
     if isinstance(done, int) and done > training.epochs:
         raise UsageError(
-            f"{out} has trained {done:,} epochs",
+            f"{out} has trained {done:,} epoch{'s' * (done != 1)}",
             expected=f"--epochs {done:,} or more",
             got=f"{training.epochs:,}",
             remedy="Train another run for fewer",
@@ -353,7 +375,9 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
         return
     slower = "a lower --lr, or a smaller --batch"
     falls = before is not None and loss < (1 - _FALLS) * before
-    if falls or before is None:
+    if ours > _FAR * zeros:
+        remedy = another_try(training)
+    elif falls or before is None:
         remedy = "more --epochs" if falls else f"more --epochs; if the loss does not fall, {slower}"
     elif ours > (1 + _HARDLY) * zeros or not weight:
         remedy = slower

@@ -165,7 +165,8 @@ class EvaluateReport:
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
         body = asdict(self)
-        return {**body, **body.pop("scores")}
+        scores = body.pop("scores")
+        return {**body, **scores}
 
     def text(self) -> str:
         """Return lines for a person."""

@@ -15,7 +15,7 @@ def after_graph(path: Path, about: Manifest) -> list[Command]:
     walks: Command = ("walk", path, sibling(path, "walks"))
     if learnable(about):
         return [("gnn", "train", path, sibling(path, "run")), walks]
-    if about.relations and about.edges:
+    if (about.relations or about.heldout) and about.edges:
         return [("embed", "train", path, sibling(path, "run")), walks]
     return [walks, ("partition", path, "-k", "2")] if about.edges else [("info", path)]
 

@@ -70,6 +70,15 @@ def split_edges(graph: Graph, split: str) -> Edges:
     return Edges(heads, np.asarray(relations, np.int32), tails)
 
 
+def in_no_edge(graph: Graph) -> Array:
+    """Return of every node whether no training edge has it: only negatives move its vector."""
+    alone = np.ones(graph.num_nodes, bool)
+    for edges in _train_pieces(graph):
+        alone[edges.heads] = False
+        alone[edges.tails] = False
+    return alone
+
+
 def all_edges(graph: Graph) -> Iterator[Edges]:
     """Yield the edges of every split that the graph has, some at a time; undirected ones both ways.
 

@@ -15,7 +15,7 @@ class TrainTask:
     """A training run.
 
     run         an existing folder: metrics.jsonl (a line per epoch) and checkpoints/ go there
-    training    with ``batch`` and ``partitions`` as they are for this graph and machine
+    training    with ``model`` and ``partitions`` as they are for this graph and machine
     init        another run, with whose vectors those of the same ids begin; its relations
     ids         the digest of node ids; empty: it is not known
     """

@@ -267,6 +267,8 @@ class Trainer:
         about = found.about
         path, edges = self.task.checkpoints / f"{LAST}.json", self.graph.num_edges
         _check_position(path, about, len(self.bucket_schedule), edges)
+        if about["epoch"] > 0 and not all(version.number for version in found.versions):
+            raise _damaged(path, "versions of partitions that were never written")
         self.initialised = about.get("known", self.initialised)
         self.steps = steps_before(about)
         self.epoch, self.buffer_state, self.batches = (
@@ -300,11 +302,11 @@ class Trainer:
         """Rank the best vectors again, where they were ranked by another sample of edges."""
         if self.validation is None or self.best_scores is None:
             return
-        edges, known = self.validation
-        if self.best_scores.get("ranks") == edges.count * len(self.rules.sides):
-            return
         if not self.checkpoints.has(BEST):
             self.best, self.best_epoch, self.bad, self.best_scores = -1.0, 0, 0, None
+            return
+        edges, known = self.validation
+        if self.best_scores.get("ranks") == edges.count * len(self.rules.sides):
             return
         self.buffer.receive(0)  # nothing else is in the buffer yet
         folder, slot = self.task.checkpoints, self.buffer.slot(0)
@@ -400,23 +402,24 @@ class Trainer:
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
         """Say whether theorem 3 holds for this graph, by what was measured in this run."""
         condition = self._condition(epochs)
-        return None if condition is None else condition.describe(self.layout.partitions)
+        return None if condition is None else condition.describe()
 
     def _condition(self, epochs: list[EpochTime]) -> Condition | None:
         """Return theorem 3 for what was measured here; None: nothing was swapped."""
         traffic, busy = self.buffer.traffic, sum(epoch.busy for epoch in epochs)
         if self.layout.partitions == 1 or not busy or not traffic.bandwidth:
             return None
-        table, trained = self.table.geometry, sum(epoch.edges for epoch in epochs)
+        trained = sum(epoch.edges for epoch in epochs)
         rate = traffic.bandwidth  # of reads and writes in flight together
-        return Condition.of(
-            table,
+        return Condition(
             nodes=self.graph.num_nodes,
             edges=self.graph.num_edges,
-            memory=table.slot_bytes(self.buffer.slots),
+            geometry=self.table.geometry,
             slots=self.buffer.slots,
             machine=Machine(busy / trained, rate / 2, rate / 2, exchange=rate),
             buckets=self.bucket_schedule.hiding,
+            order=self.training.order,
+            ranks=self.comm.size,
         )
 
     def _epochs(self, done: list[EpochTime]) -> str:
@@ -702,25 +705,33 @@ def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
     types = {
         "epoch": count, "state": count, "batches": count, "epoch_edges": count,
         "best": number, "best_epoch": count, "bad": count, "scores": (dict, type(None)),
-        "loss": (*number, type(None)), "epoch_loss": number, "steps": count,
+        "loss": (*number, type(None)), "epoch_loss": number, "steps": count, "known": (dict,),
     }  # fmt: skip
-    said = {"steps": 0} | about if isinstance(about, dict) else {}  # it is new in checkpoints
+    since = {"steps": 0, "known": {}}  # which earlier checkpoints do not have
+    said: dict[str, Any] = since | about if isinstance(about, dict) else {}
     wrong = [
         name
         for name, kinds in types.items()
         if name not in said or type(said[name]) not in kinds or (kinds is count and said[name] < 0)
     ]
     if not wrong:
-        wrong = ["state"] * (said["state"] >= states) + ["epoch_edges"] * (
-            said["epoch_edges"] > edges
-        )
+        beyond = {
+            "state": said["state"] >= states,
+            "epoch_edges": said["epoch_edges"] > edges,
+            "best_epoch": said["best_epoch"] > said["epoch"],
+        }
+        wrong = [name for name, is_beyond in beyond.items() if is_beyond]
     if wrong:
-        raise CorruptFile(
-            f"{path} is damaged",
-            expected="where in a training run of this graph it was written",
-            got=", ".join(f"{name}: {said.get(name)!r}" for name in wrong),
-            remedy="Restore the file or train again with --overwrite",
-        )
+        raise _damaged(path, ", ".join(f"{name}: {said.get(name)!r}" for name in wrong))
+
+
+def _damaged(path: Path, got: str) -> CorruptFile:
+    return CorruptFile(
+        f"{path} is damaged",
+        expected="where in a training run of this graph it was written",
+        got=got,
+        remedy="Restore the file or train again with --overwrite",
+    )
 
 
 def _columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:

@@ -68,7 +68,9 @@ def test_a_planted_rule_is_learnt(trained: Trained, cluster: ClusterSpec) -> Non
     run, report = trained
     assert report.trained.validation is not None
     assert report.trained.validation["mrr"] > 0.2  # of a random order: 0.016
-    assert "edges/s" in report.text()
+    assert report.text().splitlines()[0].endswith(" 16 values each, on CPUs")
+    assert re.search(r"edges/s, .* of which kernels trained \d.* %; .* in total", report.text())
+    assert " 0 B " not in report.text()
     assert json.loads((run / "run.json").read_text())["state"] == "done"
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 10
     assert not (run / "buckets").exists()
@@ -128,6 +130,32 @@ def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
         assert of["mrr"] == pytest.approx((1 / rank).mean())
         assert of["mr"] == pytest.approx(rank.mean())
         assert [of[f"hits{k}"] for k in (1, 3, 10)] == [np.mean(rank <= k) for k in (1, 3, 10)]
+
+
+def test_nodes_in_no_training_edge_are_counted_and_warned_of(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    (tmp_path / "train.txt").write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n")
+    (tmp_path / "test.txt").write_text("a\tr\tc\nnew\tr\ta\nb\tr\tnew\n")
+    etl(tmp_path / "train.txt", tmp_path / "g", test=tmp_path / "test.txt", cluster=cluster)
+    embed.train(tmp_path / "g", tmp_path / "run", dim=4, epochs=1, batch=2, cluster=cluster)
+    found = embed.evaluate(tmp_path / "run", filtered=True, cluster=cluster)
+    assert (found.edges, found.unseen) == (3, 2)
+    assert "2 edges have a node that is in no training edge" in found.text()
+    assert embed.evaluate(tmp_path / "run", cluster=cluster).unseen is None  # nothing is filtered
+    with pytest.warns(PenstockWarning, match="'new' is in no edge that .*run was trained on"):
+        embed.predict(tmp_path / "run", head="new", relation="r", cluster=cluster)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PenstockWarning)
+        embed.predict(tmp_path / "run", head="a", relation="r", cluster=cluster)
+
+
+def test_a_run_whose_rate_has_fallen_to_0_is_not_told_to_resume(
+    trained: Trained, graph: Graph, cluster: ClusterSpec
+) -> None:
+    run, _ = trained
+    with pytest.raises(UsageError, match="epochs: 20, in the run 10. Train another.*--init"):
+        embed.train(graph, run, dim=16, epochs=20, batch=200, resume=True, cluster=cluster)
 
 
 def test_a_sample_of_candidates_makes_ranks_better(trained: Trained, cluster: ClusterSpec) -> None:
@@ -293,6 +321,15 @@ def test_a_warm_start_begins_where_the_other_run_ended(
     assert "began with the vectors of --init" in warm.text()
     with pytest.raises(UsageError, match="do not fit: they have another --dim"):
         embed.train(graph, tmp_path / "other", init=run, **{**options, "dim": 12})
+    both = r"another --reciprocal. Expected --reciprocal, as in that run, got --no-reciprocal"
+    with pytest.raises(UsageError, match=both):
+        embed.train(graph, tmp_path / "other", init=run, **options, reciprocal=False)
+    # The same run under another name is the same; another one is not.
+    (tmp_path / "link").symlink_to(run)
+    again = embed.train(graph, tmp_path / "warm", init=tmp_path / "link", resume=True, **options)
+    assert again.trained.first_epoch == 1
+    with pytest.raises(UsageError, match="is another one.*init: .*cold, in the run .*link"):
+        embed.train(graph, tmp_path / "warm", init=tmp_path / "cold", resume=True, **options)
     with pytest.raises(UsageError, match="cannot begin with itself"):
         embed.train(graph, run, init=run, overwrite=True, **options)
 
@@ -304,10 +341,12 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
     assert "values a node, in memory" in capsys.readouterr().out
     assert not Path(run).exists()
     assert cli(["embed", "train", str(graph.path), run, *small, "--json", "-q"]) == 0
-    assert json.loads(capsys.readouterr().out)["partitions"] == 1
+    said = json.loads(capsys.readouterr().out)
+    assert (said["partitions"], said["device"]) == (1, "cpu")
     assert cli(["embed", "evaluate", run, "--filtered", "--json", "--cluster", "threads"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert 0 < found["mrr"] <= 1
+    assert "scores" not in found
     ask = ["embed", "predict", run, "--tail", "e3", "--relation", "r1", "-k", "2"]
     assert cli([*ask, "--json", "--cluster", "threads"]) == 0
     assert len(json.loads(capsys.readouterr().out)["answers"]) == 2
@@ -588,6 +627,8 @@ def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
         ((9.0, 8.9), 0.2, {}, "more --epochs"),
         ((None, 8.9), 0.2, {}, "more --epochs; if the loss does not fall, a lower --lr"),
         ((8.9, 9.0), 0.2, {}, "a lower --lr, or a smaller --batch"),
+        ((80.0, 20.0), 0.2, {}, "a lower --lr; in force are --lr 0.3"),
+        ((None, 20.0), 0.2, {"lr": 1e6}, "a lower --lr than 1e+06"),
         ((8.65, 8.65), 0.15, {}, "a smaller --n3"),
         ((8.65, 8.65), 0.15, {"l2": 1.0}, "a smaller --l2"),
         ((8.6, 8.6), 0.0, {"n3": 0.0}, "a lower --lr, or a smaller --batch"),
@@ -745,7 +786,7 @@ def test_unknown_nodes_and_relations_are_counted_and_listed(
     said = str(error.value)
     assert "13 edges" in said
     assert "12 unknown nodes (the first x0, x1, x2, x3, x4, x5, x6, x7, x8, x9)" in said
-    assert "1 unknown relations (likes)" in said
+    assert "1 unknown relation (likes)" in said
     found = embed.evaluate(run, triples=path, unknown="skip", cluster=cluster)
     assert (found.edges, found.skipped) == (1, 13)
     path.write_text("e1\tr0\n")
@@ -781,7 +822,7 @@ def test_another_graph_is_matched_by_id(
         writer.edges(CSR.from_edges(new[heads], new[csr.indices], len(ids), **columns))
         writer.nodes(names)
         writer.manifest = replace(writer.manifest, relations=graph.manifest.relations)
-    with pytest.raises(InputError, match=r"1 unknown nodes \(stranger\)"):
+    with pytest.raises(InputError, match=r"1 unknown node \(stranger\)"):
         embed.evaluate(run, graph=tmp_path / "g2", **options)
 
 

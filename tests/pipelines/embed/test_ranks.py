@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -153,13 +154,35 @@ def test_progress_is_that_of_all_ranks() -> None:
         assert (bar.done, bar.total) == (80, 100)
         bar.on_metrics(0, {"left": 40, "edges": 0})  # a rank was lost
         bar.on_metrics(1, {"edges": 40})
+        assert (bar.done, bar.total) == (119, 120)
+        bar.on_metrics(0, {"edges": 0, "epoch": 2, "loss": 0.4})
         assert (bar.done, bar.total) == (120, 120)
+
+
+def test_the_last_line_of_a_log_has_the_last_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    for module in ("penstock.progress.time", "penstock.pipelines.embed.progress.time"):
+        monkeypatch.setattr(module, clock)
+    with EdgeBar(100, 2) as bar:
+        bar.on_metrics(0, {"left": 100, "edges": 0})
+        now[0] += 3
+        for metrics in (
+            {"edges": 50}, {"edges": 50, "epoch": 1, "loss": 0.5, "mrr": 0.1},
+            {"edges": 100}, {"edges": 100, "epoch": 2, "loss": 0.4, "mrr": 0.2},
+        ):  # fmt: skip
+            bar.on_metrics(0, metrics)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "train: 100 %, 33.3 edges/s, 2 of 2 epochs, loss 0.4, valid MRR 0.200"
 
 
 def test_the_rate_of_a_training_is_that_of_its_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks start and read the graph before; and what was trained before ranks were lost is old."""
     now = [100.0]
-    monkeypatch.setattr("penstock.pipelines.embed.progress.time.monotonic", lambda: now[0])
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("penstock.pipelines.embed.progress.time", clock)
     with EdgeBar(10_000, 2, quiet=True) as bar:
         now[0] += 60
         bar.on_metrics(0, {"left": 10_000, "edges": 0})

@@ -403,7 +403,7 @@ def test_a_checkpoint_that_names_no_places_is_refused(
 @pytest.mark.parametrize(
     ("name", "value"),
     [("epoch", "x"), ("epoch", -1), ("state", 99), ("batches", None), ("epoch_edges", 10**9),
-     ("best", "a"), ("loss", "q")],
+     ("best", "a"), ("loss", "q"), ("known", "x"), ("epoch", 2)],
 )  # fmt: skip
 def test_a_checkpoint_that_is_nowhere_in_a_training_is_refused(
     mine: Path, graph: Graph, cluster: ClusterSpec, name: str, value: Any
@@ -411,8 +411,41 @@ def test_a_checkpoint_that_is_nowhere_in_a_training_is_refused(
     edit(mine / "run.json", lambda body: body.update(state="interrupted"))
     edit(mine / "checkpoints/last.json", lambda body: body["about"].update({name: value}))
     again: dict[str, Any] = {"dim": 16, "epochs": 10, "batch": 200, "resume": True}
-    with pytest.raises(CorruptFile, match=rf"last\.json is damaged.*{name}: "):
+    where = "best_epoch" if (name, value) == ("epoch", 2) else name  # the best was a later one
+    with pytest.raises(CorruptFile, match=rf"last\.json is damaged.*{where}: "):
         embed.train(graph, mine, cluster=cluster, **again)
+
+
+def test_vectors_that_a_checkpoint_says_were_never_written_are_not_begun_again(
+    mine: Path, graph: Graph, cluster: ClusterSpec
+) -> None:
+    edit(mine / "run.json", lambda body: body.update(state="interrupted"))
+    edit(mine / "checkpoints/last.json", lambda body: body["partitions"][0].__setitem__(1, 0))
+    again: dict[str, Any] = {"dim": 16, "epochs": 10, "batch": 200, "resume": True}
+    with pytest.raises(CorruptFile, match=r"last\.json is damaged.*never written"):
+        embed.train(graph, mine, cluster=cluster, **again)
+
+
+def test_the_best_vectors_may_be_lost(graph: Graph, tmp_path: Path, cluster: ClusterSpec) -> None:
+    """A run that goes on has the best of those that it validates then."""
+    more = {**SMALL, "epochs": 2, "validate_every": 1, "cluster": cluster}
+    embed.train(graph, tmp_path / "run", **more)
+    (tmp_path / "run/checkpoints/best.json").unlink()
+    found = embed.train(graph, tmp_path / "run", **{**more, "epochs": 3}, resume=True)
+    assert found.trained.best_epoch == 3
+    assert embed.evaluate(tmp_path / "run", cluster=cluster).checkpoint == "best"
+
+
+def test_an_id_may_hold_the_end_of_a_line(tmp_path: Path, cluster: ClusterSpec) -> None:
+    table = {"head": ["a\rx", "b"], "relation": ["r", "r"], "tail": ["b", "c"]}
+    pq.write_table(pa.table(table), tmp_path / "edges.parquet")
+    columns = {"source": "head", "target": "tail", "relation": "relation"}
+    etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, **columns)
+    embed.train(tmp_path / "g", tmp_path / "run", dim=4, epochs=1, cluster=cluster)
+    for text in (b"a\rx\tr\tb\n", b"a\rx\tr\tb\r\nb\tr\tc\r\n", b"b\tr\tc"):
+        (tmp_path / "triples").write_bytes(text)
+        found = embed.evaluate(tmp_path / "run", triples=tmp_path / "triples", cluster=cluster)
+        assert found.edges == text.count(b"r\t")
 
 
 def test_a_run_of_other_partitions_than_its_checkpoint_is_refused(
@@ -552,7 +585,7 @@ def test_the_name_of_a_relation_may_be_empty(
     with pytest.raises(UsageError, match="--relation is missing"):
         embed.predict(trained[0], head="e1", cluster=cluster)
     triples.write_text("e1\t\te2\n")
-    with pytest.raises(InputError, match=r"1 unknown relations \(''\)"):
+    with pytest.raises(InputError, match=r"1 unknown relation \(''\)"):
         embed.evaluate(trained[0], triples=triples, cluster=cluster)
 
 
@@ -655,6 +688,30 @@ def test_options_without_effect_are_told(
     told = [str(one.message) for one in found if "of no effect" in str(one.message)]
     assert len(told) == (said is not None)
     assert all(one.startswith(str(said)) for one in told)
+
+
+def test_options_without_effect_are_told_of_a_run_that_goes_on(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    more = {**SMALL, "batch": 50, "epochs": 2, "cluster": cluster}
+    embed.train(graph, tmp_path / "run", **more)
+    more |= {"epochs": 3, "resume": True, "prefetch": False, "patience": 50}
+    with (
+        pytest.warns(PenstockWarning, match="--no-prefetch: of no effect"),
+        pytest.warns(PenstockWarning, match="--patience 50: of no effect"),
+    ):
+        found = embed.train(graph, tmp_path / "run", **more)
+    assert "for the disk" not in found.text()  # its vectors were read once, and never swapped
+
+
+def test_a_warm_start_from_a_run_of_other_nodes_is_told(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, make_graph: Any
+) -> None:
+    embed.train(make_graph(relations=2), tmp_path / "other", dim=4, epochs=1, cluster=cluster)
+    with pytest.warns(PenstockWarning, match="other has no node or relation of .*nothing began"):
+        embed.train(
+            graph, tmp_path / "run", init=tmp_path / "other", dim=4, epochs=1, cluster=cluster
+        )
 
 
 def test_warnings_come_also_with_q(

@@ -346,9 +346,7 @@ def test_kernels_that_are_compiled_are_not_kernels_that_train(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conditions: list[Any] = []
-    monkeypatch.setattr(
-        module.Condition, "describe", lambda self, partitions: conditions.append(self)
-    )
+    monkeypatch.setattr(module.Condition, "describe", lambda self: conditions.append(self))
     batch = BusyTime.batch
 
     @contextmanager
@@ -409,9 +407,9 @@ def test_what_is_said_of_time_is_of_the_edges_that_were_trained(
     conditions: list[Any] = []
     describe = module.Condition.describe
 
-    def keep(self: Any, partitions: int) -> str:
+    def keep(self: Any) -> str:
         conditions.append(self)
-        return describe(self, partitions)
+        return describe(self)
 
     monkeypatch.setattr(module.Condition, "describe", keep)
     more = {**OUT_OF_CORE, "epochs": 1, "checkpoint_minutes": 1e-9}

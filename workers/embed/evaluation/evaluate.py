@@ -15,7 +15,7 @@ from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
-from penstock.workers.embed.edges import Edges, all_edges, split_edges
+from penstock.workers.embed.edges import Edges, all_edges, in_no_edge, split_edges
 from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
@@ -60,13 +60,18 @@ class EvaluateTask:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Scores over all ranks, and of each side."""
+    """Scores over all ranks, and of each side.
+
+    unseen  edges with a node that no training edge has; None: they were not counted, which is
+            another pass over all edges, as filtering is
+    """
 
     edges: int
     skipped: int
     candidates: int
     scores: dict[str, Any]
     sides: dict[str, dict[str, Any]]
+    unseen: int | None = None
 
 
 def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
@@ -118,8 +123,13 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
     nodes, ranks = read_checkpoint(folder, task.checkpoint, ranked, device=gpu())
     sides = {side.name.lower(): Scores.of(found).to_dict() for side, found in ranks.items()}
     scores = Scores.of(np.concatenate(list(ranks.values())))
+    unseen = None
+    trained_on = task.graph if task.same else task.own
+    if task.filtered and trained_on is not None:
+        alone = in_no_edge(Graph.open(trained_on))
+        unseen = int(np.count_nonzero(alone[edges.heads] | alone[edges.tails]))
     return Evaluated(
-        edges.count, skipped, min(task.candidates or nodes, nodes), scores.to_dict(), sides
+        edges.count, skipped, min(task.candidates or nodes, nodes), scores.to_dict(), sides, unseen
     )
 
 
@@ -180,12 +190,13 @@ def unknown(
     found = []
     if nodes:
         first = "the first " if nodes > len(names) else ""
-        found.append(f"{nodes:,} unknown nodes ({first}{_listed(names)})")
+        found.append(f"{nodes:,} unknown node{'s' * (nodes != 1)} ({first}{_listed(names)})")
     if relations:
         first = "the first " if relations > len(typed) else ""
-        found.append(f"{relations:,} unknown relations ({first}{_listed(typed)})")
+        several = "s" * (relations != 1)
+        found.append(f"{relations:,} unknown relation{several} ({first}{_listed(typed)})")
     return InputError(
-        f"{edges:,} edges of {where} cannot be ranked",
+        f"{edges:,} edge{'s' * (edges != 1)} of {where} cannot be ranked",
         expected="nodes and relations that the run was trained on",
         got=" and ".join(found),
         remedy="Train with them, or leave such edges out with --unknown skip",

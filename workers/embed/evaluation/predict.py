@@ -12,7 +12,7 @@ from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
-from penstock.workers.embed.edges import Edges, all_edges
+from penstock.workers.embed.edges import Edges, all_edges, in_no_edge
 from penstock.workers.embed.evaluation.ranking import known_answers, known_like, queries_of, to_host
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
@@ -43,8 +43,19 @@ class PredictTask:
     graph: Path | None = None
 
 
-def predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]:
-    """Return the numbers of the best nodes with their scores, the best first."""
+@dataclass(frozen=True)
+class Predicted:
+    """The numbers of the best nodes with their scores, the best first.
+
+    unseen  whether no training edge has the node that was asked for; None: no graph was read
+    """
+
+    best: list[tuple[int, float]]
+    unseen: bool | None = None
+
+
+def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
+    """Return the best answers."""
 
     def answers(source: TableSource, _: Checkpoint) -> list[tuple[int, float]]:
         rules = task.training.rules(task.relations)
@@ -74,4 +85,6 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> list[tuple[int, float]]
         nodes = ids[kept] if order is None else order[ids[kept]]
         return [(int(n), float(s)) for n, s in zip(nodes, scores[kept], strict=True)]
 
-    return read_checkpoint(task.run / "checkpoints", task.checkpoint, answers, device=gpu())
+    best = read_checkpoint(task.run / "checkpoints", task.checkpoint, answers, device=gpu())
+    unseen = None if task.graph is None else bool(in_no_edge(Graph.open(task.graph))[task.node])
+    return Predicted(best, unseen)

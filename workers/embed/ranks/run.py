@@ -155,13 +155,13 @@ class RankTrainer(Trainer):
         )
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
-        """Say it of the rank on which fewest partitions hide."""
+        """Say it of the rank on which swaps hide least."""
         condition = None if self.whole else self._condition(epochs)
         measured: list[Condition | None] = self.comm.allgather(condition)
         found = [one for one in measured if one is not None]
         if not found:
             return None
-        return min(found, key=lambda one: one.most).describe(self.layout.partitions)
+        return max(found, key=lambda one: one.load).describe()
 
     def _before_visit(self, epoch: int, number: int) -> None:
         """Bring the partitions of a round to this rank."""

@@ -1,17 +1,18 @@
 """Whether training hides the swaps: Legend's theorem 3, for this graph and this machine.
 
-While a partition is exchanged for another, b buckets are trained at least. Of n partitions of a
-table of S bytes each has S / n, and each of n * n buckets E / n ** 2 edges. With t seconds an edge
-and x seconds to write one byte and to read another, a swap hides where
+While a partition is exchanged for another, b buckets are trained at least. Of n partitions each has
+P bytes, and each of n * n buckets E / n ** 2 edges. With t seconds an edge and x seconds to write
+one byte and to read another, a swap hides where
 
-    b * t * E / n ** 2  >=  x * S / n        that is        n  <=  b * t * E / (x * S)
+    x * P  <=  b * t * E / n ** 2
 
-Fewer partitions are better, and the buffer bounds how few there can be: three of them in M bytes
-of memory need n >= 3 * S / M. The swaps hide where the one bound is not above the other.
+A table of S bytes has P = S / n, so that n may be b * t * E / (x * S) at most; and three partitions
+in M bytes of memory need n >= 3 * S / M. The paper's theorem is that the one bound is not above the
+other.
 
 In the paper b is 2: a bucket is trained where its partitions meet first. Training here divides
 each bucket among all states that hold it, so that edges are mixed with more others, and b is what
-its schedule has (``BucketSchedule.hiding``), which is about 1.
+its schedule has (``BucketSchedule.hiding``): about 1, and not less with every further partition.
 
 The paper has S = 8 * V * d (values and Adagrad's state, both float32), and 2 * P / (w + r) seconds
 for an exchange, where 2 * P are the bytes of one partition: E / V ** 2 >= 96 * d ** 2 /
@@ -24,8 +25,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 
+from penstock.errors import UsageError
+from penstock.partition.order import order
+from penstock.sizes import format_bytes
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 from penstock.workers.embed.storage import Geometry
+
+# Partitions that are looked at, at most, for fewer that would hide: on one rank, and of each of
+# several, whose schedules take longer to make.
+_TRIED, _TRIED_OF_RANK = 64, 16
 
 
 @dataclass(frozen=True)
@@ -52,94 +62,113 @@ class Machine:
 
 @dataclass(frozen=True)
 class Condition:
-    """Theorem 3 for one graph, dimension, buffer and machine.
+    """Theorem 3 for one graph, table, order and machine.
 
     nodes, edges  of the graph
-    row_bytes     of a node: its values and the optimizer's state of them
-    dim           values of a node
-    memory        bytes of the buffer
-    slots         partitions in it
+    geometry      of the table
+    slots         partitions that the buffer of a rank holds
     machine       what was measured
     buckets       that are trained while a partition is exchanged, at the least
+    order         in which partitions meet
+    ranks         that train together
     """
 
     nodes: int
     edges: int
-    row_bytes: int
-    dim: int
-    memory: int
+    geometry: Geometry
     slots: int
     machine: Machine
-    buckets: float = 2.0
-
-    @staticmethod
-    def of(
-        geometry: Geometry,
-        *,
-        nodes: int,
-        edges: int,
-        memory: int,
-        slots: int,
-        machine: Machine,
-        buckets: float = 2.0,
-    ) -> Condition:
-        """Return the condition for a table."""
-        row_bytes = 4 * geometry.width * geometry.arrays
-        return Condition(nodes, edges, row_bytes, geometry.width, memory, slots, machine, buckets)
+    buckets: float
+    order: str = "prefetch"
+    ranks: int = 1
 
     @property
-    def fewest(self) -> int:
-        """The smallest number of partitions of which the buffer holds its slots."""
-        least = -(-self.slots * self.nodes * self.row_bytes // max(self.memory, 1))
-        return 1 if self.nodes * self.row_bytes <= self.memory else max(least, self.slots + 1)
-
-    @property
-    def most(self) -> float:
-        """The largest number of partitions with which swaps hide."""
-        swap = self.machine.seconds_per_byte * self.nodes * self.row_bytes
-        trained = self.buckets * self.machine.seconds_per_edge * self.edges
-        return trained / swap if swap else math.inf
+    def load(self) -> float:
+        """How long a swap takes, of the time in which it can hide: 1 at most where it does."""
+        partitions, machine = self.geometry.partitions, self.machine
+        if partitions <= self.slots * self.ranks:
+            return 0.0  # they all fit
+        swap = machine.seconds_per_byte * self.geometry.partition_bytes
+        trained = self.buckets * machine.seconds_per_edge * self.edges / partitions**2
+        return swap / trained if trained else math.inf
 
     @property
     def holds(self) -> bool:
-        """Whether there is a number of partitions that fits and hides: ``fewest`` is one."""
-        return self.fewest == 1 or self.fewest <= self.most
+        """Whether every swap can hide behind training."""
+        return self.load <= 1
 
-    def holds_for(self, partitions: int) -> bool:
-        """Whether swaps hide with this many partitions; where all fit there is none."""
-        return partitions <= self.slots or partitions <= self.most
+    def fewer(self) -> Condition | None:
+        """Return the condition with the most partitions, fewer than now, of which swaps hide."""
+        step, most = 1, _TRIED
+        if self.ranks > 1:
+            step, most = 2 * self.ranks, _TRIED_OF_RANK * self.ranks
+        most = min(self.geometry.partitions - 1, most)
+        for partitions in range(most // step * step, self.slots * self.ranks, -step):
+            found = self._with(partitions, self.geometry.width)
+            if found is not None and found.holds:
+                return found
+        return None
 
     @property
     def largest_dim(self) -> int:
-        """The largest dimension for which it holds, if an edge then takes as long as now.
+        """The largest dimension, even and no more than now, with which it holds; 0: there is none.
 
-        The table grows with it, and so does ``fewest`` while ``most`` falls: their ratio falls
-        with its square. An edge takes longer too, so this is on the safe side.
+        If an edge takes as long then, which it does not where its values are what takes the time.
         """
-        per_dim = self.row_bytes // self.dim
-        # Where everything fits, or fewest is not above most but for rounding; then step by step.
-        fits = self.memory // (per_dim * self.nodes)
-        t, x = self.machine.seconds_per_edge, self.machine.seconds_per_byte
-        square = self.buckets * t * self.edges * self.memory / (x * self.slots)
-        dim = max(fits, int(math.sqrt(square) / (per_dim * self.nodes)))
-        while dim > fits and not replace(self, dim=dim, row_bytes=dim * per_dim).holds:
-            dim -= 1
-        return dim
+        partitions, width = self.geometry.partitions, self.geometry.width
+        for dim in range(width - width % 2, 0, -2):
+            found = self._with(partitions, dim)
+            if found is not None and found.holds:
+                return dim
+        return 0
 
-    def describe(self, partitions: int) -> str:
+    def describe(self) -> str:
         """Return one or two sentences for people."""
-        if partitions <= self.slots:
+        partitions = self.geometry.partitions
+        if partitions <= self.slots * self.ranks:
             return "theorem 3: the table fits into the buffer, nothing is swapped"
-        most = f"{min(self.most, 1e9):,.3g}"
-        if self.holds_for(partitions):
-            return f"theorem 3 holds: swaps can hide behind training with up to {most} partitions"
-        remedy = f"They would with --dim {self.largest_dim}"
-        if self.fewest <= self.most:
-            remedy = f"Memory allows --partitions {self.fewest}"
-        return (
-            f"theorem 3 does not hold: swaps can hide behind training with up to {most} "
-            f"partitions, not {partitions}. {remedy}"
-        )
+        if not self.buckets:
+            return (
+                f"theorem 3 does not hold: nothing is trained during a swap with --order "
+                f"{self.order}. Take --order prefetch"
+            )
+        long = f"a swap takes up to {self.load:,.3g} times as long as what is trained meanwhile"
+        if self.holds:
+            return f"theorem 3 holds: {long}"
+        found, remedies = self.fewer(), []
+        if found is not None:
+            holds = found.geometry.slot_bytes(self.slots)
+            remedies.append(
+                f"--partitions {found.geometry.partitions}, of which {self.slots} in memory are "
+                f"{format_bytes(holds)}"
+            )
+        if dim := self.largest_dim:
+            remedies.append(f"--dim {dim} or less, if an edge then takes as long as now")
+        would = f". It would with {', or with '.join(remedies)}" if remedies else ""
+        return f"theorem 3 does not hold: {long}{would}"
+
+    def _with(self, partitions: int, dim: int) -> Condition | None:
+        """Return the condition of another table of the same nodes; None: the order has none."""
+        before, rows = self.geometry, -(-self.nodes // partitions)
+        table = Geometry.of(partitions, rows, dim, before.states, before.places, before.files)
+        buckets = self.buckets
+        if partitions != before.partitions:
+            try:
+                buckets = _hiding(self.order, partitions, self.ranks)
+            except UsageError:
+                return None
+        return replace(self, geometry=table, buckets=buckets)
+
+
+@cache
+def _hiding(name: str, partitions: int, ranks: int) -> float:
+    """Return the buckets that a schedule trains during a swap, at the least."""
+    if ranks == 1:
+        return BucketSchedule(order(name, partitions), spread=True).hiding
+    from penstock.workers.embed.ranks.rounds import RankSchedule
+
+    schedules = (RankSchedule(ranks, rank, partitions, name) for rank in range(ranks))
+    return min(schedule.hiding for schedule in schedules)
 
 
 def exposed_seconds(

@@ -17,7 +17,7 @@ from penstock.workers.embed import train as module
 from penstock.workers.embed.ranks.run import RankTrainer
 from penstock.workers.embed.schedule.theorem import Condition, Machine
 from penstock.workers.embed.spec import Training
-from penstock.workers.embed.storage import Version
+from penstock.workers.embed.storage import Geometry, Version
 from penstock.workers.embed.storage.direct import DirectFile
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.task import TrainTask
@@ -105,15 +105,18 @@ def test_theorem_3_is_that_of_the_rank_with_the_slowest_disk(
     trained: list[int] = []
 
     def condition(trainer: RankTrainer, epochs: list[EpochTime]) -> Condition:
-        """Return one that holds for 100 partitions a GB/s."""
+        """Return one in which a swap takes half as long with a GB/s, and with two a quarter."""
         trained.extend(epoch.edges for epoch in epochs)
         rate = 1e9 * (3 - trainer.comm.rank)
-        return Condition(10**6, 10**8, 800, 100, 10**9, 3, Machine(4e-9, rate, rate, rate), 400.0)
+        table = Geometry(64, 5 * 2**10, 128, 1)  # 5 MiB a partition, and a page
+        swapped = 2 * table.partition_bytes / 1e9
+        machine = Machine(2 * swapped / 1000, rate, rate, rate)
+        return Condition(10**6, 1000 * 64**2, table, 3, machine, 1.0, ranks=2)
 
     monkeypatch.setattr(RankTrainer, "_condition", condition)
     found = run(tmp_path / "r", 2, **OUT_OF_CORE)
     assert {one.theorem for one in found} == {
-        "theorem 3 holds: swaps can hide behind training with up to 200 partitions"
+        "theorem 3 holds: a swap takes up to 0.25 times as long as what is trained meanwhile"
     }
     assert sum(trained) == 2 * graph.num_edges  # of two ranks, without the first epoch
 

@@ -1,115 +1,167 @@
 """Theorem 3: the formula of the paper where it is the paper's case, and a simulation elsewhere."""
 
 import math
+import re
+from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.partition.order import order
+from penstock.workers.embed.ranks.rounds import RankSchedule
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 from penstock.workers.embed.schedule.theorem import Condition, Machine, exposed_seconds
-from penstock.workers.embed.storage import Geometry
+from penstock.workers.embed.storage import PAGE, Geometry
 
 # What the paper measured, section 4: Twitter, d = 100, 15 GB of buffer.
-PAPER = {"nodes": 41_600_000, "edges": 1_460_000_000, "memory": 15 * 10**9, "slots": 3}
+NODES, EDGES, MEMORY, DIM = 41_600_000, 1_460_000_000, 15 * 10**9, 100
 TIMES = {"seconds_per_edge": 1e-7, "read": 3e9, "write": 2e9}
 
 
-def condition(exchange=None, **changes):
-    given = {"row_bytes": 800, "dim": 100, **PAPER, **changes}
-    return Condition(machine=Machine(**TIMES, exchange=exchange), **given)
+def condition(partitions, exchange=None, *, nodes=NODES, edges=EDGES, dim=DIM, **changes):
+    table = Geometry.of(partitions, -(-nodes // partitions), dim, 1)
+    given = {"buckets": 2.0, "slots": 3, **changes}
+    return Condition(nodes, edges, table, machine=Machine(**TIMES, exchange=exchange), **given)
+
+
+def fewest(nodes=NODES, dim=DIM):
+    """Return how many partitions there must be, so that memory holds three."""
+    return -(-3 * 8 * nodes * dim // MEMORY)
 
 
 def papers_density():
     """Return what |E| / |V| ** 2 must be at least, by the formula as it is printed."""
     both = TIMES["read"] + TIMES["write"]
-    return 96 * 100**2 / (PAPER["memory"] * TIMES["seconds_per_edge"] * both)
+    return 96 * DIM**2 / (MEMORY * TIMES["seconds_per_edge"] * both)
 
 
 def test_the_papers_example():
     assert papers_density() == pytest.approx(1.28e-7)  # printed as about 1e-7
-    assert PAPER["edges"] / PAPER["nodes"] ** 2 > papers_density()
-    assert condition().holds
+    assert papers_density() < EDGES / NODES**2
+    assert condition(fewest()).holds
 
 
 def test_with_the_papers_time_of_an_exchange_it_is_the_papers_formula():
-    # 2 * P / (w + r) seconds for an exchange of 2 * P bytes each way.
-    at = round(papers_density() * PAPER["nodes"] ** 2)
-    for edges, holds in ((1.001 * at, True), (0.999 * at, False)):
-        found = condition(exchange=2 * 5e9, edges=round(edges))
-        assert (found.most >= 3 * found.nodes * found.row_bytes / found.memory) == holds
+    # 2 * P / (w + r) seconds for an exchange of 2 * P bytes each way; so many partitions that one
+    # more or less makes no difference.
+    nodes = 400 * NODES
+    at = papers_density() * nodes**2
+    for edges, holds in ((1.01 * at, True), (0.99 * at, False)):
+        found = condition(fewest(nodes), exchange=2 * 5e9, nodes=nodes, edges=round(edges))
+        assert found.holds == holds
 
 
 def test_both_ways_take_longer_than_the_paper_says():
-    edges = round(2 * papers_density() * PAPER["nodes"] ** 2)
-    assert not condition(edges=edges).holds
+    nodes = 400 * NODES
+    edges = round(2 * papers_density() * nodes**2)
+    assert not condition(fewest(nodes), nodes=nodes, edges=edges).holds
 
 
 @given(
     st.integers(10**4, 10**9),
     st.integers(10**4, 10**11),
-    st.integers(10**7, 10**12),
-    st.sampled_from([8, 64, 100, 400]),
+    st.integers(4, 1000),
+    st.sampled_from([8, 64, 100, 102, 400]),
 )
-def test_the_bounds_are_those_of_the_condition(nodes, edges, memory, dim):
-    found = condition(nodes=nodes, edges=edges, memory=memory, dim=dim, row_bytes=8 * dim)
-    table = nodes * 8 * dim
-    if found.fewest > 1:
-        assert table > memory
-        assert 3 * table / found.fewest <= memory or found.fewest == 4
-        assert found.fewest == 4 or 3 * table / (found.fewest - 1) > memory
-    most = math.floor(found.most)
-    for n in {4, 5, most, most + 1, found.fewest} - {0, 1, 2, 3}:
-        trained = 2 * 1e-7 * edges / n**2
-        swap = table / n * (1 / 3e9 + 1 / 2e9)
-        if abs(trained / swap - 1) > 1e-9:
-            assert found.holds_for(n) == (trained >= swap)
-    # The largest dimension is one for which it holds; it does for none above.
-    largest = found.largest_dim
-    for d in (largest, *range(largest + 1, largest + 6), 2 * largest + 2):
-        if d >= 1:
-            changed = condition(nodes=nodes, edges=edges, memory=memory, dim=d, row_bytes=8 * d)
-            assert changed.holds == (d == largest)
+def test_a_swap_is_of_what_is_written_and_read(nodes, edges, partitions, dim):
+    """Whole pages of every array, of which a small partition fills few."""
+    found = condition(partitions, nodes=nodes, edges=edges, dim=dim)
+    each = PAGE + 2 * 4 * dim * found.geometry.rows
+    assert found.geometry.rows * partitions >= nodes
+    assert 4 * dim * found.geometry.rows % PAGE == 0
+    load = each * (1 / 3e9 + 1 / 2e9) / (2 * 1e-7 * edges / partitions**2)
+    assert found.load == pytest.approx(load)
+    assert found.holds == (found.load <= 1)
 
 
 def test_a_table_in_memory_has_no_swaps():
-    found = condition(memory=10**12)
-    assert found.fewest == 1
-    assert found.holds
-    assert "nothing is swapped" in found.describe(1)
-    assert found.holds_for(3)
+    assert condition(3).holds
+    assert "nothing is swapped" in condition(3).describe()
 
 
-def test_it_is_said_in_words():
-    found = condition()
-    assert found.describe(8) == (
-        f"theorem 3 holds: swaps can hide behind training with up to {found.most:.3g} partitions"
+def advised(said):
+    """Return the partitions and the dimension that would do."""
+    partitions, dim = re.search(r"--partitions (\d+)", said), re.search(r"--dim (\d+)", said)
+    return tuple(int(one[1]) if one else None for one in (partitions, dim))
+
+
+@cache
+def hiding(name, partitions, ranks):
+    """Return how many buckets are trained during a swap of the order, at the least."""
+    if ranks == 1:
+        return BucketSchedule(order(name, partitions), spread=True).hiding
+    return min(RankSchedule(ranks, r, partitions, name).hiding for r in range(ranks))
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("name", ["prefetch", "beta"])
+@pytest.mark.parametrize("partitions", [12, 16, 17, 24, 96])
+@pytest.mark.parametrize("load", [0.9, 1.2, 2.1, 5.0, 40.0])
+def test_what_is_advised_makes_it_hold(ranks, name, partitions, load):
+    if partitions % (2 * ranks) or partitions // ranks < 4:
+        return
+
+    def of(count, dim):
+        given = {"nodes": 10**7, "edges": 10**8, "order": name, "ranks": ranks}
+        return condition(count, dim=dim, buckets=hiding(name, count, ranks), **given)
+
+    first = of(partitions, 100)
+    machine = replace(
+        first.machine, seconds_per_edge=first.machine.seconds_per_edge * first.load / load
     )
-    said = condition(edges=10**7).describe(8)
-    assert said.startswith("theorem 3 does not hold")
-    assert said.endswith(f"not 8. They would with --dim {condition(edges=10**7).largest_dim}")
-    assert "Memory allows --partitions 7" in condition().describe(1000)
+
+    def told(count, dim):
+        return replace(of(count, dim), machine=machine)
+
+    said = told(partitions, 100).describe()
+    fewer, dim = advised(said)
+    assert said.startswith("theorem 3 holds" if load < 1 else "theorem 3 does not hold")
+    if load < 1:
+        assert (fewer, dim) == (None, None)
+        assert "up to 0.9 times as long" in said
+        return
+    if fewer is not None:
+        assert fewer % (1 if ranks == 1 else 2 * ranks) == 0
+        assert told(fewer, 100).holds
+        tried = 64 if ranks == 1 else 16 * ranks
+        more = [n for n in range(fewer + 1, partitions) if ranks == 1 or n % (2 * ranks) == 0]
+        assert not any(told(count, 100).holds for count in more if count <= tried)
+    assert dim is not None
+    assert dim % 2 == 0  # others do not fit complex and rotate
+    assert told(partitions, dim).holds
+    assert not told(partitions, dim + 2).holds
 
 
-def test_a_geometry_has_its_states_in_it():
-    geometry = Geometry.of(8, 1000, 100, 2)
-    machine = Machine(**TIMES)
-    found = Condition.of(geometry, nodes=8000, edges=1, memory=10, slots=3, machine=machine)
-    assert found.row_bytes == 1200
+def test_of_fewer_partitions_it_is_said_what_memory_they_take():
+    said = condition(40).describe()
+    fewer, _ = advised(said)
+    assert fewer is not None
+    held = 3 * 2 * 4 * 100 * condition(fewer).geometry.rows
+    assert f"of which 3 in memory are {held / 1e9:.3g} GB" in said
+
+
+def test_an_order_that_hides_nothing_is_told_so():
+    assert hiding("cover", 16, 1) == 0
+    said = condition(16, buckets=0.0, order="cover").describe()
+    assert said.endswith(
+        "nothing is trained during a swap with --order cover. Take --order prefetch"
+    )
 
 
 def test_swaps_that_hide_by_the_theorem_hide_in_a_schedule():
     """Equal buckets: what the theorem promises is what every swap of the order does."""
     n = 12
-    found = condition(row_bytes=800, exchange=4e9)
-    edges, size = found.edges // n**2, found.nodes * 800 // n
-    steps = list(BucketSchedule(order("prefetch", n), seed=0).scheduled(0))[:-1]
+    schedule = BucketSchedule(order("prefetch", n), seed=0)
+    found = condition(n, exchange=4e9, buckets=schedule.hiding)
+    edges, size = EDGES // n**2, found.geometry.partition_bytes
+    steps = list(schedule.scheduled(0))[:-1]
     during = [len(step.during) * edges for step in steps]
     moved = [len(step.evict) * size for step in steps]
     exposed, total = exposed_seconds(during, moved, found.machine)
     assert total == pytest.approx(len(steps) * size * 2 / 4e9)
-    assert found.holds_for(n) == (exposed == 0)
+    assert found.holds == (exposed == 0)
     slow = Machine(1e-7 / 50, 3e9, 2e9, 4e9)
     exposed, _ = exposed_seconds(during, moved, slow)
     assert 0 < exposed < total
@@ -123,17 +175,17 @@ def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n, spread):
     """Swaps hide exactly where it says so: training divides buckets, so that fewer hide each."""
     schedule = BucketSchedule(order(name, n), seed=0, spread=spread)
     swaps = [step for step in schedule.scheduled(3) if step.evict]
-    size, in_bucket = 10**9, 10**6
+    table, in_bucket = Geometry.of(n, 1_200_000, 100, 1), 10**6
+    size = table.partition_bytes
     during = [round(sum(in_bucket / share.of for share in step.during)) for step in swaps]
     moved = [len(step.evict) * size for step in swaps]
-    nodes, edges = n * size // 800, n**2 * in_bucket
-    # A partition is exchanged in a second, in which so many buckets are trained.
+    # A partition is exchanged in about a second, in which so many buckets are trained.
     for speed in (0.1, 0.26, 0.4, 0.6, 0.9, 1.1, 1.7, 2.1, 4.1, 50.0):
-        machine = Machine(1 / speed / in_bucket, 1e9, 1e9, 2e9)
+        machine = Machine(1 / speed / in_bucket, 1e9, 1e9, 2 * size)
         exposed, total = exposed_seconds(during, moved, machine)
         assert total == pytest.approx(sum(map(len, (step.evict for step in swaps))))
-        found = Condition(nodes, edges, 800, 100, 3 * size, 3, machine, schedule.hiding)
-        assert found.holds_for(n) == (exposed < 1e-5), speed
+        found = Condition(10**6, n**2 * in_bucket, table, 3, machine, schedule.hiding, name)
+        assert found.holds == (exposed < 1e-5), speed
 
 
 def test_buckets_that_are_divided_hide_about_half_as_much():
