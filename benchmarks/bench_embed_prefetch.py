@@ -105,7 +105,7 @@ def train(graph, folder, given, negatives, *, prefetch):
         f"  {negatives:,} negatives, {how}: {found['seconds']:.3f} s an epoch, trains "
         f"{found['busy']:.3f} s ({found['busy'] / found['seconds']:.1%}), waits "
         f"{found['exposed']:.3f} s at {found['rate'] / 1e9:.2f} GB/s, loss {found['loss']:.4f}, "
-        f"{took:.1f} s in all",
+        f"{took:.1f} s in all; the report: {(report.trained.theorem or 'nothing').split(':')[0]}",
         flush=True,
     )
     return found

@@ -235,6 +235,8 @@ class TrainJob(Job[TrainReport]):
             if problem is not None:
                 raise problem
             _warn_in_memory(self.options, training.partitions)
+            if not self.resumes:
+                _warn_empty_buckets(graph.num_edges, training.partitions or 1)
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
             FORMAT.save(folder, run.to_dict())
@@ -403,6 +405,16 @@ def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
         warn(
             f"{' and '.join(said[name] for name in given)}: of no effect, as all vectors are in "
             f"memory; {more}"
+        )
+
+
+def _warn_empty_buckets(edges: int, partitions: int) -> None:
+    """Say so where swaps, of which there are many, have hardly any edges to train."""
+    if partitions > 4 and edges < partitions**2:
+        warn(
+            f"--partitions {partitions}: of the {partitions**2:,} buckets, for {edges:,} edges, "
+            f"most are empty, and an epoch swaps partitions about {partitions**2 // 4:,} times; "
+            "take fewer"
         )
 
 

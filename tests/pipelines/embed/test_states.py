@@ -36,7 +36,7 @@ from penstock.pipelines.embed.planning import (
     memory_to_train,
 )
 from penstock.pipelines.embed.run import Run
-from penstock.pipelines.embed.training import TrainJob
+from penstock.pipelines.embed.training import TrainJob, _warn_empty_buckets
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed.layout.buckets import build_buckets, largest_bucket
 from penstock.workers.embed.source import TableSource, open_checkpoint, read_checkpoint
@@ -688,6 +688,15 @@ def test_options_without_effect_are_told(
     told = [str(one.message) for one in found if "of no effect" in str(one.message)]
     assert len(told) == (said is not None)
     assert all(one.startswith(str(said)) for one in told)
+
+
+def test_partitions_with_hardly_an_edge_a_bucket_are_told() -> None:
+    with pytest.warns(PenstockWarning, match=r"--partitions 80: of the 6,400 buckets, for 6,000"):
+        _warn_empty_buckets(6000, 80)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PenstockWarning)
+        _warn_empty_buckets(6400, 80)
+        _warn_empty_buckets(1, 1)
 
 
 def test_options_without_effect_are_told_of_a_run_that_goes_on(
