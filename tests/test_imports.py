@@ -141,8 +141,17 @@ def test_no_module_hides_a_name_of_its_package(root):
 def test_public_names_are_there():
     import penstock
 
-    names = ["CSR", "ClusterSpec", "Graph", "PenstockError", "centrality", "connect", "etl"]
-    names += ["generate", "info", "order", "partition_graph", "run_flow", "validate", "walk"]
+    names = [
+        "CSR",
+        "ClusterSpec",
+        "Graph",
+        "PenstockError",
+        "Vectors",
+        "centrality",
+        "connect",
+        "etl",
+    ]
+    names += ["etl", "generate", "info", "order", "partition_graph", "run_flow", "validate", "walk"]
     names += ["walk_array"]
     names += ["node2vec_array", "similar", "word2vec"]
     assert dir(penstock) == sorted([*names, "embed", "gang", "gnn", "__version__"])

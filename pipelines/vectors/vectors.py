@@ -28,17 +28,27 @@ _CHUNK_BYTES = 1 << 26
 class Vectors:
     """Ids and their vectors, in memory or mapped.
 
-    Vectors.open("vectors")              our own directory; a directory of Parquet files
-    Vectors.open("nodes.parquet")        a column of ids, a column of lists
-    Vectors.open("x.npy", ids="x.txt")   a matrix, and a file of ids; without one: row numbers
-    Vectors.open("wiki.bin")             word2vec's binary format, or its text, also .gz
-    vectors.rows(["king", "queen"])      the rows of ids; an unknown one is an error
-    vectors["king"]                      its vector
+    Attributes
+    ----------
+    ids
+        One Arrow array: integers, strings or whatever they are.
+    values
+        (rows, dimension) float32.
+    path
+        Where they are from.
+    about
+        What vectors.json says, if there is one.
+    listed
+        The file of their ids, where that is another one.
 
-    ids     one Arrow array: integers, strings or whatever they are
-    values  (rows, dimension) float32
-    path    where they are from; about: what vectors.json says, if there is one
-    listed  the file of their ids, where that is another one
+    Examples
+    --------
+    >>> Vectors.open("vectors")  # our own directory, or one of Parquet files
+    >>> Vectors.open("nodes.parquet")  # a column of ids, a column of lists
+    >>> Vectors.open("x.npy", ids="x.txt")  # a matrix, and ids; without them: row numbers
+    >>> Vectors.open("wiki.bin")  # word2vec's binary format, or its text, also .gz
+    >>> vectors.rows(["king", "queen"])  # the rows of ids; an unknown one is an error
+    >>> vectors["king"]  # its vector
     """
 
     ids: pa.Array

@@ -334,6 +334,15 @@ def test_a_warm_start_begins_where_the_other_run_ended(
         embed.train(graph, run, init=run, overwrite=True, **options)
 
 
+def test_a_graph_that_holds_edges_out_is_offered_embeddings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "e.csv").write_text("".join(f"{i},{i * 7 % 50}\n" for i in range(50)))
+    line = ["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), "--cluster", "threads"]
+    assert cli([*line, "--split-edges", "0.8", "0.1", "0.1"]) == 0
+    assert "penstock embed train" in capsys.readouterr().out
+
+
 def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
     run = str(tmp_path / "run")
     small = "--dim 8 --epochs 1 --cluster threads".split()
