@@ -21,6 +21,126 @@ def imported_layers(source: str, package: str) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             node.body = []
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")
+            base = base[: len(base) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            names += [f"{stem}.{alias.name}" for alias in node.names]
+    ours = [name.split(".") for name in names if name.split(".")[0] == "penstock"]
+    return {parts[1] if len(parts) > 1 and parts[1] in LAYERS else "penstock" for parts in ours}
+
+
+def upward(source: str, package: str) -> set[str]:
+    parts = package.split(".")
+    own = LAYERS[parts[1] if len(parts) > 1 else "penstock"]
+    return {layer for layer in imported_layers(source, package) if LAYERS[layer] > own}
+
+
+def package_of(path: Path, root: Path) -> str:
+    folders = path.relative_to(root).parent.parts
+    return ".".join(folders if folders[0] == "penstock" else ("penstock", *folders))
+
+
+def test_imports_go_one_way(root):
+    faults = {}
+    files = [file for folder in LAYERS for file in (root / folder).rglob("*.py")]
+    assert len(files) > 20
+    for file in files:
+        if file == root / "penstock/__main__.py":
+            continue  # the door of `python -m penstock`, which nothing imports
+        found = upward(file.read_text(), package_of(file, root))
+        if found:
+            faults[str(file.relative_to(root))] = sorted(found)
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    ("source", "package", "found"),
+    [
+        ("from penstock.pipelines.info import info", "penstock.kernels.cpu", {"pipelines"}),
+        ("def f():\n import penstock.cluster.connect", "penstock.workers", {"cluster"}),
+        ("from penstock import workers", "penstock.partition", {"workers"}),
+        ("from ..cluster import connect", "penstock.partition", {"cluster"}),
+        ("from penstock.errors import PenstockError", "penstock.pipelines.etl", set()),
+        ("if TYPE_CHECKING:\n from penstock.pipelines.info import info", "penstock", set()),
+    ],
+)
+def test_the_check_finds_what_it_should(source, package, found):
+    assert upward(source, package) == found
+
+
+def test_only_tests_import_naive_kernels(root):
+    faults = [
+        str(file.relative_to(root))
+        for folder in LAYERS
+        for file in (root / folder).rglob("*.py")
+        if file.parent != root / "kernels/naive" and "kernels.naive" in file.read_text()
+    ]
+    assert not faults
+
+
+def test_every_kernel_has_its_naive_twin(root):
+    def names(file: Path) -> set[str]:
+        body = ast.parse(file.read_text()).body
+        return {
+            node.name
+            for node in body
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        }
+
+    # By noun: a module, or the package of a kernel that has several pieces.
+    modules = {
+        file: file.parent.name if file.stem == "__init__" else file.stem
+        for backend in ("cpu", "cuda")
+        for pattern in ("*.py", "*/__init__.py")
+        for file in (root / "kernels" / backend).glob(pattern)
+        if file != root / "kernels" / backend / "__init__.py"
+    }
+    assert len(modules) > 5
+    for module, name in modules.items():
+        # What compiles .cu files, carries results of walks to the host and arrays to the GPU,
+        # knows vector registers.
+        if name in ("module", "stream", "uploads", "vector"):
+            continue
+        twin = root / f"kernels/naive/{name}.py"
+        if not twin.is_file():
+            # What several kernels of one subject share: gnn, next to gnn_rules.py.
+            noun = name.partition("_")[0]
+            homes = [root / f"kernels/naive/{noun}.py", root / f"kernels/{noun}_rules.py"]
+            assert any(home.is_file() for home in homes), f"{module} belongs to no naive twin"
+            continue
+        missing = names(module) - names(twin)
+        assert not missing, f"{module}: no naive twin of {missing}"
+
+
+def test_no_module_hides_a_name_of_its_package(root):
+    """Importing ``walk.launch`` binds ``launch`` in the package ``walk``, whatever it was there."""
+    faults = {}
+    for folder in LAYERS:
+        for package in (root / folder).rglob("__init__.py"):
+            inside = {path.stem for path in package.parent.glob("*.py")} - {"__init__"}
+            inside |= {path.parent.name for path in package.parent.glob("*/__init__.py")}
+            own = package_of(package, root)
+            # What a module inside gives its own name to is bound after the module.
+            bound = {
+                alias.asname or alias.name
+                for node in ast.parse(package.read_text()).body
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+                if node.module not in (own, f"{own}.{alias.asname or alias.name}")
+            }
+            if found := bound & inside:
+                faults[str(package.relative_to(root))] = sorted(found)
+    assert not faults
+
+
+def test_public_names_are_there():
+    import penstock
+
     names = ["CSR", "ClusterSpec", "Graph", "PenstockError", "Vectors", "centrality", "connect"]
     names += ["etl", "generate", "info", "order", "partition_graph", "run_flow", "validate", "walk"]
     names += ["walk_array"]
