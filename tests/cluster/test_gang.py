@@ -388,7 +388,7 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
     assert time.monotonic() - started < STOP_SECONDS
 
 
-@pytest.mark.parametrize("who", ["client", "coordinator"])
+@pytest.mark.parametrize("who", ["client", pytest.param("coordinator", marks=pytest.mark.slow)])
 def test_a_rank_that_must_be_killed_is_in_no_gang_before(
     client: Any, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_death_in_mpi_init_leaves_no_shared_memory(
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_a_killed_mpiexec_leaves_no_description_of_the_host() -> None:
     library = loaded_library()
     if library.name != "mpich":

@@ -42,6 +42,7 @@ def test_a_flipped_bit_of_the_graph(
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_a_flipped_bit_of_a_partition(make_graph: Any, tmp_path: Path) -> None:
     graph = make_graph(weights=True).path
     partition_graph(graph, k=2, quiet=True)

@@ -25,7 +25,7 @@ EDGES = st.one_of(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(edges=EDGES, directed=st.booleans(), loops=st.booleans(), groups=st.integers(1, 40))
 def test_rows_are_scipys(

@@ -50,13 +50,21 @@ def check(ended: subprocess.CompletedProcess[str], case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "ranks", "case"), [(*how, case) for how, cases in WORLDS.items() for case in cases]
+    ("mode", "ranks", "case"),
+    [
+        pytest.param(*how, case, marks=pytest.mark.slow if how[0] == "pieces" else ())
+        for how, cases in WORLDS.items()
+        for case in cases
+    ],
 )
 def test_against_numpy(world: Any, mode: str, ranks: int, case: str) -> None:
     check(world(mode, ranks), case)
 
 
-@pytest.mark.parametrize(("mode", "ranks"), WORLDS)
+@pytest.mark.parametrize(
+    ("mode", "ranks"),
+    [pytest.param(*how, marks=pytest.mark.slow if how[0] == "pieces" else ()) for how in WORLDS],
+)
 def test_all_ranks_end_in_order(world: Any, mode: str, ranks: int) -> None:
     assert world(mode, ranks).returncode == 0, world(mode, ranks).stdout
 
