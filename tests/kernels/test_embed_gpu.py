@@ -571,3 +571,35 @@ def test_fewer_candidates_than_asked_for(cuda: Any) -> None:
     scores, ids = cuda.top(cp.asarray(asked), cp.asarray(table), rules, 5, 10)
     assert ids.get().tolist() == [[11, 10, 12, -1, -1]]
     assert scores.get().tolist() == [[7, 3, 3, -np.inf, -np.inf]]
+
+
+def test_what_prepares_a_captured_step_is_done_before_its_inputs_are_staged() -> None:
+    """It may have used memory that the inputs were given, and they are staged on another stream."""
+    from threading import get_ident
+
+    import cupy as cp
+
+    from penstock.kernels.cuda.embed import cuda_graphs
+
+    spin = cp.RawKernel(
+        'extern "C" __global__ void spin(long long ticks) {'
+        " const long long end = clock64() + ticks; while (clock64() < end) {} }",
+        "spin",
+    )
+    spin((1,), (1,), (np.int64(1000),))
+    captured = cuda_graphs._stream(cp.cuda.Device().id, get_ident(), "capture")
+    idle: list[bool] = []
+
+    def prepare() -> Any:
+        spin((1,), (1,), (np.int64(200_000_000),))  # a tenth of a second
+        return cp.zeros(4, cp.float32)
+
+    def stage(inputs: Any) -> None:
+        idle.append(bool(captured.done))
+        inputs.fill(len(idle))
+
+    with cuda_graphs.Workspace() as work:
+        for number in (1, 2, 3):
+            found = work.run("key", prepare, stage, lambda inputs: inputs + 1)
+            np.testing.assert_array_equal(found.get(), number + 1)
+    assert idle == [True] * 3

@@ -81,6 +81,9 @@ class Workspace:
         cp.cuda.get_current_stream().synchronize()
         with cp.cuda.using_allocator(self._pool.malloc), stream:
             inputs = prepare()
+            # What prepared it may have used memory that inputs have now, which ``stage`` writes on
+            # another stream.
+            stream.synchronize()
             try:
                 stream.begin_capture()
                 try:
