@@ -632,6 +632,7 @@ def abandoned(comm: Communicator) -> None:
         gc.collect()
         assert len(kept) > 1
         assert sent() is not None
+        comm.barrier()  # none is received before all have abandoned theirs
         mine.mpi.Recv(np.zeros(MANY, dtype).view(np.uint8), left, 5)
         for request in flat(kept[1:]):
             request.Wait()
