@@ -40,8 +40,9 @@ _ASK_EVERY = 5.0  # seconds, whether the scheduler still answers
 _INSPECT_SECONDS = 2.0
 _TELL_SECONDS = 3.0
 _WORD_SECONDS = 1.5  # for mpiexec to say why a rank died
-# What members may take to end, and their answers to come back.
-_END_SECONDS = GRACE + 1.5
+# What members may take to end, and their answers, or that they were killed, to come back: where the
+# cores are busy that takes seconds.
+_END_SECONDS = GRACE + 6.0
 
 
 def run(

@@ -24,7 +24,7 @@ from penstock.errors import ClusterError, GangError, InputError, UsageError
 
 pytestmark = pytest.mark.mpi
 
-STOP_SECONDS = 5.0  # within which a gang has ended after what ended it
+STOP_SECONDS = 10.0  # within which a gang has ended after what ended it, if cores are busy too
 
 
 @pytest.fixture(scope="module")
