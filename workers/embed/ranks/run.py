@@ -161,7 +161,7 @@ class RankTrainer(Trainer):
         found = [one for one in measured if one is not None]
         if not found:
             return None
-        return max(found, key=lambda one: one.load).describe()
+        return max(found, key=lambda one: one.ratio).describe()
 
     def _before_visit(self, epoch: int, number: int) -> None:
         """Bring the partitions of a round to this rank."""

@@ -83,7 +83,7 @@ class Condition:
     ranks: int = 1
 
     @property
-    def load(self) -> float:
+    def ratio(self) -> float:
         """How long a swap takes, of the time in which it can hide: 1 at most where it does."""
         partitions, machine = self.geometry.partitions, self.machine
         if partitions <= self.slots * self.ranks:
@@ -95,7 +95,7 @@ class Condition:
     @property
     def holds(self) -> bool:
         """Whether every swap can hide behind training."""
-        return self.load <= 1
+        return self.ratio <= 1
 
     def fewer(self) -> Condition | None:
         """Return the condition with the most partitions, fewer than now, of which swaps hide."""
@@ -132,7 +132,7 @@ class Condition:
                 f"theorem 3 does not hold: nothing is trained during a swap with --order "
                 f"{self.order}. Take --order prefetch"
             )
-        long = f"a swap takes up to {self.load:,.3g} times as long as what is trained meanwhile"
+        long = f"a swap takes up to {self.ratio:,.3g} times as long as what is trained meanwhile"
         if self.holds:
             return f"theorem 3 holds: {long}"
         found, remedies = self.fewer(), []

@@ -72,8 +72,8 @@ def test_a_swap_is_of_what_is_written_and_read(nodes, edges, partitions, dim):
     assert found.geometry.rows * partitions >= nodes
     assert 4 * dim * found.geometry.rows % PAGE == 0
     load = each * (1 / 3e9 + 1 / 2e9) / (2 * 1e-7 * edges / partitions**2)
-    assert found.load == pytest.approx(load)
-    assert found.holds == (found.load <= 1)
+    assert found.ratio == pytest.approx(load)
+    assert found.holds == (found.ratio <= 1)
 
 
 def test_a_table_in_memory_has_no_swaps():
@@ -109,7 +109,7 @@ def test_what_is_advised_makes_it_hold(ranks, name, partitions, load):
 
     first = of(partitions, 100)
     machine = replace(
-        first.machine, seconds_per_edge=first.machine.seconds_per_edge * first.load / load
+        first.machine, seconds_per_edge=first.machine.seconds_per_edge * first.ratio / load
     )
 
     def told(count, dim):
