@@ -176,7 +176,7 @@ def goes_down(backend, rules):
     def total(*values):
         return sum(losses_by_definition(*values, batch, rules, begun))
 
-    loose = backend.name == "cuda" and not rules.is_distance
+    loose = backend.name == "cuda" and (not rules.is_distance or rules.model == Model.TRANSE_L2)
     assert float(got) == pytest.approx(total(*begun), rel=5e-3 if loose else 1e-5), rules
     rng = np.random.default_rng(3)
     for table, ours in enumerate(found):
@@ -344,7 +344,8 @@ def put_batch(backend, batch):
 
 def compare_steps(backend, rules, tables, batches, rate=0.1, rtol=2e-4, atol=2e-5):
     """Train some batches in the backend and in its naive twin, and compare all that changes."""
-    loose = backend.name == "cuda" and not rules.is_distance  # TF32; squares are twice as far off
+    # Rounded to 11 bits; squares are twice as far off.
+    loose = backend.name == "cuda" and (not rules.is_distance or rules.model == Model.TRANSE_L2)
     rtol, atol, loss_rtol = (2e-2, 5e-3, 5e-3) if loose else (rtol, atol, rtol)
     expected, found = copies(*tables), [put_table(backend, table) for table in tables]
     with backend.module("embed").workspace(2) as work:

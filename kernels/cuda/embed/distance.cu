@@ -1,4 +1,5 @@
 // Scores that are distances, which are no matrix products: the tiles of product.cu on CUDA cores.
+// L2 distances come here where rows are too wide for product.cu.
 //
 // A block keeps 64 rows, and 64 others come by at a time, or 32 of wide rows. A thread first has
 // 4 x 4 distances; the weights go through shared memory to where a warp keeps sums of 8 rows, in its
@@ -17,8 +18,6 @@
 
 // instance: distance_tiles<TRANSE_L1, 1, 64, MARGIN, true>
 // instance: distance_tiles<TRANSE_L1, 4, 64, MARGIN, false>
-// instance: distance_tiles<TRANSE_L2, 4, 64, SOFTMAX, true>
-// instance: distance_tiles<TRANSE_L2, 16, 32, LOGISTIC, false>
 // instance: distance_tiles<ROTATE, 2, 64, SELF_ADVERSARIAL, true>
 // instance: distance_tiles<ROTATE, 2, 64, SELF_ADVERSARIAL, false>
 // instance: distance_tiles<ROTATE, 8, 32, CONTRASTIVE, true>
@@ -112,9 +111,8 @@ __device__ __forceinline__ void add_tiles(
   float* weights = coming + kOthers * stride;           // (kOthers, kWeightStride)
   float* shrinks = weights + kOthers * kWeightStride;  // (kRows)
   int* coming_ids = reinterpret_cast<int*>(shrinks + kRows);
-  float* coming_norm = reinterpret_cast<float*>(coming_ids + kOthers);
-  float* coming_positive = coming_norm + kOthers;
-  float* slices = coming_positive + kOthers;  // of several: (2, kRows * kOthers)
+  float* coming_known = reinterpret_cast<float*>(coming_ids + kOthers);
+  float* slices = coming_known + kOthers;  // of several: (2, kRows * kOthers)
   const LossNumbers numbers = {margin, temperature, share};
 
   const int tile = block % tiles;
@@ -167,7 +165,7 @@ __device__ __forceinline__ void add_tiles(
   for (int i = 0; i < 4; ++i) {
     const i64 row = first_row + y + i;
     ids[i] = row < row_count ? row_notes[row].id : -2;
-    p[i] = kQueries && row < row_count ? row_notes[row].positive : 0.0f;
+    p[i] = kQueries && row < row_count ? row_notes[row].known : 0.0f;
     largest[i] = lowest();
     sum[i] = extra[i] = 0.0f;
   }
@@ -190,8 +188,7 @@ __device__ __forceinline__ void add_tiles(
       Note note = {-1, 0.0f, 0.0f, 0.0f};
       if (there) note = other_notes[first + thread];
       coming_ids[thread] = note.id;
-      coming_norm[thread] = note.norm;
-      coming_positive[thread] = note.positive;
+      coming_known[thread] = note.known;
     }
     __syncthreads();
 
@@ -245,8 +242,7 @@ __device__ __forceinline__ void add_tiles(
         if (used[j]) {
           weight = kQueries ? take_negative<kLoss>(score[i][j], p[i], base, sum[i], extra[i],
                                                    numbers)
-                            : negative_slope<kLoss>(score[i][j], coming_positive[column],
-                                                    coming_norm[column], numbers);
+                            : negative_slope<kLoss>(score[i][j], coming_known[column], numbers);
           weight *= unit_scale<kModel>(score[i][j]);
         }
         weights[column * kWeightStride + y + i] = weight;

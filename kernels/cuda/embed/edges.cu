@@ -10,8 +10,9 @@
 #include "embed/tensor_cores.cuh"
 #include "grid.cuh"
 
-// instance: pack_rows<true, 4>
-// instance: pack_rows<false, 1>
+// instance: pack_rows<DOT, 4>
+// instance: pack_rows<TRANSE_L1, 1>
+// instance: pack_rows<TRANSE_L2, 4>
 // instance: pack_queries<DOT, 4>
 // instance: pack_queries<DISTMULT, 16>
 // instance: pack_queries<COMPLEX, 2>
@@ -35,12 +36,24 @@
 using namespace penstock;
 using i64 = long long;
 
+// Round a value to a half of its row's scale; add the square of what it is then to ``square``.
+template <int kModel>
+__device__ __forceinline__ Half packed(float x, float scale, float& square) {
+  const Half half = to_half(x * (1.0f / scale));  // a power of 2: only the half is rounded
+  if (is_distance<kModel>) {
+    const float rounded = to_float(half) * scale;
+    square += rounded * rounded;
+  }
+  return half;
+}
+
 // Write the rows that ``ids`` names one after another: ``width`` halves each, of which the last are
 // zeros, or ``dim`` values as they are.
-template <bool kHalves, int kPieces>
+template <int kModel, int kPieces>
 __global__ void pack_rows(const float* __restrict__ nodes, i64 stride, int dim,
                           const int* __restrict__ ids, i64 count, int width, void* __restrict__ out,
                           Note* __restrict__ notes) {
+  constexpr bool kHalves = is_product<kModel>;
   const i64 warps = thread_count() / 32;
   const int lane = threadIdx.x & 31;
   for (i64 i = thread_number() / 32; i < count; i += warps) {
@@ -54,17 +67,19 @@ __global__ void pack_rows(const float* __restrict__ nodes, i64 stride, int dim,
       largest = fmaxf(largest, fabsf(x[j]));
     }
     const float scale = kHalves ? scale_of(warp_max(largest)) : 1.0f;
+    float square = 0.0f;
 #pragma unroll
     for (int j = 0; j < kPieces; ++j) {
       const int k = lane + 32 * j;
       if (k >= (kHalves ? width : dim)) continue;
       if (kHalves) {
-        static_cast<Half*>(out)[i * width + k] = to_half(x[j] * (1.0f / scale));
+        static_cast<Half*>(out)[i * width + k] = packed<kModel>(x[j], scale, square);
       } else {
         static_cast<float*>(out)[i * dim + k] = x[j];
       }
     }
-    if (lane == 0) notes[i] = {id, scale, 0.0f, 0.0f};
+    if (kHalves && is_distance<kModel>) square = warp_sum(square);
+    if (lane == 0) notes[i] = {id, scale, square, 0.0f};
   }
 }
 
@@ -76,7 +91,7 @@ __global__ void pack_queries(const float* __restrict__ nodes, i64 stride, int di
                              const int* __restrict__ relations, int inverse, i64 count, int sides,
                              int head_sides, int width, void* __restrict__ out,
                              Note* __restrict__ notes) {
-  constexpr bool kHalves = !is_distance<kModel>;
+  constexpr bool kHalves = is_product<kModel>;
   const int lane = threadIdx.x & 31, half = dim / 2;
   const int values = is_complex<kModel> ? half : dim;
   const Edges edges = {heads, tails, relations, inverse, head_sides};
@@ -112,7 +127,7 @@ __global__ void pack_queries(const float* __restrict__ nodes, i64 stride, int di
       }
       sum = warp_sum(sum);
       const float scale = kHalves ? scale_of(warp_max(largest)) : 1.0f;
-      const float shrink = 1.0f / scale;  // a power of 2: nothing is rounded
+      float square = 0.0f;
       const i64 at = side * count + e;
       if (kHalves) {
         Half* to = static_cast<Half*>(out) + at * width;
@@ -120,8 +135,8 @@ __global__ void pack_queries(const float* __restrict__ nodes, i64 stride, int di
         for (int j = 0; j < kPieces; ++j) {
           const int k = lane + 32 * j;
           if (k >= values) continue;
-          to[k] = to_half(query[j].re * shrink);
-          if (is_complex<kModel>) to[k + half] = to_half(query[j].im * shrink);
+          to[k] = packed<kModel>(query[j].re, scale, square);
+          if (is_complex<kModel>) to[k + half] = packed<kModel>(query[j].im, scale, square);
         }
         for (int k = dim + lane; k < width; k += 32) to[k] = 0;
       } else {
@@ -134,7 +149,8 @@ __global__ void pack_queries(const float* __restrict__ nodes, i64 stride, int di
           if (is_complex<kModel>) to[k + half] = query[j].im;
         }
       }
-      if (lane == 0) notes[at] = {ends[swapped ? 0 : 1], scale, score_of<kModel>(sum), 0.0f};
+      if (kHalves && is_distance<kModel>) square = warp_sum(square);
+      if (lane == 0) notes[at] = {ends[swapped ? 0 : 1], scale, square, score_of<kModel>(sum)};
     }
   }
 }
@@ -151,8 +167,8 @@ __device__ __forceinline__ float penalise(Value x, float weight, int power, Valu
   return weight * (power == 3 ? square * size : square);
 }
 
-// Finish the sums of rows, a thread each. sums (splits, rows, 3): largest, sum, extra; notes: norms
-// are written.
+// Finish the sums of rows, a thread each. sums (splits, rows, 3): largest, sum, extra; of notes
+// ``known`` is written.
 template <int kModel, int kLoss>
 __global__ void finish_rows(const float* __restrict__ sums, i64 rows, int splits, float margin,
                             float temperature, float share, Note* __restrict__ notes,
@@ -164,9 +180,9 @@ __global__ void finish_rows(const float* __restrict__ sums, i64 rows, int splits
       const float* piece = sums + (split * rows + at) * 3;
       join<kLoss>(row, {piece[0], piece[1], piece[2]});
     }
-    const float p = notes[at].positive;
+    const float p = notes[at].known;
     const RowEnd end = finish_row<kLoss>(row, p, numbers);
-    notes[at].norm = end.norm;
+    notes[at].known = end.known;
     const float by_unit =
         is_distance<kModel> ? -end.by_positive * unit_scale<kModel>(p) : end.by_positive;
     weights[at] = {end.scale, end.base, by_unit, end.loss};

@@ -74,19 +74,20 @@ __device__ __forceinline__ float take_negative(float n, float p, float base, flo
   return power;
 }
 
-// Return the slope of a batch's loss in a negative's score; norm is what finish made of its row.
+// Return the slope of a batch's loss in a negative's score; ``known`` is what finish_row
+// made of its row.
 template <int kLoss>
-__device__ __forceinline__ float negative_slope(float n, float p, float norm,
-                                                const LossNumbers& numbers) {
+__device__ __forceinline__ float negative_slope(float n, float known, const LossNumbers& numbers) {
   if (kLoss == LOGISTIC) return sigmoid(n) * numbers.share;
-  if (kLoss == MARGIN) return numbers.margin - p + n > 0.0f ? numbers.share : 0.0f;
-  const float power = fast_exp(exponent<kLoss>(n, numbers), norm);
+  if (kLoss == MARGIN) return numbers.margin - known + n > 0.0f ? numbers.share : 0.0f;
+  const float power = fast_exp(exponent<kLoss>(n, numbers), known);
   return kLoss == SELF_ADVERSARIAL ? power * sigmoid(n + numbers.margin) : power;
 }
 
 // What finish makes of a row's sums, in whole.
 struct RowEnd {
-  float loss, by_positive, norm;
+  float loss, by_positive;
+  float known;  // to negative_slope
   float scale;  // of a vector whose largest is ``base``
   float base;
 };
@@ -98,30 +99,30 @@ __device__ __forceinline__ RowEnd finish_row(const RowSums& row, float p,
   end.base = finite_base(row.largest);
   if (kLoss == SOFTMAX) {
     const float top = fmaxf(row.largest, p);
-    end.norm = top + logf(row.sum * __expf(row.largest - top) + __expf(p - top));
-    end.loss = end.norm - p;
-    end.by_positive = expm1f(p - end.norm);
-    end.scale = row.largest == lowest() ? 0.0f : __expf(row.largest - end.norm);
+    end.known = top + logf(row.sum * __expf(row.largest - top) + __expf(p - top));
+    end.loss = end.known - p;
+    end.by_positive = expm1f(p - end.known);
+    end.scale = row.largest == lowest() ? 0.0f : __expf(row.largest - end.known);
   } else if (kLoss == CONTRASTIVE) {
     const bool some = !(row.sum == 0.0f);
-    end.norm = some ? end.base + logf(row.sum) : 0.0f;
-    end.loss = some ? end.norm - p : 0.0f;
+    end.known = some ? end.base + logf(row.sum) : 0.0f;
+    end.loss = some ? end.known - p : 0.0f;
     end.by_positive = some ? -1.0f : 0.0f;
     end.scale = some ? 1.0f / row.sum : 0.0f;
   } else if (kLoss == LOGISTIC) {
-    end.norm = 0.0f;
+    end.known = 0.0f;
     end.loss = softplus(-p) + row.extra * numbers.share;
     end.by_positive = -sigmoid(-p);
     end.scale = numbers.share;
   } else if (kLoss == MARGIN) {
-    end.norm = 0.0f;
+    end.known = p;
     end.loss = row.extra * numbers.share;
     end.by_positive = -row.sum * numbers.share;
     end.scale = numbers.share;
   } else {
     const bool some = !(row.sum == 0.0f);
     const float below = -p - numbers.margin;
-    end.norm = some ? end.base + logf(row.sum) : 0.0f;
+    end.known = some ? end.base + logf(row.sum) : 0.0f;
     end.scale = some ? 1.0f / row.sum : 0.0f;
     end.loss = softplus(below) + row.extra * end.scale;
     end.by_positive = -sigmoid(below);

@@ -11,6 +11,9 @@ template <int kModel>
 constexpr bool is_complex = kModel == COMPLEX || kModel == ROTATE;
 template <int kModel>
 constexpr bool is_distance = kModel >= TRANSE_L1;
+// A square of a distance is made of a product and two squares: |a - b|^2 = |a|^2 + |b|^2 - 2 ab.
+template <int kModel>
+constexpr bool is_product = !is_distance<kModel> || kModel == TRANSE_L2;
 
 struct Value {
   float re, im;

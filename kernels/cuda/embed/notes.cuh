@@ -4,10 +4,11 @@
 namespace penstock {
 
 struct alignas(16) Note {
-  int id;          // a query's answer, or the negative
-  float scale;     // by which the halves of the row are to be multiplied
-  float positive;  // of a query: the score of its answer
-  float norm;      // of a query: what finish_row made of its sums
+  int id;        // a query's answer, or the negative
+  float scale;   // by which the halves of the row are to be multiplied
+  float square;  // where squares of distances are wanted: of the row's values as rounded, summed
+  float known;   // of a query: the score of its answer; once its sums are finished, what
+                 // negative_slope needs of them
 };
 
 // Halves have as many bits of mantissa as TF32, but 5 of exponent: rows are divided by a power of
@@ -15,6 +16,11 @@ struct alignas(16) Note {
 // times a scale from overflow; a row may have values up to a million, and is exact to 11 bits
 // down to 6e-8.
 constexpr float kLeastScale = 1.0f / 1024, kMostScale = 16.0f, kBoost = 2048.0f;
+
+// Weights of L2 distances are divided by these: bounded below, so that a weight times a scale is at
+// most 2048, since a row's norm is at least half of its scale; by what float32 makes of a difference
+// of two sums of squares, these are 0 anyway.
+constexpr float kDistanceBoost = 16.0f, kLeastSquare = 1.0f / (1 << 20);
 
 // The scale of a row whose largest value is this.
 __device__ __forceinline__ float scale_of(float largest) {

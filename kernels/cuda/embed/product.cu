@@ -1,9 +1,9 @@
-// Scores that are products: a tile of rows stays, tiles of others come by, in tensor cores.
+// Scores that are made of products: a tile of rows stays, tiles of others come by, in tensor cores.
 //
 // With kQueries the rows that stay are queries of a chunk and those that come its negatives: of
 // each query the sums of its loss and the weighted sum of negatives are kept in registers, with a
 // running maximum, as in flash attention. Without, negatives stay and queries come: the gradients
-// of negatives are sums of queries with slopes for which the first kernel has left a norm each.
+// of negatives are sums of queries with slopes for which finish_rows has left what they need.
 // Both score their tile again; no score is ever written to memory.
 //
 // Rows are halves, with a scale each (notes.cuh). A warp has 16 kM of the rows that stay, whole,
@@ -14,21 +14,30 @@
 // when all warps are done with what lay there, which they are when they meet for the next.
 //
 // kSlice columns of the sums are kept: of wide rows a block has one slice, and others the rest.
+//
+// With kDistance scores are negated L2 distances: the root of two squares less twice a product. The
+// rounding of rows moves them by 2^-12 of their size; that is all that is lost, as their squares are
+// those of the rounded rows, but where they nearly meet. Sums are of weighted differences: of what
+// came, as for products, less the row that stays times the sum of its weights, which is one column
+// more of the second product.
 #include "embed/losses.cuh"
 #include "embed/notes.cuh"
 #include "embed/tensor_cores.cuh"
 
-// instance: product_tiles<8, 8, 2, 4, 64, SOFTMAX, true>
-// instance: product_tiles<104, 104, 2, 4, 64, SOFTMAX, true>
-// instance: product_tiles<104, 104, 2, 4, 64, SOFTMAX, false>
-// instance: product_tiles<128, 128, 2, 4, 64, LOGISTIC, true>
-// instance: product_tiles<128, 128, 2, 4, 64, LOGISTIC, false>
-// instance: product_tiles<200, 200, 1, 4, 32, CONTRASTIVE, true>
-// instance: product_tiles<256, 256, 1, 4, 32, SELF_ADVERSARIAL, true>
-// instance: product_tiles<256, 256, 1, 4, 32, SELF_ADVERSARIAL, false>
-// instance: product_tiles<400, 200, 1, 4, 32, MARGIN, true>
-// instance: product_tiles<512, 256, 1, 4, 32, SOFTMAX, true>
-// instance: product_tiles<512, 256, 1, 4, 32, SOFTMAX, false>
+// instance: product_tiles<8, 8, 2, 4, 64, SOFTMAX, false, true>
+// instance: product_tiles<104, 104, 2, 4, 64, SOFTMAX, false, true>
+// instance: product_tiles<104, 104, 2, 4, 64, SOFTMAX, false, false>
+// instance: product_tiles<128, 128, 2, 4, 64, LOGISTIC, false, true>
+// instance: product_tiles<128, 128, 2, 4, 64, LOGISTIC, false, false>
+// instance: product_tiles<200, 200, 1, 4, 32, CONTRASTIVE, false, true>
+// instance: product_tiles<256, 256, 1, 4, 32, SELF_ADVERSARIAL, false, true>
+// instance: product_tiles<256, 256, 1, 4, 32, SELF_ADVERSARIAL, false, false>
+// instance: product_tiles<400, 200, 1, 4, 32, MARGIN, false, true>
+// instance: product_tiles<512, 256, 1, 4, 32, SOFTMAX, false, true>
+// instance: product_tiles<512, 256, 1, 4, 32, SOFTMAX, false, false>
+// instance: product_tiles<104, 104, 2, 4, 64, SOFTMAX, true, true>
+// instance: product_tiles<104, 104, 2, 4, 64, MARGIN, true, false>
+// instance: product_tiles<400, 200, 1, 4, 32, SELF_ADVERSARIAL, true, true>
 // instance: add_splits
 
 using namespace penstock;
@@ -44,11 +53,24 @@ __host__ __device__ constexpr int power_of_2(int least) {
   return power;
 }
 
+// The negated distance of two rows, whose product and whose squares' sum these are.
+__device__ __forceinline__ float distance_score(float product, float squares) {
+  const float square = fmaf(-2.0f, product, squares);
+  const float least = fmaf(squares, kLeastSquare, kLeastSquare * kLeastSquare);
+  return -fast_sqrt(square < least ? least : square);  // a NaN stays one
+}
+
+// Of a power of 2, or 0 of 0: what lies beyond the last row has that scale, and weighs nothing.
+__device__ __forceinline__ float inverse_of(float power) {
+  return power == 0.0f ? 0.0f : __uint_as_float(0x7F000000u - __float_as_uint(power));
+}
+
 // queries     (sides, edges, kWidth) halves; query_notes (sides, edges)
 // negatives   (negative_sides, chunks, count, kWidth) halves, with notes; negative_sides: 1 or sides
 // vectors     kQueries: (splits, sides, edges, dim); else (sides, chunks, splits, count, dim)
 // sums        (splits, sides, edges, 3), written with kQueries
-template <int kWidth, int kSlice, int kM, int kWarps, int kTile, int kLoss, bool kQueries>
+template <int kWidth, int kSlice, int kM, int kWarps, int kTile, int kLoss, bool kDistance,
+          bool kQueries>
 __global__ void __launch_bounds__(32 * kWarps)
     product_tiles(const Half* __restrict__ queries, const Note* __restrict__ query_notes,
                   const Half* __restrict__ negatives, const Note* __restrict__ negative_notes,
@@ -57,6 +79,7 @@ __global__ void __launch_bounds__(32 * kWarps)
                   float share, float* __restrict__ vectors, float* __restrict__ sums) {
   constexpr int kStride = (kWidth / 8 | 1) * 8, kRows = 16 * kM * kWarps;
   constexpr int kSlices = kWidth / kSlice, kParts = kSlice / 8;
+  constexpr float kWeightBoost = kDistance ? kDistanceBoost : kBoost;
   constexpr unsigned kRowBytes = 2 * kStride, kTileBytes = kTile * kRowBytes;
   static_assert(kWidth % 8 == 0 && kSlice % 8 == 0 && kTile % kPart == 0, "");
   Half* staying = reinterpret_cast<Half*>(dynamic_shared());
@@ -130,8 +153,9 @@ __global__ void __launch_bounds__(32 * kWarps)
 
   // Two rows of each 16 are a lane's: g and g + 8.
   int ids[kM][2];
-  float scale[kM][2], p[kM][2], largest[kM][2], sum[kM][2], extra[kM][2];
+  float scale[kM][2], square[kM][2], p[kM][2], largest[kM][2], sum[kM][2], extra[kM][2];
   float out[kM][kParts][4];
+  float taken[kM][4];  // of distances: sums of weights, at any second index the same
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -141,7 +165,8 @@ __global__ void __launch_bounds__(32 * kWarps)
       if (row < row_count) note = row_notes[row];
       ids[m][h] = note.id;
       scale[m][h] = note.scale;
-      p[m][h] = note.positive;
+      square[m][h] = note.square;
+      p[m][h] = note.known;
       largest[m][h] = lowest();
       sum[m][h] = extra[m][h] = 0.0f;
     }
@@ -149,6 +174,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     for (int x = 0; x < kParts; ++x) {
       out[m][x][0] = out[m][x][1] = out[m][x][2] = out[m][x][3] = 0.0f;
     }
+    taken[m][0] = taken[m][1] = taken[m][2] = taken[m][3] = 0.0f;
   }
 
   // Where a lane's rows of matrices begin: of what stays and of what came, as right factor of the
@@ -247,6 +273,7 @@ __global__ void __launch_bounds__(32 * kWarps)
             for (int h = 0; h < 2; ++h) {
               float& n_j = score[m][n][h * 2 + i];
               n_j *= scale[m][h] * note[n][i].scale;
+              if (kDistance) n_j = distance_score(n_j, square[m][h] + note[n][i].square);
               n_j = note[n][i].id == ids[m][h] ? lowest() : n_j;
             }
           }
@@ -295,6 +322,7 @@ __global__ void __launch_bounds__(32 * kWarps)
                 out[m][x][h * 2] *= shrink;
                 out[m][x][h * 2 + 1] *= shrink;
               }
+              taken[m][h * 2] *= shrink;
             }
           }
         }
@@ -303,17 +331,18 @@ __global__ void __launch_bounds__(32 * kWarps)
       for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const float factor = note[n][i].scale * kBoost;
+          const float factor = note[n][i].scale * kWeightBoost;
 #pragma unroll
           for (int m = 0; m < kM; ++m) {
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
-              float& n_j = score[m][n][h * 2 + i];
-              n_j = factor * (kQueries ? take_negative<kLoss>(n_j, p[m][h],
-                                                              finite_base(largest[m][h]), sum[m][h],
-                                                              extra[m][h], numbers)
-                                       : negative_slope<kLoss>(n_j, note[n][i].positive,
-                                                               note[n][i].norm, numbers));
+              const float n_j = score[m][n][h * 2 + i];
+              const float weight =
+                  kQueries ? take_negative<kLoss>(n_j, p[m][h], finite_base(largest[m][h]),
+                                                  sum[m][h], extra[m][h], numbers)
+                           : negative_slope<kLoss>(n_j, note[n][i].known, numbers);
+              // What is left out is infinitely far.
+              score[m][n][h * 2 + i] = factor * (kDistance ? __fdividef(weight, -n_j) : weight);
             }
           }
         }
@@ -346,6 +375,14 @@ __global__ void __launch_bounds__(32 * kWarps)
           load_two_transposed(b0, b1, at + x * 16);
 #pragma unroll
           for (int m = 0; m < kM; ++m) multiply_add(out[m][x], a[m], b0, b1);
+        }
+        if (kDistance) {
+          // Weights as they were rounded: what a row and itself weigh cancels.
+          const unsigned b0 = to_halves(inverse_of(note[n][0].scale), inverse_of(note[n][1].scale));
+          const unsigned b1 =
+              to_halves(inverse_of(note[n + 1][0].scale), inverse_of(note[n + 1][1].scale));
+#pragma unroll
+          for (int m = 0; m < kM; ++m) multiply_add(taken[m], a[m], b0, b1);
         }
       }
     }
@@ -380,7 +417,13 @@ __global__ void __launch_bounds__(32 * kWarps)
 #pragma unroll
       for (int x = 0; x < kParts; ++x) {
         const int column = slice + x * 8 + 2 * q;
-        const float one = out[m][x][h * 2] / kBoost, two = out[m][x][h * 2 + 1] / kBoost;
+        float one = out[m][x][h * 2] / kWeightBoost, two = out[m][x][h * 2 + 1] / kWeightBoost;
+        if (kDistance) {
+          const Half* mine = staying + (row - first_row) * kStride + column;
+          const float by = taken[m][h * 2] / kWeightBoost * scale[m][h];
+          one -= by * to_float(mine[0]);
+          two -= by * to_float(mine[1]);
+        }
         if (dim % 2 == 0) {  // or the second of a pair would not lie at a multiple of 8 bytes
           if (column < dim) *reinterpret_cast<float2*>(place + column) = make_float2(one, two);
         } else {

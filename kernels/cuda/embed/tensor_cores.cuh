@@ -17,6 +17,12 @@ __device__ __forceinline__ Half to_half(float x) {
   return static_cast<Half>(to_halves(x, 0.0f) & 0xFFFF);
 }
 
+__device__ __forceinline__ float to_float(Half x) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
+  return wide;
+}
+
 // sum += a b, of 16 x 16 and 16 x 8 halves. With g = lane / 4 and q = lane % 4 a lane holds
 //   a    (g, 2q), (g + 8, 2q), (g, 2q + 8), (g + 8, 2q + 8), each with the value to its right
 //   b    (2q, g), (2q + 8, g), each with the value below it

@@ -2,8 +2,8 @@
 
 A group is a side and a chunk of the batch. Of each group, tiles of queries meet its negatives and
 tiles of negatives its queries; where that makes too few blocks, splits share the others of a tile.
-Slices share the values of its rows: of products columns of sums, of distances what is wider than
-``WIDEST``, in thread block clusters.
+Slices share the values of its rows: of products columns of sums, of distances that are none what is
+wider than ``WIDEST``, in thread block clusters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch_blocks
-from penstock.kernels.embed_rules import EmbedRules, Loss
+from penstock.kernels.embed_rules import EmbedRules, Loss, Model
 
 _PRODUCT_FILE, _DISTANCE_FILE = "embed/product", "embed/distance"
 _SLICE = 128, 256  # columns of sums in registers, with 32 and with 16 rows a warp
@@ -48,11 +48,12 @@ class Tiles:
         self.chunk, self.chunks, self.negative_sides = chunk, chunks, negative_sides
         self.sides = len(rules.sides)
         self.width = self.packed_width(rules)
-        self.slices = distance_slices(rules.dim) if rules.is_distance else 1
+        self.product = is_product(rules)
+        self.slices = 1 if self.product else distance_slices(rules.dim)
         parts = 2 if rules.is_complex else 1
         values = -(-(rules.dim // parts) // self.slices)  # of a slice
         self.pieces = pieces_of(values)
-        if rules.is_distance:
+        if not self.product:
             self.file = _DISTANCE_FILE
             self.rows, self.others = _DISTANCE_ROWS, 64 if rules.dim <= _SLICE[1] else 32
             shape = f"{rules.model.name}, {self.pieces}, {self.others}, {rules.loss.name}, {{}}"
@@ -64,14 +65,15 @@ class Tiles:
                 words += 2 * self.rows * self.others
             else:
                 self._name = f"distance_tiles<{shape}>"
-            self.shared = 4 * (words + 3 * self.others)
+            self.shared = 4 * (words + 2 * self.others)
             self.resident = _DISTANCE_BLOCKS if self.pieces <= 4 else 1
             return
         width = self.width
         rows_a_warp, warps, self.others, part = self.product_shape(width)
         self.file, self.slices = _PRODUCT_FILE, width // part
         shape = f"{width}, {part}, {rows_a_warp // 16}, {warps}, {self.others}"
-        self._name = f"product_tiles<{shape}, {rules.loss.name}, {{}}>"
+        distance = str(rules.is_distance).lower()
+        self._name = f"product_tiles<{shape}, {rules.loss.name}, {distance}, {{}}>"
         self.rows, self.threads = rows_a_warp * warps, 32 * warps
         self.resident = _PRODUCT_BLOCKS
         row = 16 * (width // 8 | 1)
@@ -80,7 +82,7 @@ class Tiles:
     @staticmethod
     def packed_width(rules: EmbedRules) -> int:
         """Return the values of a row that tiles read: those of products are zero at the end."""
-        if rules.is_distance:
+        if not is_product(rules):
             return rules.dim
         width = -(-rules.dim // 8) * 8
         return width if width <= _SLICE[1] else -(-width // 16) * 16
@@ -99,7 +101,7 @@ class Tiles:
 
     def rows_of(self, count: int) -> DeviceArray:
         """Return memory for so many rows as tiles read them."""
-        return cp.empty((count, self.width), cp.float32 if self.rules.is_distance else cp.float16)
+        return cp.empty((count, self.width), cp.float16 if self.product else cp.float32)
 
     def loss_numbers(self) -> tuple[Any, Any, Any]:
         """Return margin, temperature, and what a negative's share in the loss is."""
@@ -120,7 +122,7 @@ class Tiles:
         most = -(-coming // (4 * self.others))  # a few tiles each, or starting costs more
         blocks = self.sides * self.chunks * self._staying(queries) * self.slices
         there = processors(cp.cuda.Device().id)
-        if self.rules.is_distance and self.slices > 1:
+        if not self.product and self.slices > 1:
             there -= there % _GPC
         wanted = self.resident * there // max(blocks, 1)
         return max(1, min(most, wanted))  # fewer than can run at once: none comes after all others
@@ -150,6 +152,14 @@ class Tiles:
             *(*self.loss_numbers(), vectors, sums),
             shared=self.shared,
         )
+
+
+def is_product(rules: EmbedRules) -> bool:
+    """Return whether scores are made of matrix products.
+
+    Squares of L2 distances are, where tiles hold the rows: cuBLAS would have to write scores.
+    """
+    return not rules.is_distance or (rules.model == Model.TRANSE_L2 and rules.dim <= WIDEST)
 
 
 def pieces_of(values: int) -> int:

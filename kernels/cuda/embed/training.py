@@ -322,10 +322,9 @@ def _pack(
         *(*of_nodes, *relations, *ends, np.int64(edges), np.int32(tiles.sides)),
         *(np.int32(head_sides), width, queries, query_notes),
     )
-    halves = str(not rules.is_distance).lower()
     launch(
         _EDGES_FILE,
-        f"pack_rows<{halves}, {pieces_of(tiles.width)}>",
+        f"pack_rows<{rules.model.name}, {pieces_of(tiles.width)}>",
         32 * negatives.size,
         *(*of_nodes, negatives, np.int64(negatives.size), width, others, negative_notes),
     )

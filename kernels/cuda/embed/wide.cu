@@ -56,7 +56,7 @@ __global__ void wide_queries(const float* __restrict__ nodes, i64 stride, int di
         if (is_complex<kModel>) to[k + half] = query.im;
       }
       sum = warp_sum(sum);
-      if (lane == 0) notes[at] = {ends[swapped ? 0 : 1], 1.0f, score_of<kModel>(sum), 0.0f};
+      if (lane == 0) notes[at] = {ends[swapped ? 0 : 1], 1.0f, 0.0f, score_of<kModel>(sum)};
     }
   }
 }
@@ -115,11 +115,11 @@ __global__ void __launch_bounds__(kThreads)
     float sum = 0.0f, extra = 0.0f;
     for (i64 i = threadIdx.x; i < count; i += kThreads) {
       const float n = negatives[i] == note.id ? lowest() : mine[i];
-      mine[i] = take_negative<kLoss>(n, note.positive, base, sum, extra, numbers);
+      mine[i] = take_negative<kLoss>(n, note.known, base, sum, extra, numbers);
     }
     sum = over_block<false>(sum, shared);
     extra = over_block<false>(extra, shared);
-    const RowEnd end = finish_row<kLoss>({top, sum, extra}, note.positive, numbers);
+    const RowEnd end = finish_row<kLoss>({top, sum, extra}, note.known, numbers);
     for (i64 i = threadIdx.x; i < count; i += kThreads) mine[i] *= end.scale;
     if (threadIdx.x == 0) weights[row] = {1.0f, 0.0f, end.by_positive, end.loss};
   }
