@@ -19,23 +19,22 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import psutil
+from pydantic import validate_call
 
 from penstock.cluster.daemon import registry
 from penstock.cluster.daemon.registry import CREDENTIALS, TOKEN, Registered
-from penstock.cluster.daemon.stop import STOP_TIMEOUT, end, end_rest
+from penstock.cluster.daemon.stop import STOP_TIMEOUT, end, end_rest, stop
 from penstock.cluster.running import log_tail
 from penstock.cluster.security import security
 from penstock.cluster.security.credentials import make_credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, PenstockError
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 # Before a cluster starts to start, Python and its libraries are loaded, maybe from a shared disk.
 _LOADING = 30.0
@@ -62,16 +61,32 @@ def keep(
     """
     from penstock.cluster.addresses import dashboard_link
     from penstock.cluster.connect import connect
+    from penstock.files import save_json
 
-    entry = _claimed(name, spec, folder, token, scheduler_file)
-    if entry.tls is not None:
-        spec = replace(spec, tls=Path(entry.tls))
+    entry = registry.this_process(
+        name,
+        spec.cluster,
+        token,
+        scheduler_file=str(scheduler_file) if scheduler_file else None,
+        temporary=tempfile.mkdtemp(prefix=registry.TEMPORARY),
+    )
+    draft, failed = folder or registry.draft(), True
     # To the end of this process: it does nothing afterwards.
     os.environ[TOKEN] = entry.token
     tempfile.tempdir = entry.temporary  # what is made there can be found if it dies
-    connected = failed = False
     try:
         _raise_signals()
+        if security(spec) is None and not spec.no_tls:
+            # For clients too, who find the cluster here.
+            make_credentials(draft / CREDENTIALS)
+            spec = replace(spec, tls=entry.folder / CREDENTIALS)
+        entry = replace(
+            entry,
+            log=str(entry.folder / "log") if folder else None,
+            tls=str(spec.tls) if spec.tls else None,
+        )
+        if (dead := registry.claim(entry, draft)) is not None:
+            stop(dead)
         with connect(spec, quiet=quiet) as client:
             entry = replace(
                 entry,
@@ -80,21 +95,22 @@ def keep(
                 workers=len(client.nthreads()),
             )
             registry.update(entry)
-            if entry.scheduler_file is not None:
-                _write_scheduler_file(Path(entry.scheduler_file), client)
-            connected = True
+            if scheduler_file is not None:
+                save_json(scheduler_file, client.scheduler_info(n_workers=0))
             ready(entry)
             while True:
                 # Not signal.pause: a signal that another thread takes would not end it.
                 time.sleep(_LISTEN_EVERY)
-    except _Signalled as signalled:
-        if signalled.number == signal.SIGINT and not connected:
+    except KeyboardInterrupt as signalled:
+        failed = False
+        if entry.address is None and signal.SIGINT in signalled.args:
             raise
-    except BaseException:
-        failed = True
-        raise
     finally:
-        registry.release(entry, keep_log=failed)
+        if draft.exists():  # it was not claimed
+            shutil.rmtree(draft, ignore_errors=True)
+            registry.remove_temporary(entry)
+        else:
+            registry.release(entry, keep_log=failed)
 
 
 def launch(
@@ -123,10 +139,9 @@ def launch(
     }
     read_end, write_end = os.pipe()
     command = [sys.executable, "-P", "-m", __name__, json.dumps(order, default=str), str(write_end)]
-    patience = 0.0
     try:
         with (folder / "log").open("a+b") as log, os.fdopen(read_end, "rb") as answers:
-            try:
+            with os.fdopen(write_end, "wb"):  # from then on only the daemon has it
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -136,52 +151,19 @@ def launch(
                     start_new_session=True,
                     pass_fds=(write_end,),
                 )
-            finally:
-                os.close(write_end)
             try:
                 answer = _answer(answers, process, name, spec, notify)
                 if isinstance(answer, Registered):
                     return answer
-                patience = STOP_TIMEOUT  # it is closing what it had started
                 raise answer
             except BaseException as error:
-                _end_launched(process, name, token, patience)
+                _end_launched(process, name, token)
                 # By its descriptor: where it stands by now, if anywhere, depends on what failed.
                 if lines := log_tail(Path(f"/proc/self/fd/{log.fileno()}")):
                     error.add_note(f"The last lines of the cluster's log:\n{lines}")
                 raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _claimed(
-    name: str, spec: ClusterSpec, folder: Path | None, token: str, scheduler_file: Path | None
-) -> Registered:
-    entry = registry.this_process(
-        name,
-        spec.cluster,
-        token,
-        tls=str(spec.tls) if spec.tls else None,
-        scheduler_file=str(scheduler_file) if scheduler_file else None,
-        temporary=tempfile.mkdtemp(prefix=registry.TEMPORARY),
-    )
-    draft = folder or registry.draft()
-    if folder is not None:
-        entry = replace(entry, log=str(entry.folder / "log"))
-    try:
-        if security(spec) is None and not spec.no_tls:
-            # For clients too, who find the cluster here.
-            make_credentials(draft / CREDENTIALS)
-            entry = replace(entry, tls=str(entry.folder / CREDENTIALS))
-        dead = registry.claim(entry, draft)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        registry.remove_temporary(entry)
-        raise
-    if dead is not None:
-        end_rest(dead.token)
-        registry.remove_temporary(dead)
-    return entry
 
 
 def _answer(
@@ -213,15 +195,16 @@ def _answer(
                 f"waiting for {count} of cluster {name} ({spec.cluster}), up to "
                 f"{spec.start_timeout:g} s"
             )
-    if received:
-        answer, trace = pickle.loads(received)
-        if isinstance(answer, PenstockError):
-            answer.add_note(f"In the daemon of the cluster:\n{trace.rstrip()}")
-        return cast("Registered | PenstockError", answer)
-    try:
+    answer, trace = pickle.loads(received) if received else (None, "")
+    if isinstance(answer, Registered):
+        return answer
+    code = 0
+    # It closes what it had started, or is written to disk; ``_end_launched`` ends one that hangs.
+    with suppress(subprocess.TimeoutExpired):
         code = process.wait(STOP_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        code = 0  # it is asked to stop, or is being written to disk: ``_end_launched`` ends it
+    if isinstance(answer, PenstockError):
+        answer.add_note(f"In the daemon of the cluster:\n{trace.rstrip()}")
+        return answer
     how = f"it was killed by signal {-code}" if code < 0 else f"exit code {code}"
     return ClusterError(
         f"the daemon of cluster {name!r} ended before every worker had connected",
@@ -230,11 +213,9 @@ def _answer(
     )
 
 
-def _end_launched(process: subprocess.Popen[bytes], name: str, token: str, patience: float) -> None:
+def _end_launched(process: subprocess.Popen[bytes], name: str, token: str) -> None:
     """See to it that a daemon which failed leaves nothing but its log."""
-    try:
-        process.wait(patience)
-    except subprocess.TimeoutExpired:
+    if process.poll() is None:
         end(psutil.Process(process.pid))
         process.wait()
     end_rest(token)
@@ -243,29 +224,13 @@ def _end_launched(process: subprocess.Popen[bytes], name: str, token: str, patie
         registry.release(there, keep_log=True)
 
 
-def _write_scheduler_file(path: Path, client: Client) -> None:
-    from penstock.files import save_json
-
-    # What a Dask worker or client reads of the file that a scheduler writes.
-    known = client.scheduler_info(n_workers=0)
-    save_json(path, {"type": "Scheduler", "id": known["id"], "address": known["address"]})
-
-
-class _Signalled(KeyboardInterrupt):
-    """A signal asked this process to end."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        super().__init__(number)
-
-
 def _raise_signals() -> None:
-    """Raise _Signalled at the first signal that asks to end; later ones are ignored."""
+    """Raise KeyboardInterrupt(number) at the first signal that asks to end; ignore later ones."""
 
     def on_signal(number: int, frame: Any) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_IGN)
-        raise _Signalled(number)
+        raise KeyboardInterrupt(number)
 
     for each in _SIGNALS:
         signal.signal(each, on_signal)
@@ -274,7 +239,6 @@ def _raise_signals() -> None:
 def main(order: str, write_end: int) -> None:
     """Keep the cluster of ``order`` (JSON), and say through the pipe ``write_end`` how it began."""
     os.set_inheritable(write_end, False)  # the pipe ends with this process, not with its workers
-    options = json.loads(order)
 
     def report(answer: Registered | PenstockError, trace: str = "") -> None:
         with os.fdopen(write_end, "wb") as pipe:
@@ -288,14 +252,8 @@ def main(order: str, write_end: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     try:
-        keep(
-            options["name"],
-            ClusterSpec(**options["spec"]),
-            ready,
-            folder=Path(options["folder"]),
-            token=options["token"],
-            scheduler_file=Path(options["scheduler_file"]) if options["scheduler_file"] else None,
-        )
+        # What JSON has as texts becomes what ``keep`` takes.
+        validate_call(keep)(ready=ready, **json.loads(order))
     except PenstockError as error:
         report(error, traceback.format_exc())
         sys.exit(error.exit_code)

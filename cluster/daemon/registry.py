@@ -234,8 +234,7 @@ def release(entry: Registered, *, keep_log: bool = False) -> None:
             file = Path(there.scheduler_file or "")
             if json.loads(file.read_text())["address"] == there.address:
                 file.unlink()
-        log = entry.folder / "log"
-        if keep_log and log.exists() and log.stat().st_size:
+        if keep_log and log_tail(entry.folder / "log"):
             (entry.folder / _ENTRY).unlink()
             shutil.rmtree(entry.folder / CREDENTIALS, ignore_errors=True)
         else:
@@ -263,10 +262,9 @@ def taken(entry: Registered) -> ClusterError:
 def _alone() -> Iterator[None]:
     """Keep others from the register meanwhile, where the file system has locks."""
     name = state_folder() / _LOCK
-    try:
+    held = None
+    with suppress(UsageError):  # no locks there: two that clear at once may both go on
         held = lock(name, patience=_PATIENCE, what=f"the register of clusters {name.parent}")
-    except UsageError:  # there, two that clear at once may both go on
-        held = None
     try:
         yield
     finally:

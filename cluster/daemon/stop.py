@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
 
 import psutil
 
@@ -82,15 +80,14 @@ def _belongs(process: psutil.Process, token: str) -> bool:
         return False
 
 
-def _kill(processes: Iterable[psutil.Process]) -> None:
-    processes = list(processes)
+def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     _remaining(processes, _GO_SECONDS)
 
 
-def _remaining(processes: Iterable[psutil.Process], seconds: float) -> list[Any]:
+def _remaining(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
     """Return which of ``processes`` are there after at most ``seconds``."""
     deadline = time.monotonic() + seconds
     while remaining := [one for one in processes if _runs(one)]:
