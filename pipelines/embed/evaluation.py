@@ -193,7 +193,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             raise UsageError(
                 f"no edge of {path} is known to {self.at}",
                 expected="an edge of nodes and relations that it was trained on",
-                got=f"{bad:,} edges, which --unknown skip leaves out",
+                got=f"{bad:,} edge{'s' * (bad != 1)}, which --unknown skip leaves out",
             )
         self.skipped = bad
         # They go to the rank with the task, as narrow as they may be.

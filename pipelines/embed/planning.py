@@ -8,6 +8,7 @@ from dataclasses import replace
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
+from penstock.kernels.embed_rules import EmbedRules
 from penstock.partition.order import order
 from penstock.pipelines.job.capacity import Capacity
 from penstock.sizes import does_not_fit
@@ -25,6 +26,12 @@ _VALUE = 16  # of a value of a query: the query, its answer, and the nodes of bo
 _EDGE = 12  # bytes of an edge in its bucket
 _ID = 24  # bytes of a node's id, about
 _PLACE = 16  # bytes of a node's place in the layout, and while it is made
+_GROUPED = 36  # of a row of gradients on CPUs, while those of the same row are found
+_SORTED = 24  # the same on a GPU
+_THREAD = 4 * (3 * 1024 + 3 * 256)  # bytes of a value of the queries of a piece, of a thread
+_TILE = 3 << 20  # of scores, of a thread
+_WIDEST_TILE = 512  # values of a row that is scored in tiles on any GPU
+_WIDE_SCORES = 1 << 28  # of rows wider than a GPU's tiles, at a time
 # Partitions whose order is made within seconds, of a rank; all, as there is a bucket for each pair.
 _MOST_OF_RANK, _MOST = 1024, 4096
 
@@ -91,24 +98,73 @@ def _slots(training: Training, partitions: int, ranks: int) -> int:
     return min(mine, 4 if training.order == "cover" else 3) + 1  # and one of an evaluation
 
 
-def memory_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
-    """Return the bytes that each worker needs at most, about."""
+def memory_to_train(
+    graph: Graph, training: Training, ranks: int = 1, on: Capacity | None = None
+) -> int:
+    """Return the bytes that each worker needs at most, about.
+
+    on  what workers have [default: CPUs, of which nothing is known]
+    """
     table = geometry(graph, training, ranks)
     slots = _slots(training, table.partitions, ranks)
     batch = min(training.batch or BATCH, max(graph.num_edges, 1))
-    negatives = graph.num_nodes // ranks if training.negatives == "all" else training.negatives
-    # Rows of a batch and their gradients; scores are made tile by tile.
-    rows = 2 * batch * 3 + pieces_of(batch, training.chunk or batch) * negatives
+    negatives: int = (
+        min(graph.num_nodes // ranks, slots * table.rows)
+        if training.negatives == "all"
+        else training.negatives
+    )
     relations = len(graph.manifest.relations or ()) if training.has_relations else 0
-    relations *= 1 + training.is_reciprocal
-    # Values, gradients and what the optimizer keeps; several ranks also have what they were before
-    # and what they exchange.
-    copies = (2 + training.rules(1).state_width(1)) * (1 if ranks == 1 else 3)
-    work = 4 * (2 * rows + relations * copies) * training.dim + 8 * batch * min(negatives, 4096)
+    rules = training.rules(relations)
+    on_gpu = on is not None and on.on_gpu
+    # Values and what the optimizer keeps, and those of a checkpoint; several ranks also have what
+    # they were before and what they exchange.
+    kept = 1 + rules.state_width(1)
+    copies = kept + 1 if on_gpu else 2 * kept
+    if ranks > 1:
+        copies = 3 * (kept + 1)
+    work = 4 * relations * (1 + training.is_reciprocal) * rules.relation_width * copies
+    # Every node is a negative of all edges, and of both sides.
+    chunks, sides = (1, 1) if training.negatives == "all" else (None, len(rules.sides))
+    if on_gpu:
+        work += _step_on_gpu(rules, batch, negatives, chunks or rules.chunks(batch))
+    else:
+        work += _step(rules, batch, negatives, sides, on.cores if on is not None else 0)
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
     needed: int = table.slot_bytes(slots) + graph.num_nodes * _PLACE + work
     return needed
+
+
+def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int) -> int:
+    """Return what a batch takes on CPUs: gradients, and tiles of scores of each thread.
+
+    sides  that have negatives of their own
+    cores  0: not known
+    """
+    pieces = pieces_of(batch, rules.chunk)
+    threads = min(pieces, cores or pieces)
+    nodes = 2 * batch + pieces * sides * negatives
+    relations = _relation_rows(rules, batch)
+    thread = 4 * 2 * negatives * rules.dim + _THREAD * rules.dim + _TILE
+    values = nodes * rules.dim + relations * rules.relation_width
+    return 4 * values + _GROUPED * (nodes + relations) + threads * thread
+
+
+def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int) -> int:
+    """Return what a batch takes on a GPU: gradients, queries, negatives and sums of them."""
+    sides = len(rules.sides)
+    drawn = sides * chunks * negatives
+    relations = _relation_rows(rules, batch)
+    values = (2 * batch + 2 * sides * batch + 2 * drawn) * rules.dim
+    values += relations * rules.relation_width
+    scores = min(4 * batch * negatives, _WIDE_SCORES) if rules.dim > _WIDEST_TILE else 0
+    # A step is launched once by itself, and has memory of its own once it is a CUDA graph.
+    return 2 * (4 * values + _SORTED * (2 * batch + drawn + relations) + scores)
+
+
+def _relation_rows(rules: EmbedRules, batch: int) -> int:
+    """Return how many rows of gradients of relations a batch has."""
+    return (len(rules.sides) if rules.inverse else 1) * batch if rules.relation_width else 0
 
 
 def memory_there(capacity: Capacity) -> int:
@@ -138,7 +194,9 @@ def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:
     return graph.num_nodes * table.arrays * table.width * 4
 
 
-def fewest_partitions(graph: Graph, training: Training, there: int, ranks: int = 1) -> int:
+def fewest_partitions(
+    graph: Graph, training: Training, there: int, ranks: int = 1, on: Capacity | None = None
+) -> int:
     """Return one where everything fits in memory, or else as few partitions as fit."""
     most = min(_MOST // ranks, _MOST_OF_RANK, graph.num_nodes // ranks)
     # Of one rank; two blocks of the same size, where there are several.
@@ -146,7 +204,7 @@ def fewest_partitions(graph: Graph, training: Training, there: int, ranks: int =
     within = (count for count in several if count <= most and (ranks == 1 or count % 2 == 0))
 
     def fits(count: int) -> bool:
-        return memory_to_train(graph, replace(training, partitions=count), ranks) <= there
+        return memory_to_train(graph, replace(training, partitions=count), ranks, on) <= there
 
     if fits(1):
         return 1
@@ -198,11 +256,12 @@ def too_large(
     graph: Graph, training: Training, capacity: Capacity, ranks: int = 1
 ) -> CapacityError | None:
     """Return the error of training that needs more memory than there is, None where it fits."""
-    needed, there = memory_to_train(graph, training, ranks), memory_there(capacity)
+    needed, there = memory_to_train(graph, training, ranks, capacity), memory_there(capacity)
     if needed <= there:
         return None
-    count = fewest_partitions(graph, replace(training, partitions=None), there, ranks)
-    fits = memory_to_train(graph, replace(training, partitions=count), ranks) <= there
+    count = fewest_partitions(graph, replace(training, partitions=None), there, ranks, capacity)
+    chosen = replace(training, partitions=count)
+    fits = memory_to_train(graph, chosen, ranks, capacity) <= there
     would = [f"--partitions {count}"] if fits and count > 1 else []
     # Of as many partitions as are given, or as few as would be chosen.
     limit = capacity.limit_for(needed)

@@ -121,9 +121,10 @@ class EvaluateReport:
         """Return lines for a person."""
         found = self.scores
         how = "filtered" if self.filtered else "not filtered"
+        edges = f"{self.edges:,} edge{'s' * (self.edges != 1)}"
         lines = [
-            f"{shown(self.run)}: {self.edges:,} edges of {self.split}, {how}, among "
-            f"{self.candidates:,} candidates"
+            f"{shown(self.run)}: {edges} of {self.split}, {how}, among {self.candidates:,} "
+            "candidates"
         ]
         lines.append(f"  {'':9}{'MRR':>8}{'MR':>10}{'Hits@1':>9}{'Hits@3':>9}{'Hits@10':>9}")
         for name, of in (("", found), ("tails", self.tail), ("heads", self.head)):

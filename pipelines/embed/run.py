@@ -96,7 +96,8 @@ class Run:
         if self.ranks != old.ranks:
             found.append(f"parts: {self.ranks}, in the run {old.ranks}")
         if not _same_folder(self.init, old.init):
-            found.append(f"init: {self.init}, in the run {old.init}")
+            ours, theirs = self.init or "not given", old.init or "not given"
+            found.append(f"--init: {ours}, in the run {theirs}")
         elif self.init_sha256 is not None and old.init_sha256 not in (None, self.init_sha256):
             found.append(f"init: {self.init} has changed")
         if self.graph_sha256 != old.graph_sha256:

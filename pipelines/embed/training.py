@@ -46,7 +46,7 @@ from penstock.pipelines.job.ranks import Ranks, open_ranks
 from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.embed.spec import DISTANCES, Training
-from penstock.workers.embed.storage.versions import LAST, Checkpoints
+from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
 
@@ -87,6 +87,7 @@ class TrainJob(Job[TrainReport]):
         if self.resumes:
             before = Run.load(self.out)
             self._check_rows(before)
+            _warn_lost(self.out)
             old, init_sha256 = before.training, before.init_sha256
             training = replace(
                 training,
@@ -202,7 +203,8 @@ class TrainJob(Job[TrainReport]):
             where += f", on {self.ranks} ranks"
         problem = problem or too_large(graph, training, capacity, self.ranks)
         problem = problem or self._batch_problem(training)
-        needed, there = memory_to_train(graph, training, self.ranks), memory_there(capacity)
+        needed = memory_to_train(graph, training, self.ranks, capacity)
+        there = memory_there(capacity)
         return Plan(
             self.command,
             str(self.out),
@@ -277,8 +279,9 @@ class TrainJob(Job[TrainReport]):
         return disk_to_train(self.graph, training, self.ranks) + begin
 
     def _partitions(self, ranks: Ranks) -> int:
-        training, there = self.run.training, memory_there(ranks.capacity)
-        return training.partitions or fewest_partitions(self.graph, training, there, self.ranks)
+        training, on = self.run.training, ranks.capacity
+        there = memory_there(on)
+        return training.partitions or fewest_partitions(self.graph, training, there, self.ranks, on)
 
     def report(self, seconds: float) -> TrainReport:
         """Return loss, scores and speed; raise where it, or a vector, became NaN."""
@@ -325,6 +328,22 @@ def _check_epochs(out: Path, training: Training) -> None:
             expected=f"--epochs {done:,} or more",
             got=f"{training.epochs:,}",
             remedy="Train another run for fewer",
+        )
+
+
+def _warn_lost(out: Path) -> None:
+    """Say so where one of two checkpoints is not there, whose vectors are not to be had again."""
+    checkpoints = Checkpoints(out / "checkpoints")
+    last, best = checkpoints.has(LAST), checkpoints.has(BEST)
+    if best and not last:
+        warn(
+            f"{checkpoints.folder / 'last.json'} is not there: {out} starts from the first epoch, "
+            "and replaces its best vectors"
+        )
+    elif last and not best and (about := checkpoints.load(LAST).about).get("scores") is not None:
+        warn(
+            f"{checkpoints.folder / 'best.json'}, of epoch {about.get('best_epoch')}, is not "
+            "there: the best vectors are those of the epochs from now on"
         )
 
 

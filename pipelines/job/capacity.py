@@ -27,6 +27,7 @@ class Capacity:
     gpus     how many GPUs they have, of which workers of one host may share some; 0: one each
     largest_limit  what --memory-limit can be at most, shared by the workers of a host; 0: there
                    is no such limit, as memory is a GPU's, or workers are threads
+    cores    that a worker may use at the most; 0: not known
     """
 
     rows: int
@@ -35,6 +36,7 @@ class Capacity:
     workers: int
     gpus: int = 0
     largest_limit: int = 0
+    cores: int = 0
 
     @property
     def worker(self) -> str:
@@ -101,19 +103,21 @@ def task_capacity(client: Client, spec: ClusterSpec) -> TaskCapacity:
 def capacity_of(client: Client) -> Capacity:
     """Ask every worker what it has."""
 
-    def held_by(dask_worker: Any) -> tuple[int, int, str, int, str]:
+    def held_by(dask_worker: Any) -> tuple[int, int, str, int, int, str]:
+        from penstock.limits import cores
         from penstock.workers.plugin import resources
         from penstock.workers.resources.device import gpu_identity
 
         held = resources(dask_worker)
         gpu = "" if held.device is None else gpu_identity(held.device)
         host = socket.gethostname()
-        return held.cache.limit_bytes, held.memory_bytes(), gpu, held.largest_limit(), host
+        limit, memory = held.cache.limit_bytes, held.memory_bytes()
+        return limit, memory, gpu, held.largest_limit(), cores(), host
 
     found = list(ask_workers(client, held_by).values())
     if not found:
         raise _no_workers()
-    gpus = [gpu for _, _, gpu, _, _ in found]
+    gpus = [gpu for _, _, gpu, *_ in found]
     of_host = Counter(host for *_, host in found)
     return Capacity(
         rows=min(limit for limit, *_ in found),
@@ -121,7 +125,8 @@ def capacity_of(client: Client) -> Capacity:
         on_gpu=all(gpus),
         workers=len(found),
         gpus=len({gpu for gpu in gpus if gpu}),
-        largest_limit=min(largest // of_host[host] for *_, largest, host in found),
+        largest_limit=min(largest // of_host[host] for *_, largest, _, host in found),
+        cores=max(cores for *_, cores, _ in found),
     )
 
 

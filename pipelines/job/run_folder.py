@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import (
     CapacityError,
+    GraphError,
     InputError,
     OutputExists,
     PenstockError,
@@ -81,7 +82,8 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
                 with suppress(OSError, CapacityError):
                     manifest.save(out, manifest.load(out) | {"state": "interrupted"})
                 _forget(old)
-                _say_how_to_resume(out)
+                if not isinstance(error, GraphError):  # what is damaged stays so
+                    _say_how_to_resume(out)
             raise
         diverged = manifest.load(out)["state"] == "diverged"
         if old is not None and diverged and not _has_checkpoint(out):

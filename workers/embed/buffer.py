@@ -131,8 +131,9 @@ class PartitionBuffer:
         assert len(sizes) == geometry.partitions
         assert max(sizes) <= geometry.rows
         self.table, self.versions, self.schedule = table, versions, schedule
-        self._sizes, self._initial, self._prefetch = tuple(sizes), initial, prefetch
-        self._xp, self._before_visit = xp, before_visit
+        self._sizes, self._prefetch, self._xp = tuple(sizes), prefetch, xp
+        self._initial: Initial | None = initial
+        self._before_visit = before_visit
         self.slots = max(len(state) for state in schedule.order.states)
         rows, width = self.slots * geometry.rows, geometry.width
         self.values: Array | DeviceArray = _zeros(xp, rows, width)
@@ -238,6 +239,8 @@ class PartitionBuffer:
         for future in self._pending:
             future.exception()
         self._pending = []
+        # Methods of who owns the buffer: its memory would be there until the garbage collector ran.
+        self._before_visit = self._initial = None
 
     def __enter__(self) -> PartitionBuffer:
         return self
@@ -326,6 +329,7 @@ class PartitionBuffer:
         return done
 
     def _fill(self, partition: int) -> None:
+        assert self._initial is not None  # it is not closed
         self._initial(partition, self.slot(partition))
         if self._xp is not np:
             self._xp.cuda.get_current_stream().synchronize()

@@ -13,7 +13,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,7 @@ from penstock.workers.embed.source import (
 )
 from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import Geometry, Slot, open_table
+from penstock.workers.embed.storage.direct import check_file
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, Versions, table_path
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import WarmStart, steps_before
@@ -146,6 +147,8 @@ class Trainer:
         self.checkpoints = Checkpoints(task.checkpoints)
         self.versions = self._versions(geometry)
         path = table_path(task.checkpoints, geometry, comm.rank)
+        if self.checkpoints.has(LAST):  # or one of zeros would be made
+            check_file(path, geometry)
         self.table = open_table(path, geometry, device=gpu())
         self.bucket_schedule = self._bucket_schedule()
         self.warm = None
@@ -715,10 +718,17 @@ def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
         if name not in said or type(said[name]) not in kinds or (kinds is count and said[name] < 0)
     ]
     if not wrong:
+        scores, known = said["scores"], said["known"]
+        best = -1.0
+        if scores is not None and set(scores) == {field.name for field in fields(Scores)}:
+            best = scores["mrr"]
         beyond = {
             "state": said["state"] >= states,
             "epoch_edges": said["epoch_edges"] > edges,
+            "epoch_loss": not math.isfinite(said["epoch_loss"]),
+            "best": said["best"] != best,  # also where scores are none
             "best_epoch": said["best_epoch"] > said["epoch"],
+            "known": any(type(count) is not int for count in known.values()),
         }
         wrong = [name for name, is_beyond in beyond.items() if is_beyond]
     if wrong:

@@ -747,9 +747,23 @@ def test_a_small_worker_trains_what_fits_and_else_says_how_large_it_must_be(
     assert problem(f"{int(found[1]) - 2}MB") is not None
 
 
+def test_of_a_large_batch_gradients_are_counted_and_no_scores(graph: Graph) -> None:
+    """Two cores take 0.33 GB for 100,000 edges with 1,000 negatives, on CPUs as measured."""
+    large = Graph(graph.path, replace(graph.manifest, nodes=50_000, edges=10**7))
+    training = Training(model="complex", dim=100, batch=100_000, negatives=1000)
+    two = Capacity(rows=0, memory=0, on_gpu=False, workers=1, cores=2)
+    small = replace(training, batch=1000)
+    took = memory_to_train(large, training, 1, two) - memory_to_train(large, small, 1, two)
+    assert 0.2e9 < took < 0.35e9
+    # A GPU works in 0.21 GB, twice: once by itself, and once as a CUDA graph.
+    one = replace(two, on_gpu=True)
+    took = memory_to_train(large, training, 1, one) - memory_to_train(large, small, 1, one)
+    assert 0.4e9 < took < 0.8e9
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_relations_take_what_their_vectors_take(graph: Graph, ranks: int) -> None:
-    """Vectors, gradients and Adagrad's state of 10,000 relations and their inverses."""
+    """Vectors and Adagrad's state of 10,000 relations and their inverses, and in a checkpoint."""
     few, many = (
         Graph(graph.path, replace(graph.manifest, relations=tuple(map(str, range(count)))))
         for count in (1, 10_001)
@@ -757,7 +771,7 @@ def test_relations_take_what_their_vectors_take(graph: Graph, ranks: int) -> Non
     training = Training(model="complex", dim=1000)
     vectors = 2 * 10_000 * 1000 * 4
     more = memory_to_train(many, training, ranks) - memory_to_train(few, training, ranks)
-    assert 3 * vectors <= more <= 9 * vectors
+    assert 4 * vectors <= more <= 9 * vectors
 
 
 def test_what_fits_with_no_number_of_partitions_is_not_told_to_take_more(

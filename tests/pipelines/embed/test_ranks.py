@@ -77,20 +77,29 @@ def test_what_two_ranks_write_is_read_by_all(
         embed.train(graph, run, resume=True, cluster=cluster, **options)
 
 
+KILLED: dict[str, Any] = {
+    "dim": 8, "batch": 20, "negatives": 16, "epochs": 12, "partitions": 8,
+    "checkpoint_minutes": 1e-9, "validate_every": 4,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What comes of a training that nobody kills."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    embed.train(graph, run, parts=2, cluster=TWO, **KILLED)
+    return run
+
+
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("whom", ["command", "rank"])
 def test_a_killed_training_goes_on_and_ends_the_same(
-    graph: Graph, tmp_path: Path, whom: str
+    graph: Graph, tmp_path: Path, whole: Path, whom: str
 ) -> None:
     """Killed with SIGKILL: the command, which is given again, or a rank, which is started again."""
-    options = {
-        "dim": 8, "batch": 20, "negatives": 16, "epochs": 12, "partitions": 8,
-        "checkpoint_minutes": 1e-9, "validate_every": 4,
-    }  # fmt: skip
-    embed.train(graph, tmp_path / "whole", parts=2, cluster=TWO, **options)
     run = tmp_path / "run"
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in KILLED.items()]
     command = [sys.executable, "-P", "-m", "penstock", "embed", "train", str(graph.path), str(run)]
     command += [*flags, "-k", "2", "--cluster", "mpi", "-n", "2", "-q", "--resume"]
     lines, before = run / "metrics.jsonl", 0
@@ -111,7 +120,7 @@ def test_a_killed_training_goes_on_and_ends_the_same(
                 ranks.append(one)
         ranks[-1].kill()
         assert process.wait(timeout=300) == 0
-    for ours, theirs in zip(values(run), values(tmp_path / "whole"), strict=True):
+    for ours, theirs in zip(values(run), values(whole), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     kept = [json.loads(x) for x in lines.read_text().splitlines()]
     assert [line["epoch"] for line in kept if "loss" in line] == list(range(1, 13))

@@ -19,6 +19,7 @@ from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import (
     CapacityError,
     CorruptFile,
+    GraphError,
     InputError,
     OutputExists,
     PenstockError,
@@ -403,7 +404,8 @@ def test_a_checkpoint_that_names_no_places_is_refused(
 @pytest.mark.parametrize(
     ("name", "value"),
     [("epoch", "x"), ("epoch", -1), ("state", 99), ("batches", None), ("epoch_edges", 10**9),
-     ("best", "a"), ("loss", "q"), ("known", "x"), ("epoch", 2)],
+     ("best", "a"), ("loss", "q"), ("known", "x"), ("epoch", 2), ("known", {"nodes": "x"}),
+     ("best", 9.0), ("epoch_loss", float("nan"))],
 )  # fmt: skip
 def test_a_checkpoint_that_is_nowhere_in_a_training_is_refused(
     mine: Path, graph: Graph, cluster: ClusterSpec, name: str, value: Any
@@ -414,6 +416,58 @@ def test_a_checkpoint_that_is_nowhere_in_a_training_is_refused(
     where = "best_epoch" if (name, value) == ("epoch", 2) else name  # the best was a later one
     with pytest.raises(CorruptFile, match=rf"last\.json is damaged.*{where}: "):
         embed.train(graph, mine, cluster=cluster, **again)
+
+
+def test_scores_that_lack_some_are_refused(mine: Path, graph: Graph, cluster: ClusterSpec) -> None:
+    edit(mine / "checkpoints/last.json", lambda body: body["about"]["scores"].pop("mrr"))
+    with pytest.raises(CorruptFile, match=r"last\.json is damaged.*best: "):
+        embed.train(graph, mine, cluster=cluster, dim=16, epochs=10, batch=200, resume=True)
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated"])
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_table_that_is_lost_is_not_made_again(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, capsys: Any, partitions: int, how: str
+) -> None:
+    run, more = tmp_path / "run", {**SMALL, "batch": 50, "partitions": partitions}
+    embed.train(graph, run, epochs=1, cluster=cluster, **more)
+    table = run / "checkpoints/nodes.table"
+    part = table.read_bytes()[:5000]
+    table.unlink()
+    if how == "truncated":
+        table.write_bytes(part)
+    said = "is missing" if how == "missing" else "has the wrong size.*got 5000 bytes"
+    with pytest.raises(GraphError, match=rf"nodes\.table {said}"):
+        embed.train(graph, run, epochs=2, cluster=cluster, resume=True, **more)
+    assert table.exists() == (how == "truncated")
+    assert how == "missing" or table.read_bytes() == part
+    assert "--resume will" not in capsys.readouterr().err  # it would fail again
+
+
+def test_the_vectors_are_not_in_memory_after_training(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not until the garbage collector runs, either."""
+    import gc
+    import weakref
+
+    from penstock.workers.embed import buffer as module
+
+    there: list[Any] = []
+    begun = module.PartitionBuffer.__init__
+
+    def watched(self: Any, *args: Any, **options: Any) -> None:
+        begun(self, *args, **options)
+        there.append(weakref.ref(self))
+
+    monkeypatch.setattr(module.PartitionBuffer, "__init__", watched)
+    gc.disable()
+    try:
+        embed.train(graph, tmp_path / "run", epochs=1, cluster=cluster, **SMALL)
+    finally:
+        gc.enable()
+    assert there
+    assert all(one() is None for one in there)
 
 
 def test_vectors_that_a_checkpoint_says_were_never_written_are_not_begun_again(
@@ -431,9 +485,16 @@ def test_the_best_vectors_may_be_lost(graph: Graph, tmp_path: Path, cluster: Clu
     more = {**SMALL, "epochs": 2, "validate_every": 1, "cluster": cluster}
     embed.train(graph, tmp_path / "run", **more)
     (tmp_path / "run/checkpoints/best.json").unlink()
-    found = embed.train(graph, tmp_path / "run", **{**more, "epochs": 3}, resume=True)
+    with pytest.warns(
+        PenstockWarning, match=r"best\.json, of epoch \d, is not there.* from now on"
+    ):
+        found = embed.train(graph, tmp_path / "run", **{**more, "epochs": 3}, resume=True)
     assert found.trained.best_epoch == 3
     assert embed.evaluate(tmp_path / "run", cluster=cluster).checkpoint == "best"
+    (tmp_path / "run/checkpoints/last.json").unlink()
+    with pytest.warns(PenstockWarning, match=r"last\.json is not there: .* from the first epoch"):
+        found = embed.train(graph, tmp_path / "run", **{**more, "epochs": 3}, resume=True)
+    assert (found.trained.first_epoch, found.trained.epochs) == (0, 3)
 
 
 def test_an_id_may_hold_the_end_of_a_line(tmp_path: Path, cluster: ClusterSpec) -> None:

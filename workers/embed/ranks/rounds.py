@@ -38,6 +38,8 @@ _MOST_PIECES = 8  # partitions of a block that is whole in memory
 _FEWEST_NODES = 16  # of such a partition
 _MOST_LAPS = 8  # of an epoch
 _LAP_EDGES = 4  # of each node in a lap, at least
+# Epochs that are looked at for swaps with little to hide behind: so many partitions in all.
+_LOOKED_AT, _FEWEST_EPOCHS, _MOST_EPOCHS = 512, 2, 16
 
 
 def partitions_in_memory(nodes: int, ranks: int) -> int:
@@ -108,13 +110,16 @@ class RankSchedule(BucketSchedule):
     def hiding(self) -> float:
         """How many buckets are trained while a partition is exchanged, at the least.
 
-        In the first epoch: which partitions meet is drawn in each of them. Where partitions go from
-        one rank to another, nothing is trained.
+        Of some epochs, as which partitions meet is drawn in each of them; of many partitions, the
+        worst comes in nearly every one. Where partitions go from one rank to another, nothing is
+        trained.
         """
+        epochs = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, _LOOKED_AT // self.partitions))
         return min(
             (
                 sum(1 / share.of for share in step.during) / len(step.evict)
-                for step in self.scheduled(0)
+                for epoch in range(epochs)
+                for step in self.scheduled(epoch)
                 if step.evict
             ),
             default=math.inf,

@@ -237,7 +237,7 @@ class Checkpoints:
             return b""
 
     def _load(self, name: str) -> Checkpoint:
-        from safetensors.numpy import load
+        from safetensors.numpy import load_file
 
         body = self._manifest(name)
         with _format(name).reading(self.folder):
@@ -245,7 +245,7 @@ class Checkpoints:
             (entry,) = entries.values()
             geometry = Geometry(**body["geometry"])
             versions, number, about = _versions(body), int(body["number"]), body["about"]
-        tensors = load(self._checked(entry, name))
+        tensors = load_file(self._checked(entry, name))
         return Checkpoint(name, number, geometry, versions, tensors, about)
 
     def save(
@@ -311,10 +311,10 @@ class Checkpoints:
             _write(temporary, save(arrays))
         return file_entry(self.folder, name)
 
-    def _checked(self, entry: FileEntry, name: str) -> bytes:
+    def _checked(self, entry: FileEntry, name: str) -> Path:
         entry.check_size(self.folder, listed_in=f"{name}.json", remedy=_REMEDY)
         entry.check_sum(self.folder, remedy=_REMEDY)
-        return (self.folder / entry.name).read_bytes()
+        return self.folder / entry.name
 
     def _manifest(self, name: str) -> dict[str, Any]:
         body = _format(name).load(self.folder)

@@ -80,11 +80,22 @@ def test_each_swap_hides_behind_as_many_edges_as_is_said(case):
     for schedule in schedules(*case):
         fewest = min(
             buckets.count(step.during) / len(step.evict)
-            for step in schedule.scheduled(0)
+            for epoch in range(512 // partitions)
+            for step in schedule.scheduled(epoch)
             if step.evict
         )
         assert fewest == pytest.approx(schedule.hiding * size, rel=0.01)
         assert 0 < schedule.hiding < schedule._within.hiding * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("partitions", [8, 12, 32])
+def test_what_hides_a_swap_is_that_of_the_worst_epoch_whatever_the_seed(partitions):
+    said = {
+        RankSchedule(2, rank, partitions, "prefetch", seed=seed).hiding
+        for rank in (0, 1)
+        for seed in range(4)
+    }
+    assert len(said) == 1
 
 
 def test_a_rank_that_is_alone_hides_as_much_as_one_without_rounds():
