@@ -79,6 +79,7 @@ class TrainJob(Job[TrainReport]):
     ) -> None:
         super().__init__(out, options, cluster, quiet=quiet)
         self.graph, self.ranks = graph, options.ranks
+        self._told = False  # that --init has none of the nodes
 
     def check(self) -> None:
         """Raise where model, graph and the run to begin with do not go together."""
@@ -249,12 +250,26 @@ class TrainJob(Job[TrainReport]):
             task = TrainTask(graph.path, folder, training, init, names or (), ids)
             edges = graph.num_edges * training.epochs
             with EdgeBar(edges, training.epochs, quiet=self.quiet) as bar:
+
+                def on_metrics(rank: int, metrics: dict[str, Any]) -> None:
+                    self._warn_unknown(metrics.get("known"))
+                    bar.on_metrics(rank, metrics)
+
                 self.trained: Trained = ranks.run(
-                    _train, task, title="train", quiet=self.quiet, on_metrics=bar.on_metrics
+                    _train, task, title="train", quiet=self.quiet, on_metrics=on_metrics
                 )[0]
             state = "diverged" if self.trained.stopped == "nan" else "done"
             FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
             self.capacity = capacity
+
+    def _warn_unknown(self, known: dict[str, int] | None) -> None:
+        """Say so, once, where nothing that is trained has a vector in the run to begin with."""
+        if known and not any(known.values()) and not self._told:
+            self._told = True
+            warn(
+                f"{self.options.init} has no node or relation of {self.graph.path}: nothing began "
+                "with its vectors"
+            )
 
     def _open_ranks(self, *, quiet: bool) -> AbstractContextManager[Ranks]:
         # No parts of the graph: ranks distribute its nodes, and read what edges they train.
@@ -288,11 +303,7 @@ class TrainJob(Job[TrainReport]):
         if self.trained.stopped == "nan":
             raise _diverged(self.out, self.trained, self.run.training, old=self.brought_back)
         _warn_useless(self.out, self.trained, self.run.training)
-        if self.trained.known and not any(self.trained.known.values()):
-            warn(
-                f"{self.options.init} has no node or relation of {self.graph.path}: nothing began "
-                "with its vectors"
-            )
+        self._warn_unknown(self.trained.known)
         return TrainReport(
             run=str(self.out),
             graph=str(self.graph.path),

@@ -341,7 +341,8 @@ class Trainer:
         if problem is not None:
             raise problem
         left = self.graph.num_edges * (self.training.epochs - self.epoch) - self.epoch_edges
-        self._log(left=left, edges=0)
+        known = {} if self.warm is None else {"known": self.initialised}
+        self._log(left=left, edges=0, **known)
         epochs: list[EpochTime] = []
         stopped = self._epochs(epochs)
         # The first one may have compiled kernels; one that was begun before is a part of one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Callable
@@ -775,13 +776,20 @@ def test_options_without_effect_are_told_of_a_run_that_goes_on(
 
 
 def test_a_warm_start_from_a_run_of_other_nodes_is_told(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, make_graph: Any
-) -> None:
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, make_graph: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     embed.train(make_graph(relations=2), tmp_path / "other", dim=4, epochs=1, cluster=cluster)
-    with pytest.warns(PenstockWarning, match="other has no node or relation of .*nothing began"):
-        embed.train(
-            graph, tmp_path / "run", init=tmp_path / "other", dim=4, epochs=1, cluster=cluster
-        )
+    heard: list[str] = []
+    monkeypatch.setattr(
+        "penstock.pipelines.embed.progress.EdgeBar.on_metrics",
+        lambda self, rank, metrics: heard.append("edges" if metrics.get("edges") else "begun"),
+    )
+    monkeypatch.setattr("penstock.pipelines.embed.training.warn", heard.append)
+    embed.train(graph, tmp_path / "run", init=tmp_path / "other", dim=4, epochs=2, cluster=cluster)
+    (told,) = (said for said in heard if "nothing began" in said)
+    assert re.search("other has no node or relation of ", told)
+    assert heard.index(told) < heard.index("edges")  # not when all epochs are over
 
 
 def test_warnings_come_also_with_q(
