@@ -110,7 +110,8 @@ def test_a_rank_that_does_not_arrive_is_named(
         pass
     assert "within 4 s" in str(raised.value)
     assert "a lazy one" in str(raised.value)
-    assert time.monotonic() - started < 4 + 6
+    # What has started is ended, which takes seconds where the cores are busy, and not 600.
+    assert time.monotonic() - started < 4 + 15
     assert not left_over()
     assert not list(temporary.iterdir())
 
