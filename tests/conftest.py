@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -125,35 +124,6 @@ def _keep_one_case(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def _needs_more(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(mark) for mark in ("slow", "gpu", "multigpu"))
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files without a test that ``-m`` can choose: to import them takes longest.
-
-    A test has a marker only where its file, or a conftest.py or helper of several, names it.
-    """
-    if collection_path.suffix != ".py":
-        return None
-    names = _required_markers(config.option.markexpr)
-    return True if any(not _names_marker(collection_path, name) for name in names) else None
-
-
-@cache
-def _required_markers(expression: str) -> list[str]:
-    """Return the markers that every chosen test has: of ``mpi and not slow`` it is mpi."""
-    terms = [term.strip() for term in re.split(r"\band\b", expression)]
-    words = re.findall(r"\w+", expression)
-    return [] if "or" in words or "(" in expression else [t for t in terms if t.isidentifier()]
-
-
-@cache
-def _names_marker(path: Path, name: str) -> bool:
-    if re.search(rf"\bmark\.{name}\b", path.read_text(encoding="utf-8")):
-        return True
-    tests = ROOT / "tests"
-    above = [folder / "conftest.py" for folder in path.parents if folder.is_relative_to(tests)]
-    shared = [*above, *(tests / "support").glob("*.py")] if path.name.startswith("test_") else []
-    return any(_names_marker(one, name) for one in shared if one.is_file())
 
 
 @pytest.hookimpl(wrapper=True)
