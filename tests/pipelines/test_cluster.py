@@ -176,7 +176,7 @@ def test_started_used_stopped_and_nothing_left(
 ) -> None:
     from distributed import Client
 
-    monkeypatch.setattr(stop, "STOP_TIMEOUT", 20)  # in order, however busy the machine is
+    monkeypatch.setattr(stop, "STOP_TIMEOUT", 60)  # in order, however busy the machine is
 
     file = tmp_path / "scheduler.json"
     line = f"cluster start --kind {kind} -n 2 --scheduler-file {file} --json"
