@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -319,21 +319,41 @@ def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
     Who looks finds the old directory or the new one; the old one goes once the new one is in.
     """
     _drop_unlisted(partial, kind)
-    if not path.exists():
-        partial.rename(path)
-    elif exchange(partial, path):
-        shutil.rmtree(partial)
-    else:  # a file system that cannot exchange names: for a moment neither is there
-        old = _old(path)
-        refuse_link(old)
-        shutil.rmtree(old, ignore_errors=True)
-        path.rename(old)
-        try:
-            partial.rename(path)
-        except BaseException:
-            old.rename(path)
-            raise
+    if (old := put_in_place(partial, path)) is not None:
         shutil.rmtree(old)
+
+
+def put_in_place(new: Path, path: Path) -> Path | None:
+    """Rename ``new`` to ``path``, and return where what was there is now; None: there was nothing.
+
+    After a kill in between, what was there lies aside (``aside``), and ``new`` is where it was.
+    """
+    if not path.exists():
+        new.rename(path)
+        return None
+    if exchange(new, path):
+        return new
+    old = put_aside(path)  # a file system that cannot exchange names: for a moment neither is there
+    try:
+        new.rename(path)
+    except BaseException:
+        if not path.exists():
+            old.rename(path)
+        raise
+    return old
+
+
+def put_aside(path: Path) -> Path:
+    """Move what is at ``path`` out of the way, and return where to."""
+    old = aside(path)
+    refuse_link(old)
+    remove(old)
+    return path.rename(old)
+
+
+def aside(path: Path) -> Path:
+    """Return where what is at ``path`` waits until what replaces it is whole."""
+    return path.with_name(f".{path.name}.old")
 
 
 def recover(path: Path, *, kind: str = "graph") -> None:
@@ -341,7 +361,7 @@ def recover(path: Path, *, kind: str = "graph") -> None:
 
     Call it with the lock of ``path``. ``kind`` is as of ``fresh_directory``.
     """
-    old, names = _old(path), (f"{kind}.json", f"_{kind}.json")
+    old, names = aside(path), (f"{kind}.json", f"_{kind}.json")
     if not is_own_directory(old):
         return
     if not path.exists():
@@ -350,8 +370,31 @@ def recover(path: Path, *, kind: str = "graph") -> None:
         shutil.rmtree(old)
 
 
-def _old(path: Path) -> Path:
-    return path.with_name(f".{path.name}.old")
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Give a hidden name next to ``path`` for a file or folder, which replaces what is there.
+
+    It does when the block succeeds. One writer of ``path`` at a time: what one that was killed has
+    left has the same name, and goes first.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    remove(partial)
+    try:
+        with full_disk_explained(path):
+            yield partial
+            remove(path)
+            partial.rename(path)
+    finally:
+        with suppress(OSError):
+            remove(partial)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a folder with all that is in it, or a link, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _drop_unlisted(partial: Path, kind: str) -> None:
@@ -387,7 +430,7 @@ def remove_temporaries(folder: Path, name: str | None = None) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Give two directories each other's names in one step; False where that is not possible."""
+    """Give two paths each other's names in one step; False where that is not possible."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):

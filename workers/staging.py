@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.errors import GraphError
+from penstock.files import whole
 from penstock.sizes import need_disk
-from penstock.system_errors import full_disk_explained
 from penstock.workers.locks import FileLock, lock, try_lock
 from penstock.workers.resources.storage import Speed, storage_speed
 from penstock.workers.source import Source, copy_files
@@ -127,16 +127,10 @@ class Staging:
             time.sleep(random.uniform(0, 0.02))
 
     def _copy(self, source: Source, copy: Path, alone: FileLock) -> None:
-        partial = _partial(copy)
         make_room(copy.parent, source.bytes, f"the copy of {source.path}")
-        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-        try:
-            with full_disk_explained(copy):
-                partial.mkdir()
-                copy_files(source, partial, alone.touch)
-                partial.rename(copy)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        with whole(copy) as partial:
+            partial.mkdir()
+            copy_files(source, partial, alone.touch)
         with self._changing:
             self.copies += 1
 

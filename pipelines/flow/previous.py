@@ -15,6 +15,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from penstock.files import remove, whole
+
 NAME = "previous"
 _NAMED = re.compile(r"\{\{\s*previous\s*\}\}")
 
@@ -50,24 +52,14 @@ def with_previous(options: dict[str, Any], place: Path | None) -> dict[str, Any]
 
 def copy_output(output: Path, to: Path) -> None:
     """Make ``to`` a copy of an output, whole or not there, in place of an earlier one."""
-    begun = to.with_name(f".{to.name}.part")
-    for one in (begun, to):
-        remove_copy(one)
+    remove(to)
     to.parent.mkdir(parents=True, exist_ok=True)
-    if output.is_dir():
-        hidden = shutil.ignore_patterns(".*")
-        shutil.copytree(output, begun, symlinks=True, ignore=hidden, copy_function=_link)
-    else:
-        _link(str(output), str(begun))
-    begun.rename(to)
-
-
-def remove_copy(place: Path) -> None:
-    """Remove a copy, if it is there."""
-    if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place)
-    else:
-        place.unlink(missing_ok=True)
+    with whole(to) as begun:
+        if output.is_dir():
+            hidden = shutil.ignore_patterns(".*")
+            shutil.copytree(output, begun, symlinks=True, ignore=hidden, copy_function=_link)
+        else:
+            _link(str(output), str(begun))
 
 
 def _link(source: str, target: str) -> None:

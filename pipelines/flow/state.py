@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.files import save_json, sha256_of
+from penstock.files import remove, save_json, sha256_of
 from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
-from penstock.pipelines.flow.previous import copy_output, remove_copy
+from penstock.pipelines.flow.previous import copy_output
 from penstock.pipelines.flow.publishing.targets import LocalTarget, read_record
 from penstock.pipelines.flow.records import FOLDER, all_runs
 
@@ -219,7 +219,7 @@ class FlowState:
         }
         save_json(self.folder / f"{stage.name}.json", body)
         (self.folder / f"{stage.name}.started").unlink(missing_ok=True)
-        remove_copy(self.folder / PREVIOUS / stage.name)
+        remove(self.folder / PREVIOUS / stage.name)
 
     def run_in(self, stage: StageSpec) -> str | None:
         """Return what identifies the training run in a stage's folder; None: it has no such."""

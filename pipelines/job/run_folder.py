@@ -25,7 +25,7 @@ from penstock.errors import (
     PenstockError,
     UsageError,
 )
-from penstock.files import refuse_existing, remove_temporaries
+from penstock.files import aside, put_aside, refuse_existing, remove, remove_temporaries
 from penstock.output_lock import (
     is_own_directory,
     output_lock,
@@ -57,7 +57,10 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
             _recover(out, manifest)
         refuse_taken(job, manifest)
         resumes = resume and (out / manifest.file).is_file()
-        old = _lies_aside(out, manifest) if resumes else _put_aside(out)
+        if resumes:
+            old = _lies_aside(out, manifest)
+        else:
+            old = put_aside(out) if out.exists() and any(out.iterdir()) else None
         if _has_checkpoint(out):
             _forget(old)
             old = None
@@ -145,28 +148,14 @@ def _has_begun(out: Path) -> bool:
     return metrics.is_file() and metrics.stat().st_size > 0
 
 
-def _put_aside(out: Path) -> Path | None:
-    """Move a run out of the way, and return where to."""
-    if not out.exists() or not any(out.iterdir()):
-        return None
-    old = _aside(out)
-    refuse_link(old)
-    shutil.rmtree(old, ignore_errors=True)
-    return out.rename(old)
-
-
 def _bring_back(old: Path, out: Path) -> None:
-    shutil.rmtree(out, ignore_errors=True)
+    remove(out)
     old.rename(out)
-
-
-def _aside(out: Path) -> Path:
-    return out.with_name(f".{out.name}.old")
 
 
 def _lies_aside(out: Path, manifest: Format) -> Path | None:
     """Return the run that one which was killed had moved aside: this user's, and a run."""
-    old = _aside(out)
+    old = aside(out)
     return old if is_own_directory(old) and (old / manifest.file).is_file() else None
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from typing import Any
 
 from penstock.documents import parse_json
 from penstock.errors import PenstockError, UsageError
-from penstock.files import exchange, save_json
+from penstock.files import aside, exchange, put_in_place, remove, save_json
 from penstock.output_lock import refuse_link
 from penstock.sizes import need_disk
 
@@ -63,7 +63,7 @@ class LocalTarget:
     def __post_init__(self) -> None:
         self.target = Path(self.path)
         self.copy = self.target.with_name(f".{self.target.name}.publishing")
-        self._old = self.target.with_name(f".{self.target.name}.old")
+        self._old = aside(self.target)
         self._new = self.target.with_name(f".{self.target.name}.new")
         self._record = self.target.with_name(f".{self.target.name}.published.json")
 
@@ -103,9 +103,9 @@ class LocalTarget:
         need_disk(self.target.parent, size, f"a copy of {output}, to be published")
         for left in (self.copy, self._new):  # by a run that was killed
             refuse_link(left)
-            _remove(left)
+            remove(left)
         if self.target.exists():
-            _remove(self._old)
+            remove(self._old)
         self.target.parent.mkdir(parents=True, exist_ok=True)
         if output.is_dir():
             shutil.copytree(output, self.copy, symlinks=True, ignore=_hidden)
@@ -123,10 +123,7 @@ class LocalTarget:
             if not self._is_new(self.target):
                 if not self._is_new(self.copy):
                     raise FileNotFoundError(2, "what was staged is gone", str(self.copy))
-                if not self.target.exists() or not exchange(self.copy, self.target):
-                    if self.target.exists():
-                        self.target.rename(self._old)  # for a moment neither is there
-                    self.copy.rename(self.target)
+                put_in_place(self.copy, self.target)
             if self._old.exists():
                 self._old.rename(self.copy)
             _sync(self.target.parent)
@@ -176,10 +173,10 @@ class LocalTarget:
 
     def _keep(self, names: list[Path]) -> None:
         if not names:
-            _remove(self.copy)
+            remove(self.copy)
             return
         free = len(names) - 1
-        _remove(names[free])
+        remove(names[free])
         for n in range(free, 0, -1):
             names[n - 1].rename(names[n])
         self.copy.rename(names[0])
@@ -188,7 +185,7 @@ class LocalTarget:
         """Remove the copy."""
         with explained(self.path):
             for left in (self.copy, self._new):
-                _remove(left)
+                remove(left)
 
     def where(self) -> str:
         """Return where readers find it."""
@@ -357,13 +354,6 @@ def read_record(path: Path) -> dict[str, Any] | None:
 
 def _hidden(folder: str, names: list[str]) -> set[str]:
     return {name for name in names if name.startswith(".")}
-
-
-def _remove(path: Path) -> None:
-    is_folder = path.is_dir() and not path.is_symlink()
-    remove: Callable[[Path], Any] = shutil.rmtree if is_folder else os.unlink
-    if path.exists() or path.is_symlink():
-        remove(path)
 
 
 def _sync(path: Path) -> None:
