@@ -25,14 +25,24 @@ from typing import Any
 
 from penstock import __version__
 from penstock.documents import named_number, parse_json, with_named_numbers
-from penstock.errors import UsageError
-from penstock.files import save_json, save_text
+from penstock.errors import PenstockError, UsageError
+from penstock.files import save_text
+from penstock.formats import Format
 from penstock.output_lock import own_directory
 from penstock.system_errors import full_disk_explained
 from penstock.workers.processes import runs_still
 
 FOLDER = "runs"
-FORMAT = "penstock-run"
+FORMAT = Format(
+    name="penstock-run",
+    version=1,
+    file="run.json",
+    thing="run of a flow",
+    make="Name a folder with run.json, as penstock runs list shows",
+    restore="Restore the file, or run the flow again",
+    absent=UsageError,
+    foreign=UsageError,
+)
 _PACKAGES = ("dask", "distributed", "numpy", "numba", "pyarrow", "mpi4py", "cupy", "cudf")
 _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
 _END, _END_BYTES = "end.json", 8192
@@ -92,7 +102,7 @@ class RunRecord:
 
     def save(self) -> None:
         """Write run.json again."""
-        save_json(self.folder / "run.json", with_named_numbers(self.body))
+        FORMAT.save(self.folder, with_named_numbers(self.body))
 
     def save_end(self) -> None:
         """Write how the run ended, in short, over bytes that were written when it began.
@@ -141,7 +151,7 @@ def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
         except FileExistsError:
             continue
     body = {
-        "format": FORMAT, "version": 1, "flow": flow, "file": str(path),
+        "flow": flow, "file": str(path),
         "began": now.isoformat(timespec="seconds"), "state": "running",
         "versions": versions(), "host": platform.node(), "stages": {}, "published": [],
     }  # fmt: skip
@@ -171,7 +181,7 @@ def versions() -> dict[str, str]:
 
 def load_run(folder: Path) -> RunRecord:
     """Return the record of a run's folder; what says running, and is not, says killed."""
-    run = _recorded_in(folder)
+    run = RunRecord(folder, FORMAT.load(folder))
     if run.state != "running":
         return run
     body = _with_end(folder, run.body)
@@ -181,20 +191,6 @@ def load_run(folder: Path) -> RunRecord:
             for name, one in run.stages.items()
         }
         body = {**body, "state": "killed", "stages": stages}
-    return RunRecord(folder, body)
-
-
-def _recorded_in(folder: Path) -> RunRecord:
-    """Return a run's record as run.json has it."""
-    try:
-        body = parse_json((folder / "run.json").read_bytes())
-        if not isinstance(body, dict) or body.get("format") != FORMAT:
-            raise ValueError("it is no record of a run")
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{folder} is not the folder of a run",
-            expected="a folder with run.json, as penstock runs list shows", got=str(error),
-        ) from error  # fmt: skip
     return RunRecord(folder, body)
 
 
@@ -219,15 +215,15 @@ def all_runs(base: Path, flow: str | None = None) -> list[RunRecord]:
         named = _NAME.fullmatch(folder.name)
         if named is None or (flow is not None and named[1] != flow):
             continue
-        with suppress(UsageError):
+        with suppress(PenstockError, OSError):
             found.append(load_run(folder))
     return sorted(found, key=lambda run: (began(run), run.name))
 
 
 def _recorded(base: Path) -> Iterator[RunRecord]:
     for folder in _folders(base):
-        with suppress(UsageError):
-            yield _recorded_in(folder)
+        with suppress(PenstockError, OSError):
+            yield RunRecord(folder, FORMAT.load(folder))
 
 
 def began(run: RunRecord) -> float:

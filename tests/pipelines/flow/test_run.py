@@ -649,7 +649,7 @@ def test_runs_are_ordered_and_compared_over_summer_time_and_links(home, capsys):
     base = home / "runs"
     (home / "flow.yaml").touch()
     (home / "link").symlink_to(home)
-    body = {"format": "penstock-run", "flow": "f", "state": "passed", "seconds": 1}
+    body = {"format": "penstock-run", "version": 1, "flow": "f", "state": "passed"} | {"seconds": 1}
     for name, began, value in (
         ("f-20261025-023000", "2026-10-25T02:30:00+02:00", 1),
         ("f-20261025-021500", "2026-10-25T02:15:00+01:00", 2),
@@ -667,6 +667,22 @@ def test_runs_are_ordered_and_compared_over_summer_time_and_links(home, capsys):
         assert run(["runs", "show", name, "--folder", str(base)]) == 0
     assert run(["runs", "list", "--folder", str(base)]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 4
+
+
+def test_a_run_of_a_later_version_is_refused_and_never_removed(home, capsys):
+    base, name = home / "runs", "f-20261025-100000"
+    folder = base / name
+    folder.mkdir(parents=True)
+    body = {"format": "penstock-run", "version": 2, "flow": "f", "state": ["passed"]}
+    (folder / "run.json").write_text(json.dumps(body))
+    for words in (["runs", "show", name], ["runs", "show", name, "--json"]):
+        assert run([*words, "--folder", str(base)]) != 0
+        said = capsys.readouterr().err
+        assert "run.json was written by a later penstock" in said
+        assert "Upgrade with pip install -U penstock" in said
+    assert all_runs(base) == []
+    assert run(["runs", "clean", "--keep", "0", "--folder", str(base)]) == 0
+    assert folder.is_dir()
 
 
 def fill(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
