@@ -1,4 +1,9 @@
-"""Temporary folders of clusters: gone with the cluster, or else at the next start on this host."""
+"""Temporary folders of clusters: gone with the cluster, or else at the next start on this host.
+
+distributed.diskutils.WorkSpace would leave its own folder and two lock files behind for good, and
+takes a folder that another user made. Nor is this workers.resources.scratch, whose workers meet in
+one folder, under one lock, for what they share; here each folder stands alone, and its lock too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""How ``--help`` looks: names left, what they mean right, no boxes, no colours."""
+"""How ``--help`` looks: names left, what they mean right, no boxes, no colours.
+
+The PlainFormatter of cyclopts has no columns, so long meanings wrap to the page's edge, and prints
+every ``[default: False]``, ``--no-`` and ``--empty-``.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ ROOT/penstock-UID/                   below the scratch disk, for this user alone
   staged-HOST/                       copies of graphs that the workers of the host share (staging)
 
 What processes of this host left behind when they were killed goes when the next one comes, and
-everything goes with the last worker that closes in order.
+everything goes with the last worker that closes in order. distributed.diskutils.WorkSpace has no
+folder that several share and the last one removes, and leaves its own folder and locks behind.
 """
 
 from __future__ import annotations
