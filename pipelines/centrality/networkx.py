@@ -11,7 +11,7 @@ components are listed is that of their first nodes.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -89,6 +89,58 @@ class BackendGraph:
     def positions(self) -> dict[Any, int]:
         """Return the numbers of the nodes in the batch."""
         return {node: position for position, node in enumerate(self.original)}
+
+
+def _only(graph: BackendGraph, *, directed: bool) -> None:
+    """Raise as NetworkX does where a graph is of the other kind."""
+    if graph.is_directed() != directed:
+        import networkx
+
+        kind = "undirected" if directed else "directed"
+        raise networkx.NetworkXNotImplemented(f"not implemented for {kind} type")
+
+
+def _of_components(
+    labels: Callable[[GraphBatch], Array], *, directed: bool
+) -> tuple[
+    staticmethod[[BackendGraph], Iterator[set[Any]]],
+    staticmethod[[BackendGraph], int],
+    staticmethod[[BackendGraph], bool],
+]:
+    """Return what lists the components that ``labels`` finds, counts them, and asks for just one.
+
+    directed  of which graphs: NetworkX has another function for the others
+    """
+
+    def components(G: BackendGraph) -> Iterator[set[Any]]:
+        """Return the components, a set of nodes each."""
+        _only(G, directed=directed)
+        of_nodes = labels(G.batch())
+        found: list[set[Any]] = [set() for _ in range(_number(of_nodes))]
+        for node, label in zip(G.original, of_nodes.tolist(), strict=True):
+            found[label].add(node)
+        return iter(found)
+
+    def number(G: BackendGraph) -> int:
+        """Return how many there are."""
+        _only(G, directed=directed)
+        return _number(labels(G.batch()))
+
+    def is_one(G: BackendGraph) -> bool:
+        """Return whether there is one."""
+        _only(G, directed=directed)
+        of_nodes = labels(G.batch())
+        if not len(of_nodes):
+            import networkx
+
+            raise networkx.NetworkXPointlessConcept("Connectivity is undefined for the null graph.")
+        return _number(of_nodes) == 1
+
+    return staticmethod(components), staticmethod(number), staticmethod(is_one)
+
+
+def _number(labels: Array) -> int:
+    return int(labels.max(initial=-1)) + 1
 
 
 class Backend:
@@ -270,59 +322,15 @@ class Backend:
             raise networkx.PowerIterationFailedConvergence(max_iter)
         return G.by_node(ranks)
 
-    @staticmethod
-    def connected_components(G: BackendGraph) -> Iterator[set[Any]]:
-        """Return the connected components, a set of nodes each."""
-        _only(G, directed=False)
-        return _components(G, weak_components(G.batch()))
-
-    @staticmethod
-    def number_connected_components(G: BackendGraph) -> int:
-        """Return how many there are."""
-        _only(G, directed=False)
-        return _number(weak_components(G.batch()))
-
-    @staticmethod
-    def is_connected(G: BackendGraph) -> bool:
-        """Return whether there is one."""
-        _only(G, directed=False)
-        return _is_one(weak_components(G.batch()))
-
-    @staticmethod
-    def weakly_connected_components(G: BackendGraph) -> Iterator[set[Any]]:
-        """Return the components where directions are ignored, a set of nodes each."""
-        _only(G, directed=True)
-        return _components(G, weak_components(G.batch()))
-
-    @staticmethod
-    def number_weakly_connected_components(G: BackendGraph) -> int:
-        """Return how many there are."""
-        _only(G, directed=True)
-        return _number(weak_components(G.batch()))
-
-    @staticmethod
-    def is_weakly_connected(G: BackendGraph) -> bool:
-        """Return whether there is one."""
-        _only(G, directed=True)
-        return _is_one(weak_components(G.batch()))
-
-    @staticmethod
-    def strongly_connected_components(G: BackendGraph) -> Iterator[set[Any]]:
-        """Return the strongly connected components, a set of nodes each."""
-        _only(G, directed=True)
-        return _components(G, cpu.strong_components(G.batch()))
-
-    @staticmethod
-    def number_strongly_connected_components(G: BackendGraph) -> int:
-        """Return how many there are."""
-        _only(G, directed=True)
-        return _number(cpu.strong_components(G.batch()))
-
-    @staticmethod
-    def is_strongly_connected(G: BackendGraph) -> bool:
-        """Return whether there is one."""
-        _only(G, directed=True)
-        return _is_one(cpu.strong_components(G.batch()))
+    connected_components, number_connected_components, is_connected = _of_components(
+        weak_components, directed=False
+    )
+    weakly_connected_components, number_weakly_connected_components, is_weakly_connected = (
+        _of_components(weak_components, directed=True)
+    )
+    strongly_connected_components, number_strongly_connected_components, is_strongly_connected = (
+        _of_components(cpu.strong_components, directed=True)
+    )
 
     @staticmethod
     def triangles(G: BackendGraph, nodes: Any = None) -> Any:
@@ -361,15 +369,6 @@ def _refuse(name: str, graph: BackendGraph, **given: Any) -> None:
     answer = Backend.can_run(name, (graph,), given)
     if answer is not True:
         raise NotImplementedError(f"{name}: {answer}; call it without backend")
-
-
-def _only(graph: BackendGraph, *, directed: bool) -> None:
-    """Raise as NetworkX does where a graph is of the other kind."""
-    if graph.is_directed() != directed:
-        import networkx
-
-        kind = "undirected" if directed else "directed"
-        raise networkx.NetworkXNotImplemented(f"not implemented for {kind} type")
 
 
 def _transposed(batch: GraphBatch) -> GraphBatch:
@@ -418,26 +417,6 @@ def _by_key(graph: Any, found: dict[Any, float], weight: str | None) -> dict[Any
         for key in shortest:
             by_key[tail, head, key] = value / len(shortest)
     return by_key
-
-
-def _components(graph: BackendGraph, labels: Array) -> Iterator[set[Any]]:
-    """Yield the sets of nodes of each label, in the order of labels."""
-    found: list[set[Any]] = [set() for _ in range(_number(labels))]
-    for node, label in zip(graph.original, labels.tolist(), strict=True):
-        found[label].add(node)
-    return iter(found)
-
-
-def _number(labels: Array) -> int:
-    return int(labels.max(initial=-1)) + 1
-
-
-def _is_one(labels: Array) -> bool:
-    if not len(labels):
-        import networkx
-
-        raise networkx.NetworkXPointlessConcept("Connectivity is undefined for the null graph.")
-    return _number(labels) == 1
 
 
 def _triangles(graph: BackendGraph) -> Triangles:
