@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -25,57 +25,29 @@ app = App(name="generate", group_parameters=OPTIONS)
 Out = Annotated[ClientPath, Parameter(help="the graph directory to write")]
 
 
-@app.command(name="rmat", sort_key=1)
-def rmat(
-    out: Out,
-    /,
-    *,
-    options: RmatOptions | None = None,
-    plan: PlanFlag = False,
-    output: Output = Output(),
-) -> None:
-    """R-MAT: skewed degrees and a small diameter, as in Graph500."""
-    _run("rmat", out, options or RmatOptions(), plan, output)
+def _command(kind: str, options_class: type[Any], about: str) -> Callable[..., None]:
+    def generate(
+        out: Out,
+        /,
+        *,
+        options: Any = None,
+        plan: PlanFlag = False,
+        output: Output = Output(),
+    ) -> None:
+        job = job_of(kind, out, options or options_class(), quiet=output.quiet)
+        run_command(job, output, planned=plan)
+
+    generate.__doc__ = about
+    generate.__annotations__["options"] = options_class | None
+    return generate
 
 
-@app.command(name="sbm", sort_key=2)
-def sbm(
-    out: Out,
-    /,
-    *,
-    options: SbmOptions | None = None,
-    plan: PlanFlag = False,
-    output: Output = Output(),
-) -> None:
-    """Stochastic blocks: features and labels for a GNN to learn."""
-    _run("sbm", out, options or SbmOptions(), plan, output)
-
-
-@app.command(name="kg", sort_key=3)
-def kg(
-    out: Out,
-    /,
-    *,
-    options: KnowledgeOptions | None = None,
-    plan: PlanFlag = False,
-    output: Output = Output(),
-) -> None:
-    """Triples whose tails can be predicted from head and relation."""
-    _run("kg", out, options or KnowledgeOptions(), plan, output)
-
-
-@app.command(name="zoo", sort_key=4)
-def zoo(
-    out: Out,
-    /,
-    *,
-    options: ZooOptions | None = None,
-    plan: PlanFlag = False,
-    output: Output = Output(),
-) -> None:
-    """Very many small graphs, as in SwarmGraph's table 3."""
-    _run("zoo", out, options or ZooOptions(), plan, output)
-
-
-def _run(kind: str, out: Path, options: Any, planned: bool, output: Output) -> None:
-    run_command(job_of(kind, out, options, quiet=output.quiet), output, planned=planned)
+for number, (name, options_class, about) in enumerate(
+    (
+        ("rmat", RmatOptions, "R-MAT: skewed degrees and a small diameter, as in Graph500."),
+        ("sbm", SbmOptions, "Stochastic blocks: features and labels for a GNN to learn."),
+        ("kg", KnowledgeOptions, "Triples whose tails can be predicted from head and relation."),
+        ("zoo", ZooOptions, "Very many small graphs, as in SwarmGraph's table 3."),
+    )
+):
+    app.command(_command(name, options_class, about), name=name, sort_key=number)
