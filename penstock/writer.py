@@ -95,12 +95,23 @@ def create_graph(path: str | Path, *, overwrite: bool = False) -> Iterator[Graph
         Graph.open(root)
 
 
-class GraphWriter:
-    """Collects what is written into a manifest."""
+class GrowingGraph:
+    """The directory of a graph that is being filled, and the manifest that grows with it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.manifest = Manifest(0, 0, True, (), {}, {})
+
+    def add(self, *entries: FileEntry, **changes: Any) -> None:
+        """List files that were written, and change other parts of the manifest."""
+        self.manifest = replace(self.manifest.with_files(entries), **changes)
+
+
+class GraphWriter(GrowingGraph):
+    """Writes a graph whose arrays are there."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
         self._rows: dict[str, int] = {}
 
     def edges(self, csr: CSR, *, shard_edges: int = SHARD_EDGES) -> None:
@@ -110,14 +121,8 @@ class GraphWriter:
             piece = csr.row_range(start, stop)
             files += write_shard(self.root, number, piece)
             shards.append(ShardEntry(start, stop, piece.edges))
-        self.manifest = replace(
-            self.manifest,
-            nodes=csr.rows,
-            edges=csr.edges,
-            shards=tuple(shards),
-            dtypes={name: str(array.dtype) for name, array in csr.arrays()},
-        )
-        self._list(files)
+        dtypes = {name: str(array.dtype) for name, array in csr.arrays()}
+        self.add(*files, nodes=csr.rows, edges=csr.edges, shards=tuple(shards), dtypes=dtypes)
 
     def nodes(self, ids: Any = None, **columns: Any) -> None:
         """Write nodes.parquet: user ids (default 0, 1, ...) and ``label``, ``split``, ``graph``."""
@@ -125,12 +130,11 @@ class GraphWriter:
 
         ids = np.arange(self.manifest.nodes, dtype=np.int64) if ids is None else ids
         table = pa.table({"id": ids, **{k: v for k, v in columns.items() if v is not None}})
-        self._list([write_nodes(self.root, table)])
+        self.add(write_nodes(self.root, table))
         self._rows["nodes"] = table.num_rows
         if "split" in table.column_names:
             numbers = np.asarray(table.column("split").fill_null(-1))
-            splits = {name: int(np.sum(numbers == i)) for i, name in enumerate(SPLITS)}
-            self.manifest = replace(self.manifest, splits=splits)
+            self.add(splits={name: int(np.sum(numbers == i)) for i, name in enumerate(SPLITS)})
 
     def features(self, features: Any, names: Sequence[str] | None = None) -> None:
         """Write node features, dense or SciPy sparse; ``names`` of the columns, all different."""
@@ -142,12 +146,11 @@ class GraphWriter:
         entry, files = write_features(self.root, features)
         self._rows["features"] = features.shape[0]
         named = None if names is None else tuple(names)
-        self.manifest = replace(self.manifest, features=entry, feature_names=named)
-        self._list(files)
+        self.add(*files, features=entry, feature_names=named)
 
     def add_file(self, entry: FileEntry) -> None:
         """List a file that was written by other means."""
-        self._list([entry])
+        self.add(entry)
 
     def check(self) -> None:
         """Raise InputError unless edges and nodes were written and every row has its node."""
@@ -159,10 +162,6 @@ class GraphWriter:
                     f"there are {rows} rows of {what} for {self.manifest.nodes} nodes",
                     remedy="Give a row for each node, in the order of the rows of the CSR",
                 )
-
-    def _list(self, files: Sequence[FileEntry]) -> None:
-        listed = self.manifest.files | {entry.name: entry for entry in files}
-        self.manifest = replace(self.manifest, files=listed)
 
 
 def row_cuts(indptr: Array, shard_edges: int) -> list[tuple[int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,7 @@ from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import SPLITS
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
-from penstock.manifest import Manifest
-from penstock.writer import write_feature_files
+from penstock.writer import GrowingGraph, write_feature_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,17 +21,8 @@ if TYPE_CHECKING:
 ROWS = 1 << 20  # rows of a table made at a time: a row group
 
 
-class Pieces:
-    """The directory that is being filled, and the manifest that grows with it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.manifest = Manifest(0, 0, True, (), {}, {})
-
-    def add(self, *entries: FileEntry, **changes: Any) -> None:
-        """List files that were written, and change other parts of the manifest."""
-        files = self.manifest.files | {entry.name: entry for entry in entries}
-        self.manifest = replace(self.manifest, files=files, **changes)
+class Pieces(GrowingGraph):
+    """Writes a graph from what gives some rows at a time."""
 
     def nodes(self, columns: Callable[[int, int], dict[str, Any]]) -> None:
         """Write nodes.parquet from ``columns(first, count)``, which gives it for some rows."""
