@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from penstock.limits import SMALLEST_LIMIT
@@ -15,6 +16,7 @@ _NONE = Answer()
 _SLOW_DISK = 200e6  # bytes a second: below it graphs are read more slowly than rows are parsed
 _LITTLE_DISK = 10 << 30
 _JOBS = ("etl", "generate", "info", "partition", "walk", "gnn", "word2vec", "embed", "centrality")
+_OF_GPUS = ("driver", "cupy")  # the probes without which no job computes on a GPU
 _ON_GPU = ("walk", "gnn", "word2vec", "embed", "centrality")
 
 
@@ -28,26 +30,26 @@ def judge(answers: Answers, *, device: str = "auto") -> list[Finding]:
     device
         what ``--device`` asks for: with gpu, a GPU that cannot be used is broken, not absent
     """
-    found: list[Finding] = []
+    asked = device == "gpu" and not usable_gpus(answers)
+    found, told = [], False
     for name, subject, read in _READERS:
         answer = answers.get(name)
         if answer is None:
             continue
-        if answer.failure is not None:
-            found.append(_failed(name, subject, answer, answers))
-        else:
-            found += read(answers)
-    if device == "gpu" and not usable_gpus(answers):
-        found = [
-            Finding(one.subject, "broken", one.text + "; --device gpu asks for one", one.remedy)
-            if one.subject in ("GPU", "CuPy") and one.state in ("absent", "warning")
-            else one
-            for one in found
-        ]
-        if not any(one.state == "broken" and one.subject in ("GPU", "CuPy") for one in found):
-            text = "--device gpu asks for a GPU, and there is none that can be used"
-            found.append(Finding("GPU", "broken", text, "Use --device cpu"))
+        failed = answer.failure is not None
+        some = [_failed(name, subject, answer, answers)] if failed else read(answers)
+        if asked and name in _OF_GPUS:
+            some = [_broken(one) if one.state in ("absent", "warning") else one for one in some]
+            told = told or any(one.state == "broken" for one in some)
+        found += some
+    if asked and not told:
+        text = "--device gpu asks for a GPU, and there is none that can be used"
+        found.append(Finding("GPU", "broken", text, "Use --device cpu"))
     return found
+
+
+def _broken(one: Finding) -> Finding:
+    return replace(one, state="broken", text=f"{one.text}; --device gpu asks for one")
 
 
 def usable_gpus(answers: Answers) -> list[dict[str, Any]]:
