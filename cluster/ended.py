@@ -1,4 +1,4 @@
-"""Letting go of schedulers and workers that have ended, in a process that starts many of them.
+"""Release schedulers and workers that have ended, in a process that starts many of them.
 
 Dask keeps what it found out about a server's handlers, bound methods, in a cache without a bound:
 so every scheduler and worker that ever ran here would stay in memory, a quarter of a megabyte each

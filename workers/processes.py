@@ -37,6 +37,16 @@ def runs_still(pid: Any, began: Any) -> bool:
         return False
 
 
+def process_began(pid: int) -> float:
+    """Return what ``runs_still`` takes, in seconds since 1970; 0: the process has ended."""
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return 0.0
+
+
 def end_with_parent() -> None:
     """Have the kernel kill this process when its parent ends.
 

@@ -1,7 +1,7 @@
 """Workers as SLURM batch jobs, one a job, through dask-jobqueue: for plain Dask work.
 
 What a site wants said (partition, account, wall time, modules to load) stands in dask-jobqueue's
-own configuration, ``jobqueue.slurm``. Gangs need an MPI world instead: see slurm_script.py.
+own configuration, ``jobqueue.slurm``. Gangs need an MPI world instead: see script.py.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """``penstock run``: a flow, which is a YAML file of stages, as one Dask graph.
 
 module       owns
-document     the file: stages, inputs, variables, checked
-commands     what a stage can run: any command of the command line
+document     the file: stages, inputs, variables, checked; what a stage can run: any command of the
+             command line; where stages write and publish, no two of which meet
 gates        what metrics are expected to be
 state        of what outputs were made, so that what is unchanged is skipped
 stage        the process of a stage; process: what runs in it
 graph        the Dask graph of the stages
-places       where stages write and publish, no two of which meet
 display      what is seen of a run while it is under way
 run          one run: which stages, the cluster, gates, publishing
 publishing   moving outputs to where others read them

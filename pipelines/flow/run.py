@@ -8,6 +8,7 @@ stages' processes connect to it.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
@@ -45,6 +46,7 @@ from penstock.pipelines.flow.report import FlowReport
 from penstock.pipelines.flow.stage import StageProcess, wait_for_older
 from penstock.pipelines.flow.state import FlowState, Made
 from penstock.system_errors import from_system
+from penstock.workers.processes import process_began
 
 PARALLEL = 4
 _KEPT_RUNS = 100
@@ -169,11 +171,9 @@ class FlowRun:
             clean(self.flow.home / FOLDER, _KEPT_RUNS)
 
     def _note_process(self) -> None:
-        import psutil
-
         assert self.record is not None
-        own = psutil.Process()
-        self.record.body.update({"process": own.pid, "process_began": own.create_time(),
+        pid = os.getpid()
+        self.record.body.update({"process": pid, "process_began": process_began(pid),
                              "variables": self.flow.variables,
                              "folder": str(self.flow.folder)})  # fmt: skip
         self.record.save()

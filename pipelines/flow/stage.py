@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
 from penstock.pipelines.flow.previous import with_previous
-from penstock.workers.processes import runs_still
+from penstock.workers.processes import process_began, runs_still
 
 _END_SECONDS = 30.0
 _OLDER_SECONDS = 60.0
@@ -87,14 +87,9 @@ class StageProcess:
 
     def identity(self) -> dict[str, Any]:
         """Return what tells this process from others, for who comes after a crash."""
-        import psutil
-
         assert self._process is not None
-        try:
-            began = psutil.Process(self._process.pid).create_time()
-        except psutil.Error:
-            began = 0.0
-        return {"process": self._process.pid, "process_began": began}
+        pid = self._process.pid
+        return {"process": pid, "process_began": process_began(pid)}
 
     def wait(self, timeout: float | None) -> Any:
         """Return what the stage reported, or raise what it said was wrong."""

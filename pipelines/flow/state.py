@@ -5,7 +5,7 @@
 <folder>/.flow/previous/<stage>  a copy of its output before, while it is replaced: previous.py
 <folder>/.flow/digests.json      digests of files outside, by size and time
 <folder>/.flow/published.json    keys of what was published, by stage and place
-<folder>/.flow/publishing.json   which targets are just being changed: publishing.py
+<folder>/.flow/publishing.json   which targets are just being changed: publishing/
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from penstock.pipelines.schedule.store import (
     only_server,
     runs_of,
 )
-from penstock.workers.processes import runs_still
+from penstock.workers.processes import process_began, runs_still
 
 _LOOK_SECONDS = 5.0  # for schedules that another process has added or removed
 _END_SECONDS = 60.0
@@ -68,8 +68,6 @@ def run_scheduled(
 
 
 def _attempt(state: Path, name: str, flow: str, settings: list[str], attempt: int) -> int:
-    import psutil
-
     words = [sys.executable, "-P", "-m", "penstock", "run", flow]
     for one in settings:
         words += ["--set", one]
@@ -87,10 +85,7 @@ def _attempt(state: Path, name: str, flow: str, settings: list[str], attempt: in
             _noted(lambda: note_end(state, number, 1))
             return 1
         _running.add(process)
-    try:
-        began = psutil.Process(process.pid).create_time()
-    except psutil.Error:
-        began = 0.0
+    began = process_began(process.pid)
     # A run is watched whether or not it can be noted: another must not start meanwhile.
     number = _noted(lambda: note_begin(state, name, attempt, process.pid, began))
     code = process.wait()
