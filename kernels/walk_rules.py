@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+NEVER = -(1 << 63)  # before every time
 TRIALS = 32
 WALK_BITS = 40  # of ``which``; the rest counts the steps
 MAX_WALKS = 1 << WALK_BITS
@@ -122,7 +123,7 @@ class WalkRules:
     schema: tuple[int, ...] = ()
     cyclic: bool = False
     timed: bool = False
-    earliest: int = -(1 << 63)
+    earliest: int = NEVER
     latest: int = (1 << 63) - 1
     expression: str | None = None
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.walk_rules import Walkers
+from penstock.kernels.walk_rules import NEVER, Walkers
 
-NEVER = -(1 << 63)  # before every time
 NAMES = tuple(field.name for field in fields(Walkers))
 
 _IDS = ("start", "node", "previous", "candidate")

@@ -24,8 +24,8 @@ from penstock.kernels.cpu.walk.step import (
     verdict_of_coin,
     verdict_of_row,
 )
-from penstock.kernels.walk_rules import TRIALS, Owned, Sampler, Walkers, WalkGraph, WalkRules
-from penstock.kernels.walkers import NAMES, NEVER
+from penstock.kernels.walk_rules import NEVER, TRIALS, Owned, Sampler, Walkers, WalkGraph, WalkRules
+from penstock.kernels.walkers import NAMES
 
 _NEVER = np.int64(NEVER)
 _HERE = np.int32(-2)  # bound for nowhere else
@@ -74,11 +74,11 @@ def advance(
     elif rules.expression is None:
         _advance_by_reservoir(*arguments, None)
     else:
-        _anew()(*arguments, weigher(rules.expression))
+        _not_kept()(*arguments, weigher(rules.expression))
 
 
 @cache
-def _anew() -> Any:
+def _not_kept() -> Any:
     # A function has no name that holds in another process, so such kernels are not kept on disk.
     return njit(nogil=True, error_model="numpy")(_advance_by_reservoir.py_func)
 

@@ -17,7 +17,7 @@ from penstock.arrays import Array
 from penstock.kernels.naive.expression import evaluate
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Sampler, WalkGraph, WalkRules
+from penstock.kernels.walk_rules import NEVER, TRIALS, WALK_BITS, Sampler, WalkGraph, WalkRules
 
 Draw = Callable[[], tuple[int, int, int, int]]
 
@@ -123,7 +123,7 @@ def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
 
 
 def candidates(
-    rows: WalkGraph, rules: WalkRules, node: int, step: int, now: int = -(1 << 63)
+    rows: WalkGraph, rules: WalkRules, node: int, step: int, now: int = NEVER
 ) -> tuple[int, int]:
     """Return the range of edges from which the step is chosen."""
     group = 0
@@ -151,7 +151,7 @@ def factors(rows: WalkGraph, rules: WalkRules, previous: int, targets: Array) ->
 
 
 def transition(
-    rows: WalkGraph, rules: WalkRules, node: int, previous: int, step: int, now: int = -(1 << 63)
+    rows: WalkGraph, rules: WalkRules, node: int, previous: int, step: int, now: int = NEVER
 ) -> tuple[Array, Array]:
     """Return the edges that the step may take and the chance of each; none where the walk ends."""
     low, high = candidates(rows, rules, node, step, now)
@@ -265,14 +265,14 @@ def walk(rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array) -> Arra
 
 
 def _nodes(rows: WalkGraph, rules: WalkRules, walk: int, start: int) -> list[int]:
-    nodes, previous, now = [start], -1, -(1 << 63)
+    nodes, previous, now = [start], -1, NEVER
     while len(nodes) < rules.length:
         step = len(nodes)
         stop, again, _, _ = _words(rules.seed, Stream.WALK_STOP, walk, step, 0)
         if stop < rules.stop_below:
             break
         if again < rules.restart_below:
-            nodes, previous, now = [*nodes, start], -1, -(1 << 63)
+            nodes, previous, now = [*nodes, start], -1, NEVER
             continue
         edge = take(rows, rules, nodes[-1], previous, step, now, _drawing(rules.seed, walk, step))
         if edge < 0:

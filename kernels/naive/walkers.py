@@ -15,8 +15,16 @@ from penstock.arrays import Array
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.naive.walk import candidates, propose, take
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import WALK_BITS, Owned, Sampler, Walkers, WalkGraph, WalkRules
-from penstock.kernels.walkers import NAMES, NEVER
+from penstock.kernels.walk_rules import (
+    NEVER,
+    WALK_BITS,
+    Owned,
+    Sampler,
+    Walkers,
+    WalkGraph,
+    WalkRules,
+)
+from penstock.kernels.walkers import NAMES
 
 
 def advance(

@@ -35,7 +35,7 @@ from penstock.kernels.cpu.walk.tables import (
     tables,
 )
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Sampler, WalkGraph, WalkRules
+from penstock.kernels.walk_rules import NEVER, TRIALS, WALK_BITS, Sampler, WalkGraph, WalkRules
 
 __all__ = [
     "alias_table",
@@ -50,7 +50,7 @@ __all__ = [
 _LANES = 32
 _STEP, _BITS, _TRIALS = int(Stream.WALK_STEP), WALK_BITS, TRIALS
 _ITS, _ALIAS = int(Sampler.ITS), int(Sampler.ALIAS)
-_NEVER = np.int64(-(1 << 63))
+_NEVER = np.int64(NEVER)
 _HALF, _ROUND = np.uint64(32), 2.0**32
 
 

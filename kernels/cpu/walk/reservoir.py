@@ -21,10 +21,11 @@ from penstock.kernels.cpu.walk.arrays import pointers
 from penstock.kernels.cpu.walk.step import ending, first_not_below, in_row, words
 from penstock.kernels.expression import Expression
 from penstock.kernels.streams import Stream
+from penstock.kernels.walk_rules import NEVER
 
 BLOCK = 64
 _STEP = int(Stream.WALK_STEP)
-_NEVER = np.int64(-(1 << 63))
+_NEVER = np.int64(NEVER)
 _HALF = np.uint64(32)
 
 
@@ -44,11 +45,11 @@ def reservoir_walks(
     if expression is None:
         _walk(*arguments, None)
     else:
-        _anew()(*arguments, weigher(expression))
+        _not_kept()(*arguments, weigher(expression))
 
 
 @cache
-def _anew() -> Any:
+def _not_kept() -> Any:
     # A function has no name that holds in another process, so such kernels are not kept on disk.
     return njit(nogil=True, error_model="numpy")(_walk.py_func)
 

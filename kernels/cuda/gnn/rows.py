@@ -9,7 +9,7 @@ from weakref import finalize
 import cupy as cp
 import numpy as np
 
-from penstock.arrays import DeviceArray
+from penstock.arrays import Array, DeviceArray
 from penstock.kernels.cuda.gnn.launch import c_value, epilogue_arguments, matrix, vector
 from penstock.kernels.cuda.module import launch_blocks
 
@@ -37,8 +37,8 @@ class Cut:
 class LongRows:
     """The rows of one indptr with more than PIECE edges: numbers on the host, arrays on the GPU."""
 
-    rows: np.ndarray[Any, Any]
-    first_piece: np.ndarray[Any, Any]
+    rows: Array
+    first_piece: Array
     whole: Cut
     cuts: dict[tuple[int, int], Cut] = field(default_factory=dict)
     scratch: dict[tuple[Any, ...], DeviceArray] = field(default_factory=dict)
