@@ -21,12 +21,14 @@ REPLACED = {
     r"what is made small": "loss function",
     r"how (the )?weights move": "optimizer",
     r"pulled to (0|zero)": "L2 penalty",
-    r"rows are asked for ahead": "prefetched",
+    r"(rows are asked for ahead|asked for before they are read)": "prefetched",
     r"waited in vain": "timed out",
     r"(workforce|workplace|surroundings)": "thread_pool, the frame, context",
-    r"(?<![a-z])beside(?!s)": "next to, during, compared with",  # in identifiers too
+    r"\bbeside\b": "next to, during, compared with",
     r"\banew\b": "again, from the start",
     r"\bon cores\b": "on CPUs",
+    r"how gradients update": "optimizer",
+    r"to (choose|judge) a model by": "validation split, test split",
 }
 # A folder may hold this many modules; these are lists of nouns, one module each.
 MODULES = 16
@@ -40,8 +42,14 @@ def sources(root: Path, *endings: str) -> Iterator[Path]:
 
 
 def replaced_words(text: str) -> list[str]:
-    text = " ".join(text.split())  # a sentence may go on in the next line
+    # A sentence may go on in the next line, and a name is made of words.
+    text = " ".join(re.split(r"[\s_]+", text))
     return [f"{old}: say {new}" for old, new in REPLACED.items() if re.search(old, text, re.I)]
+
+
+def named_files(text: str) -> set[str]:
+    """Return the Python files that a text names, as it names them."""
+    return set(re.findall(r"(?<![\w/.<*-])(?:\w+/)*[a-z_]\w*\.py\b", text))
 
 
 def untyped(source: str) -> list[str]:
@@ -83,6 +91,24 @@ def test_the_fields_own_words(root):
     assert not found
 
 
+def test_files_that_are_named_exist(root):
+    folders = (*CODE, "tests", "benchmarks")
+    there = {
+        "/".join(parts[start:])
+        for folder in folders
+        for file in (root / folder).rglob("*.py")
+        for parts in [file.relative_to(root).parts]
+        for start in range(len(parts))
+    }
+    found = {
+        str(file.relative_to(root)): names
+        for file in [*sources(root, ".py", ".cu", ".cuh"), root / "CONTRIBUTING.md"]
+        if (names := named_files(file.read_text()) - there)
+    }
+    assert not found
+    assert named_files("As in walk/step.py, not of <name>.py or a .py file") == {"walk/step.py"}
+
+
 def test_files_of_text_end_with_one_newline_and_lines_without_blanks(root):
     folders = (*CODE, "tests", "benchmarks", "docs", "examples", ".ci")
     endings = {".py", ".cu", ".cuh", ".md", ".yaml", ".yml", ".toml", ".txt", ".typed", ""}
@@ -122,6 +148,9 @@ def test_bad_ends_are_found(text, bad):
         ("for one in _runs_beside(run)", 1),
         ("strip.load(hub, beside=(last, before))", 1),
         ("what there is besides", 0),
+        ("_anew()(*arguments)", 1),
+        ("remedy=_ANEW", 1),
+        ("def let_go_of(array)", 1),
     ],
 )
 def test_words_are_found(text, count):

@@ -129,11 +129,11 @@ class SbmOptions(Common):
     topic: Share = 0.2
     """sparse: probability that a word is one of the block's own"""
     train: Share = 0.6
-    """share of the nodes to train on"""
+    """share of the nodes in the training split"""
     valid: Share = 0.2
-    """share of the nodes to choose a model by"""
+    """share of the nodes in the validation split"""
     test: Share = 0.2
-    """share of the nodes to judge a model by"""
+    """share of the nodes in the test split"""
 
     @model_validator(mode="after")
     def _agree(self) -> SbmOptions:
@@ -165,9 +165,9 @@ class KnowledgeOptions(Common):
     relation_skew: Annotated[float, Field(ge=0, lt=4, allow_inf_nan=False)] = 0.8
     """Zipf exponent of how often a relation occurs"""
     valid: Share = 0.05
-    """share of the triples held out to choose a model by"""
+    """share of the triples in the validation split"""
     test: Share = 0.05
-    """share of the triples held out to judge a model by"""
+    """share of the triples in the test split"""
 
     @model_validator(mode="after")
     def _agree(self) -> KnowledgeOptions:

@@ -90,7 +90,7 @@ class Training:
     """edges that share negatives [default: a batch]"""
 
     optimizer: Literal["adagrad", "sgd", "adam"] = "adagrad"
-    """how gradients update vectors"""
+    """optimizer"""
     lr: Positive = 0.3
     """learning rate"""
     schedule: Literal["linear", "constant"] = "linear"

@@ -33,7 +33,7 @@ from penstock.vector_parts import rows_of_part, save_part
 from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
 
 FOLDER, LAST, EPOCHS = "checkpoints", "checkpoints/last.json", "epochs.jsonl"
-_ANEW = "Run without --resume to start over"
+_START_OVER = "Run without --resume to start over"
 # Pieces of an array that are copied ahead: hashing one takes longer than copying it, and to encode
 # one as Parquet several times as long, which as many threads do, up to so many.
 _AHEAD, _AHEAD_ENCODED = 6, 16
@@ -176,13 +176,13 @@ class Checkpoints:
                 f"{self.folder / LAST} is damaged",
                 expected="what a checkpoint holds",
                 got=f"no {error}" if isinstance(error, KeyError) else str(error),
-                remedy=_ANEW,
+                remedy=_START_OVER,
             ) from error
         for file in (first, second):
-            file.check_size(self.folder, listed_in=LAST, remedy=_ANEW)
-            file.check_sum(self.folder, remedy=_ANEW)
+            file.check_size(self.folder, listed_in=LAST, remedy=_START_OVER)
+            file.check_sum(self.folder, remedy=_START_OVER)
         vectors, context = (
-            load_npy(self.folder / file.name, remedy=_ANEW) for file in (first, second)
+            load_npy(self.folder / file.name, remedy=_START_OVER) for file in (first, second)
         )
         return position, (vectors, context)
 
@@ -200,7 +200,7 @@ class Checkpoints:
                 f"{self.folder / LAST} is not of this training run",
                 expected=f"{epochs} epochs of {sentences:,} sentences, and vectors of {shape}",
                 got=f"epoch {position.epoch}, sentence {position.sentence:,}, vectors of {shapes}",
-                remedy=_ANEW,
+                remedy=_START_OVER,
             )
         return saved
 

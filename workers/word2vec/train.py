@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _START_ROWS = 1 << 16  # that are drawn, or read, at a time
 _SAY_EVERY = 0.1  # seconds
 # That are launched before the losses of one are read. CPUs have nothing to hide it behind.
-_ROUNDS_AHEAD, _ROUNDS_AHEAD_ON_CORES = 1, 0
+_ROUNDS_AHEAD, _ROUNDS_AHEAD_ON_CPUS = 1, 0
 # The noise is drawn by counts to this power, the ``counts**0.75`` of the kernels' tables.
 _NOISE_POWER = 0.75
 
@@ -93,7 +93,7 @@ class _Trainer:
         self.module = kernel("word2vec", self.vectors[0])
         self._said, self._before = 0.0, 0
         self._launched: deque[_Round] = deque()
-        self._ahead_by = _ROUNDS_AHEAD if gpu() else _ROUNDS_AHEAD_ON_CORES
+        self._ahead_by = _ROUNDS_AHEAD if gpu() else _ROUNDS_AHEAD_ON_CPUS
 
     def run(self) -> Trained:
         """Run the epochs that are left."""

@@ -1,6 +1,6 @@
 """Gathering over the rows of a block, in Numba; names and meaning are naive/aggregate.py's.
 
-Sums stay in registers: see aggregate_rows.py. A kernel runs on one thread and releases the GIL.
+Sums stay in registers: see rows.py. A kernel runs on one thread and releases the GIL.
 """
 
 from __future__ import annotations

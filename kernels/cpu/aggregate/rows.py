@@ -2,8 +2,8 @@
 
 Any width from T to 2 T is covered by two tiles of T numbers, of which the second ends with the
 row and may overlap the first. So few sizes of tiles serve all widths without a rest to treat; of
-wider rows, CHUNK numbers are done at a time. Rows of x that later edges will read are asked for
-while earlier ones are added: they lie anywhere, and the processor does not foresee them.
+wider rows, CHUNK numbers are done at a time. Rows of x that later edges will read are
+prefetched while earlier ones are added: they lie anywhere, which no processor foresees.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.kernels.cpu.vector import (
 from penstock.kernels.gnn_rules import ScaledCSR
 
 CHUNK = 128
-_AHEAD = 2048  # numbers asked for before they are read, over the numbers of a row: edges ahead
+_AHEAD = 2048  # numbers that are prefetched, over the numbers of a row: edges ahead
 
 
 class CSRPointers(NamedTuple):
@@ -109,7 +109,7 @@ def csr_pointers(given: Any) -> Any:
 
 @njit(cache=True, inline="always")
 def ahead_of(width: Any) -> Any:
-    """Return how many edges ahead to ask for rows."""
+    """Return how many edges ahead rows are prefetched."""
     return min(max(_AHEAD // max(width, 1), 4), 32)
 
 

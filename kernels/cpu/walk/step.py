@@ -1,6 +1,6 @@
 """One step of a walk, in Numba: draws, candidates, proposals, judgement (kernels/walk_rules.py).
 
-Functions take the Arrays, as pointers, and the Numbers of walk_arrays.py. Words of a draw are
+Functions take the Arrays, as pointers, and the Numbers of arrays.py. Words of a draw are
 uint64; ids, edges and counters are int64.
 """
 

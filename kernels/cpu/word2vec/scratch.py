@@ -15,7 +15,7 @@ from penstock.kernels.cpu.word2vec.tiles import BLOCK, PAIRS
 from penstock.kernels.word2vec_rules import Word2vecRules
 
 BATCH = 128  # centres whose negatives are drawn at once
-AHEAD = 2  # windows before which vectors are asked for
+AHEAD = 2  # windows before which vectors are prefetched
 
 
 class Scratch(NamedTuple):

@@ -5,7 +5,7 @@ the centre, is trained there, and what it gained is added to the vectors when it
 A word that stands at several places has one slot. Output vectors are trained where they lie, and
 copied for their window only if they have no whole chunks (tiles.py): those that windows share, or
 that are of a pool, stay in the caches of the core. What windows will need is known ahead, as draws
-are counted: it is asked for two windows before.
+are counted: it is prefetched two windows before.
 """
 
 from __future__ import annotations
