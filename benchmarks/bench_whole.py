@@ -90,7 +90,52 @@ def learnt(out: Path) -> None:
     assert scores["test"]["score"] > 0.8, scores
 
 
+def rows_of(path: Path, ids: object) -> np.ndarray:
+    """Return the normalized vectors of ids."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    values = np.load(path / "vectors.npy").astype(np.float64)
+    rows = pc.index_in(ids, pq.read_table(path / "part-00000.parquet")["id"].combine_chunks())
+    return (values / np.linalg.norm(values, axis=1, keepdims=True))[rows.to_numpy()]
+
+
+def vectors(out: Path) -> None:
+    # Before training the loss of a pair is ln 2.
+    about = json.loads((out / "vectors.json").read_text())
+    values = np.load(out / "vectors.npy")
+    assert values.shape == (about["rows"], 32)
+    assert np.isfinite(values).all()
+    assert about["loss"] < 0.6, about["loss"]
+
+
+def embedded(out: Path) -> None:
+    results = json.loads((out / "run.json").read_text())["results"]
+    assert results["epochs"] == 3
+    assert results["loss"] < results["loss_before"], results
+
+
+def neighbours(out: Path) -> None:
+    import pyarrow.parquet as pq
+
+    first = pq.read_table(out / "part-00000.parquet").slice(0, 200)
+    path = out.with_name("vectors")
+    everyone = pq.read_table(path / "part-00000.parquet")["id"].combine_chunks()
+    ids = first["id"].combine_chunks()
+    cosines = rows_of(path, ids[::10]) @ rows_of(path, everyone).T
+    truth = -np.sort(-cosines, axis=1)[:, 1:11].reshape(-1)  # but for the id itself
+    np.testing.assert_allclose(first["score"], truth, atol=1e-4)
+    pairs = rows_of(path, ids) * rows_of(path, first["neighbour"].combine_chunks())
+    np.testing.assert_allclose(first["score"], pairs.sum(axis=1), atol=1e-4)
+
+
+def flowed(out: Path) -> None:
+    walks(20)(out / "walks")
+    vectors(out / "vectors")
+
+
 # A row is a line; walk and gnn say what they wrote to {out}.
+SMALL = "-q --cluster threads --dim 32"
 WALK, GNN = "walk {small} {out} -q --length 20 --cluster", "gnn train {cora} {out} -q --hidden 16"
 ROWS = [
     Row("import penstock", "-c 'import penstock'", 0.15),
@@ -106,6 +151,20 @@ ROWS = [
         None,
         central,
     ),
+    Row("word2vec train, 5,000 nodes", f"word2vec train {{small}} {{out}} {SMALL}", None, vectors),
+    Row(
+        "embed train, 5,000 nodes, 3 epochs",
+        f"embed train {{small}} {{out}} {SMALL} --epochs 3",
+        None,
+        embedded,
+    ),
+    Row(
+        "similar, 5,000 vectors, all",
+        "similar {vectors} --all {out} -q --cluster threads",
+        None,
+        neighbours,
+    ),
+    Row("run, walk and word2vec, 5,000 nodes", "run {flow} -q --no-report", None, flowed),
     Row("DeepWalk on a GPU", "walk {large} {out} -q --length 80", 3.0, walks(80), gpu=True),
     Row("PPR on a GPU", "walk {large} {out} -q --app ppr", 2.5, walks(80), gpu=True),
 ]
@@ -114,6 +173,20 @@ ROWS = [
 def rmat(path: Path, scale: int, factor: int) -> None:
     command = f"generate rmat {path} -q --scale {scale} --edge-factor {factor}"
     subprocess.run(penstock(*command.split()), check=True)
+
+
+def small_vectors(path: Path) -> None:
+    small = path.with_name("small")
+    if not small.exists():
+        rmat(small, 13, 8)
+    subprocess.run(penstock(*f"word2vec train {small} {path} {SMALL}".split()), check=True)
+
+
+def small_flow(path: Path) -> None:
+    small = path.with_name("small")
+    if not small.exists():
+        rmat(small, 13, 8)
+    path.write_text(FLOW)
 
 
 def small_graphs(path: Path) -> None:
@@ -126,6 +199,15 @@ def cora_graph(path: Path) -> None:
     data = cora()
     roles = np.random.default_rng(0).choice(3, data.csr.rows, p=(0.6, 0.2, 0.2)).astype(np.int8)
     write_graph(path, data, roles)
+
+
+FLOW = """\
+folder: out
+cluster: threads
+stages:
+  walks: {job: walk, input: small, length: 20}
+  vectors: {job: word2vec, input: walks, dim: 32, epochs: 1}
+"""
 
 
 def missing(row: Row) -> str | None:
@@ -148,6 +230,8 @@ class Runs:
         self._makers = {
             "small": lambda path: rmat(path, 13, 8),
             "large": lambda path: rmat(path, gpu_scale, 16),
+            "vectors": small_vectors,
+            "flow": small_flow,
             "cora": cora_graph,
             "zoo": small_graphs,
         }
