@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.limits import cores
 
+if TYPE_CHECKING:
+    from penstock.pipelines.job.capacity import Capacity
+
 _VERSION = 1
 _RUNS = 8  # of a kind that are kept
 # Amounts that differ by less than this share of the largest say nothing of how time grows.
@@ -26,6 +30,16 @@ _SPREAD = 0.2
 _REACH = 16
 
 Runs = list[tuple[float, float]]
+
+
+def devices_key(has: Capacity, count: int | None = None) -> str:
+    """Return by what runs on some devices are told from others: their kind, and how many.
+
+    count  of ranks; None: all workers work
+    """
+    if has.on_gpu:
+        return f"gpu {count or has.gpus or has.workers}"
+    return f"cpu {count or has.workers}"
 
 
 def keep_duration(kind: str, amount: float, seconds: float) -> None:
@@ -43,7 +57,7 @@ def expected_seconds(kind: str, amount: float) -> tuple[float, int] | None:
     """Return how long a run will take, and of how many runs that is known; None: it is not."""
     path = _path()
     runs = [] if path is None else _load(path).get(kind, [])
-    if amount > _REACH * max((seen for seen, _ in runs), default=0):
+    if not runs or amount > _REACH * max(seen for seen, _ in runs):
         return None
     return _expected(runs, amount), len(runs)
 

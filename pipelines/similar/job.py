@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.pipelines.job import Job, Workers
+from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput, Records
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.output import Command
@@ -198,6 +199,7 @@ class SimilarJob(Job[AllReport]):
         """Say how many files there would be, and what a worker needs."""
         with self._workers() as workers:
             problem, has = self._too_large(workers), workers.capacity
+        self.capacity = has
         task = self._task(PartialOutput(self.out, self.out))
         return Plan(
             command=self.command,
@@ -224,7 +226,8 @@ class SimilarJob(Job[AllReport]):
             sizes = [last - first for first, last in map(task.range, todo)]
             workers.tasks("similar", find_neighbours, [(task, n) for n in todo], sizes, "ids")
             self.result.stage_seconds["similar"] = time.monotonic() - began
-            self.result.devices = workers.capacity.text()
+            self.capacity = workers.capacity
+            self.result.devices = self.capacity.text()
         files = [entry for n in range(task.files) for entry in task.records.load(part_name(n))[1]]
         body = {
             "vectors": str(self.vectors.path),
@@ -247,7 +250,7 @@ class SimilarJob(Job[AllReport]):
 
     def amount(self) -> tuple[str, float]:
         """Return the products of all pairs."""
-        kind = f"similar on {self.result.devices}"
+        kind = f"similar on {devices_key(self.capacity)}"
         return kind, float(len(self.vectors)) ** 2 * self.vectors.dimension
 
     def following(self) -> list[Command]:
@@ -276,7 +279,7 @@ class SimilarJob(Job[AllReport]):
         name = getattr(values, "filename", None) if isinstance(values, np.memmap) else None
         return None if name is None else Path(name)
 
-    def _workers(self) -> Any:
+    def _workers(self) -> AbstractContextManager[Workers]:
         # Work grows with the square: it takes all processes before the input is large.
         return self.workers(input_bytes=len(self.vectors) * self.vectors.values.nbytes >> 12)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import partition_path
 from penstock.pipelines.job import Job, Workers
+from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
@@ -68,7 +70,7 @@ class WalkJob(Job[WalkReport]):
                 placement = choose_placement(graph, options, choice.spec, has)
             except CapacityError as error:
                 placement, problem = "replicated", error
-        self.result.placement, self.result.devices = placement, has.text()
+        self.result.placement, self.capacity = placement, has
         where, there = f"a copy of the graph on each of {has.text()}", has.rows
         size: int | None = choice.spec.bytes(
             graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize
@@ -110,7 +112,8 @@ class WalkJob(Job[WalkReport]):
             else:
                 walk_partitioned(workers, graph, task, todo, ranks=options.parts)
             self.result.stage_seconds["walk"] = time.monotonic() - began
-            self.result.placement, self.result.devices = placement, workers.capacity.text()
+            self.result.placement, self.capacity = placement, workers.capacity
+            self.result.devices = self.capacity.text()
         self.result.resumed_files = files.count - len(todo)
         about = {
             "graph": str(graph.path),
@@ -138,10 +141,11 @@ class WalkJob(Job[WalkReport]):
     def amount(self) -> tuple[str, float] | None:
         """Return the nodes of all walks, as if none ended early."""
         result = self.result
-        kind = f"walk {result.app} {result.sampler}, {result.placement} on {result.devices}"
+        devices = devices_key(self.capacity)
+        kind = f"walk {result.app} {result.sampler}, {result.placement} on {devices}"
         return kind, self.expected_nodes
 
-    def _workers(self) -> Any:
+    def _workers(self) -> AbstractContextManager[Workers]:
         """Connect to workers, or to the ranks of a world where the graph will lie in parts."""
         ranks = ranks_wanted(self.graph, self.options, self.cluster)
         if self.options.in_parts:  # before a partition is made

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from penstock.graph import load_npy
 from penstock.options import given_options
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.capacity import Capacity
+from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput, kept_bytes
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import Ranks, open_ranks, resolve_ranks
@@ -98,7 +100,8 @@ class Word2vecJob(Job[Word2vecReport]):
         steps = [("input", f"{source.kind} {source.what}, {format_bytes(source.bytes)}")]
         memory, disk, problem = Need(None), Need(None), None
         with self._ranks() as ranks:
-            has = ranks.capacity
+            self.count, self.capacity = ranks.count, ranks.capacity
+            has = self.capacity
             self._check_ranks(ranks.count, on_gpu=has.on_gpu)
             where = "one rank" if ranks.count == 1 else f"{ranks.count} ranks"
             if words is None:
@@ -287,7 +290,8 @@ class Word2vecJob(Job[Word2vecReport]):
             return None
         training = self.training
         how = " deterministic" if training.deterministic else ""
-        kind = f"word2vec{how}, {training.dim} dimensions, {self.options.parts or 1} ranks"
+        ranks = devices_key(self.capacity, self.count)
+        kind = f"word2vec{how}, {training.dim} dimensions, {ranks}"
         return kind, float(tokens * training.epochs)
 
     def following(self) -> list[Command]:
@@ -296,7 +300,7 @@ class Word2vecJob(Job[Word2vecReport]):
 
     # -- where and what else -----------------------------------------------------------------------
 
-    def _ranks(self) -> Any:
+    def _ranks(self) -> AbstractContextManager[Ranks]:
         return open_ranks(None, self.options.parts, self.given_cluster, quiet=self.quiet)
 
     def _workers_of(self, ranks: Ranks) -> Workers:

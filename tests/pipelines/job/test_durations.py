@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipelines.job.durations import expected_seconds, keep_duration
+from penstock.pipelines.job.capacity import Capacity
+from penstock.pipelines.job.durations import devices_key, expected_seconds, keep_duration
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +57,16 @@ def test_a_damaged_file_is_written_anew(cache: Path, text: str) -> None:
     assert expected_seconds("walk", 1e6) is None
     keep_duration("walk", 1e6, 4)
     assert expected_seconds("walk", 1e6) == (4, 1)
+
+
+def test_no_work_is_no_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    assert expected_seconds("walk", 0) is None
+
+
+def test_devices_are_told_apart_by_kind_and_count() -> None:
+    cpu = Capacity(rows=1, memory=1, on_gpu=False, workers=4)
+    shared = Capacity(rows=1, memory=1, on_gpu=True, workers=4, gpus=2)
+    assert devices_key(cpu) == "cpu 4"
+    assert devices_key(shared) == "gpu 2"
+    assert devices_key(cpu, 1) == "cpu 1", "of ranks, not of all workers that are there"

@@ -555,6 +555,15 @@ def test_one_rank_has_no_exchanges(
         assert run([*given, "--dim", "8", "--walks", "1", "--plan", *more]) == 0
 
 
+def test_durations_are_kept_by_the_ranks_that_there_are(blocks: Graph, tmp_path: Path) -> None:
+    given = Word2vecOptions(walks=1, length=5, **SMALL)
+    job = Word2vecJob([blocks.path], tmp_path / "v", given, quiet=True)
+    job.count, job.capacity = 4, Capacity(rows=1, memory=1, on_gpu=False, workers=4)
+    amount = job.amount()
+    assert amount is not None
+    assert amount[0].endswith("cpu 4")
+
+
 def test_a_rate_that_is_too_high(
     blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
