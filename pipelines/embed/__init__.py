@@ -245,7 +245,7 @@ def vectors(
     Examples
     --------
     >>> embed.vectors("run")["e12"]
-    >>> penstock.similar(embed.vectors("run"), "neighbours")
+    >>> penstock.similar(embed.vectors("run"), out="neighbours")
     """
     from penstock.pipelines.embed.exporting import open_vectors
 

@@ -49,7 +49,7 @@ class EtlJob(Job[EtlReport]):
     edges, format, pieces  what is read: as it was given, as what, and cut into tasks by its use
     inputs, layout         its files as they were when the run began; what their columns are
     partial, connected     where the graph grows, and the workers that are at it
-    relations, heldout     found on the way: names of relations; folders of edges to keep apart
+    relations, heldout     found on the way: names of relations; folders of edges held out
     counts                 what the run tells of all this
     """
 

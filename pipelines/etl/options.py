@@ -81,11 +81,11 @@ class EtlOptions:
     """seed of the permutation and of the splits"""
 
     split_edges: tuple[float, float, float] | None = None
-    """fractions of edges for train, valid and test; valid and test are kept apart in heldout/"""
+    """fractions of edges for train, valid and test; valid and test are held out in heldout/"""
     valid: ClientInput | None = None
-    """a file of edges to keep apart as heldout/valid, of the same format as the edges"""
+    """a file of edges to hold out as heldout/valid, of the same format as the edges"""
     test: ClientInput | None = None
-    """a file of edges to keep apart as heldout/test"""
+    """a file of edges to hold out as heldout/test"""
     split_nodes: tuple[float, float, float] | None = None
     """fractions of nodes for train, valid and test; with --label, of those that have one"""
 
