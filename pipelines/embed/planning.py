@@ -29,9 +29,10 @@ _PLACE = 16  # bytes of a node's place in the layout, and while it is made
 _GROUPED = 36  # of a row of gradients on CPUs, while those of the same row are found
 _SORTED = 24  # the same on a GPU
 _THREAD = 4 * (3 * 1024 + 3 * 256)  # bytes of a value of the queries of a piece, of a thread
-_TILE = 3 << 20  # of scores, of a thread
+_TILE, _TILE_ROWS = 3 << 20, 64  # bytes of scores of a thread, which are of so many rows or more
+_NEGATIVE = 16  # bytes of a negative in order
 _WIDEST_TILE = 512  # values of a row that is scored in tiles on any GPU
-_WIDE_SCORES = 1 << 28  # of rows wider than a GPU's tiles, at a time
+_WIDE_SCORES = 1 << 26  # of rows wider than a GPU's tiles, at a time
 # Partitions whose order is made within seconds, of a rank; all, as there is a bucket for each pair.
 _MOST_OF_RANK, _MOST = 1024, 4096
 
@@ -145,7 +146,9 @@ def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int)
     threads = min(pieces, cores or pieces)
     nodes = 2 * batch + pieces * sides * negatives
     relations = _relation_rows(rules, batch)
-    thread = 4 * 2 * negatives * rules.dim + _THREAD * rules.dim + _TILE
+    tile = max(_TILE, _TILE_ROWS * negatives * 4 * (2 if rules.is_distance else 1))
+    tile += _NEGATIVE * negatives
+    thread = 4 * 2 * negatives * rules.dim + _THREAD * rules.dim + tile
     values = nodes * rules.dim + relations * rules.relation_width
     return 4 * values + _GROUPED * (nodes + relations) + threads * thread
 
@@ -157,7 +160,14 @@ def _step_on_gpu(rules: EmbedRules, batch: int, negatives: int, chunks: int) -> 
     relations = _relation_rows(rules, batch)
     values = (2 * batch + 2 * sides * batch + 2 * drawn) * rules.dim
     values += relations * rules.relation_width
-    scores = min(4 * batch * negatives, _WIDE_SCORES) if rules.dim > _WIDEST_TILE else 0
+    scores = 0
+    if rules.dim > _WIDEST_TILE:
+        # Of as many rows of a chunk at a time as fit; of each such piece there are sums.
+        most = -(-batch // chunks)
+        at_once = max(1, min(most, _WIDE_SCORES // max(negatives, 1)))
+        pieces = -(-most // at_once)
+        scores = 4 * at_once * negatives
+        values += drawn * rules.dim * pieces if pieces > 1 else 0
     # A step is launched once by itself, and has memory of its own once it is a CUDA graph.
     return 2 * (4 * values + _SORTED * (2 * batch + drawn + relations) + scores)
 

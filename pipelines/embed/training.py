@@ -88,7 +88,7 @@ class TrainJob(Job[TrainReport]):
         if self.resumes:
             before = Run.load(self.out)
             self._check_rows(before)
-            _warn_lost(self.out)
+            _warn_lost(self.out, before, self.options.training.epochs)
             old, init_sha256 = before.training, before.init_sha256
             training = replace(
                 training,
@@ -263,13 +263,11 @@ class TrainJob(Job[TrainReport]):
             self.capacity = capacity
 
     def _warn_unknown(self, known: dict[str, int] | None) -> None:
-        """Say so, once, where nothing that is trained has a vector in the run to begin with."""
-        if known and not any(known.values()) and not self._told:
+        """Say so, once, where no node has a vector in the run to begin with."""
+        if known and not known.get("nodes") and not self._told:
             self._told = True
-            warn(
-                f"{self.options.init} has no node or relation of {self.graph.path}: nothing began "
-                "with its vectors"
-            )
+            only = "only relations began" if any(known.values()) else "nothing began"
+            warn(f"{self.options.init} has no node of {self.graph.path}: {only} with its vectors")
 
     def _open_ranks(self, *, quiet: bool) -> AbstractContextManager[Ranks]:
         # No parts of the graph: ranks distribute its nodes, and read what edges they train.
@@ -331,7 +329,7 @@ def _said(option: str, value: Any) -> str:
 def _check_epochs(out: Path, training: Training) -> None:
     """Raise where a run that is resumed has more epochs than are asked for."""
     checkpoints = Checkpoints(out / "checkpoints")
-    done = checkpoints.load(LAST).about["epoch"] if checkpoints.has(LAST) else 0
+    done = checkpoints.load(LAST).about.get("epoch") if checkpoints.has(LAST) else 0
     # What is no number is found where the checkpoint is gone on from.
     if isinstance(done, int) and done > training.epochs:
         raise UsageError(
@@ -342,19 +340,29 @@ def _check_epochs(out: Path, training: Training) -> None:
         )
 
 
-def _warn_lost(out: Path) -> None:
-    """Say so where one of two checkpoints is not there, whose vectors are not to be had again."""
+def _warn_lost(out: Path, before: Run, epochs: int) -> None:
+    """Say so where one of two checkpoints is not there, whose vectors are not to be had again.
+
+    epochs  that the run will have
+    """
     checkpoints = Checkpoints(out / "checkpoints")
     last, best = checkpoints.has(LAST), checkpoints.has(BEST)
-    if best and not last:
+    # One that was interrupted may have had none yet.
+    had = best or before.state == "done" or any(checkpoints.folder.glob("relations-*"))
+    if had and not last:
         warn(
             f"{checkpoints.folder / 'last.json'} is not there: {out} starts from the first epoch, "
-            "and replaces its best vectors"
+            f"and replaces its {'best vectors' if best else 'vectors'}"
         )
     elif last and not best and (about := checkpoints.load(LAST).about).get("scores") is not None:
         warn(
             f"{checkpoints.folder / 'best.json'}, of epoch {about.get('best_epoch')}, is not "
-            "there: the best vectors are those of the epochs from now on"
+            "there: "
+            + (
+                "no epoch is left to train, so only --checkpoint last can be read"
+                if about.get("epoch") == epochs
+                else "the best vectors are those of the epochs from now on"
+            )
         )
 
 

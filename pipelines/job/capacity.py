@@ -27,7 +27,7 @@ class Capacity:
     gpus     how many GPUs they have, of which workers of one host may share some; 0: one each
     largest_limit  what --memory-limit can be at most, shared by the workers of a host; 0: there
                    is no such limit, as memory is a GPU's, or workers are threads
-    cores    that a worker may use at the most; 0: not known
+    cores    of a worker, as its share of those of its host; 0: not known
     """
 
     rows: int
@@ -126,7 +126,7 @@ def capacity_of(client: Client) -> Capacity:
         workers=len(found),
         gpus=len({gpu for gpu in gpus if gpu}),
         largest_limit=min(largest // of_host[host] for *_, largest, _, host in found),
-        cores=max(cores for *_, cores, _ in found),
+        cores=max(max(1, cores // of_host[host]) for *_, cores, host in found),
     )
 
 

@@ -216,7 +216,7 @@ def test_l2_distances_of_rows_of_any_size(cuda: Any, loss: Loss, size: float) ->
 @pytest.mark.parametrize("dim", [24, 100, 300])
 @pytest.mark.parametrize("loss", Loss, ids=lambda loss: loss.name)
 def test_l2_distances_of_rows_that_meet(cuda: Any, loss: Loss, dim: int) -> None:
-    """The slope of a distance of 0 is 0, and that of one that rounding hides is of length 1."""
+    """The slope of a distance of 0 is 0; that of one that rounding hides is that of what is left."""
     rules = EmbedRules(Model.TRANSE_L2, dim, loss, chunk=40, margin=30.0)
     nodes, relations = tables_of(rules, 90, 4)
     relations.values[:] = 0
@@ -235,6 +235,42 @@ def test_l2_distances_of_rows_that_meet(cuda: Any, loss: Loss, dim: int) -> None
         np.concatenate([batch.heads, batch.tails, batch.negatives.ravel()]), minlength=90
     )
     assert (np.linalg.norm(found[1].get(), axis=1) <= 2 * 77 * np.maximum(named, 1)).all()
+
+
+@pytest.mark.parametrize("dim", [100, 128, 512])
+def test_l2_distances_of_splits_without_a_tile(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch, dim: int
+) -> None:
+    """The last chunk has one edge: most blocks have nothing to add, whatever memory held before."""
+    import cupy as cp
+
+    from penstock.kernels.cuda.embed.tiles import Tiles
+
+    dirty = cp.RawKernel(
+        r"""extern "C" __global__ void dirty(int count) {
+          extern __shared__ unsigned shared[];
+          volatile unsigned* all = shared;
+          for (int i = threadIdx.x; i < count; i += blockDim.x) all[i] = 0x7E007E00u;
+        }""",
+        "dirty",
+    )
+    dirty.max_dynamic_shared_size_bytes = 200_000
+    run = Tiles.run
+
+    def after_nans(tiles: Any, *args: Any) -> None:
+        dirty((528,), (256,), (np.int32(50_000),), shared_mem=200_000)
+        run(tiles, *args)
+
+    monkeypatch.setattr(Tiles, "run", after_nans)
+    rules = EmbedRules(Model.TRANSE_L2, dim, chunk=2048)
+    tables = [put(table) for table in tables_of(rules, 500, 4)]
+    batch = batch_of(rules, 2049, 64, 500, 4)
+    _, slope, _ = naive.gradients(*tables_of(rules, 500, 4), batch, rules)
+    given = put(batch)
+    for _ in range(50):
+        _, got, _ = cuda.gradients(*tables, given, rules)
+        assert bool(cp.isfinite(got).all())
+    np.testing.assert_allclose(got.get(), slope, atol=5e-3 * np.abs(slope).max())
 
 
 def test_l2_distances_far_from_the_origin(cuda: Any) -> None:
@@ -321,6 +357,7 @@ def compare_steps(cuda: Any, rules: EmbedRules) -> None:
         (Model.DOT, 24),
         (Model.COMPLEX, 24),
         (Model.COMPLEX, 520),
+        (Model.TRANSE_L2, 24),
         (Model.ROTATE, 24),
         (Model.ROTATE, 640),
     ],
@@ -388,10 +425,11 @@ def test_nan_is_seen_in_the_loss(cuda: Any, model: Model, loss: Loss) -> None:
     assert np.isnan(float(got))
 
 
-def test_the_same_batch_gives_the_same_bits(cuda: Any) -> None:
+@pytest.mark.parametrize("model", [Model.COMPLEX, Model.TRANSE_L2], ids=lambda model: model.name)
+def test_the_same_batch_gives_the_same_bits(cuda: Any, model: Model) -> None:
     found = []
     for _ in range(2):
-        rules = EmbedRules(Model.COMPLEX, 16, chunk=50)
+        rules = EmbedRules(model, 16, chunk=50)
         tables = [put(table) for table in tables_of(rules, 90, 2)]
         loss = cuda.step(*tables, put(batch_of(rules, 150, 40, 90, 2)), rules, 0.1)
         found.append((float(loss), *(table.values.get().tobytes() for table in tables)))

@@ -388,6 +388,8 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
   }
   copies_wait<0>();
+  // A split without a tile has waited for nobody, and other threads copied some of these rows.
+  if (kDistance) __syncthreads();
 
 #pragma unroll
   for (int m = 0; m < kM; ++m) {

@@ -419,6 +419,22 @@ def test_a_checkpoint_that_is_nowhere_in_a_training_is_refused(
         embed.train(graph, mine, cluster=cluster, **again)
 
 
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [(lambda about: about.pop("epoch"), "epoch: "), (None, "about")],
+    ids=["no epoch", "no position"],
+)
+def test_a_checkpoint_without_its_position_is_refused(
+    mine: Path, graph: Graph, cluster: ClusterSpec, change: Any, what: str
+) -> None:
+    edit(
+        mine / "checkpoints/last.json",
+        lambda body: change(body["about"]) if change else body.update(about=[]),
+    )
+    with pytest.raises(CorruptFile, match=rf"last\.json.*{what}"):
+        embed.train(graph, mine, cluster=cluster, dim=16, epochs=10, batch=200, resume=True)
+
+
 def test_scores_that_lack_some_are_refused(mine: Path, graph: Graph, cluster: ClusterSpec) -> None:
     edit(mine / "checkpoints/last.json", lambda body: body["about"]["scores"].pop("mrr"))
     with pytest.raises(CorruptFile, match=r"last\.json is damaged.*best: "):
@@ -493,6 +509,34 @@ def test_the_best_vectors_may_be_lost(graph: Graph, tmp_path: Path, cluster: Clu
     assert found.trained.best_epoch == 3
     assert embed.evaluate(tmp_path / "run", cluster=cluster).checkpoint == "best"
     (tmp_path / "run/checkpoints/last.json").unlink()
+    with pytest.warns(PenstockWarning, match=r"last\.json is not there: .* from the first epoch"):
+        found = embed.train(graph, tmp_path / "run", **{**more, "epochs": 3}, resume=True)
+    assert (found.trained.first_epoch, found.trained.epochs) == (0, 3)
+
+
+def test_the_best_vectors_are_lost_of_a_run_without_epochs_left(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    more = {**SMALL, "epochs": 2, "validate_every": 1, "cluster": cluster}
+    embed.train(graph, tmp_path / "run", **more)
+    (tmp_path / "run/checkpoints/best.json").unlink()
+    with pytest.warns(PenstockWarning, match=r"best\.json, .* only --checkpoint last can be read"):
+        embed.train(graph, tmp_path / "run", **more, resume=True)
+    found = embed.evaluate(tmp_path / "run", cluster=cluster, checkpoint="last")
+    assert found.checkpoint == "last"
+
+
+@pytest.mark.parametrize("state", ["done", "interrupted"])
+def test_the_only_checkpoint_may_be_lost(tmp_path: Path, cluster: ClusterSpec, state: str) -> None:
+    """One without a best, as nothing was validated."""
+    table = {"head": list("abcd"), "relation": ["r"] * 4, "tail": list("bcda")}
+    pq.write_table(pa.table(table), tmp_path / "edges.parquet")
+    columns = {"source": "head", "target": "tail", "relation": "relation"}
+    etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, **columns)
+    graph, more = tmp_path / "g", {**SMALL, "batch": 4, "epochs": 2, "cluster": cluster}
+    embed.train(graph, tmp_path / "run", **more)
+    (tmp_path / "run/checkpoints/last.json").unlink()
+    edit(tmp_path / "run/run.json", lambda body: body.update(state=state))
     with pytest.warns(PenstockWarning, match=r"last\.json is not there: .* from the first epoch"):
         found = embed.train(graph, tmp_path / "run", **{**more, "epochs": 3}, resume=True)
     assert (found.trained.first_epoch, found.trained.epochs) == (0, 3)
@@ -788,7 +832,7 @@ def test_a_warm_start_from_a_run_of_other_nodes_is_told(
     monkeypatch.setattr("penstock.pipelines.embed.training.warn", heard.append)
     embed.train(graph, tmp_path / "run", init=tmp_path / "other", dim=4, epochs=2, cluster=cluster)
     (told,) = (said for said in heard if "nothing began" in said)
-    assert re.search("other has no node or relation of ", told)
+    assert re.search("other has no node of ", told)
     assert heard.index(told) < heard.index("edges")  # not when all epochs are over
 
 

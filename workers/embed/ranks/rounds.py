@@ -39,7 +39,7 @@ _FEWEST_NODES = 16  # of such a partition
 _MOST_LAPS = 8  # of an epoch
 _LAP_EDGES = 4  # of each node in a lap, at least
 # Epochs that are looked at for swaps with little to hide behind: so many partitions in all.
-_LOOKED_AT, _FEWEST_EPOCHS, _MOST_EPOCHS = 512, 2, 16
+_LOOKED_AT, _MOST_EPOCHS = 512, 16
 
 
 def partitions_in_memory(nodes: int, ranks: int) -> int:
@@ -114,7 +114,7 @@ class RankSchedule(BucketSchedule):
         worst comes in nearly every one. Where partitions go from one rank to another, nothing is
         trained.
         """
-        epochs = min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, _LOOKED_AT // self.partitions))
+        epochs = min(_MOST_EPOCHS, max(1, _LOOKED_AT // self.partitions))
         return min(
             (
                 sum(1 / share.of for share in step.during) / len(step.evict)

@@ -245,6 +245,8 @@ class Checkpoints:
             (entry,) = entries.values()
             geometry = Geometry(**body["geometry"])
             versions, number, about = _versions(body), int(body["number"]), body["about"]
+            if not isinstance(about, dict):
+                raise TypeError("about")
         tensors = load_file(self._checked(entry, name))
         return Checkpoint(name, number, geometry, versions, tensors, about)
 
