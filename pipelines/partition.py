@@ -90,6 +90,7 @@ class PartitionJob(Job["PartitionReport"]):
         self.graph = graph
         limit = options.memory_limit
         self.memory_limit = None if limit is None else parse_bytes(limit)
+        self.made_by: str = options.method  # as far as it is known
 
     def check(self) -> None:
         """Refuse what is there, and what fits neither on the disk nor in memory."""
@@ -120,7 +121,9 @@ class PartitionJob(Job["PartitionReport"]):
         limit = memory_for(self.memory_limit)
         if method == "auto" and (memory > limit or (seconds or 0) > self.options.time_limit):
             does = f"{_DOES['streaming']}: METIS would take {format_bytes(memory)}, {seconds:.3g} s"
-            memory, seconds = 0, None
+            memory, seconds, self.made_by = 0, None, "streaming"
+        elif self.options.k == 1:
+            self.made_by = "one"
         return Plan(
             command=self.command,
             out=str(self.out),
@@ -152,6 +155,7 @@ class PartitionJob(Job["PartitionReport"]):
                 timeout=options.worker_timeout,
                 quiet=self.quiet,
             )
+            self.made_by = self.assignment.made_by
             assigned, took = time.monotonic(), self.assignment.metis_seconds
             parts, files = build_parts(
                 graph, self.assignment.parts, options.k, partial.result, quiet=self.quiet
@@ -179,6 +183,11 @@ class PartitionJob(Job["PartitionReport"]):
         width = self.options.width or (_DEFAULT_WIDTH if features is None else features.width)
         reachable = self.assignment.balance.reachable
         return PartitionReport.of(str(self.out), self.manifest, reachable, width)
+
+    def amount(self) -> tuple[str, float]:
+        """Return the nodes and edges to assign and to write, by the way that made the parts."""
+        graph, k = self.graph, self.options.k
+        return f"{self.command} {self.made_by} {k}", float(graph.num_nodes + graph.num_edges)
 
     def following(self) -> list[Command]:
         """Return a job that runs on as many ranks."""

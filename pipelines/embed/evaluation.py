@@ -12,16 +12,17 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.csr import id_dtype
-from penstock.errors import InputError, MissingFile, PenstockError, UsageError, warn
+from penstock.errors import CapacityError, InputError, MissingFile, PenstockError, UsageError, warn
 from penstock.graph import Graph
 from penstock.pipelines.embed.options import EvaluateOptions, GraphOptions
 from penstock.pipelines.embed.planning import memory_to_rank
 from penstock.pipelines.embed.report import EvaluateReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job import R, RunJob
+from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.job.ranks import open_ranks
+from penstock.pipelines.job.ranks import Ranks, open_ranks
 from penstock.workers.embed.evaluation.evaluate import SHOWN, Evaluated, EvaluateTask, unknown
 from penstock.workers.embed.source import BLOCK_BYTES
 from penstock.workers.embed.storage.versions import Checkpoints
@@ -30,6 +31,7 @@ from penstock.workers.embed.warm import IDS
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
+_EDGE = 3 * 8  # bytes of an edge that is read
 _KNOWN = 40  # of a known answer, while all of them are sorted
 
 
@@ -60,16 +62,44 @@ class VectorsJob(RunJob[R]):
         found = Checkpoints(self.at / "checkpoints").load(self.checkpoint)
         return 2 * min(found.geometry.slot_bytes(1), BLOCK_BYTES) + 500_000_000
 
+    @contextmanager
+    def open_ranks(self, *, quiet: bool) -> Iterator[Ranks]:
+        """Connect to the rank that ranks."""
+        with open_ranks(None, 1, self.cluster, quiet=quiet) as ranks:
+            self.capacity = ranks.capacity
+            yield ranks
+
+    def too_large(self) -> CapacityError | None:
+        """Return the error where a worker has less memory than it takes, None where it fits.
+
+        Of a GPU nothing is said: edges and known answers lie in the memory of the host.
+        """
+        has, needed = self.capacity, self.memory()
+        if has.on_gpu or needed <= has.memory:
+            return None
+        limit = has.limit_for(needed)
+        what = f"{self.command.split()[-1]} with the vectors of {self.run.nodes:,} nodes"
+        return has.too_small(what, needed, remedy=f"Give {limit or 'workers more memory'}")
+
     def plan(self) -> Plan:
-        """Say what memory it takes."""
+        """Say what memory it takes, and what a worker has."""
+        with self.open_ranks(quiet=True):
+            has = self.capacity
+        there = None if has.on_gpu else has.memory
         return Plan(
             self.command,
             str(self.out),
             self.what,
             (("rank", f"the {self.checkpoint} checkpoint of {self.at}, on one rank"),),
-            Need(self.memory()),
+            Need(self.memory(), there, "" if has.on_gpu else f"on the {has.worker}"),
             disk_need(self.out, 0),
+            problem=self.too_large(),
         )
+
+    def ranked_by(self) -> str:
+        """Return the kind of work that ranking is, by what a candidate costs."""
+        training = self.run.training
+        return f"{self.command} {training.model} {training.dim} {devices_key(self.capacity, 1)}"
 
 
 class EvaluateJob(VectorsJob[EvaluateReport]):
@@ -121,14 +151,26 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             return None
         return found if found.digest == self.run.graph_sha256 else None
 
+    def _edges(self) -> int:
+        """Return how many edges there are to rank, before a sample is drawn of them."""
+        if self.triples is not None:
+            return int(self.triples.shape[1])
+        held = self.graph.manifest.heldout
+        return int(self.graph.num_edges if self.split == "train" else held.get(self.split, 0))
+
+    def amount(self) -> tuple[str, float]:
+        """Return the candidates of all edges."""
+        options, edges, nodes = self.options, self._edges(), self.run.nodes
+        each = min(options.candidates or nodes, nodes)
+        how = f"{' filtered' * options.filtered}{' drawn' * (options.candidates is not None)}"
+        return f"{self.ranked_by()}{how}", float(min(options.sample or edges, edges) * each)
+
     def memory(self) -> int:
         """Return the bytes that a worker needs, about: queries and known answers, too."""
-        held = self.graph.manifest.heldout
-        edges = self.graph.num_edges if self.split == "train" else held.get(self.split, 0)
-        if self.triples is not None:
-            edges = self.triples.shape[1]
+        every_edge = self._edges()
+        edges = min(self.options.sample or every_edge, every_edge)
         nodes, filtered = self.run.nodes, self.options.filtered
-        needed = super().memory()
+        needed = super().memory() + (every_edge - edges) * _EDGE  # before the sample is drawn
         needed += memory_to_rank(edges, self.run.training.dim, nodes, filtered=filtered)
         if filtered:  # every edge answers one query of a side at most
             graphs = [self.graph] if self.own is None else [self.graph, self.own]
@@ -219,7 +261,9 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             seed=options.seed,
             own=None if self.own is None else self.own.path,
         )
-        with open_ranks(self.graph, 1, self.given_cluster, quiet=self.quiet) as ranks:
+        with self.open_ranks(quiet=self.quiet) as ranks:
+            if (problem := self.too_large()) is not None:
+                raise problem
             self.found: Evaluated = ranks.run(_evaluate, task, title="evaluate", quiet=self.quiet)[
                 0
             ]

@@ -14,7 +14,6 @@ from penstock.pipelines.embed.evaluation import VectorsJob
 from penstock.pipelines.embed.options import PredictOptions
 from penstock.pipelines.embed.report import PredictReport
 from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.job.ranks import open_ranks
 from penstock.workers.embed.evaluation.predict import Predicted, PredictTask
 from penstock.workers.embed.warm import IDS
 
@@ -97,8 +96,14 @@ class PredictJob(VectorsJob[PredictReport]):
             top=min(options.top, run.nodes),
             graph=None if self.graph is None else self.graph.path,
         )
-        with open_ranks(self.graph, 1, self.given_cluster, quiet=self.quiet) as ranks:
+        with self.open_ranks(quiet=self.quiet) as ranks:
+            if (problem := self.too_large()) is not None:
+                raise problem
             self.found: Predicted = ranks.run(_predict, task, title="predict", quiet=self.quiet)[0]
+
+    def amount(self) -> tuple[str, float]:
+        """Return the candidates of the query."""
+        return self.ranked_by(), float(self.run.nodes)
 
     def report(self, seconds: float) -> PredictReport:
         """Return the answers, by the user's ids."""

@@ -207,7 +207,8 @@ def test_the_time_says_how_much_of_it_was_compiling(path, monkeypatch):
     assert ", compiling kernels " in report.text()
 
 
-def test_the_plan_tells_what_would_be_made_and_makes_nothing(path, capsys):
+def test_the_plan_tells_what_would_be_made_and_makes_nothing(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     before = sorted(path.rglob("*"))
     assert run(["partition", str(path), "-k", "2", "--plan", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
@@ -232,3 +233,15 @@ def test_the_plan_says_what_would_not_fit(path, monkeypatch, capsys):
     said = capsys.readouterr()
     assert "10 B free on the disk" in said.out
     assert "does not fit on the disk" in said.err
+
+
+def test_a_plan_after_a_run_has_a_time(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    for method, more in (("hash", {}), ("auto", {"time_limit": 0})):
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in more.items()]
+        words = ["partition", str(path), "-k", "2", "--method", method, *options, "--overwrite"]
+        assert run([*words, "--plan"]) == 0
+        assert "time    not known" in capsys.readouterr().out
+        partition_graph(path, k=2, method=method, overwrite=True, **more)
+        assert run([*words, "--plan"]) == 0
+        assert "s for all, by 1 run here" in capsys.readouterr().out

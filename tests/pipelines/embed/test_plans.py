@@ -1,0 +1,49 @@
+"""What ``--plan`` says of jobs that read a run: whether it fits, and how long it will take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import ClusterSpec, embed
+from penstock.errors import CapacityError
+from penstock.pipelines.embed.evaluation import EvaluateJob, VectorsJob
+from penstock.pipelines.embed.exporting import ExportJob
+from penstock.pipelines.embed.options import EvaluateOptions, ExportOptions, PredictOptions
+from penstock.pipelines.embed.prediction import PredictJob
+from penstock.pipelines.job import plan, run
+
+Trained = tuple[Path, embed.TrainReport]
+
+
+@pytest.fixture
+def jobs(trained: Trained, tmp_path: Path, cluster: ClusterSpec) -> list[Any]:
+    at, asked = trained[0], PredictOptions(head="e1", relation="r0")
+    return [
+        EvaluateJob(at, at, EvaluateOptions(split="valid"), cluster, quiet=True),
+        PredictJob(at, at, asked, cluster, quiet=True),
+        ExportJob(at, tmp_path / "v", ExportOptions(overwrite=True), quiet=True),
+    ]
+
+
+def test_a_plan_after_a_run_has_a_time(
+    jobs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    for job in jobs:
+        assert plan(job).seconds is None
+        run(job)
+        assert (plan(job).seconds or 0) > 0, job.command
+
+
+def test_what_does_not_fit_is_said_before_anything_is_ranked(
+    jobs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VectorsJob, "memory", lambda self: 1 << 50)
+    monkeypatch.setattr(EvaluateJob, "memory", lambda self: 1 << 50)
+    for job in jobs[:2]:
+        assert isinstance(plan(job).problem, CapacityError)
+        with pytest.raises(CapacityError, match="does not fit on a worker"):
+            run(job)
