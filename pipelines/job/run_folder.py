@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.formats import Format
     from penstock.pipelines.job import Job
 
+_CHECKPOINTS = "last", "best"
 _HOLDS = {"done": "a finished run", "diverged": "a run whose loss became NaN"}
 
 
@@ -65,6 +66,7 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
             _forget(old)
             old = None
         before = manifest.load(out) if resumes else None
+        written = _written(out)
         try:
             out.mkdir(exist_ok=True)
             refuse_link(out / "checkpoints")
@@ -72,7 +74,10 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
             manifest.save(out, job.first_manifest())
             yield PartialOutput(out, out)
         except BaseException as error:
-            if before is not None and isinstance(error, PenstockError) and error.exit_code == 2:
+            # What is damaged stays so, and keeps a run from going on.
+            damaged = isinstance(error, GraphError) and _written(out) == written
+            refused = isinstance(error, PenstockError) and error.exit_code == 2
+            if before is not None and (refused or damaged):
                 manifest.save(out, before)
             elif old is not None and not _has_checkpoint(out):
                 _bring_back(old, out)
@@ -85,7 +90,7 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
                 with suppress(OSError, CapacityError):
                     manifest.save(out, manifest.load(out) | {"state": "interrupted"})
                 _forget(old)
-                if not isinstance(error, GraphError):  # what is damaged stays so
+                if not damaged:
                     _say_how_to_resume(out)
             raise
         diverged = manifest.load(out)["state"] == "diverged"
@@ -138,9 +143,19 @@ def _is_this(job: Job[Any], manifest: Format) -> bool:
     return there and not job.differences(manifest.load(out))
 
 
+def _written(out: Path) -> dict[str, int]:
+    """Return the checkpoints of a run, and when each was written."""
+    found = {}
+    for name in _CHECKPOINTS:
+        for path in (out / "checkpoints").glob(f"{name}*"):
+            with suppress(OSError):
+                found[path.name] = path.stat().st_mtime_ns
+    return found
+
+
 def _has_checkpoint(out: Path, *names: str) -> bool:
     """Return whether something can be read of a run, or with ``last`` be resumed."""
-    return any(any((out / "checkpoints").glob(f"{name}*")) for name in names or ("last", "best"))
+    return any(any((out / "checkpoints").glob(f"{name}*")) for name in names or _CHECKPOINTS)
 
 
 def _has_begun(out: Path) -> bool:

@@ -216,7 +216,7 @@ def test_l2_distances_of_rows_of_any_size(cuda: Any, loss: Loss, size: float) ->
 @pytest.mark.parametrize("dim", [24, 100, 300])
 @pytest.mark.parametrize("loss", Loss, ids=lambda loss: loss.name)
 def test_l2_distances_of_rows_that_meet(cuda: Any, loss: Loss, dim: int) -> None:
-    """The slope of a distance of 0 is 0; that of one that rounding hides is that of what is left."""
+    """The slope of a distance of 0 is 0; that of one that rounding hides is too short."""
     rules = EmbedRules(Model.TRANSE_L2, dim, loss, chunk=40, margin=30.0)
     nodes, relations = tables_of(rules, 90, 4)
     relations.values[:] = 0

@@ -454,11 +454,13 @@ def test_a_table_that_is_lost_is_not_made_again(
     if how == "truncated":
         table.write_bytes(part)
     said = "is missing" if how == "missing" else "has the wrong size.*got 5000 bytes"
+    before = (run / "run.json").read_bytes()
     with pytest.raises(GraphError, match=rf"nodes\.table {said}"):
         embed.train(graph, run, epochs=2, cluster=cluster, resume=True, **more)
     assert table.exists() == (how == "truncated")
     assert how == "missing" or table.read_bytes() == part
     assert "--resume will" not in capsys.readouterr().err  # it would fail again
+    assert json.loads((run / "run.json").read_bytes()) == json.loads(before)
 
 
 def test_the_vectors_are_not_in_memory_after_training(
