@@ -186,6 +186,14 @@ SAID_ONCE = [
     (r"\bcomm(unicator)? is (not )?None", set()),
     # The doctor tries whether a disk has locks at all.
     (r"fcntl\.(flock|lockf)\(", {"penstock/locks.py", "pipelines/doctor/disk.py"}),
+    # Vector intrinsics lie in one folder; a loop that calls MPI has one of its own.
+    (
+        r"(?m)^\s*(from|import) llvmlite\b|\bimport .*\bintrinsic\b",
+        {
+            *(f"kernels/cpu/vector/{name}.py" for name in ("__init__", "registers", "sigmoids")),
+            *("kernels/cpu/vector/blocks.py", "workers/comm/poll.py"),
+        },
+    ),
 ]
 
 

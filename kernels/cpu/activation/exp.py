@@ -10,21 +10,15 @@ from numba import types
 from numba.extending import overload
 
 from penstock.kernels.compiled import njit
-from penstock.kernels.cpu.vector import as_float, as_int
+from penstock.kernels.cpu.vector import as_float, as_int, exponent
 
-_LOG2_E = np.float32(1.4426950408889634)
-# ln 2 in two pieces: the first has so few digits that its product with a whole number is exact.
-_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440054690583e-4)
-# Added to a small number, it leaves that number, rounded, in the lowest bits.
-_ROUNDS = np.float32(1.5 * 2**23)
-_BITS_OF_ROUNDS = np.int32(0x4B400000)
+_LOG2_E = np.float32(exponent.LOG2_E)
+_LN2_HIGH, _LN2_LOW = np.float32(exponent.LN2_HIGH), np.float32(exponent.LN2_LOW)
+_ROUNDS, _BITS_OF_ROUNDS = np.float32(exponent.ROUNDS), np.int32(exponent.BITS_OF_ROUNDS)
 _BIAS = np.int32(127)
-# Beyond these the power of two that is put together from bits would not be a float32.
-_HIGHEST, _LOWEST = np.float32(88.37), np.float32(-87.3)
-_INFINITY, _ZERO, _ONE = np.float32(np.inf), np.float32(0), np.float32(1)
-# 1 / n!, from the seventh power down to the second.
-_C7, _C6, _C5 = np.float32(1 / 5040), np.float32(1 / 720), np.float32(1 / 120)
-_C4, _C3, _C2 = np.float32(1 / 24), np.float32(1 / 6), np.float32(1 / 2)
+_HIGHEST, _LOWEST = np.float32(exponent.HIGHEST), np.float32(exponent.LOWEST)
+_INFINITY, _ZERO = np.float32(np.inf), np.float32(0)
+_C7, _C6, _C5, _C4, _C3, _C2, _ONE, _ = (np.float32(power) for power in exponent.POWERS)
 
 
 def exponential(value: Any) -> Any:
@@ -58,8 +52,8 @@ def _float32(value: Any) -> Any:
     power = power * rest + _C2
     power = power * rest + _ONE
     power = power * rest + _ONE
-    exponent = (as_int(shifted) - _BITS_OF_ROUNDS + _BIAS) << np.int32(23)
-    found = power * as_float(exponent)
+    bits = (as_int(shifted) - _BITS_OF_ROUNDS + _BIAS) << np.int32(23)
+    found = power * as_float(bits)
     found = _ZERO if value < _LOWEST else found
     return _INFINITY if value > _HIGHEST else found
 

@@ -9,9 +9,9 @@ import numpy as np
 from penstock.arrays import Array, empty_lines
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer
-from penstock.kernels.cpu.word2vec.registers import LANES
-from penstock.kernels.cpu.word2vec.sigmoids import PADDED
-from penstock.kernels.cpu.word2vec.tiles import BLOCK, PAIRS
+from penstock.kernels.cpu.vector.blocks import BLOCK, PAIRS
+from penstock.kernels.cpu.vector.registers import LANES
+from penstock.kernels.cpu.vector.sigmoids import PADDED
 from penstock.kernels.word2vec_rules import Word2vecRules
 
 BATCH = 128  # centres whose negatives are drawn at once
@@ -19,7 +19,7 @@ AHEAD = 2  # windows before which vectors are prefetched
 
 
 class Scratch(NamedTuple):
-    """What a thread works in. Rows have whole chunks, see tiles.py.
+    """What a thread works in. Rows have whole chunks, see vector/blocks.py.
 
     x, x_first            the ring: as it is, as words came to it
     y                     the targets of a window, where vectors have no whole chunks

@@ -3,7 +3,7 @@
 The input vector of a word is copied to a slot of a ring when the word comes within half a window of
 the centre, is trained there, and what it gained is added to the vectors when its last place leaves.
 A word that stands at several places has one slot. Output vectors are trained where they lie, and
-copied for their window only if they have no whole chunks (tiles.py): those that windows share, or
+copied for their window only if they have no whole chunks (blocks.py): those that windows share, or
 that are of a pool, stay in the caches of the core. What windows will need is known ahead, as draws
 are counted: it is prefetched two windows before.
 """
@@ -23,9 +23,9 @@ from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.activation.row import read_only
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.cpu.vector import address, moved, pointer
-from penstock.kernels.cpu.word2vec.registers import LANES
+from penstock.kernels.cpu.vector.blocks import BLOCK
+from penstock.kernels.cpu.vector.registers import LANES
 from penstock.kernels.cpu.word2vec.scratch import AHEAD, BATCH, Scratch, pointers, scratch_of
-from penstock.kernels.cpu.word2vec.tiles import BLOCK
 from penstock.kernels.cpu.word2vec.window import ask, flush, give, take, train_window
 from penstock.kernels.streams import Stream
 from penstock.kernels.word2vec_rules import (

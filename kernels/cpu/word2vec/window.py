@@ -21,9 +21,9 @@ from penstock.kernels.cpu.vector import (
     store,
     zeros,
 )
-from penstock.kernels.cpu.word2vec.registers import LANES
-from penstock.kernels.cpu.word2vec.sigmoids import PADDED, collect, gradients
-from penstock.kernels.cpu.word2vec.tiles import BLOCK, PAIRS, scores, step, step_of_blocks
+from penstock.kernels.cpu.vector.blocks import BLOCK, PAIRS, scores, step, step_of_blocks
+from penstock.kernels.cpu.vector.registers import LANES
+from penstock.kernels.cpu.vector.sigmoids import PADDED, collect, gradients
 
 _TOGETHER = 100  # factors, each 1 to 2, that have a product in float32
 

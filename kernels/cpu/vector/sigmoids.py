@@ -8,7 +8,17 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from penstock.kernels.cpu.word2vec.registers import (
+from penstock.kernels.cpu.vector.blocks import PAIRS
+from penstock.kernels.cpu.vector.exponent import (
+    BITS_OF_ROUNDS,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2_E,
+    LOWEST,
+    POWERS,
+    ROUNDS,
+)
+from penstock.kernels.cpu.vector.registers import (
     FLOATS,
     LANES,
     WHOLE,
@@ -21,18 +31,11 @@ from penstock.kernels.cpu.word2vec.registers import (
     store,
     variable,
 )
-from penstock.kernels.cpu.word2vec.tiles import PAIRS
 
 PADDED = -(-PAIRS // LANES) * LANES
 
 _NUMBERS = types.CPointer(types.float32)
-_LOG2_E = 1.4426950408889634
-# ln 2 in two pieces: the first has so few digits that its product with a whole number is exact.
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440054690583e-4
-# Added to a small number, it leaves that number, rounded, in the lowest bits.
-_ROUNDS, _BITS_OF_ROUNDS = 1.5 * 2**23, 0x4B400000
-_LOWEST = -87.3  # below, a power of two put together from bits would not be a float32
-_POWERS = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)  # 1 / n!, from the sixth down
+_POWERS = POWERS[1:]  # of what is not above 0, and less exact
 
 
 @intrinsic
@@ -108,17 +111,17 @@ def collect(
 
 def _exponential(builder: Any, value: Any) -> Any:
     """Return e to the power of numbers that are not above 0; NaN stays."""
-    low = constant(_LOWEST)
+    low = constant(LOWEST)
     value = builder.select(builder.fcmp_ordered("<", value, low), low, value)
-    shifted = plus_product(builder, constant(_ROUNDS), value, constant(_LOG2_E))
-    whole = builder.fsub(shifted, constant(_ROUNDS))
-    rest = plus_product(builder, value, whole, constant(-_LN2_HIGH))
-    rest = plus_product(builder, rest, whole, constant(-_LN2_LOW))
+    shifted = plus_product(builder, constant(ROUNDS), value, constant(LOG2_E))
+    whole = builder.fsub(shifted, constant(ROUNDS))
+    rest = plus_product(builder, value, whole, constant(-LN2_HIGH))
+    rest = plus_product(builder, rest, whole, constant(-LN2_LOW))
     power = constant(_POWERS[0])
     for each in _POWERS[1:]:
         power = plus_product(builder, constant(each), power, rest)
     bits = builder.sub(
-        builder.bitcast(shifted, WHOLE), ir.Constant(WHOLE, [_BITS_OF_ROUNDS] * LANES)
+        builder.bitcast(shifted, WHOLE), ir.Constant(WHOLE, [BITS_OF_ROUNDS] * LANES)
     )
     bits = builder.shl(bits, ir.Constant(WHOLE, [23] * LANES))
     return builder.bitcast(builder.add(builder.bitcast(power, WHOLE), bits), FLOATS)

@@ -13,7 +13,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from penstock.kernels.cpu.word2vec.registers import (
+from penstock.kernels.cpu.vector.registers import (
     FLOATS,
     LANES,
     constant,
