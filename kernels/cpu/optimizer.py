@@ -14,14 +14,14 @@ def sgd(
     gradient: Array,
     velocity: Array,
     *,
-    rate: float,
+    lr: float,
     momentum: float,
-    decay: float,
+    weight_decay: float,
     scale: float,
 ) -> None:
     """Step against the gradient; ``velocity`` starts at 0."""
     kind = parameters.dtype.type
-    numbers = kind(rate), kind(momentum), kind(decay), kind(scale)
+    numbers = kind(lr), kind(momentum), kind(weight_decay), kind(scale)
     _sgd(parameters, gradient, velocity, *numbers)
 
 
@@ -31,23 +31,23 @@ def adam(
     mean: Array,
     square: Array,
     *,
-    rate: float,
+    lr: float,
     beta1: float,
     beta2: float,
     epsilon: float,
-    decay: float,
+    weight_decay: float,
     decoupled: bool,
     scale: float,
     step: int,
 ) -> None:
-    """Adam, or AdamW with ``decoupled`` decay; ``mean`` and ``square`` start at 0, step at 1."""
+    """Adam, or AdamW if ``decoupled``; ``mean`` and ``square`` start at 0, step at 1."""
     kind = parameters.dtype.type
     _adam(
         parameters,
         gradient,
         mean,
         square,
-        kind(rate / (1 - beta1**step)),
+        kind(lr / (1 - beta1**step)),
         kind(1 / (1 - beta2**step)),
         # Apart, since what is left of 1 must not be rounded twice.
         kind(beta1),
@@ -55,8 +55,8 @@ def adam(
         kind(beta2),
         kind(1 - beta2),
         kind(epsilon),
-        kind(1 - rate * decay if decoupled else 1),
-        kind(0 if decoupled else decay),
+        kind(1 - lr * weight_decay if decoupled else 1),
+        kind(0 if decoupled else weight_decay),
         kind(scale),
     )
 
@@ -66,15 +66,15 @@ def _sgd(
     parameters: Array,
     gradient: Array,
     velocity: Array,
-    rate: Any,
+    lr: Any,
     momentum: Any,
-    decay: Any,
+    weight_decay: Any,
     scale: Any,
 ) -> None:
     for i in range(len(parameters)):
-        step = gradient[i] * scale + decay * parameters[i]
+        step = gradient[i] * scale + weight_decay * parameters[i]
         velocity[i] = momentum * velocity[i] + step
-        parameters[i] -= rate * velocity[i]
+        parameters[i] -= lr * velocity[i]
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
@@ -83,7 +83,7 @@ def _adam(
     gradient: Array,
     mean: Array,
     square: Array,
-    rate: Any,
+    lr: Any,
     grown: Any,
     beta1: Any,
     rest1: Any,
@@ -91,13 +91,13 @@ def _adam(
     rest2: Any,
     epsilon: Any,
     shrink: Any,
-    decay: Any,
+    weight_decay: Any,
     scale: Any,
 ) -> None:
     for i in range(len(parameters)):
-        slope = gradient[i] * scale + decay * parameters[i]
+        slope = gradient[i] * scale + weight_decay * parameters[i]
         first = beta1 * mean[i] + rest1 * slope
         second = beta2 * square[i] + rest2 * slope * slope
         mean[i], square[i] = first, second
         deviation = math.sqrt(second * grown) + epsilon
-        parameters[i] = shrink * parameters[i] - rate * first / deviation
+        parameters[i] = shrink * parameters[i] - lr * first / deviation

@@ -19,9 +19,9 @@ def sgd(
     gradient: DeviceArray,
     velocity: DeviceArray,
     *,
-    rate: float,
+    lr: float,
     momentum: float,
-    decay: float,
+    weight_decay: float,
     scale: float,
 ) -> None:
     """Step against the gradient; ``velocity`` starts at 0."""
@@ -32,7 +32,7 @@ def sgd(
         len(parameters),
         *(flat(parameters, kind), vector(gradient, parameters), flat(velocity, kind)),
         np.int64(len(parameters)),
-        *(kind(number) for number in (rate, momentum, decay, scale)),
+        *(kind(number) for number in (lr, momentum, weight_decay, scale)),
     )
 
 
@@ -42,20 +42,20 @@ def adam(
     mean: DeviceArray,
     square: DeviceArray,
     *,
-    rate: float,
+    lr: float,
     beta1: float,
     beta2: float,
     epsilon: float,
-    decay: float,
+    weight_decay: float,
     decoupled: bool,
     scale: float,
     step: int,
 ) -> None:
-    """Adam, or AdamW with ``decoupled`` decay; ``mean`` and ``square`` start at 0, step at 1."""
+    """Adam, or AdamW if ``decoupled``; ``mean`` and ``square`` start at 0, step at 1."""
     kind = parameters.dtype.type
     numbers = (
-        *(1 - rate * decay if decoupled else 1, 0 if decoupled else decay),
-        *(beta1, 1 - beta1, beta2, 1 - beta2, 1 - beta2**step, rate / (1 - beta1**step)),
+        *(1 - lr * weight_decay if decoupled else 1, 0 if decoupled else weight_decay),
+        *(beta1, 1 - beta1, beta2, 1 - beta2, 1 - beta2**step, lr / (1 - beta1**step)),
         *(epsilon, scale),
     )
     launch(

@@ -15,15 +15,15 @@ def sgd(
     gradient: Array,
     velocity: Array,
     *,
-    rate: float,
+    lr: float,
     momentum: float,
-    decay: float,
+    weight_decay: float,
     scale: float,
 ) -> None:
     """Step against the gradient; ``velocity`` starts at 0."""
-    step = gradient * scale + decay * parameters
+    step = gradient * scale + weight_decay * parameters
     velocity[:] = momentum * velocity + step
-    parameters -= rate * velocity
+    parameters -= lr * velocity
 
 
 def adam(
@@ -32,22 +32,22 @@ def adam(
     mean: Array,
     square: Array,
     *,
-    rate: float,
+    lr: float,
     beta1: float,
     beta2: float,
     epsilon: float,
-    decay: float,
+    weight_decay: float,
     decoupled: bool,
     scale: float,
     step: int,
 ) -> None:
-    """Adam, or AdamW with ``decoupled`` decay; ``mean`` and ``square`` start at 0, step at 1."""
+    """Adam, or AdamW if ``decoupled``; ``mean`` and ``square`` start at 0, step at 1."""
     slope = gradient * scale
     if decoupled:
-        parameters *= 1 - rate * decay
+        parameters *= 1 - lr * weight_decay
     else:
-        slope = slope + decay * parameters
+        slope = slope + weight_decay * parameters
     mean[:] = beta1 * mean + (1 - beta1) * slope
     square[:] = beta2 * square + (1 - beta2) * slope**2
     deviation = np.sqrt(square / (1 - beta2**step)) + epsilon
-    parameters -= rate / (1 - beta1**step) * mean / deviation
+    parameters -= lr / (1 - beta1**step) * mean / deviation

@@ -7,16 +7,23 @@ from penstock.kernels.naive import optimizer as naive
 
 SIZE, STEPS = 137, 6
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
-SGD = {"rate": 0.1, "momentum": 0.9, "decay": 0.01, "scale": 0.5}
-ADAM = {"rate": 0.01, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.1, "scale": 0.5}
+SGD = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "scale": 0.5}
+ADAM = {
+    "lr": 0.01,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-8,
+    "weight_decay": 0.1,
+    "scale": 0.5,
+}
 RULES = pytest.mark.parametrize(
     ("name", "settings"),
     [
         ("sgd", SGD),
-        ("sgd", {**SGD, "momentum": 0.0, "decay": 0.0, "scale": 1.0}),
+        ("sgd", {**SGD, "momentum": 0.0, "weight_decay": 0.0, "scale": 1.0}),
         ("adam", {**ADAM, "decoupled": False}),
         ("adam", {**ADAM, "decoupled": True}),
-        ("adam", {**ADAM, "decoupled": False, "decay": 0.0, "scale": 1.0}),
+        ("adam", {**ADAM, "decoupled": False, "weight_decay": 0.0, "scale": 1.0}),
     ],
     ids=["sgd", "plain sgd", "adam", "adamw", "plain adam"],
 )
@@ -63,17 +70,17 @@ def written_out(name, value, gradients, settings):
     for step, slope in enumerate(gradients, start=1):
         slope = slope * settings["scale"]
         if not settings.get("decoupled"):
-            slope += settings["decay"] * value
+            slope += settings["weight_decay"] * value
         if name == "sgd":
             velocity = settings["momentum"] * velocity + slope
-            value -= settings["rate"] * velocity
+            value -= settings["lr"] * velocity
             continue
         mean = settings["beta1"] * mean + (1 - settings["beta1"]) * slope
         square = settings["beta2"] * square + (1 - settings["beta2"]) * slope * slope
         likely_mean = mean / (1 - settings["beta1"] ** step)
         likely_square = square / (1 - settings["beta2"] ** step)
-        shrunk = settings["rate"] * settings["decay"] * value if settings["decoupled"] else 0
-        value -= shrunk + settings["rate"] * likely_mean / (
+        shrunk = settings["lr"] * settings["weight_decay"] * value if settings["decoupled"] else 0
+        value -= shrunk + settings["lr"] * likely_mean / (
             math.sqrt(likely_square) + settings["epsilon"]
         )
     return value
@@ -94,7 +101,7 @@ def test_naive_steps_are_those_of_the_papers(name, settings):
 def test_naive_steps_are_those_of_torch(name, settings):
     torch = pytest.importorskip("torch")
     rule = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[name]
-    options = {"lr": settings["rate"], "weight_decay": settings["decay"]}
+    options = {"lr": settings["lr"], "weight_decay": settings["weight_decay"]}
     if name == "sgd":
         options["momentum"] = settings["momentum"]
     else:

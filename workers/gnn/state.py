@@ -49,19 +49,19 @@ class State:
         if training.clip is not None:
             norm = float(np.sqrt((parameters.gradients.astype(np.float64) ** 2).sum()))
             scale = min(1.0, training.clip / max(norm, 1e-300))
-        rate = training.rate_at(self.epoch)
+        lr = training.lr_at(self.epoch)
         self.epoch += 1
         if training.optimizer == "sgd":
             module.sgd(
                 parameters.values, parameters.gradients, self.moments[0],
-                rate=rate, momentum=training.momentum, decay=training.weight_decay, scale=scale,
+                lr=lr, momentum=training.momentum, weight_decay=training.weight_decay, scale=scale,
             )  # fmt: skip
             return
         module.adam(
             parameters.values, parameters.gradients, *self.moments,
-            rate=rate, beta1=training.beta1, beta2=training.beta2, epsilon=training.epsilon,
-            decay=training.weight_decay, decoupled=training.optimizer == "adamw", scale=scale,
-            step=self.epoch,
+            lr=lr, beta1=training.beta1, beta2=training.beta2, epsilon=training.epsilon,
+            weight_decay=training.weight_decay, decoupled=training.optimizer == "adamw",
+            scale=scale, step=self.epoch,
         )  # fmt: skip
 
     def snapshot(self) -> Callable[[], None]:

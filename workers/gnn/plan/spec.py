@@ -299,7 +299,7 @@ class Training:
     """of several ranks: after training, measure the share of communication that is hidden, in
     this many rounds of three epochs, at least 7, which do not change the weights"""
 
-    def rate_at(self, epoch: int) -> float:
+    def lr_at(self, epoch: int) -> float:
         """Return the learning rate of epoch 0, 1, ..."""
         if epoch < self.warmup:
             return self.lr * (epoch + 1) / self.warmup
