@@ -159,7 +159,7 @@ def _mapped(path: Path, kind: str) -> Array:
     try:
         return load_npy(path)
     except CorruptFile as error:
-        objects = "bject" in str(error.got)  # NumPy says Python objects, or Object arrays
+        objects = _has_objects(path)
         remedy = f"Save it as numbers or text, such as array.astype({kind!r}), with numpy.save"
         raise InputError(
             f"{path} holds Python objects, which are not read" if objects else error.what,
@@ -167,6 +167,20 @@ def _mapped(path: Path, kind: str) -> Array:
             got=None if objects else error.got,
             remedy=remedy if objects else "Save it again with numpy.save",
         ) from error
+
+
+def _has_objects(path: Path) -> bool:
+    """Return whether an .npy file says that it holds Python objects."""
+    try:
+        with path.open("rb") as file:
+            version = np.lib.format.read_magic(file)
+            if version == (1, 0):
+                _, _, dtype = np.lib.format.read_array_header_1_0(file)
+            else:
+                _, _, dtype = np.lib.format.read_array_header_2_0(file)
+    except ValueError:
+        return False  # no header that can be read
+    return bool(dtype.hasobject)
 
 
 def _read_ids(path: Path) -> pa.Array:

@@ -147,7 +147,8 @@ def _clean(
     """Convert the columns of some rows; leave out the bad ones."""
     import pyarrow as pa
 
-    ids = pa.array(convert.ids(found[layout.id], id_type, "node id", checks))
+    remedy = convert.TEXT_IDS
+    ids = pa.array(convert.ids(found[layout.id], id_type, "node id", checks, remedy=remedy))
     label = split = features = None
     if layout.label is not None:
         label = labels_of(found[layout.label], layout.label_type, checks)

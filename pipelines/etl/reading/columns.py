@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 _TOP = np.uint64(1 << 63)
 _EXACT = 2.0**53  # a float holds every integer up to here
 _INTEGER = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
-_TEXT_IDS = (
-    "Give --id-type string if ids are any text, or --on-bad-rows skip to leave such rows out"
-)
+TEXT_IDS = "Give --id-type string if ids are any text, or --on-bad-rows skip to leave such rows out"
 
 
 @dataclass(frozen=True)
@@ -51,16 +49,23 @@ class Fields:
         return mask
 
 
-def ids(column: Fields | pa.Array, id_type: str, what: str, checks: RowChecks) -> Any:
-    """Return a column as ``id_type`` says: an int64 NumPy array, or Arrow strings or bytes."""
+def ids(
+    column: Fields | pa.Array, id_type: str, what: str, checks: RowChecks, *, remedy: str = SKIP
+) -> Any:
+    """Return a column as ``id_type`` says: an int64 NumPy array, or Arrow strings or bytes.
+
+    remedy  of what is no integer
+    """
     if id_type in ("int64", "uint64"):
-        return integers(column, id_type, what, checks)
+        return integers(column, id_type, what, checks, remedy=remedy)
     if id_type == "binary" and not isinstance(column, Fields):
         return _bytes(column, what, checks)
     return strings(column, what, checks)
 
 
-def integers(column: Fields | pa.Array, id_type: str, what: str, checks: RowChecks) -> Array:
+def integers(
+    column: Fields | pa.Array, id_type: str, what: str, checks: RowChecks, *, remedy: str = SKIP
+) -> Array:
     """Return a column as int64 (``uint64``: shifted by -2**63, which keeps the order)."""
     from penstock.kernels.cpu import text as kernel
 
@@ -81,7 +86,7 @@ def integers(column: Fields | pa.Array, id_type: str, what: str, checks: RowChec
         checks.fail(
             ~good,
             lambda row: f"{what} {fields.shown(row)} is not an integer, as the first rows have",
-            _TEXT_IDS if what in ("source", "target", "node id") else SKIP,
+            remedy,
         )
     return values
 
@@ -206,7 +211,7 @@ def _whole_numbers(column: pa.Array, id_type: str, what: str, checks: RowChecks)
         column = _whole_floats(column, what, checks)
     elif not pa.types.is_integer(column.type):
         column, bad = cast_rows(column, pa.int64())
-        checks.fail(bad, f"{what} is not an integer of 64 bits", _TEXT_IDS)
+        checks.fail(bad, f"{what} is not an integer of 64 bits", TEXT_IDS)
     values = np.asarray(column.fill_null(0))
     unsigned = pa.types.is_uint64(column.type)
     if unsigned and id_type == "uint64":
@@ -224,7 +229,7 @@ def _whole_floats(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
 
     values = np.asarray(column.cast(pa.float64()).fill_null(0.0))
     whole = np.isfinite(values) & (np.trunc(values) == values)
-    checks.fail(~whole, lambda row: f"{what} {values[row]} is not an integer", _TEXT_IDS)
+    checks.fail(~whole, lambda row: f"{what} {values[row]} is not an integer", TEXT_IDS)
     inside = whole & (np.abs(values) <= _EXACT)
     checks.fail(
         whole & ~inside,

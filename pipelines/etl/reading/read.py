@@ -138,7 +138,8 @@ def _clean(
     """Convert columns to what batches hold; leave out bad rows and those outside the times."""
     clean: dict[str, Any] = {}
     for role in ("source", "target"):
-        clean[role] = convert.ids(columns[role], layout.id_type, role, checks)
+        remedy = convert.TEXT_IDS
+        clean[role] = convert.ids(columns[role], layout.id_type, role, checks, remedy=remedy)
     if "weight" in columns:
         clean["weight"] = convert.weights(columns["weight"], checks)
     for role in ("relation", "graph"):
