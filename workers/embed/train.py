@@ -94,6 +94,16 @@ class EpochTime:
 
 def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     """Train, from the last checkpoint if there is one."""
+    try:
+        return _train(comm, task)
+    finally:
+        if gpu():  # to others on it, and to what ranks these vectors next
+            import cupy
+
+            cupy.get_default_memory_pool().free_all_blocks()
+
+
+def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     started = time.monotonic()
     with np.errstate(over="ignore", invalid="ignore"):  # the loss shows them
         run = _trainer_of(comm)(comm, task)

@@ -489,6 +489,16 @@ def test_the_vectors_are_not_in_memory_after_training(
     assert all(one() is None for one in there)
 
 
+@pytest.mark.gpu
+def test_a_gpus_memory_is_given_back_after_training(graph: Graph, tmp_path: Path) -> None:
+    import cupy
+
+    spec = ClusterSpec(cluster="threads", device="gpu")
+    found = embed.train(graph, tmp_path / "run", epochs=1, cluster=spec, **SMALL)
+    assert found.device == "gpu"
+    assert cupy.get_default_memory_pool().free_bytes() == 0
+
+
 def test_vectors_that_a_checkpoint_says_were_never_written_are_not_begun_again(
     mine: Path, graph: Graph, cluster: ClusterSpec
 ) -> None:
