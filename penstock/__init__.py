@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError as PenstockError
     from penstock.graph import Graph as Graph
     from penstock.partition.order import order as order
+    from penstock.partition.part import Partition as Partition
     from penstock.pipelines.centrality import centrality as centrality
     from penstock.pipelines.etl import etl as etl
     from penstock.pipelines.flow import run_flow as run_flow
@@ -40,6 +41,7 @@ _HOME = {
     "ClusterSpec": "penstock.cluster.spec",
     "connect": "penstock.cluster.connect",
     "Graph": "penstock.graph",
+    "Partition": "penstock.partition.part",
     "PenstockError": "penstock.errors",
     "Vectors": "penstock.pipelines.vectors",
     "centrality": "penstock.pipelines.centrality",

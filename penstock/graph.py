@@ -58,10 +58,32 @@ class Graph:
 
     @classmethod
     def open(cls, path: str | Path | Graph, *, verify: bool = False, quiet: bool = True) -> Graph:
-        """Open a graph directory, or say which file is wrong and what to do.
+        """Open a graph directory.
 
-        ``verify`` compares every file with the digest it was written with, at the speed of the
-        disk; jobs verify the graph's partitions, too, before they use them.
+        Parameters
+        ----------
+        path
+            The directory; or a graph, which is opened again.
+        verify
+            Compare every file with the digest it was written with, at the speed of the disk; jobs
+            verify the graph's partitions, too, before they use them.
+        quiet
+            Print no progress.
+
+        Returns
+        -------
+        Graph
+            Counts at once; arrays are mapped when they are asked for.
+
+        Raises
+        ------
+        GraphError
+            ``NotAGraph``, ``NewerVersion``, ``MissingFile``, ``TruncatedFile`` or ``CorruptFile``:
+            which file, and what to do.
+
+        Examples
+        --------
+        >>> Graph.open("follows").num_nodes
         """
         path = client_path(path)
         manifest = Manifest.load(path)
@@ -76,9 +98,28 @@ class Graph:
     ) -> AbstractContextManager[GraphWriter]:
         """Write a graph that fits in memory; it appears at ``path`` when the block ends.
 
-        with Graph.create("g") as writer:
-            writer.edges(CSR.from_edges(sources, targets, nodes))
-            writer.nodes(ids, label=labels)
+        Parameters
+        ----------
+        path
+            Directory to write.
+        overwrite
+            Replace the graph that is there.
+
+        Returns
+        -------
+        context manager of a GraphWriter
+            Its ``edges`` and ``nodes`` take what the graph holds.
+
+        Raises
+        ------
+        OutputExists
+            ``path`` is taken, and ``overwrite`` is not set, or what is there is no graph.
+
+        Examples
+        --------
+        >>> with Graph.create("g") as writer:
+        ...     writer.edges(CSR.from_edges(sources, targets, nodes))
+        ...     writer.nodes(ids, label=labels)
         """
         from penstock.writer import create_graph
 

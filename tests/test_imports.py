@@ -143,7 +143,7 @@ def test_public_names_are_there():
 
     names = ["CSR", "ClusterSpec", "Graph", "PenstockError", "Vectors", "centrality", "connect"]
     names += ["etl", "generate", "info", "order", "partition_graph", "run_flow", "validate", "walk"]
-    names += ["walk_array"]
+    names += ["walk_array", "Partition"]
     names += ["node2vec_array", "similar", "word2vec"]
     assert dir(penstock) == sorted([*names, "embed", "gang", "gnn", "__version__"])
     for name in names:

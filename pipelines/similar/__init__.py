@@ -65,6 +65,10 @@ def similar(
         Ids that the vectors have not; NaN in the vectors; with cosine, an id whose vector is zero.
     UsageError
         Both ``ids`` and ``out`` are given, or neither.
+    CapacityError
+        Vectors that do not fit into memory, or neighbours that do not fit on the disk.
+    OutputExists
+        ``out`` is taken, and neither ``resume`` nor ``overwrite`` is set.
 
     Examples
     --------
