@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,7 @@ def lowering(
         facts = replace(facts, features=features, nonzeros=nonzeros)
     if outputs is not None:
         facts = replace(facts, outputs=outputs)
-    return partial(lower, facts=facts, training=training, rates=_rates_of(ranks))
+    return cache(partial(lower, facts=facts, training=training, rates=_rates_of(ranks)))
 
 
 def too_large_to_train(ranks: Ranks, model: Model, lowered: Lower) -> CapacityError | None:

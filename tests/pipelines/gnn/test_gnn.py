@@ -335,6 +335,23 @@ def test_an_interrupted_curve_is_the_same_curve(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_a_model_is_lowered_once(
+    blocks: Graph, tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a plan depends on is measured: a second one could be another."""
+    from penstock.pipelines.gnn import planning
+
+    lowered, lower = [], planning.lower
+
+    def counted(model: Any, **more: Any) -> Any:
+        lowered.append(model)
+        return lower(model, **more)
+
+    monkeypatch.setattr(planning, "lower", counted)
+    gnn.train(blocks, tmp_path / "run", epochs=1, cluster=cluster)
+    assert len(lowered) == 1
+
+
 def test_the_command_line(
     blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
