@@ -493,10 +493,12 @@ def test_the_vectors_are_not_in_memory_after_training(
 def test_a_gpus_memory_is_given_back_after_training(graph: Graph, tmp_path: Path) -> None:
     import cupy
 
-    spec = ClusterSpec(cluster="threads", device="gpu")
+    pool, spec = cupy.get_default_memory_pool(), ClusterSpec(cluster="threads", device="gpu")
+    cupy.empty(64 << 20, cupy.uint8)  # goes back to the pool, which keeps it
+    assert pool.free_bytes() >= 64 << 20
     found = embed.train(graph, tmp_path / "run", epochs=1, cluster=spec, **SMALL)
     assert found.device == "gpu"
-    assert cupy.get_default_memory_pool().free_bytes() == 0
+    assert pool.free_bytes() < 8 << 20  # what lies between what is still used
 
 
 def test_vectors_that_a_checkpoint_says_were_never_written_are_not_begun_again(
