@@ -373,7 +373,7 @@ def test_rounds_that_are_launched_ahead_end_in_the_same_bytes(
     monkeypatch.setattr(loop, "cores_of_rank", lambda comm: 1)
     found, lines = [], []
     for ahead in (0, 1, 3):
-        monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CORES", ahead)
+        monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CPUS", ahead)
         found.append(run(corpus, tmp_path / f"{ahead}"))
         text = (tmp_path / f"{ahead}/epochs.jsonl").read_text().splitlines()
         lines.append([{**json.loads(line), "seconds": 0} for line in text])
@@ -388,7 +388,7 @@ def test_a_checkpoint_of_rounds_that_are_launched_ahead_is_of_the_words_it_names
 ) -> None:
     monkeypatch.setattr(loop, "BLOCK_WORDS", 60)
     monkeypatch.setattr(loop, "cores_of_rank", lambda comm: 1)
-    monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CORES", 1)
+    monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CPUS", 1)
     whole = run(corpus, tmp_path / "whole")
     save, saved = Checkpoints.save, []
 
@@ -413,7 +413,7 @@ def test_a_loss_that_is_no_number_ends_rounds_that_were_launched_ahead(
     corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "BLOCK_WORDS", 60)
-    monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CORES", 1)
+    monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CPUS", 1)
     start = tmp_path / "start"
     start.mkdir()
     np.save(start / "words.npy", np.arange(WORDS))
@@ -506,7 +506,7 @@ def test_ranks_that_are_launched_ahead_train_all_words_and_write_checkpoints(
 
         found = []
         for ahead in (0, 1):
-            loop._ROUNDS_AHEAD_ON_CORES = ahead
+            loop._ROUNDS_AHEAD_ON_CPUS = ahead
             counts, folder = corpus.folder / "counts.npy", tmp_path / f"{ahead}"
             found.append(loop.train(comm, TrainTask(corpus, WORDS, counts, training, folder)))
         return found
