@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import (
     CorruptFile,
     MissingFile,
@@ -124,7 +125,7 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def save_npy(root: Path, name: str, array: np.ndarray[Any, Any]) -> FileEntry:
+def save_npy(root: Path, name: str, array: Array) -> FileEntry:
     """Write ``root/name`` atomically as .npy and return its entry, hashed while it is written."""
     array = np.ascontiguousarray(array)
     with npy_writer(root, name, array.shape, array.dtype) as writer:
@@ -142,7 +143,7 @@ class NpyWriter:
         self._threads: list[ThreadPoolExecutor] = []
         self._under_way: list[Future[Any]] = []
 
-    def add(self, piece: np.ndarray[Any, Any]) -> list[Future[Any]]:
+    def add(self, piece: Array) -> list[Future[Any]]:
         """Append numbers in the order of memory; they must stay until what is returned is done."""
         return self._add(piece.reshape(-1).view(np.uint8).data)
 
