@@ -176,7 +176,10 @@ class TrainJob(Job[TrainReport]):
 
     def differences(self, before: dict[str, Any]) -> list[str]:
         """Return where training or graph are not those of the run in the folder."""
-        return self.run.differences(Run.of(before, self.out))
+        old = Run.of(before, self.out)
+        as_long = replace(self.run.training, epochs=old.training.epochs)
+        self.only_epochs = not replace(self.run, training=as_long).differences(old)
+        return self.run.differences(old)
 
     def goes_on(self) -> bool:
         """Whether a run that is done may go on: not where its rate has fallen to 0."""
@@ -184,7 +187,7 @@ class TrainJob(Job[TrainReport]):
 
     def instead_of_resuming(self, differences: list[str]) -> str:
         """Return how to train further where the rate falls with another number of epochs."""
-        if not self.goes_on() and all(one.startswith("epochs:") for one in differences):
+        if not self.goes_on() and self.only_epochs:
             return (
                 "Train another run from its vectors with --init, as its rate falls to 0 over its "
                 "epochs, or replace it with --overwrite"
