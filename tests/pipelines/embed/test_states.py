@@ -511,6 +511,18 @@ def test_vectors_that_a_checkpoint_says_were_never_written_are_not_begun_again(
         embed.train(graph, mine, cluster=cluster, **again)
 
 
+def test_a_run_whose_rate_has_fallen_is_begun_from_and_not_resumed(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    more: dict[str, Any] = {"batch": 200, "cluster": cluster}
+    embed.train(graph, tmp_path / "run", dim=8, epochs=1, **more)
+    with pytest.raises(UsageError, match=r"epochs: 2, in the run 1.*with --init"):
+        embed.train(graph, tmp_path / "run", dim=8, epochs=2, resume=True, **more)
+    with pytest.raises(UsageError, match=r"dim: 16, in the run 8") as found:
+        embed.train(graph, tmp_path / "run", dim=16, epochs=2, resume=True, **more)
+    assert "--init" not in str(found.value)
+
+
 def test_the_best_vectors_may_be_lost(graph: Graph, tmp_path: Path, cluster: ClusterSpec) -> None:
     """A run that goes on has the best of those that it validates then."""
     more = {**SMALL, "epochs": 2, "validate_every": 1, "cluster": cluster}
