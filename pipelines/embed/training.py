@@ -185,14 +185,14 @@ class TrainJob(Job[TrainReport]):
         """Whether a run that is done may go on: not where its rate has fallen to 0."""
         return self.options.schedule == "constant"
 
-    def instead_of_resuming(self, differences: list[str]) -> str:
+    def instead_of_resuming(self) -> str:
         """Return how to train further where the rate falls with another number of epochs."""
         if not self.goes_on() and self.only_epochs:
             return (
                 "Train another run from its vectors with --init, as its rate falls to 0 over its "
                 "epochs, or replace it with --overwrite"
             )
-        return super().instead_of_resuming(differences)
+        return super().instead_of_resuming()
 
     def plan(self) -> Plan:
         """Say what memory and disk the training run takes."""

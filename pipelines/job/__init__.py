@@ -131,7 +131,7 @@ class Job(ABC, Generic[R]):
         """Whether a visible output that is done may be resumed with more epochs."""
         return True
 
-    def instead_of_resuming(self, differences: list[str]) -> str:
+    def instead_of_resuming(self) -> str:
         """Return what to do where a visible output cannot be resumed because of differences."""
         return "Repeat its command with --resume, or replace it with --overwrite"
 

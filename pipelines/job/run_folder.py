@@ -112,7 +112,7 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
                 f"the run in {out} is another one",
                 expected="the same model, training and graph",
                 got="; ".join(found),
-                remedy=job.instead_of_resuming(found),
+                remedy=job.instead_of_resuming(),
             )
     elif there and not job.options.overwrite:
         state = manifest.load(out).get("state")
