@@ -26,7 +26,7 @@ def test_flows_in_a_row_leave_nothing(root: Path, kind: str, warm: int, flows: i
     # Memory grows in steps, Python's of 1 MiB: of few flows one is a large share, and what is kept
     # shows in the objects.
     step = 2**20 / 1e3 / flows
-    assert left["kilobytes"] < step + (600 if kind == "cluster" else 150), left
+    assert left["kilobytes"] < step + (450 if kind == "cluster" else 150), left
     assert left["objects"] < 200, left
     assert max(left[name] for name in ("descriptors", "processes", "files")) <= 0, left
     assert left["threads"] <= (kind == "serve"), left  # soak_flows.py says why
