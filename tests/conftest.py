@@ -110,10 +110,11 @@ def _keep_one_case(config: pytest.Config, items: list[pytest.Item]) -> None:
     do: the first of those that no marker keeps from running here. Property tests of kernels look
     for inputs on which two pieces of our own code differ.
     """
+    kernels = config.rootpath / "tests" / "kernels"
     kept: dict[str, pytest.Item] = {}
     for item in items:
         name = item.nodeid.partition("[")[0]
-        if item.get_closest_marker("hypothesis") and item.path.parent.name == "kernels":
+        if item.get_closest_marker("hypothesis") and item.path.is_relative_to(kernels):
             continue
         if name not in kept or (_needs_more(kept[name]) and not _needs_more(item)):
             kept[name] = item

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.errors import UsageError
 from penstock.kernels.word2vec_rules import Word2vecRules
 
-FOLDER = Path(__file__).parents[2] / "kernels" / "cuda" / "word2vec"
+FOLDER = Path(__file__).parents[3] / "kernels" / "cuda" / "word2vec"
 # The package imports CuPy, its launch configuration does not.
 SPEC = importlib.util.spec_from_file_location("word2vec_launch", FOLDER / "launch.py")
 assert SPEC is not None
