@@ -15,6 +15,7 @@ from penstock.pipelines.flow.options import CleanOptions, ServeOptions
 from penstock.pipelines.flow.records import (
     FOLDER,
     RunRecord,
+    State,
     all_runs,
     clean,
     find_run,
@@ -59,7 +60,7 @@ def show(
     report = FlowReport.of(found)
     print(report.text())
     failure = report.failure()
-    if failure is not None and found.state != "running":
+    if failure is not None and found.state != State.RUNNING:
         print(f"  {failure}\n  {shown(found.folder / 'logs')}")
 
 
@@ -95,7 +96,7 @@ def clean_runs(
 
 def _line(run: RunRecord) -> dict[str, Any]:
     stages = run.stages
-    ran = sum(one.get("state") == "done" for one in stages.values())
+    ran = sum(one.get("state") == State.DONE for one in stages.values())
     return {
         "name": run.name, "flow": run.body.get("flow"), "began": run.body.get("began"),
         "state": run.state, "seconds": run.seconds, "stages": len(stages), "ran": ran,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from penstock.cluster.spec import ClusterSpec
+from penstock.pipelines.flow.records import State
 from penstock.workers.profiling import without_profile
 
 if TYPE_CHECKING:
@@ -78,5 +79,5 @@ def graph_of(run: FlowRun) -> dict[str, Any]:
     return nodes
 
 
-def _run_stage(run: int, name: str, before: list[str]) -> str:
+def _run_stage(run: int, name: str, before: list[State]) -> State:
     return _RUNS[run].stage(name)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from penstock.errors import PenstockError, warn
 from penstock.pipelines.flow.document import Flow
-from penstock.pipelines.flow.records import RunRecord
+from penstock.pipelines.flow.records import RunRecord, State
 
 _SECONDS = 60
 
 
 def notify(flow: Flow, run: RunRecord) -> None:
     """Call ``on_success`` or ``on_failure``; that it fails is said, and changes nothing else."""
-    target = flow.on_success if run.state == "passed" else flow.on_failure
+    target = flow.on_success if run.state == State.PASSED else flow.on_failure
     if not target:
         return
     try:
@@ -33,7 +33,7 @@ def notify(flow: Flow, run: RunRecord) -> None:
         run.body["notification"] = f"{type(error).__name__}: {error}"
         with suppress(OSError, PenstockError):
             run.save()
-        which = "success" if run.state == "passed" else "failure"
+        which = "success" if run.state == State.PASSED else "failure"
         warn(f"on_{which} of {flow.name} did not work: {error}")
 
 

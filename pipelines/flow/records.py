@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,29 @@ _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
 _END, _END_BYTES = "end.json", 8192
 
 
+class State(StrEnum):
+    """How a run stands, or a stage of one: what run.json says of them."""
+
+    RUNNING = "running"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    KILLED = "killed"
+    # Of a run alone
+    PASSED = "passed"
+    # Of a stage alone
+    DONE = "done"
+    SKIPPED = "skipped"  # its output is there, made of the same
+    GATE_FAILED = "gate failed"
+    NOT_RUN = "not run"  # what it reads did not end well
+    NOT_CHOSEN = "not chosen"  # --only, --from
+
+
+ENDED_WELL = (State.DONE, State.SKIPPED)
+
+
 def shown_state(state: str) -> str:
     """Return the state of a stage as people read it."""
-    return "unchanged" if state == "skipped" else state
+    return "unchanged" if state == State.SKIPPED else state
 
 
 @dataclass(frozen=True)
@@ -67,9 +88,9 @@ class RunRecord:
 
     @property
     def state(self) -> str:
-        """passed, failed, interrupted, killed or running; of a damaged record nothing."""
+        """A ``State``, unless the record is damaged."""
         found = self.body.get("state")
-        return found if isinstance(found, str) else ""
+        return str(found) if isinstance(found, str) else ""
 
     @property
     def stages(self) -> dict[str, dict[str, Any]]:
@@ -152,7 +173,7 @@ def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
             continue
     body = {
         "flow": flow, "file": str(path),
-        "began": now.isoformat(timespec="seconds"), "state": "running",
+        "began": now.isoformat(timespec="seconds"), "state": State.RUNNING,
         "versions": versions(), "host": platform.node(), "stages": {}, "published": [],
     }  # fmt: skip
     record = RunRecord(folder, body)
@@ -182,15 +203,15 @@ def versions() -> dict[str, str]:
 def load_run(folder: Path) -> RunRecord:
     """Return the record of a run's folder; what says running, and is not, says killed."""
     run = RunRecord(folder, FORMAT.load(folder))
-    if run.state != "running":
+    if run.state != State.RUNNING:
         return run
     body = _with_end(folder, run.body)
-    if body.get("state") == "running" and not _is_alive(folder, body):
+    if body.get("state") == State.RUNNING and not _is_alive(folder, body):
         stages = {
-            name: {**one, "state": "killed"} if one.get("state") == "running" else one
+            name: {**one, "state": State.KILLED} if one.get("state") == State.RUNNING else one
             for name, one in run.stages.items()
         }
-        body = {**body, "state": "killed", "stages": stages}
+        body = {**body, "state": State.KILLED, "stages": stages}
     return RunRecord(folder, body)
 
 
@@ -246,7 +267,7 @@ def _folders(base: Path) -> Iterator[Path]:
 def previous_metrics(base: Path, flow: str, file: Path, stage: str) -> dict[str, float]:
     """Return the metrics of a stage in the last run of this flow that passed."""
     for run in reversed(all_runs(base, flow)):
-        if run.state == "passed" and same_file(run.body.get("file"), str(file)):
+        if run.state == State.PASSED and same_file(run.body.get("file"), str(file)):
             found = run.metrics(stage)
             if found:
                 return found
@@ -286,8 +307,8 @@ def clean(base: Path, keep: int) -> list[str]:
     gone = []
     flows = sorted({str(run.body.get("flow")) for run in all_runs(base)})
     for flow in flows:
-        runs = [run for run in all_runs(base, flow) if run.state != "running"]
-        last = [run for run in runs if run.state == "passed"][-1:]  # gates compare with it
+        runs = [run for run in all_runs(base, flow) if run.state != State.RUNNING]
+        last = [run for run in runs if run.state == State.PASSED][-1:]  # gates compare with it
         for run in runs[: max(len(runs) - keep, 0)]:
             if run in last:
                 continue

@@ -8,11 +8,17 @@ from typing import Any
 from penstock.documents import with_named_numbers
 from penstock.errors import PenstockError
 from penstock.paths import shown
-from penstock.pipelines.flow.records import RunRecord
+from penstock.pipelines.flow.records import RunRecord, State, shown_state
 
-_MARK = {"done": "done", "skipped": "unchanged", "failed": "FAILED", "gate failed": "GATE FAILED"}
-
-_ENDED = {"interrupted": "was interrupted", "running": "has not ended", "killed": "was killed"}
+# Of which the record says why.
+_NOT_WELL = (
+    State.FAILED, State.GATE_FAILED, State.INTERRUPTED, State.NOT_RUN, State.NOT_CHOSEN,
+)  # fmt: skip
+_ENDED: dict[str, str] = {
+    State.INTERRUPTED: "was interrupted",
+    State.RUNNING: "has not ended",
+    State.KILLED: "was killed",
+}
 
 
 @dataclass
@@ -49,9 +55,11 @@ class FlowReport:
         width = max([len(name) for name in self.stages], default=0)
         lines = [f"{self.flow}: {self.state} in {self.seconds:.1f} s", ""]
         for name, one in self.stages.items():
-            state = _MARK.get(str(one.get("state")), str(one.get("state")))
+            state = shown_state(str(one.get("state")))
+            if state in (State.FAILED, State.GATE_FAILED):
+                state = state.upper()
             took = one.get("seconds")
-            done = one.get("state") == "done" and isinstance(took, int | float)
+            done = one.get("state") == State.DONE and isinstance(took, int | float)
             seconds = f"{took:8.1f} s" if done else " " * 10
             lines.append(f"  {name:<{width}}  {state:<11} {seconds}  {_about(one)}".rstrip())
         for one in self.published:
@@ -64,17 +72,17 @@ class FlowReport:
 
     def failure(self) -> PenstockError | None:
         """Return the error that ends the command, where the run did not pass."""
-        if self.state == "passed":
+        if self.state == State.PASSED:
             return None
         for name, one in self.stages.items():
-            if one.get("state") == "failed":
+            if one.get("state") == State.FAILED:
                 error = one.get("error") or {}
                 return PenstockError(
                     f"stage {name} failed: {error.get('what')}", expected=error.get("expected"),
                     got=error.get("got"), remedy=error.get("remedy"),
                 )  # fmt: skip
         for name, one in self.stages.items():
-            if one.get("state") == "gate failed":
+            if one.get("state") == State.GATE_FAILED:
                 return PenstockError(
                     f"stage {name} is not as expected, and nothing was published: {one.get('why')}",
                     remedy="Read the report of the run; change expect: if this is meant",
@@ -92,10 +100,10 @@ def _place(place: str) -> str:
 
 
 def _about(one: dict[str, Any]) -> str:
-    if one.get("state") in ("failed", "gate failed", "interrupted", "not run", "not chosen"):
+    if one.get("state") in _NOT_WELL:
         return str((one.get("error") or {}).get("what") or one.get("why") or "")
     gates = one.get("gates") or []
     met = f"{len(gates)} gate{'s' * (len(gates) != 1)} met" if gates else ""
     return "; ".join(
-        part for part in (one.get("why") if one.get("state") == "done" else "", met) if part
+        part for part in (one.get("why") if one.get("state") == State.DONE else "", met) if part
     )

@@ -35,8 +35,10 @@ from penstock.pipelines.flow.publishing.owners import (
 )
 from penstock.pipelines.flow.publishing.targets import LocalTarget, target_of
 from penstock.pipelines.flow.records import (
+    ENDED_WELL,
     FOLDER,
     RunRecord,
+    State,
     append_metrics,
     begin_run,
     clean,
@@ -139,7 +141,7 @@ class FlowRun:
                 for one in causes(error):
                     if isinstance(one, KeyboardInterrupt):  # the command's last line says so
                         one.add_note(_GOES_ON)
-                record.body["state"] = "interrupted" if ended else "failed"
+                record.body["state"] = State.INTERRUPTED if ended else State.FAILED
                 record.body["error"] = _told(error)
                 raise
             finally:
@@ -148,8 +150,8 @@ class FlowRun:
                     "stages": {name: self.outcomes[name] for name in flow.stages
                                if name in self.outcomes},
                 })  # fmt: skip
-                if record.state == "running":
-                    record.body["state"] = "failed" if self._failed() else "passed"
+                if record.state == State.RUNNING:
+                    record.body["state"] = State.FAILED if self._failed() else State.PASSED
                 self._end(record)
         return FlowReport.of(record)
 
@@ -161,8 +163,8 @@ class FlowRun:
             record.save()
             record.free_end()
         except (PenstockError, OSError) as error:
-            if record.state == "passed":  # the next run could not compare with it
-                record.body.update({"state": "failed", "error": _told(error)})
+            if record.state == State.PASSED:  # the next run could not compare with it
+                record.body.update({"state": State.FAILED, "error": _told(error)})
             with suppress(OSError):
                 record.save_end()
             warn(f"run.json could not be written whole: {error}")
@@ -234,32 +236,32 @@ class FlowRun:
 
     # A stage
 
-    def stage(self, name: str) -> str:
+    def stage(self, name: str) -> State:
         """Run one stage if it must; return its state. What goes wrong is noted, never raised."""
         stage, began = self.flow.stages[name], time.time()
-        outcome: dict[str, Any] = {"job": stage.title, "began": began, "state": "failed"}
+        outcome: dict[str, Any] = {"job": stage.title, "began": began, "state": State.FAILED}
         try:
             self._stage(stage, outcome)
         except BaseException as error:
             known = error if isinstance(error, PenstockError) else from_system(error)
             if self._ending:  # it did nothing wrong
-                outcome |= {"state": "interrupted", "why": "the flow was stopped"}
+                outcome |= {"state": State.INTERRUPTED, "why": "the flow was stopped"}
             else:
-                outcome |= {"state": "failed", "error": _told(known or error)}
+                outcome |= {"state": State.FAILED, "error": _told(known or error)}
             if known is None:
                 raise
         finally:
             outcome["seconds"] = round(time.time() - began, 3)
             self._note(name, outcome)
-        return str(outcome["state"])
+        return State(outcome["state"])
 
     def _stage(self, stage: StageSpec, outcome: dict[str, Any]) -> None:
-        waiting = [one for one in stage.needs if self.outcomes[one]["state"] not in _WELL]
+        waiting = [one for one in stage.needs if self.outcomes[one]["state"] not in ENDED_WELL]
         if stage.name not in self.needed and waiting:
-            outcome |= {"state": _NOT_CHOSEN, "why": f"{waiting[0]} is to be made first"}
+            outcome |= {"state": State.NOT_CHOSEN, "why": f"{waiting[0]} is to be made first"}
             return
         if waiting:
-            outcome |= {"state": "not run", "why": f"{waiting[0]} did not end well"}
+            outcome |= {"state": State.NOT_RUN, "why": f"{waiting[0]} did not end well"}
             return
         made = self.state.made_of(stage, self.keys)
         self.keys[stage.name] = self.state.identity(stage.name, made.key)
@@ -268,7 +270,7 @@ class FlowRun:
         why = self.state.why(stage, made)
         if stage.name not in self.chosen:
             if why is not None and stage.name not in self.needed:
-                outcome |= {"state": _NOT_CHOSEN, "why": why}
+                outcome |= {"state": State.NOT_CHOSEN, "why": why}
                 return
             if why is not None:
                 raise UsageError(
@@ -280,7 +282,7 @@ class FlowRun:
         if why is None:
             record = self.state.record(stage.name) or {}
             report = record.get("report")
-            outcome |= {"state": "skipped", "why": "unchanged"}
+            outcome |= {"state": State.SKIPPED, "why": "unchanged"}
             outcome["report"] = report if _small(report) else None
             metrics = flat_metrics(report)
         else:
@@ -334,7 +336,7 @@ class FlowRun:
         self.state.end(stage, made, report, time.monotonic() - began, self._by())
         self.keys[stage.name] = self.state.identity(stage.name, made.key)
         append_metrics(self.record.folder, stage.name, metrics)
-        outcome |= {"state": "done", "report": report if _small(report) else None}
+        outcome |= {"state": State.DONE, "report": report if _small(report) else None}
         return metrics
 
     def _check_gates(
@@ -348,14 +350,14 @@ class FlowRun:
         outcome["gates"] = [one.to_dict() for one in checked]
         broken = [one for one in checked if not one.met]
         if broken:
-            outcome["state"] = "gate failed"
+            outcome["state"] = State.GATE_FAILED
             outcome["why"] = "; ".join(one.text() for one in broken)
 
     def _note_begin(self, name: str, outcome: dict[str, Any]) -> None:
         """Note that a stage runs: of a flow that is killed, the record says where it was."""
         self._display.begin(name, outcome["why"], self._log(name))
         with self._lock:
-            self._under_way[name] = {**outcome, "state": "running"}
+            self._under_way[name] = {**outcome, "state": State.RUNNING}
             self._save_stages()
 
     def _log(self, stage: str) -> Path:
@@ -373,14 +375,17 @@ class FlowRun:
             self._under_way.pop(name, None)
             self.outcomes[name] = outcome
             self._save_stages()
-        text = {"done": f"{outcome['seconds']:.1f} s", "skipped": "unchanged, skipped"}.get(
-            outcome["state"], f"{outcome['state']}: {_what(outcome)}"
-        )
+        well: dict[str, str] = {
+            State.DONE: f"{outcome['seconds']:.1f} s",
+            State.SKIPPED: "unchanged, skipped",
+        }
+        text = well.get(outcome["state"], f"{outcome['state']}: {_what(outcome)}")
         self._display.end(name)
         self._display.say(f"{name}: {text}")
 
     def _failed(self) -> bool:
-        return any(one["state"] not in (*_WELL, _NOT_CHOSEN) for one in self.outcomes.values())
+        good = (*ENDED_WELL, State.NOT_CHOSEN)
+        return any(one["state"] not in good for one in self.outcomes.values())
 
     def stop_processes(self) -> None:
         """End the processes of all stages, and start none any more."""
@@ -397,7 +402,7 @@ class FlowRun:
         assert self.record is not None
         if self._failed() or len(self.outcomes) < len(self.flow.stages):
             return
-        stale = [name for name, one in self.outcomes.items() if one["state"] == _NOT_CHOSEN]
+        stale = [name for name, one in self.outcomes.items() if one["state"] == State.NOT_CHOSEN]
         if stale:
             if any(stage.publish for stage in self.flow.stages.values()):
                 self._display.say(f"nothing is published, as {stale[0]} is not up to date")
@@ -451,10 +456,6 @@ class FlowRun:
             self._display.say(f"{error}; this run tries again when it publishes")
 
 
-_WELL = ("done", "skipped")
-_NOT_CHOSEN = "not chosen"
-
-
 def run_flow_checked(
     flow: Flow,
     choice: Choice,
@@ -477,7 +478,7 @@ def run_flow_checked(
     try:
         return run.run()
     except Exception:
-        if failed is not None and run.record is not None and run.record.state == "failed":
+        if failed is not None and run.record is not None and run.record.state == State.FAILED:
             failed(run.record.folder)
         raise
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.pipelines.flow.records import (
     RunRecord,
+    State,
     all_runs,
     began,
     same_file,
@@ -57,7 +58,7 @@ def gather(run: RunRecord) -> RunFacts:
         and began(one) <= began(run)
     ]  # fmt: skip
     stages = stages_of(run)
-    whole = [one for one in older if one.body.get("state") == "passed"] or older
+    whole = [one for one in older if one.state == State.PASSED] or older
     before = whole[-1] if whole else None
     gates = [
         _trend(name, gate, [*older[-(TREND - 1) :], run])

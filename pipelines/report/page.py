@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from penstock.pipelines.flow.records import shown_state
+from penstock.pipelines.flow.records import ENDED_WELL, State, shown_state
 from penstock.pipelines.report.charts import MOST_ROWS, Chart, Section, Table
 from penstock.pipelines.report.data import RunFacts
 from penstock.pipelines.report.drawing import STYLE, Drawings
@@ -13,16 +13,14 @@ from penstock.pipelines.report.figures import sections, trend_charts
 from penstock.pipelines.report.html import document, folded, safe, section, table
 from penstock.pipelines.report.values import mappings, number, shown_number, text
 
-_VERDICT = {
-    "passed": "Passed", "failed": "Failed", "interrupted": "Interrupted",
-    "running": "Still running", "killed": "Killed",
+_VERDICT: dict[str, str] = {
+    State.PASSED: "Passed", State.FAILED: "Failed", State.INTERRUPTED: "Interrupted",
+    State.RUNNING: "Still running", State.KILLED: "Killed",
 }  # fmt: skip
-
-
-_REMEDIES = {
-    "killed": "Run the flow again: it goes on where it was",
-    "interrupted": "Run the flow again: it goes on where it was",
-    "gate failed": "Nothing was published. Check what changed; change expect: if this is meant",
+_REMEDIES: dict[str, str] = {
+    State.KILLED: "Run the flow again: it goes on where it was",
+    State.INTERRUPTED: "Run the flow again: it goes on where it was",
+    State.GATE_FAILED: "Nothing was published. Check what changed; change expect: if this is meant",
 }
 _FOLDED = 12  # rows: a longer table is opened by who wants it
 
@@ -69,7 +67,7 @@ def _summary(facts: RunFacts) -> str:
     body, stages = facts.run.body, facts.stages.values()
     seconds = shown_number(body.get("seconds"))
     took = f" in {seconds} s" if seconds else ""
-    good = "good" if facts.state == "passed" else "bad"
+    good = "good" if facts.state == State.PASSED else "bad"
     if body.get("single"):
         jobs = ", ".join(dict.fromkeys(text(one.get("job")) for one in stages))
         return f'<p class="{good}"><strong>{safe(_verdict(facts))}{took}</strong></p>' + (
@@ -114,15 +112,15 @@ def _failures(facts: RunFacts) -> str:
     whole = facts.run.body.get("error")
     named = [("the run", {"error": whole})] if isinstance(whole, dict) else []
     for name, stage in [*named, *facts.stages.items()]:
-        if stage.get("state") in ("done", "skipped", "running", "not chosen"):
+        if stage.get("state") in (*ENDED_WELL, State.RUNNING, State.NOT_CHOSEN):
             continue
-        if stage.get("state") == "not run":
+        if stage.get("state") == State.NOT_RUN:
             waited.setdefault(text(stage.get("why")), []).append(name)
             continue
         error = stage.get("error")
         said: dict[str, Any] = error if isinstance(error, dict) else {}
         what = text(said.get("what")) or text(stage.get("why")) or text(stage.get("state"))
-        if stage.get("state") == "killed":
+        if stage.get("state") == State.KILLED:
             what = "it ran when the process of the flow was killed"
         remedy = text(said.get("remedy")) or _REMEDIES.get(text(stage.get("state")), "")
         parts = {"What": what, "Expected": text(said.get("expected")),

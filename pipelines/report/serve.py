@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from penstock.errors import UsageError
-from penstock.pipelines.flow.records import RunRecord, all_runs
+from penstock.pipelines.flow.records import RunRecord, State, all_runs
 from penstock.pipelines.report.command import NAME
 from penstock.pipelines.report.data import gather
 from penstock.pipelines.report.html import document, safe, table
@@ -81,7 +81,7 @@ class RunServer(ThreadingHTTPServer):
             return written.read_text(encoding="utf-8")
         with self._making:
             known = self._made.get(run.name)
-            if known is None or known[0] != changed or run.state in ("running", "killed"):
+            if known is None or known[0] != changed or run.state in (State.RUNNING, State.KILLED):
                 known = (changed, page(gather(run)))
                 self._made = {run.name: known}  # the last one: pages are large
             return known[1]

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 from penstock.errors import OutputExists, PenstockError, UsageError
 from penstock.options import ClientPath
 from penstock.paths import shown
+from penstock.pipelines.flow.records import State
 from penstock.pipelines.output import Output
 from penstock.pipelines.schedule import emit
 from penstock.pipelines.schedule.entry import changes, entry_of, given_of, stored
@@ -155,9 +156,9 @@ def _line(job: Any, last: Any) -> dict[str, Any]:
             "next": following.isoformat() if following else None, "last": None,
             "problem": problem}  # fmt: skip
     if last is not None:
-        state = "passed" if last.code == 0 else "failed"
+        state: str = State.PASSED if last.code == 0 else State.FAILED
         if last.code is None:
-            state = "running" if last.ended is None and is_alive(last) else "cut off"
+            state = State.RUNNING if last.ended is None and is_alive(last) else "cut off"
         body["last"] = {"began": last.began, "state": state, "attempt": last.attempt + 1}
     return body
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.documents import parse_json
 from penstock.errors import UsageError
-from penstock.pipelines.flow.records import RunRecord
+from penstock.pipelines.flow.records import RunRecord, State
 from penstock.pipelines.report.values import amount, mapping, text
 
 # Manifests by name, in the order in which a folder is asked for them.
@@ -27,7 +27,10 @@ _JOBS = {
     "penstock-centrality": "centrality", "penstock-walks": "walk",
     "penstock-predictions": "gnn predict", "penstock-neighbours": "similar",
 }  # fmt: skip
-_STATES = {"training": "running", "done": "passed", "diverged": "failed"}
+# Of a training run that no flow made.
+_STATES: dict[str, str] = {
+    "training": State.RUNNING, "done": State.PASSED, "diverged": State.FAILED,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,12 +115,12 @@ def job_record(folder: Path) -> RunRecord:
             remedy="Name a run that penstock runs list shows, or the output of a job",
         )
     name = folder.resolve().name
-    state = _STATES.get(text(body.get("state")), text(body.get("state")) or "passed")
+    state = _STATES.get(text(body.get("state")), text(body.get("state")) or State.PASSED)
     stages = {name: _stage(folder, body, state)}
     if body["format"] == "penstock-graph":
         for part in _partitions(folder):
             stages[f"{name}/{part.parent.name}/{part.name}"] = _stage(
-                part, manifest_of(part), "passed"
+                part, manifest_of(part), State.PASSED
             )
     whole = {"flow": None, "state": state, "stages": stages, "single": True,
              "file": None, "seconds": _results(body).get("seconds")}  # fmt: skip
@@ -135,7 +138,8 @@ def _stage(folder: Path, body: dict[str, Any], state: str) -> dict[str, Any]:
     if body["format"] != "penstock-vectors" or not job:
         job = _JOBS[text(body.get("format"))]
     return {
-        "job": job, "state": "done" if state == "passed" else state, "out": str(folder.resolve()),
+        "job": job, "state": State.DONE if state == State.PASSED else state,
+        "out": str(folder.resolve()),
         "report": _results(body), "seconds": _results(body).get("seconds"),
     }  # fmt: skip
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from penstock.pipelines.flow.records import State
 from penstock.pipelines.report.charts import Chart, Section, Series, table
 from penstock.pipelines.report.sections.outputs import StageOutput
 from penstock.pipelines.report.sections.training import epoch_lines
@@ -23,7 +24,7 @@ _MOST_BARS = 40
 
 def times_section(outputs: Iterable[StageOutput]) -> Section | None:
     """Return where the time of the stages went."""
-    ran = [one for one in outputs if one.state != "skipped" and one.seconds]
+    ran = [one for one in outputs if one.state != State.SKIPPED and one.seconds]
     parts: list[Chart] = []
     if any(len(split_time(one)) > 1 for one in ran):  # else the timeline says it all
         parts.append(_stages(ran))

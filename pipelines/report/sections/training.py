@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.documents import parse_json
+from penstock.pipelines.flow.records import ENDED_WELL
 from penstock.pipelines.report.charts import Chart, Section, Series, Table, line, table, thinned
 from penstock.pipelines.report.sections.outputs import StageOutput
 from penstock.pipelines.report.values import amount, mapping, mappings, number, shown_number
@@ -73,7 +74,7 @@ def _charts(output: StageOutput) -> list[Chart | Table]:
         return [_only_epoch(output, lines[0])]
     epochs = [number(one["epoch"]) or 0.0 for one in lines]
     how_many = f"{len(lines):,} epoch{'s' * (len(lines) != 1)}"
-    ended = "" if output.state in ("done", "skipped") else f"; state of the stage: {output.state}"
+    ended = "" if output.state in ENDED_WELL else f"; state of the stage: {output.state}"
     found: list[Chart | Table] = []
 
     def chart(
