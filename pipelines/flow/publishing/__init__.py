@@ -4,13 +4,13 @@
     publication.recover()                 # what an earlier run left half-done
     publication.publish(items, run, keep)
 
-First everything is staged where no reader sees it. Then every target is swapped, one rename each,
+First everything is prepared where no reader sees it. Then every target is swapped, one rename each,
 so readers see a mixture for as long as that takes; if one cannot be, those that were are swapped
 back. A journal says which targets there are and which way they go. A kill between two swaps leaves
 it there, and the next run goes the same way to its end.
 
-    back      staging, or swapping back: nothing of the new is to stay
-    forward   everything is staged and checked: everything new is to be seen
+    back      preparing, or swapping back: nothing of the new is to stay
+    forward   everything is prepared and checked: everything new is to be seen
     settle    everything new is seen: what was there before becomes the previous one
 """
 
@@ -96,7 +96,7 @@ class Publication:
             try:
                 self._save("back", run, keep, entries)
                 for item, entry in zip(items, entries, strict=True):
-                    entry.target.stage(item.output)
+                    entry.target.prepare(item.output)
                 self._forward(run, keep, entries)
             except BaseException as error:
                 self._give_up(run, keep, entries, error)

@@ -1,11 +1,11 @@
 """Where an output is published: a path or a URL, each changed in steps that can be taken back.
 
-stage      what is new lies next to the target, and no reader sees it
+prepare    what is new lies next to the target, and no reader sees it
 taken      something is there already; publisher: who published it, as a record says
 swap       readers see what is new
 swap_back  readers see again what they saw before
 settle     what was there before is kept as the previous one, older ones are removed
-discard    what was staged and not swapped is removed
+discard    what was prepared and not swapped is removed
 
 A path: the output is copied next to the target under a hidden name, and the two change names; what
 was there before is kept as ``<name>.previous`` (and ``.previous-2`` and so on), and
@@ -52,7 +52,7 @@ def from_dict(body: dict[str, Any]) -> Target:
 class LocalTarget:
     """A path.
 
-    number  the inode of what was staged: what has it now is what is new; None: not staged yet
+    number  the inode of what was prepared: what has it now is what is new; None: not prepared yet
     by      who publishes, for the record next to it; None: no record
     """
 
@@ -92,12 +92,12 @@ class LocalTarget:
         before = f"{self.target.name}.previous"
         return [before if n == 1 else f"{before}-{n}" for n in range(1, keep + 1)]
 
-    def stage(self, output: Path) -> None:
+    def prepare(self, output: Path) -> None:
         """Copy the output next to the target, to the disk."""
         with explained(self.path):
-            self._stage(output)
+            self._prepare(output)
 
-    def _stage(self, output: Path) -> None:
+    def _prepare(self, output: Path) -> None:
         files = [output] if output.is_file() else output.rglob("*")
         size = sum(one.stat().st_size for one in files if one.is_file())
         need_disk(self.target.parent, size, f"a copy of {output}, to be published")
@@ -122,7 +122,7 @@ class LocalTarget:
         with explained(self.path):
             if not self._is_new(self.target):
                 if not self._is_new(self.copy):
-                    raise FileNotFoundError(2, "what was staged is gone", str(self.copy))
+                    raise FileNotFoundError(2, "what was prepared is gone", str(self.copy))
                 put_in_place(self.copy, self.target)
             if self._old.exists():
                 self._old.rename(self.copy)
@@ -131,7 +131,7 @@ class LocalTarget:
     def swap_back(self) -> None:
         """Give the target what it was, or nothing if there was nothing."""
         if self.number is None:
-            return  # it was never wholly staged, so never swapped
+            return  # it was never wholly prepared, so never swapped
         with explained(self.path):
             if self._is_new(self.target) and not (
                 self.copy.exists() and exchange(self.copy, self.target)
@@ -196,7 +196,7 @@ class LocalTarget:
         return {"kind": "path", **asdict(self)}
 
     def _is_new(self, path: Path) -> bool:
-        """Return whether this is what was staged."""
+        """Return whether this is what was prepared."""
         return path.exists() and path.stat().st_ino == self.number
 
 
@@ -230,7 +230,7 @@ class RemoteTarget:
         with self._explained():
             return _latest(*self._system())[1]
 
-    def stage(self, output: Path) -> None:
+    def prepare(self, output: Path) -> None:
         """Write the folder of the run."""
         with self._explained():
             system, root = self._system()

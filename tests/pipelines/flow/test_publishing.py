@@ -133,8 +133,8 @@ def seen(places: list[Path | str]) -> list[str | None]:
 
 
 def steps() -> list[tuple[type, str, int]]:
-    local = [(LocalTarget, name, n) for name in ("stage", "swap") for n in (1, 2, 3)]
-    return [*local, (RemoteTarget, "stage", 1), (RemoteTarget, "swap", 1)]
+    local = [(LocalTarget, name, n) for name in ("prepare", "swap") for n in (1, 2, 3)]
+    return [*local, (RemoteTarget, "prepare", 1), (RemoteTarget, "swap", 1)]
 
 
 def fail_at(
@@ -146,7 +146,7 @@ def fail_at(
     def failing(self: Any, *given: Any) -> None:
         calls.append(self)
         if len(calls) == count:
-            if step == "stage":
+            if step == "prepare":
                 original(self, *given)
             error()
         original(self, *given)
@@ -252,7 +252,7 @@ def test_what_cannot_be_completed_is_taken_back(
     said = publication(tmp_path).recover()
     assert said is not None
     assert "taken back" in said
-    assert "what was staged is gone" in said
+    assert "what was prepared is gone" in said
     assert seen(places) == [None, "1", "1", "1"]
 
 
