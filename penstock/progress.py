@@ -17,13 +17,13 @@ _SILENT = 10.0  # seconds for which a log gets no line of work that tells nothin
 class Progress:
     """Progress of one stage, with throughput in the job's own unit, on standard error.
 
-    with Progress("build rows", total=edges, unit="edges") as progress:
+    with Progress("build rows", total=edges, unit="edges", quiet=quiet) as progress:
         progress.advance(n)
 
     Nothing is printed for work that ends within two seconds, or when ``quiet``.
     """
 
-    def __init__(self, title: str, *, total: int, unit: str, quiet: bool = False) -> None:
+    def __init__(self, title: str, *, total: int, unit: str, quiet: bool) -> None:
         self.title, self.total, self.unit, self.quiet = title, max(total, 1), unit, quiet
         self.done = 0
         self._bar: Any = None
@@ -81,7 +81,7 @@ class Progress:
 class Elapsed(Progress):
     """Time of work that tells nothing of itself, against how long it was estimated to take.
 
-    with Elapsed("METIS", estimated=90) as elapsed:
+    with Elapsed("METIS", estimated=90, quiet=quiet) as elapsed:
         while not done():
             elapsed.show()
 
@@ -89,7 +89,7 @@ class Elapsed(Progress):
     that it doubles.
     """
 
-    def __init__(self, title: str, *, estimated: float, quiet: bool = False) -> None:
+    def __init__(self, title: str, *, estimated: float, quiet: bool) -> None:
         super().__init__(title, total=1, unit="s", quiet=quiet)
         self.estimated = self.total = max(estimated, 1e-9)  # type: ignore[assignment]
         self._next_at = max(self.estimated / _LINES, _SILENT)

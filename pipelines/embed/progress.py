@@ -14,7 +14,7 @@ _SHORT = 1.0  # seconds of training of which no rate is shown: kernels may still
 class EdgeBar(Progress):
     """Progress in edges: ``train: 40 %, 1.2 M edges/s, epoch 12, loss 1.61, valid MRR 0.312``."""
 
-    def __init__(self, edges: int, epochs: int, *, quiet: bool = False) -> None:
+    def __init__(self, edges: int, epochs: int, *, quiet: bool) -> None:
         super().__init__("train", total=edges, unit="edges", quiet=quiet)
         self._epochs, self._figures = epochs, dict[str, Any]()
         self._edges: dict[int, int] = {}  # that each rank has trained

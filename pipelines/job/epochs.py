@@ -10,7 +10,7 @@ from penstock.progress import Progress
 class EpochBar(Progress):
     """Progress in epochs: ``train: 40 %, 25 epochs/s, loss 0.61, train 83.1 %, valid 79.4 %``."""
 
-    def __init__(self, epochs: int, *, scored: bool = True, quiet: bool = False) -> None:
+    def __init__(self, epochs: int, *, scored: bool = True, quiet: bool) -> None:
         super().__init__("train", total=epochs, unit="epochs", quiet=quiet)
         self.epochs, self._before = epochs, -1
         self._shown = ("train", "valid") if scored else ()

@@ -82,7 +82,7 @@ class Word2vecReport(CountsReport):
 class WordsBar(Progress):
     """Progress in words: ``train: 40 %, 25 M words/s, loss 2.31``."""
 
-    def __init__(self, words: int, *, quiet: bool = False) -> None:
+    def __init__(self, words: int, *, quiet: bool) -> None:
         super().__init__("train", total=words, unit="words", quiet=quiet)
         self._all, self._before, self._loss = words, -1, 0.0
 

@@ -21,8 +21,8 @@ def clock(monkeypatch):
     return turn
 
 
-def run(clock, *, steps, seconds, **options):
-    with Progress("count", total=steps, unit="edges", **options) as progress:
+def run(clock, *, steps, seconds, quiet=False):
+    with Progress("count", total=steps, unit="edges", quiet=quiet) as progress:
         for _ in range(steps):
             clock(seconds / steps)
             progress.advance(1)
@@ -47,14 +47,14 @@ def test_a_log_gets_about_ten_lines_however_long(clock, capsys, steps):
 def test_throughput_is_in_the_jobs_own_unit(clock, capsys):
     run(clock, steps=100, seconds=100)
     assert "1 edges/s" in capsys.readouterr().err
-    with Progress("read", total=4000, unit="B") as progress:
+    with Progress("read", total=4000, unit="B", quiet=False) as progress:
         clock(4)
         progress.advance(4000)
     assert capsys.readouterr().err == "read: 100 %, 1 kB/s\n"
 
 
 def test_a_few_workers_are_counted_without_a_rate(clock, capsys):
-    with Progress("start workers", total=2, unit="workers") as progress:
+    with Progress("start workers", total=2, unit="workers", quiet=False) as progress:
         clock(4.7)
         progress.advance(1)
     assert capsys.readouterr().err == "start workers: 50 %, 1 of 2 workers\n"
@@ -66,7 +66,7 @@ def test_quiet_is_silent(clock, capsys):
 
 
 def test_more_than_was_announced_is_not_more_than_all(clock, capsys):
-    with Progress("count", total=0, unit="edges") as progress:
+    with Progress("count", total=0, unit="edges", quiet=False) as progress:
         clock(5)
         progress.advance(7)
     assert "count: 100 %" in capsys.readouterr().err
@@ -74,7 +74,8 @@ def test_more_than_was_announced_is_not_more_than_all(clock, capsys):
 
 def test_a_terminal_gets_a_bar_that_is_closed(clock, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with pytest.raises(KeyError), Progress("count", total=10, unit="edges") as progress:
+    bar = Progress("count", total=10, unit="edges", quiet=False)
+    with pytest.raises(KeyError), bar as progress:
         clock(5)
         progress.advance(5)
         assert progress._bar.live.is_started
@@ -83,8 +84,8 @@ def test_a_terminal_gets_a_bar_that_is_closed(clock, capsys, monkeypatch):
     assert "count" in capsys.readouterr().err
 
 
-def wait(clock, *, estimated, seconds, **options):
-    with Elapsed("METIS", estimated=estimated, **options) as elapsed:
+def wait(clock, *, estimated, seconds, quiet=False):
+    with Elapsed("METIS", estimated=estimated, quiet=quiet) as elapsed:
         for _ in range(int(seconds / 0.5)):
             clock(0.5)
             elapsed.show()
@@ -122,3 +123,11 @@ def test_a_terminal_shows_time_as_a_bar(clock, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     wait(clock, estimated=60, seconds=30)
     assert "30 s of about 60 s" in capsys.readouterr().err
+
+
+def test_quiet_has_one_default(root):
+    """What users call is quiet; what it calls is told."""
+    folders = ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
+    sources = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    defaults = [re.findall(r"\bquiet: bool = (\w+)", path.read_text()) for path in sources]
+    assert {one for found in defaults for one in found} == {"True"}

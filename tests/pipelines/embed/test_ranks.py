@@ -175,7 +175,7 @@ def test_the_last_line_of_a_log_has_the_last_figures(
     clock = SimpleNamespace(monotonic=lambda: now[0])
     for module in ("penstock.progress.time", "penstock.pipelines.embed.progress.time"):
         monkeypatch.setattr(module, clock)
-    with EdgeBar(100, 2) as bar:
+    with EdgeBar(100, 2, quiet=False) as bar:
         bar.on_metrics(0, {"left": 100, "edges": 0})
         now[0] += 3
         for metrics in (

@@ -337,7 +337,7 @@ def test_no_run_no_weights(tmp_path: Path, train: Any, rank: Any) -> None:
 def test_the_bar_shows_the_latest_figures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with EpochBar(10) as bar:
+    with EpochBar(10, quiet=False) as bar:
         bar._start -= 5  # nothing is said of what takes less than two seconds
         for epoch in range(1, 11):
             bar.update({"epoch": epoch, "loss": 1 / epoch, "train": 0.5, "valid": epoch / 20})
@@ -350,7 +350,7 @@ def test_the_bar_shows_the_latest_figures(
 def test_the_bar_begins_where_the_run_goes_on_and_goes_back(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with EpochBar(100, scored=False) as bar:
+    with EpochBar(100, scored=False, quiet=False) as bar:
         bar._start -= 5
         bar.update({"epoch": 51, "loss": 0.5, "train": 0.0})
         assert (bar.done, bar.total) == (1, 50)
