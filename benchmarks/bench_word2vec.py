@@ -43,7 +43,7 @@ import numpy as np
 
 import penstock
 from penstock.limits import cores
-from penstock.pipelines.word2vec.evaluation import evaluate
+from penstock.pipelines.word2vec.evaluation import evaluate_vectors
 
 # By which ours may be below gensim's: rank correlations, then the share of answers (3CosAdd).
 LEAST = {"ws353.txt": 0.02, "SimLex999.txt": 0.02, "google.txt": 0.01}
@@ -129,7 +129,7 @@ def text(given: argparse.Namespace, folder: Path) -> None:
     rates: dict[str, list[float]] = defaultdict(list)
 
     def judge(name: str, seed: int, path: Path) -> None:
-        result = evaluate(path, pairs=pairs, analogies=[analogies])
+        result = evaluate_vectors(path, pairs=pairs, analogies=[analogies])
         total = result.analogies[0].total
         found[name].append([each.spearman or 0.0 for each in result.pairs])
         found[name][-1].append(total.right_add / len(total.questions))
@@ -237,7 +237,7 @@ def ranks_of_text(given: argparse.Namespace, folder: Path) -> list[str]:
     def trained(count: int, epochs: int, seed: int) -> tuple[Any, float, list[float]]:
         out = folder / f"{epochs}-{count}-{seed}"
         report = on_ranks(given, count, corpus, out, epochs=epochs, seed=seed)
-        result = evaluate(out, pairs=pairs, analogies=[analogies])
+        result = evaluate_vectors(out, pairs=pairs, analogies=[analogies])
         total = result.analogies[0].total
         found = [each.spearman or 0.0 for each in result.pairs]
         found.append(total.right_add / len(total.questions))
@@ -320,7 +320,8 @@ def blogcatalog(given: argparse.Namespace, folder: Path) -> None:
     penstock.word2vec(folder / "walks", folder / "written", graph=folder / "graph", **how)
     least = []
     for name in (*seconds, "written"):
-        found = evaluate(folder / name, labels=folder / "nodes.parquet", shares=(0.5,)).labels
+        by = folder / "nodes.parquet"
+        found = evaluate_vectors(folder / name, labels=by, shares=(0.5,)).labels
         assert found is not None
         share = found.shares[0]
         least.append((share.micro_f1, share.macro_f1))

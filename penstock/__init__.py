@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from penstock.pipelines.walk import walk_array as walk_array
     from penstock.pipelines.word2vec import word2vec as word2vec
     from penstock.pipelines.word2vec.array import node2vec_array as node2vec_array
+    from penstock.pipelines.word2vec.evaluation import evaluate_vectors as evaluate_vectors
+    from penstock.pipelines.word2vec.export import export_vectors as export_vectors
+    from penstock.workers.plugin import resources as resources
 
 __version__ = "0.1.0"
 
@@ -46,11 +49,14 @@ _HOME = {
     "Vectors": "penstock.pipelines.vectors",
     "centrality": "penstock.pipelines.centrality",
     "etl": "penstock.pipelines.etl",
+    "evaluate_vectors": "penstock.pipelines.word2vec.evaluation",
+    "export_vectors": "penstock.pipelines.word2vec.export",
     "generate": "penstock.pipelines.generate",
     "info": "penstock.pipelines.info",
     "node2vec_array": "penstock.pipelines.word2vec.array",
     "order": "penstock.partition.order",
     "partition_graph": "penstock.pipelines.partition",
+    "resources": "penstock.workers.plugin",
     "run_flow": "penstock.pipelines.flow",
     "similar": "penstock.pipelines.similar",
     "validate": "penstock.pipelines.validate",

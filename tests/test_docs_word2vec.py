@@ -18,7 +18,7 @@ def names(*kinds):
 @pytest.mark.parametrize(
     ("page", "kinds", "elsewhere"),
     [
-        ("word2vec", (Word2vecOptions, EvaluateOptions, ExportOptions), {"walks"}),
+        ("word2vec", (Word2vecOptions, EvaluateOptions, ExportOptions), {"walks", "plan"}),
         ("similar", (SimilarOptions,), {"all", "source", "target"}),
     ],
 )

@@ -145,6 +145,7 @@ def test_public_names_are_there():
     names += ["etl", "generate", "info", "order", "partition_graph", "run_flow", "validate", "walk"]
     names += ["walk_array", "Partition"]
     names += ["node2vec_array", "similar", "word2vec"]
+    names += ["evaluate_vectors", "export_vectors", "resources"]
     assert dir(penstock) == sorted([*names, "embed", "gang", "gnn", "__version__"])
     for name in names:
         assert callable(getattr(penstock, name)), name

@@ -175,8 +175,23 @@ def resources(worker: Any = None) -> Resources:
     """Return what the worker holds whose task calls this.
 
     In a thread that a task started it is the process' only worker; outside of workers, or where
-    nobody registered the plugin, a set of this process' own. ``worker`` names one, as
-    ``client.run`` hands it over.
+    nobody registered the plugin, a set of this process' own.
+
+    Parameters
+    ----------
+    worker
+        The one to ask instead, as ``client.run`` hands it over.
+
+    Returns
+    -------
+    Resources
+        ``device``, ``scratch``, ``stage`` and ``cache``, each of which is found when it is first
+        asked for.
+
+    Examples
+    --------
+    >>> with resources().cache.hold(key, load) as arrays:  # kept on the GPU, or in memory
+    ...     arrays.sum()
     """
     if worker is None:
         try:

@@ -61,14 +61,15 @@ def evaluate(
     /,
     *,
     options: EvaluateOptions = EvaluateOptions(),
+    plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
     """Evaluate vectors by pairs of words, analogies, or labels of nodes."""
     from penstock.pipelines.vectors import Vectors
-    from penstock.pipelines.word2vec.evaluation import evaluated
+    from penstock.pipelines.word2vec.evaluation.job import EvaluateJob
 
     opened = Vectors.open(vectors, ids=options.id_file)
-    output.show(evaluated(opened, options, quiet=output.quiet))
+    run_command(EvaluateJob(opened, options, quiet=output.quiet), output, planned=plan)
 
 
 @app.command(name="export", sort_key=3)
@@ -78,11 +79,12 @@ def export(
     /,
     *,
     options: ExportOptions = ExportOptions(),
+    plan: PlanFlag = False,
     output: Output = Output(),
 ) -> None:
     """Write vectors in another format: word2vec's text or binary, .npy, Parquet."""
     from penstock.pipelines.vectors import Vectors
-    from penstock.pipelines.word2vec.export import exported
+    from penstock.pipelines.word2vec.export import ExportJob
 
     opened = Vectors.open(vectors, ids=options.id_file)
-    output.show(exported(opened, out, options))
+    run_command(ExportJob(opened, out, options, quiet=output.quiet), output, planned=plan)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,15 +12,21 @@ from cyclopts import Parameter
 
 from penstock.errors import OutputExists, UsageError
 from penstock.files import remove_temporaries
+from penstock.limits import available_memory
 from penstock.options import ClientPath, options
 from penstock.output_lock import output_lock
 from penstock.paths import client_path, shown
+from penstock.pipelines.job import Job, run
+from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.output import CountsReport
-from penstock.pipelines.vectors import Vectors
-from penstock.sizes import format_bytes, need_disk
+from penstock.pipelines.vectors import Vectors, tables, word2vec
+from penstock.sizes import format_bytes, need_memory
 
 _SUFFIXES = {"npy": ".npy", "parquet": ".parquet"}
-_TEXT_BYTES = 12  # of a number and a blank
+# Bytes of a number in the file, and in memory while it is written, of so many rows at a time.
+_TEXT, _NUMBER = 12, 4
+_WRITTEN = {"text": (64, 1 << 14), "binary": (12, 1 << 14), "npy": (0, 0), "parquet": (8, 1 << 18)}
 
 
 @options
@@ -63,8 +71,10 @@ class ExportReport(CountsReport):
         )
 
 
-def export(vectors: str | Path | Vectors, out: str | Path, **options: Any) -> ExportReport:
-    """Write vectors in another format.
+def export_vectors(
+    vectors: str | Path | Vectors, out: str | Path, *, quiet: bool = True, **options: Any
+) -> ExportReport:
+    """Write vectors in another format, for other programs.
 
     Parameters
     ----------
@@ -72,8 +82,11 @@ def export(vectors: str | Path | Vectors, out: str | Path, **options: Any) -> Ex
         Vectors, or where they are: see ``Vectors.open``.
     out
         File to write. With ``npy`` ids lie next to it, in a file that ends with ``.ids.parquet``.
+    quiet
+        Print no progress.
     **options
-        Fields of ``ExportOptions``: ``format``, ``blank``, ``id_file``, ``overwrite``.
+        Fields of ``ExportOptions``: ``format``, ``blank``, ``id_file``, ``overwrite``: the options
+        of ``penstock word2vec export``.
 
     Returns
     -------
@@ -86,45 +99,98 @@ def export(vectors: str | Path | Vectors, out: str | Path, **options: Any) -> Ex
         Ids that the format cannot hold.
     OutputExists
         ``out`` is taken, and ``overwrite`` is not set.
+    CapacityError
+        It does not fit on the disk or in memory.
 
     Examples
     --------
-    >>> export("vectors", "vectors.bin", format="binary")
+    >>> export_vectors("vectors", "vectors.bin", format="binary")
     """
     given = ExportOptions(**options)
     opened = vectors if isinstance(vectors, Vectors) else Vectors.open(vectors, ids=given.id_file)
-    return exported(opened, client_path(out), given)
+    return run(ExportJob(opened, client_path(out), given, quiet=quiet))
 
 
-def exported(opened: Vectors, path: Path, given: ExportOptions) -> ExportReport:
-    """Write opened vectors as the options say."""
-    from penstock.pipelines.vectors import tables, word2vec
+class ExportJob(Job[ExportReport]):
+    """Writes a file, or two."""
 
-    suffix = _SUFFIXES.get(given.format)
-    if suffix is not None and path.suffix.lower() != suffix:
-        raise UsageError(f"a file of format {given.format} ends with {suffix}", got=f"{path}")
-    written = [path, tables.ids_of_export(path)] if given.format == "npy" else [path]
-    for file in written:
-        if file.is_dir() or (file.exists() and not given.overwrite):
-            raise OutputExists(
-                f"{file} {'is a directory' if file.is_dir() else 'exists'}",
-                remedy="Name another output" + ("" if file.is_dir() else " or give --overwrite"),
+    command = "penstock word2vec export"
+    kind = ""
+    options: ExportOptions
+
+    def __init__(self, vectors: Vectors, out: Path, options: ExportOptions, *, quiet: bool) -> None:
+        super().__init__(out, options, quiet=quiet)
+        self.vectors = vectors
+        self.what = f"{len(vectors):,} vectors of {vectors.dimension}"
+        self.files = [self.out]
+        if options.format == "npy":
+            self.files.append(tables.ids_of_export(self.out))
+        number = _TEXT if options.format == "text" else _NUMBER
+        self.bytes = len(vectors) * vectors.dimension * number + vectors.ids.nbytes
+        number, rows = _WRITTEN[options.format]
+        block = min(rows, len(vectors)) * vectors.dimension * number
+        self.memory = block + 2 * vectors.ids.nbytes
+
+    def check(self) -> None:
+        """Refuse a name that is wrong, and a disk or memory that is too small."""
+        suffix = _SUFFIXES.get(self.options.format)
+        if suffix is not None and self.out.suffix.lower() != suffix:
+            raise UsageError(
+                f"a file of format {self.options.format} ends with {suffix}", got=f"{self.out}"
             )
-    if opened.about and path.parent.resolve() == opened.path.resolve():
-        raise UsageError(
-            f"{path} is among the files of the vectors that are exported",
-            expected="a file outside the directory",
+        if self.vectors.about and self.out.parent.resolve() == self.vectors.path.resolve():
+            raise UsageError(
+                f"{self.out} is among the files of the vectors that are exported",
+                expected="a file outside the directory",
+            )
+        self.need_disk(self.bytes, self.what)
+        need_memory(self.memory, f"writing {self.what}", remedy="Take --format npy, or free some")
+
+    def refuse_taken(self) -> None:
+        """Raise where a file is there and is not to be replaced."""
+        for file in self.files:
+            if file.is_dir() or (file.exists() and not self.options.overwrite):
+                kind = "is a directory" if file.is_dir() else "exists"
+                more = "" if file.is_dir() else " or give --overwrite"
+                raise OutputExists(f"{file} {kind}", remedy=f"Name another output{more}")
+
+    @contextmanager
+    def output(self) -> Iterator[PartialOutput]:
+        """Keep other writers away from the files, each of which is replaced in one step."""
+        folder = self.out.parent
+        with output_lock(self.out, command=self.command):
+            self.refuse_taken()
+            for file in self.files:
+                remove_temporaries(folder, file.name)
+            yield PartialOutput(folder, folder)
+
+    def plan(self) -> Plan:
+        """Say what would be written."""
+        return Plan(
+            self.command,
+            str(self.out),
+            f"{self.what}, {self.options.format}",
+            (("export", f"the vectors of {self.vectors.path}, in this process"),),
+            Need(self.memory, available_memory(), "available"),
+            disk_need(self.out.parent, self.bytes),
         )
-    number = _TEXT_BYTES if given.format == "text" else 4
-    size = len(opened) * opened.dimension * number + opened.ids.nbytes
-    need_disk(path.parent, size, f"{len(opened):,} vectors of {opened.dimension}")
-    with output_lock(path, command="penstock word2vec export"):
-        for file in written:
-            remove_temporaries(file.parent, file.name)
-        if given.format == "npy":
-            tables.write_npy(path, opened.ids, opened.values)
-        elif given.format == "parquet":
-            tables.write_parquet(path, opened.ids, opened.values)
+
+    def amount(self) -> tuple[str, float]:
+        """Return the bytes of what is written."""
+        return f"{self.command} {self.options.format}", float(self.bytes)
+
+    def work(self, partial: PartialOutput) -> None:
+        """Write the file, and that of the ids where they lie next to it."""
+        ids, values, kind = self.vectors.ids, self.vectors.values, self.options.format
+        if kind == "npy":
+            tables.write_npy(self.out, ids, values)
+        elif kind == "parquet":
+            tables.write_parquet(self.out, ids, values)
         else:
-            word2vec.write(path, opened.ids, opened.values, given.format, blank=given.blank)
-    return ExportReport(str(path), given.format, len(opened), opened.dimension, path.stat().st_size)
+            word2vec.write(self.out, ids, values, kind, blank=self.options.blank)
+
+    def report(self, seconds: float) -> ExportReport:
+        """Return what was written."""
+        size = self.out.stat().st_size
+        rows, dimension = len(self.vectors), self.vectors.dimension
+        return ExportReport(str(self.out), self.options.format, rows, dimension, size)

@@ -15,7 +15,6 @@ from penstock.pipelines.job import plan
 from penstock.pipelines.similar import SimilarOptions, similar
 from penstock.pipelines.similar import job as jobs
 from penstock.pipelines.vectors import Vectors, write_vectors
-from penstock.pipelines.word2vec.export import export
 
 
 @pytest.fixture
@@ -122,7 +121,7 @@ def test_everyones_neighbours(folder, values, tmp_path, monkeypatch):
 
 def test_other_formats_give_the_same_bytes(folder, tmp_path):
     similar(folder, out=tmp_path / "ours", metric="dot")
-    export(folder, tmp_path / "x.parquet", format="parquet")
+    penstock.export_vectors(folder, tmp_path / "x.parquet", format="parquet")
     similar(tmp_path / "x.parquet", out=tmp_path / "theirs", metric="dot")
     name = "part-00000.parquet"
     assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()

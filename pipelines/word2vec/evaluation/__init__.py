@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import UsageError
+from penstock.pipelines.job import run
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
 from penstock.pipelines.word2vec.evaluation.report import EvaluateReport
-from penstock.progress import Progress
 
-__all__ = ["EvaluateOptions", "EvaluateReport", "evaluate"]
+__all__ = ["EvaluateOptions", "EvaluateReport", "evaluate_vectors"]
 
 
-def evaluate(
+def evaluate_vectors(
     vectors: str | Path | Vectors, *, quiet: bool = True, **options: Any
 ) -> EvaluateReport:
     """Evaluate vectors by pairs of words, by analogies, or by labels of nodes.
@@ -27,7 +25,8 @@ def evaluate(
     quiet
         Print no progress.
     **options
-        Fields of ``EvaluateOptions``: ``pairs``, ``analogies``, ``labels`` and how.
+        Fields of ``EvaluateOptions``: ``pairs``, ``analogies``, ``labels`` and how: the options of
+        ``penstock word2vec evaluate``.
 
     Returns
     -------
@@ -38,43 +37,16 @@ def evaluate(
     ------
     InputError
         A file that has nothing to do with these vectors; NaN in the vectors.
+    CapacityError
+        It does not fit in memory.
 
     Examples
     --------
-    >>> evaluate("words", pairs=["ws353.txt"]).pairs[0].spearman
-    >>> evaluate("vectors", labels="graph", shares=[0.5]).labels.shares[0].micro_f1
+    >>> evaluate_vectors("words", pairs=["ws353.txt"]).pairs[0].spearman
+    >>> evaluate_vectors("vectors", labels="graph", shares=[0.5]).labels.shares[0].micro_f1
     """
+    from penstock.pipelines.word2vec.evaluation.job import EvaluateJob
+
     given = EvaluateOptions(**options)
     opened = vectors if isinstance(vectors, Vectors) else Vectors.open(vectors, ids=given.id_file)
-    return evaluated(opened, given, quiet=quiet)
-
-
-def evaluated(vectors: Vectors, options: EvaluateOptions, *, quiet: bool) -> EvaluateReport:
-    """Return what is found by every file that the options name."""
-    from penstock.pipelines.word2vec.evaluation import labels, words
-
-    if not (options.pairs or options.analogies or options.labels):
-        raise UsageError(
-            "vectors are evaluated by something",
-            expected="--pairs, --analogies or --labels",
-            remedy="Name a file of judgements, or a graph with labels",
-        )
-    began = time.monotonic()
-    vectors.check_finite()
-    report = EvaluateReport(str(vectors.path), len(vectors), vectors.dimension)
-    if options.pairs or options.analogies:
-        vocabulary = words.Words(
-            vectors, case_sensitive=options.case_sensitive, restrict=options.restrict
-        )
-        report.pairs = [words.evaluate_pairs(vocabulary, path) for path in options.pairs]
-        report.analogies = [
-            words.evaluate_analogies(vocabulary, path) for path in options.analogies
-        ]
-    if options.labels is not None:
-        total = len(options.shares) * options.repeats
-        with Progress("classify", total=total, unit="splits", quiet=quiet) as progress:
-            report.labels = labels.evaluate_labels(
-                vectors, options.labels, options, progress.advance
-            )
-    report.seconds = time.monotonic() - began
-    return report
+    return run(EvaluateJob(opened, given, quiet=quiet))

@@ -7,7 +7,7 @@ number of labels is known, which ones is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,14 @@ from penstock.graph import Graph
 from penstock.partition.threads import spread
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
-from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _ITERATIONS = 500
 _GRADIENT = 1e-4  # of the mean loss of a class, at which it is taken for minimal
+_SCORE = 64  # bytes of a row and class while the loss is computed: margins, slopes and others
+_WEIGHT = 8 * 30  # of a weight: ten steps and gradients of L-BFGS, and what it works with
 
 
 @dataclass(frozen=True)
@@ -55,28 +56,51 @@ class LabelsResult:
     shares: list[ShareResult]
 
 
+@dataclass(frozen=True)
+class Labels:
+    """The labels of those ids that have a vector.
+
+    rows         of the vectors, once each
+    of, numbers  of every label: which of these rows has it, and which of the classes it is
+    unknown      labelled ids without a vector
+    """
+
+    file: str
+    rows: Array
+    of: Array
+    numbers: Array
+    classes: list[Any]
+    unknown: int
+
+    def targets(self) -> Array:
+        """Return the classes of each row as a mask: (rows, classes)."""
+        mask = np.zeros((len(self.rows), len(self.classes)), bool)
+        mask[self.of, self.numbers] = True
+        return mask
+
+    def memory(self, dimension: int, splits: int) -> int:
+        """Return the bytes that the classifiers take, about; ``splits`` of a share at a time."""
+        rows, classes = len(self.rows), len(self.classes)
+        features = rows * (8 * dimension + classes)
+        split = features + classes * (rows * _SCORE + (dimension + 1) * _WEIGHT)
+        return features + splits * split
+
+
 def evaluate_labels(
-    vectors: Vectors, path: Path, options: EvaluateOptions, advance: Callable[[int], None]
+    vectors: Vectors, labels: Labels, options: EvaluateOptions, advance: Callable[[int], None]
 ) -> LabelsResult:
     """Return F1 by training share; ``advance`` hears of every classifier that is trained."""
     from threadpoolctl import threadpool_limits
 
-    rows, targets, classes, unknown = read_labels(vectors, path)
-    features = vectors.values[rows].astype(np.float64)
+    features, targets = vectors.values[labels.rows].astype(np.float64), labels.targets()
     f1 = np.empty((len(options.shares), options.repeats, 2))
 
     def repeat(number: int) -> None:
-        order = _shuffled(len(rows), options.seed, number)
+        order = _shuffled(len(features), options.seed, number)
         weights = None
         for at in np.argsort(options.shares):
-            cut = round(options.shares[at] * len(rows))
+            cut = round(options.shares[at] * len(features))
             train, rest = order[:cut], order[cut:]
-            if not len(train) or not len(rest):
-                raise UsageError(
-                    f"a share of {options.shares[at]:g} of {len(rows):,} labelled ids leaves "
-                    "nothing to train on, or nothing to predict",
-                    remedy="Give more ids labels, or other --shares",
-                )
             # From the share before: the minimum is the same from everywhere.
             weights = fit(features[train], targets[train], options.l2, weights)
             scores = decide(features[rest], weights)
@@ -90,60 +114,55 @@ def evaluate_labels(
         ShareResult(share, *map(float, (*f1[at].mean(axis=0), *f1[at].std(axis=0))))
         for at, share in enumerate(options.shares)
     ]
-    return LabelsResult(str(path), len(rows), unknown, len(classes), shares)
+    return LabelsResult(labels.file, len(features), labels.unknown, len(labels.classes), shares)
 
 
 # -- labels --------------------------------------------------------------------------------------
 
 
-def read_labels(vectors: Vectors, path: Path) -> tuple[Array, Array, list[Any], int]:
-    """Return rows of the vectors, their classes, all classes, and how many ids have no vector.
+def read_labels(vectors: Vectors, path: Path, shares: Sequence[float]) -> Labels:
+    """Return the labels of a graph or a table; raise where shares of them are none.
 
-    Classes are a (rows, classes) mask. Ids without a label, or with an empty list, are left out;
-    one that is there several times has the classes of all its lines.
+    Ids without a label, or with an empty list, are left out; one that is there several times has
+    the classes of all its lines.
     """
-    ids, labels = _columns(path)
-    rows = vectors.find(ids)
-    of, flat = _pairs(labels, path)
-    names = flat.unique()
-    numbers = as_numpy(_index_in(flat, names))
-    need_memory(
-        12 * len(ids) * len(names),
-        f"{len(ids):,} ids and {len(names):,} classes",
-        remedy="Give a column of classes as label, not one of values",
-    )
-    targets = np.zeros((len(ids), len(names)), bool)
-    targets[of, numbers] = True
-    labelled = targets.any(axis=1)
-    chosen = np.flatnonzero(labelled & (rows >= 0))
-    unknown = int((labelled & (rows < 0)).sum())
+    ids, column = _columns(path)
+    found = vectors.find(ids)
+    of, flat = _pairs(column, path)
+    classes = flat.unique()
+    labelled = np.zeros(len(ids), bool)
+    labelled[of] = True
     if not labelled.any():
         raise InputError(
             f"{path} has no label",
             expected="a class, or a list of classes, at ids: neither null nor negative",
             got=f"{len(ids):,} ids without one",
         )
-    if not len(chosen):
+    known = labelled & (found >= 0)
+    if not known.any():
         raise InputError(
             f"none of {int(labelled.sum()):,} labelled ids of {path} has a vector",
             expected=f"ids of type {vectors.ids.type}, as {vectors.example()}",
             got=f"ids as {', '.join(map(repr, ids[:3].to_pylist()))}",
         )
-    if len(names) < 2:
-        raise InputError(f"{path} has {len(names)} class", expected="two at least")
-    rows, targets = _once(rows[chosen], targets[chosen])
-    return rows, targets, names.to_pylist(), unknown
-
-
-def _once(rows: Array, targets: Array) -> tuple[Array, Array]:
-    """Return each row once, with all its classes: a table may have a line for each of them."""
-    labelled, first, of = np.unique(rows, return_index=True, return_inverse=True)
-    if len(labelled) == len(rows):
-        return rows, targets
-    every = np.zeros((len(labelled), targets.shape[1]), bool)
-    np.logical_or.at(every, of, targets)
+    if len(classes) < 2:
+        raise InputError(f"{path} has {len(classes)} class", expected="two at least")
+    # Each row once, in the order of the table, which may have a line for each of its classes.
+    unique, first, line = np.unique(found[known], return_index=True, return_inverse=True)
     order = np.argsort(first)
-    return labelled[order], every[order]
+    row = np.full(len(ids), -1)
+    row[known] = np.argsort(order)[line]
+    for share in shares:
+        if not 0 < round(share * len(unique)) < len(unique):
+            raise UsageError(
+                f"a share of {share:g} of {len(unique):,} labelled ids leaves "
+                "nothing to train on, or nothing to predict",
+                remedy="Give more ids labels, or other --shares",
+            )
+    kept = known[of]
+    numbers = as_numpy(_index_in(flat, classes))[kept]
+    unknown = int((labelled & (found < 0)).sum())
+    return Labels(str(path), unique[order], row[of[kept]], numbers, classes.to_pylist(), unknown)
 
 
 def _columns(path: Path) -> tuple[pa.Array, pa.Array]:

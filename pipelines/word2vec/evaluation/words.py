@@ -21,6 +21,8 @@ from penstock.pipelines.vectors import Vectors
 _CANDIDATES = 5  # nearest words among which the first is taken that no word of the question is
 _QUESTIONS, _PRODUCTS = 256, 32  # answered together by 3CosAdd, and by 3CosMul
 _SHIFT = 1e-6  # of 3CosMul: what keeps it from dividing by zero
+_DOUBLES = 1 << 16  # words of which pairs are compared in float64
+_WORD = 200  # bytes of a word: its spelling, its rows, its length
 
 
 class Words:
@@ -39,7 +41,8 @@ class Words:
             self.kinds[row] = self.rows.setdefault(self.folded(str(word)), row)
         lengths = kernel("neighbours", self.values).norms(self.values)
         scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-        self.units = (self.values * scale[:, None]).astype(np.float32)
+        self.units = np.empty_like(self.values)  # in float64, rounded once, without a copy of it
+        np.multiply(self.values, scale[:, None], out=self.units, casting="same_kind")
 
     def folded(self, word: str) -> str:
         """Return what stands for a word; upper case, as gensim takes it."""
@@ -48,6 +51,13 @@ class Words:
     def find(self, words: Sequence[str]) -> list[int | None]:
         """Return the rows of words, None where there is none."""
         return [self.rows.get(self.folded(word)) for word in words]
+
+
+def memory(rows: int, dimension: int, *, by_pairs: bool, by_analogies: bool) -> int:
+    """Return the bytes that so many words take, about, while they are compared."""
+    doubles = 8 * dimension if by_pairs and rows < _DOUBLES else 0
+    scores = 4 * 5 * _PRODUCTS if by_analogies else 0  # of all words, of 3CosMul
+    return rows * (4 * dimension + _WORD + max(doubles, scores))
 
 
 # -- pairs ---------------------------------------------------------------------------------------
@@ -91,7 +101,7 @@ def evaluate_pairs(words: Words, path: Path) -> PairsResult:
     form = "two words and a number"
     _need_some(path, len(judged), unknown, skipped, words.vectors, form)
     pairs = np.array(rows)
-    units = words.units.astype(np.float64) if len(words.units) < 1 << 16 else words.units
+    units = words.units.astype(np.float64) if len(words.units) < _DOUBLES else words.units
     cosines = np.einsum("ij,ij->i", units[pairs[:, 0]], units[pairs[:, 1]], dtype=np.float64)
     truth = np.array(judged)
     return PairsResult(
@@ -246,13 +256,17 @@ def _right(words: Words, questions: Array, rows: Array) -> int:
 # -- files ---------------------------------------------------------------------------------------
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file that are not empty."""
+def check_file(path: Path) -> None:
+    """Raise InputError where there is no file."""
     if path.is_dir() or not path.exists():
         raise InputError(
             f"{path} is a directory" if path.is_dir() else f"there is no file {path}",
             expected="a file of pairs, or of analogies",
         )
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file that are not empty."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             for line in file:

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import vector_parts
+from penstock import export_vectors, vector_parts
 from penstock.errors import CorruptFile, InputError, OutputExists, TruncatedFile, UsageError
 from penstock.files import save_npy
 from penstock.pipelines.vectors import Vectors, store, tables, word2vec, write_vectors
-from penstock.pipelines.word2vec.export import export
 
 
 def values_of(rows, width, seed=0):
@@ -303,7 +302,7 @@ def test_gensim_loads_what_is_exported_and_its_own_is_read(written, tmp_path, ki
     rows = 300  # gensim reads in pieces of 100 kB
     folder = written(np.arange(rows) * 7, width=128)
     path, back = tmp_path / "out", tmp_path / "back"
-    report = export(folder, path, format=kind)
+    report = export_vectors(folder, path, format=kind)
     assert report.rows == rows
     loaded = keyed.load_word2vec_format(str(path), binary=kind == "binary")
     assert loaded.index_to_key == [str(7 * row) for row in range(rows)]
@@ -318,20 +317,20 @@ def test_ids_that_the_formats_cannot_hold(written, tmp_path):
     folder = written(["new york", "tab\there", "new_york", "plain"])
     for kind in ("text", "binary"):
         with pytest.raises(InputError, match="2 ids cannot be written.*'new york'.*--blank"):
-            export(folder, tmp_path / "out", format=kind)
+            export_vectors(folder, tmp_path / "out", format=kind)
         with pytest.raises(InputError, match="no longer different"):
-            export(folder, tmp_path / "out", format=kind, blank="_")
+            export_vectors(folder, tmp_path / "out", format=kind, blank="_")
         assert not (tmp_path / "out").exists()
-    export(folder, tmp_path / "out", format="text", blank="::")
+    export_vectors(folder, tmp_path / "out", format="text", blank="::")
     assert Vectors.open(tmp_path / "out").ids.to_pylist() == [
         "new::york", "tab::here", "new_york", "plain",
     ]  # fmt: skip
     for blank in ("\\", "\\0", "\\1", "$1", "\\\\x"):
-        export(folder, tmp_path / "out", format="text", blank=blank, overwrite=True)
+        export_vectors(folder, tmp_path / "out", format="text", blank=blank, overwrite=True)
         assert Vectors.open(tmp_path / "out").ids[0].as_py() == f"new{blank}york"
     empty = written(["", "b"], name="empty")
     with pytest.raises(InputError, match="an empty id"):
-        export(empty, tmp_path / "out2", format="text")
+        export_vectors(empty, tmp_path / "out2", format="text")
 
 
 def test_files_of_other_programs(tmp_path):
@@ -392,7 +391,7 @@ def test_damaged_files(tmp_path, body, message):
 )
 def test_export_and_open(written, tmp_path, kind, name):
     folder = written(np.array([5, 6, 7]))
-    export(folder, tmp_path / name, format=kind)
+    export_vectors(folder, tmp_path / name, format=kind)
     found = Vectors.open(tmp_path / name)
     np.testing.assert_array_equal(found.values, values_of(3, 5))
     assert found.find([6, "7"]).tolist() == [1, 2]
@@ -402,17 +401,17 @@ def test_export_and_open(written, tmp_path, kind, name):
 def test_export_options(written, tmp_path):
     folder = written(np.arange(3))
     with pytest.raises(UsageError, match=r"ends with .npy"):
-        export(folder, tmp_path / "x", format="npy")
+        export_vectors(folder, tmp_path / "x", format="npy")
     with pytest.raises(UsageError, match="--blank is for text and binary"):
-        export(folder, tmp_path / "x.npy", format="npy", blank="_")
+        export_vectors(folder, tmp_path / "x.npy", format="npy", blank="_")
     with pytest.raises(UsageError, match="--blank replaces blanks"):
-        export(folder, tmp_path / "x", blank=" ")
-    export(folder, tmp_path / "x")
+        export_vectors(folder, tmp_path / "x", blank=" ")
+    export_vectors(folder, tmp_path / "x")
     with pytest.raises(OutputExists, match="exists"):
-        export(folder, tmp_path / "x")
-    export(folder, tmp_path / "x", overwrite=True)
+        export_vectors(folder, tmp_path / "x")
+    export_vectors(folder, tmp_path / "x", overwrite=True)
     with pytest.raises(UsageError, match="among the files of the vectors"):
-        export(folder, folder / "vectors.npy", format="npy", overwrite=True)
+        export_vectors(folder, folder / "vectors.npy", format="npy", overwrite=True)
 
 
 def test_ids_next_to_values_are_theirs(written, tmp_path, monkeypatch):
@@ -420,10 +419,10 @@ def test_ids_next_to_values_are_theirs(written, tmp_path, monkeypatch):
     path, ids = tmp_path / "x.npy", tmp_path / "x.ids.parquet"
     ids.write_bytes(b"of somebody")
     with pytest.raises(OutputExists, match=r"x.ids.parquet exists.*--overwrite"):
-        export(old, path, format="npy")
+        export_vectors(old, path, format="npy")
     assert ids.read_bytes() == b"of somebody"
     assert not path.exists()
-    export(old, path, format="npy", overwrite=True)
+    export_vectors(old, path, format="npy", overwrite=True)
 
     def full(*_):
         raise OSError("no more")
@@ -431,7 +430,7 @@ def test_ids_next_to_values_are_theirs(written, tmp_path, monkeypatch):
     for name in ("save_npy", "save_table"):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="no more"):
             patch.setattr(tables, name, full)
-            export(new, path, format="npy", overwrite=True)
+            export_vectors(new, path, format="npy", overwrite=True)
         assert Vectors.open(path).ids.to_pylist() == [0, 1, 2]
     # A process that ends between the two files leaves no values that are not of the ids.
     replace = Path.replace
@@ -443,7 +442,7 @@ def test_ids_next_to_values_are_theirs(written, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="no more"):
         patch.setattr(Path, "replace", once)
-        export(new, path, format="npy", overwrite=True)
+        export_vectors(new, path, format="npy", overwrite=True)
     assert not path.exists()
-    export(new, path, format="npy", overwrite=True)
+    export_vectors(new, path, format="npy", overwrite=True)
     assert Vectors.open(path).ids.to_pylist() == [7, 8, 9]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tracemalloc
 from dataclasses import replace
 from threading import Thread
 
@@ -13,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
+from penstock import evaluate_vectors as evaluate
 from penstock.errors import InputError, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.cli import run
 from penstock.pipelines.vectors import Vectors, write_vectors
-from penstock.pipelines.word2vec.evaluation import EvaluateOptions, evaluate, labels, words
+from penstock.pipelines.word2vec.evaluation import EvaluateOptions, labels, words
 
 
 def make(folder, ids, values):
@@ -365,3 +367,90 @@ def test_the_commands(blocks, make_graph, tmp_path, capsys, monkeypatch):
     np.testing.assert_array_equal(Vectors.open("b.bin").values, vectors.values)
     assert run(["word2vec", "export", "blocks", "b.bin"]) == 1
     assert "b.bin exists" in capsys.readouterr().err
+
+
+# -- plans ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "dimension", "classes"), [(6000, 64, 4), (4000, 16, 30)])
+def test_labels_take_the_memory_that_is_said(rows, dimension, classes):
+    random = np.random.default_rng(0)
+    values = random.standard_normal((rows, dimension)).astype(np.float32)
+    every, of = np.arange(rows), random.integers(0, classes, rows)
+    found = labels.Labels("l", every, every, of, list(range(classes)), 0)
+    options = EvaluateOptions(labels="l", shares=(0.5, 0.9), repeats=1)
+    vectors = Vectors(pa.array(every), values, "v")
+    labels.evaluate_labels(vectors, found, options, lambda count: None)  # libraries are loaded
+    taken = taken_by(lambda: labels.evaluate_labels(vectors, found, options, lambda count: None))
+    assert taken < found.memory(dimension, 1) < 3 * taken
+
+
+@pytest.mark.parametrize("kind", ["pairs", "analogies"])
+def test_words_take_the_memory_that_is_said(tmp_path, kind):
+    rows, dimension, path = 20_000, 64, tmp_path / "file"
+    values = np.random.default_rng(0).standard_normal((rows, dimension)).astype(np.float32)
+    path.write_text("w1 w2 3\n" if kind == "pairs" else "w1 w2 w3 w4\n" * 40)
+    vectors = Vectors(pa.array([f"w{i}" for i in range(rows)]), values, "v")
+    taken = taken_by(lambda: evaluate(vectors, **{kind: [path]}))
+    said = words.memory(rows, dimension, by_pairs=kind == "pairs", by_analogies=kind != "pairs")
+    assert taken < said < 3 * taken
+
+
+def taken_by(work):
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_plans(blocks, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    vectors, of = blocks
+    pq.write_table(pa.table({"id": 5 * np.arange(200), "label": of}), "nodes.parquet")
+    given = ["word2vec", "evaluate", "blocks", "--labels", "nodes.parquet", "--shares", "0.5"]
+    assert run([*given, "--plan"]) == 0
+    told = capsys.readouterr().out
+    assert "would write blocks: no file: how good its vectors are" in told
+    assert "labels  10 splits of 200 ids, 3 classes" in told
+    assert "not known until a run of this kind" in told
+    assert run([*given, "-q"]) == 0
+    assert run([*given, "--plan", "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["memory_bytes"] >= 8 * 200 * 6
+    assert body["seconds"] > 0
+    (tmp_path / "p").write_text("0 5 1\n")
+    assert run(["word2vec", "evaluate", "blocks", "--pairs", "p", "--plan"]) == 0
+    assert "of 1 file, among the first 200 vectors" in capsys.readouterr().out
+
+    export = ["word2vec", "export", "blocks", "b.npy", "--format", "npy"]
+    assert run([*export, "--plan", "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["disk_bytes"] == 200 * 6 * 4 + vectors.ids.nbytes
+    assert body["memory_bytes"] > 0
+    assert body["problem"] is None
+    assert not (tmp_path / "b.npy").exists()
+    assert run([*export, "-q"]) == 0
+    assert run([*export, "--plan"]) == 1
+    assert "b.npy exists" in capsys.readouterr().err
+    assert run([*export, "--plan", "--overwrite", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"] > 0
+
+
+def test_what_does_not_fit_is_said_before_it_begins(blocks, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"id": 5 * np.arange(200), "label": blocks[1]}), "nodes.parquet")
+    given = ["word2vec", "evaluate", "blocks", "--labels", "nodes.parquet"]
+    export = ["word2vec", "export", "blocks", "b.txt"]
+    monkeypatch.setattr("penstock.sizes.available_memory", lambda: 1000)
+    said = "of 6 does not fit in memory. Expected about "
+    for words_of in (given, export):
+        assert run(words_of) == 1
+        assert said in capsys.readouterr().err
+        assert run([*words_of, "--plan", "--json"]) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["problem"]["error"] == "CapacityError"
+        assert said in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blocks", "nodes.parquet"]

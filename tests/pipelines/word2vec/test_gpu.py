@@ -19,7 +19,7 @@ import penstock
 from penstock import ClusterSpec, vector_parts
 from penstock.files import read_file_table
 from penstock.pipelines.vectors import Vectors
-from penstock.pipelines.word2vec.export import ExportOptions, exported
+from penstock.pipelines.word2vec.export import export_vectors
 
 pytestmark = pytest.mark.gpu
 GPU = ClusterSpec(device="gpu")
@@ -157,7 +157,7 @@ def test_other_programs_read_vectors_of_a_gpu(tmp_path: Path) -> None:
     penstock.word2vec(tmp_path / "g", tmp_path / "v", cluster=GPU, quiet=True, dim=16, length=20)
     opened = Vectors.open(tmp_path / "v")
     ids = [str(one) for one in opened.ids.to_pylist()]
-    exported(opened, tmp_path / "v.bin", ExportOptions(format="binary"))
+    export_vectors(opened, tmp_path / "v.bin", format="binary")
     body = (tmp_path / "v.bin").read_bytes()
     line, _, rest = body.partition(b"\n")
     assert line.split() == [b"500", b"16"]
