@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,14 +22,16 @@ from penstock.pipelines.job import R, RunJob
 from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.job.ranks import Ranks, open_ranks
-from penstock.workers.embed.evaluation.evaluate import SHOWN, Evaluated, EvaluateTask, unknown
+from penstock.workers.embed.evaluation.evaluate import (
+    SHOWN,
+    Evaluated,
+    EvaluateTask,
+    evaluate,
+    unknown,
+)
 from penstock.workers.embed.source import BLOCK_BYTES
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
-
-if TYPE_CHECKING:
-    from penstock.workers.comm.single import AnyCommunicator
 
 _EDGE = 3 * 8  # bytes of an edge that is read
 _KNOWN = 40  # of a known answer, while all of them are sorted
@@ -62,19 +64,12 @@ class VectorsJob(RunJob[R]):
         found = Checkpoints(self.at / "checkpoints").load(self.checkpoint)
         return 2 * min(found.geometry.slot_bytes(1), BLOCK_BYTES) + 500_000_000
 
-    @contextmanager
-    def open_ranks(self, *, quiet: bool) -> Iterator[Ranks]:
-        """Connect to the rank that ranks."""
-        with open_ranks(None, 1, self.cluster, quiet=quiet) as ranks:
-            self.capacity = ranks.capacity
-            yield ranks
-
     def too_large(self) -> CapacityError | None:
         """Return the error where a worker has less memory than it takes, None where it fits.
 
         Of a GPU nothing is said: edges and known answers lie in the memory of the host.
         """
-        has, needed = self.capacity, self.memory()
+        has, needed = self.connected.capacity, self.memory()
         if has.on_gpu or needed <= has.memory:
             return None
         limit = has.limit_for(needed)
@@ -83,8 +78,8 @@ class VectorsJob(RunJob[R]):
 
     def plan(self) -> Plan:
         """Say what memory it takes, and what a worker has."""
-        with self.open_ranks(quiet=True):
-            has = self.capacity
+        with self.open_ranks(None, 1, quiet=True):
+            has = self.connected.capacity
         there = None if has.on_gpu else has.memory
         return Plan(
             self.command,
@@ -98,8 +93,8 @@ class VectorsJob(RunJob[R]):
 
     def ranked_by(self) -> str:
         """Return the kind of work that ranking is, by what a candidate costs."""
-        training = self.run.training
-        return f"{self.command} {training.model} {training.dim} {devices_key(self.capacity, 1)}"
+        training, on = self.run.training, devices_key(self.connected.capacity, 1)
+        return f"{self.command} {training.model} {training.dim} {on}"
 
 
 class EvaluateJob(VectorsJob[EvaluateReport]):
@@ -261,12 +256,10 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             seed=options.seed,
             own=None if self.own is None else self.own.path,
         )
-        with self.open_ranks(quiet=self.quiet) as ranks:
+        with self.open_ranks(None, 1) as ranks:
             if (problem := self.too_large()) is not None:
                 raise problem
-            self.found: Evaluated = ranks.run(_evaluate, task, title="evaluate", quiet=self.quiet)[
-                0
-            ]
+            self.found: Evaluated = ranks.ranks(evaluate, (task,), title="evaluate")[0]
 
     def report(self, seconds: float) -> EvaluateReport:
         """Return the scores."""
@@ -294,9 +287,3 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             head=found.sides.get("head"),
             unseen=found.unseen,
         )
-
-
-def _evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
-    from penstock.workers.embed.evaluation.evaluate import evaluate
-
-    return evaluate(comm, task)

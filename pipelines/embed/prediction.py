@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +13,8 @@ from penstock.pipelines.embed.evaluation import VectorsJob
 from penstock.pipelines.embed.options import PredictOptions
 from penstock.pipelines.embed.report import PredictReport
 from penstock.pipelines.job.partial import PartialOutput
-from penstock.workers.embed.evaluation.predict import Predicted, PredictTask
+from penstock.workers.embed.evaluation.predict import Predicted, PredictTask, predict
 from penstock.workers.embed.warm import IDS
-
-if TYPE_CHECKING:
-    from penstock.workers.comm.single import AnyCommunicator
 
 
 class PredictJob(VectorsJob[PredictReport]):
@@ -96,10 +92,10 @@ class PredictJob(VectorsJob[PredictReport]):
             top=min(options.top, run.nodes),
             graph=None if self.graph is None else self.graph.path,
         )
-        with self.open_ranks(quiet=self.quiet) as ranks:
+        with self.open_ranks(None, 1) as ranks:
             if (problem := self.too_large()) is not None:
                 raise problem
-            self.found: Predicted = ranks.run(_predict, task, title="predict", quiet=self.quiet)[0]
+            self.found: Predicted = ranks.ranks(predict, (task,), title="predict")[0]
 
     def amount(self) -> tuple[str, float]:
         """Return the candidates of the query."""
@@ -124,9 +120,3 @@ class PredictJob(VectorsJob[PredictReport]):
                 for name, (_, score) in zip(names, self.found.best, strict=True)
             ],
         )
-
-
-def _predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
-    from penstock.workers.embed.evaluation.predict import predict
-
-    return predict(comm, task)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.cluster.query import ask_workers
 from penstock.cluster.spec import ClusterSpec
@@ -38,20 +37,16 @@ from penstock.pipelines.embed.run import (
     has_ids,
     keep_ids,
 )
-from penstock.pipelines.job import Job
+from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.job.ranks import Ranks, open_ranks
 from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
-
-if TYPE_CHECKING:
-    from penstock.workers.comm.single import AnyCommunicator
 
 _HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they
 _FAR = 1.5  # times the loss of vectors of zeros: no further epoch brings it down to them
@@ -197,7 +192,8 @@ class TrainJob(Job[TrainReport]):
     def plan(self) -> Plan:
         """Say what memory and disk the training run takes."""
         training, graph = self.run.training, self.graph
-        with self._open_ranks(quiet=True) as ranks:
+        # No parts of the graph: ranks distribute its nodes, and read what edges they train.
+        with self.open_ranks(None, self.ranks, quiet=True) as ranks:
             training = replace(training, partitions=self._partitions(ranks))
             capacity = ranks.capacity
             problem: PenstockError | None = self._too_wide(ranks, training)
@@ -231,7 +227,7 @@ class TrainJob(Job[TrainReport]):
     def work(self, partial: PartialOutput) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, folder = self.graph, self.out
-        with self._open_ranks(quiet=self.quiet) as ranks:
+        with self.open_ranks(None, self.ranks) as ranks:
             training = replace(self.run.training, partitions=self._partitions(ranks))
             self.run = run = replace(self.run, training=training)
             capacity = ranks.capacity
@@ -258,12 +254,12 @@ class TrainJob(Job[TrainReport]):
                     self._warn_unknown(metrics.get("known"))
                     bar.on_metrics(rank, metrics)
 
-                self.trained: Trained = ranks.run(
-                    _train, task, title="train", quiet=self.quiet, on_metrics=on_metrics
+                train = "penstock.workers.embed.train:train"
+                self.trained: Trained = ranks.ranks(
+                    train, (task,), title="train", on_metrics=on_metrics
                 )[0]
             state = "diverged" if self.trained.stopped == "nan" else "done"
             FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
-            self.capacity = capacity
 
     def _warn_unknown(self, known: dict[str, int] | None) -> None:
         """Say so, once, where no node has a vector in the run to begin with."""
@@ -272,11 +268,7 @@ class TrainJob(Job[TrainReport]):
             only = "only relations began" if any(known.values()) else "nothing began"
             warn(f"{self.options.init} has no node of {self.graph.path}: {only} with its vectors")
 
-    def _open_ranks(self, *, quiet: bool) -> AbstractContextManager[Ranks]:
-        # No parts of the graph: ranks distribute its nodes, and read what edges they train.
-        return open_ranks(None, self.ranks, self.given_cluster, quiet=quiet)
-
-    def _too_wide(self, ranks: Ranks, training: Training) -> PenstockError | None:
+    def _too_wide(self, ranks: Workers, training: Training) -> PenstockError | None:
         """Return the error of vectors too wide for GPUs; only workers that have one know."""
         if not (ranks.capacity.on_gpu and training.model in DISTANCES):
             return None
@@ -294,7 +286,7 @@ class TrainJob(Job[TrainReport]):
         begin = 0 if self.init is None else disk_to_begin(self.graph, training, self.ranks)
         return disk_to_train(self.graph, training, self.ranks) + begin
 
-    def _partitions(self, ranks: Ranks) -> int:
+    def _partitions(self, ranks: Workers) -> int:
         training, on = self.run.training, ranks.capacity
         there = memory_there(on)
         return training.partitions or fewest_partitions(self.graph, training, there, self.ranks, on)
@@ -309,7 +301,7 @@ class TrainJob(Job[TrainReport]):
             run=str(self.out),
             graph=str(self.graph.path),
             training=self.run.training,
-            device="gpu" if self.capacity.on_gpu else "cpu",
+            device="gpu" if self.connected.capacity.on_gpu else "cpu",
             trained=self.trained,
             seconds=seconds,
         )
@@ -367,12 +359,6 @@ def _warn_lost(out: Path, before: Run, epochs: int) -> None:
                 else "the best vectors are those of the epochs from now on"
             )
         )
-
-
-def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
-    from penstock.workers.embed.train import train
-
-    return train(comm, task)
 
 
 def _widest(dask_worker: Any) -> int:

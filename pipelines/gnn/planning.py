@@ -18,10 +18,9 @@ from penstock.graph import Graph
 from penstock.partition.part import partition_path, partitions
 from penstock.pipelines.gnn.declare import complete, scaled
 from penstock.pipelines.gnn.options import ModelOptions
-from penstock.pipelines.job import Job
-from penstock.pipelines.job.capacity import capacity_of
+from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.plan import Need, Plan
-from penstock.pipelines.job.ranks import Ranks, resolve_ranks
+from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.sizes import format_bytes, need_disk
 from penstock.workers.gnn.plan.facts import facts_of
@@ -42,6 +41,7 @@ def plan_model(
 ) -> tuple[ModelPlan, CapacityError | None]:
     """Return the plan, and the error of one that does not fit."""
     model, training = complete(graph, options, declared)
+    cluster = cluster.configured()
     count = ranks_asked(options.parts, cluster)
     if count > 1:
         _need_partition(graph, count)
@@ -55,7 +55,7 @@ def plan_job(
     *,
     what: str,
     disk: Need,
-    lowered_by: Callable[[int], tuple[Ranks, ModelPlan, int, CapacityError | None]],
+    lowered_by: Callable[[int], tuple[Workers, ModelPlan, int, CapacityError | None]],
     epochs: int = 0,
 ) -> Plan:
     """Return the plan of a job on ranks.
@@ -64,7 +64,7 @@ def plan_job(
                 that would not do
     epochs      of a training run, whose time follows from its plan
     """
-    count = ranks_asked(job.options.parts, job.given_cluster)
+    count = ranks_asked(job.options.parts, job.cluster)
     where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
     if count > 1 and not partition_path(graph, count).exists():
         cut = "once it is cut, which this does first"
@@ -88,21 +88,21 @@ def plan_job(
 
 def ranks_asked(parts: int | None, cluster: ClusterSpec) -> int:
     """Return on how many ranks a job will run, as far as options say."""
-    return resolve_ranks(parts, cluster.configured())[1] or 1
+    return resolve_ranks(parts, cluster)[1] or 1
 
 
 def inspect_worker(
     graph: Graph, training: Training, count: int, cluster: ClusterSpec, **sizes: int
-) -> tuple[Ranks, Lower]:
+) -> tuple[Workers, Lower]:
     """Inspect one worker, which stands for all; see ``lowering``."""
     partition = partition_path(graph, count) if count > 1 else None
-    with connect(cluster.configured(), on_gpu=True) as client:
-        ranks = Ranks(client, count, partition, capacity_of(client))
+    with connect(cluster, on_gpu=True) as client:
+        ranks = Workers(client, cluster, quiet=True, count=count, parts=partition)
         return ranks, lowering(ranks, graph, training, **sizes)
 
 
 def lowering(
-    ranks: Ranks,
+    ranks: Workers,
     graph: Graph,
     training: Training,
     *,
@@ -113,7 +113,7 @@ def lowering(
 
     features, outputs  those of a run, where they are not the graph's
     """
-    facts = facts_of(graph, ranks.partition, training=training, on_gpu=ranks.capacity.on_gpu)
+    facts = facts_of(graph, ranks.parts, training=training, on_gpu=ranks.capacity.on_gpu)
     if features is not None:
         nonzeros = round(facts.nonzeros * features / max(facts.features, 1))
         facts = replace(facts, features=features, nonzeros=nonzeros)
@@ -122,7 +122,7 @@ def lowering(
     return cache(partial(lower, facts=facts, training=training, rates=_rates_of(ranks)))
 
 
-def too_large_to_train(ranks: Ranks, model: Model, lowered: Lower) -> CapacityError | None:
+def too_large_to_train(ranks: Workers, model: Model, lowered: Lower) -> CapacityError | None:
     """Return the error of a plan that needs more than a worker has, None where it fits."""
     plan, there = lowered(model), ranks.capacity.memory
     if plan.memory_bytes <= there:
@@ -139,7 +139,7 @@ def memory_to_predict(plan: ModelPlan) -> int:
     return plan.memory_bytes - plan.memory.get(Memory.GRADIENTS, 0) // 2
 
 
-def too_large_to_predict(ranks: Ranks, plan: ModelPlan) -> CapacityError | None:
+def too_large_to_predict(ranks: Workers, plan: ModelPlan) -> CapacityError | None:
     """Return the error where predicting takes more than a worker has, None where it fits."""
     needed = memory_to_predict(plan)
     if needed <= ranks.capacity.memory:
@@ -167,7 +167,7 @@ def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
     return 4 * weights * (2 * 4 + 1) + _LINE * min(epochs, _LINES) + _REST
 
 
-def _too_large(what: str, ranks: Ranks, needed: int, remedies: list[str]) -> CapacityError:
+def _too_large(what: str, ranks: Workers, needed: int, remedies: list[str]) -> CapacityError:
     more = (
         "cut the graph into more parts with -k" if ranks.count == 1 else "more parts: a larger -k"
     )
@@ -213,7 +213,7 @@ def _need_partition(graph: Graph, k: int) -> None:
     )
 
 
-def _rates_of(ranks: Ranks) -> Rates:
+def _rates_of(ranks: Workers) -> Rates:
     """Return how fast the machine of a worker is."""
     from penstock.workers.gnn.plan.rates import machine_rates
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from penstock.errors import warn
 from penstock.files import FileEntry, file_entry, file_table, sha256_of
@@ -27,14 +27,10 @@ from penstock.pipelines.gnn.split import counts_text, own_split_file, split_file
 from penstock.pipelines.job import R, RunJob
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan, disk_need
-from penstock.pipelines.job.ranks import open_ranks
 from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.gnn.data.kept_split import SplitFile
-from penstock.workers.gnn.task import Predicted, PredictTask
-
-if TYPE_CHECKING:
-    from penstock.workers.comm.single import AnyCommunicator
+from penstock.workers.gnn.task import PredictTask
 
 KIND = "predictions"
 FORMAT = Format(
@@ -95,9 +91,7 @@ class WeightsJob(RunJob[R]):
         run, graph = self.run, self.graph
 
         def lowered_by(count: int) -> Any:
-            ranks, lowered = inspect_worker(
-                graph, run.training, count, self.given_cluster, **self.sizes
-            )
+            ranks, lowered = inspect_worker(graph, run.training, count, self.cluster, **self.sizes)
             plan = lowered(run.model)
             return ranks, plan, memory_to_predict(plan), too_large_to_predict(ranks, plan)
 
@@ -112,7 +106,7 @@ class WeightsJob(RunJob[R]):
     def amount(self) -> tuple[str, float] | None:
         """Return the edges to aggregate, once per layer and hidden channel."""
         layers = self.run.model.layers
-        count = ranks_asked(self.options.parts, self.given_cluster)
+        count = ranks_asked(self.options.parts, self.cluster)
         kind = f"{self.command} {' '.join(layer.kind for layer in layers)}, {count} ranks"
         return kind, self.graph.num_edges * sum(layer.channels or 1 for layer in layers)
 
@@ -128,13 +122,13 @@ class WeightsJob(RunJob[R]):
         run, graph, options = self.run, self.graph, self.options
         if self.opened.features.by != "graph":  # else the training run warned
             warn_ignored(graph)
-        with open_ranks(graph, options.parts, self.given_cluster, quiet=self.quiet) as ranks:
+        with self.open_ranks(graph, options.parts) as ranks:
             plan = lowering(ranks, graph, run.training, **self.sizes)(run.model)
             if (problem := too_large_to_predict(ranks, plan)) is not None:
                 raise problem
             task = PredictTask(
                 graph.path,
-                ranks.partition,
+                ranks.parts,
                 run.model,
                 run.training,
                 plan,
@@ -146,8 +140,7 @@ class WeightsJob(RunJob[R]):
                 embeddings=embeddings,
                 probabilities=probabilities,
             )
-            ranks.run(_predict, task, title="predict", quiet=self.quiet)
-            self.ranks, self.device = ranks.count, ranks.capacity.worker
+            ranks.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
 
 
 class PredictJob(WeightsJob[PredictReport]):
@@ -193,8 +186,8 @@ class PredictJob(WeightsJob[PredictReport]):
             run=str(self.at),
             graph=str(self.graph.path),
             checkpoint=self.options.checkpoint,
-            ranks=self.ranks,
-            device=self.device,
+            ranks=self.connected.count,
+            device=self.connected.capacity.worker,
             nodes=self.graph.num_nodes,
             bytes=sum(entry.bytes for entry in self.entries),
             files=len(self.entries),
@@ -208,12 +201,6 @@ class PredictJob(WeightsJob[PredictReport]):
         if self.graph.manifest.labels != self.run.task:
             return []
         return [("gnn", "evaluate", self.at, *self.elsewhere)]
-
-
-def _predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
-    from penstock.workers.gnn.predict import predict
-
-    return predict(comm, task)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError
@@ -30,13 +30,9 @@ from penstock.pipelines.job.epochs import EpochBar
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan, disk_need
-from penstock.pipelines.job.ranks import open_ranks
 from penstock.pipelines.output import Command
 from penstock.workers.gnn.plan.spec import Model
 from penstock.workers.gnn.task import Trained, TrainTask
-
-if TYPE_CHECKING:
-    from penstock.workers.comm.single import AnyCommunicator
 
 
 class TrainJob(Job[TrainReport]):
@@ -102,10 +98,10 @@ class TrainJob(Job[TrainReport]):
     def plan(self) -> Plan:
         """Lower the model for the graph and a worker, and say what its epochs take."""
         run, training = self.run, self.run.training
-        self._check_ranks(ranks_asked(self.options.parts, self.given_cluster))
+        self._check_ranks(ranks_asked(self.options.parts, self.cluster))
 
         def lowered_by(count: int) -> Any:
-            ranks, lowered = inspect_worker(self.graph, training, count, self.given_cluster)
+            ranks, lowered = inspect_worker(self.graph, training, count, self.cluster)
             plan = lowered(run.model)
             problem = too_large_to_train(ranks, run.model, lowered)
             return ranks, plan, plan.memory_bytes, problem
@@ -132,7 +128,7 @@ class TrainJob(Job[TrainReport]):
     def work(self, partial: PartialOutput) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, run, folder, training = self.graph, self.run, self.out, self.run.training
-        with open_ranks(graph, self.options.parts, self.given_cluster, quiet=self.quiet) as ranks:
+        with self.open_ranks(graph, self.options.parts) as ranks:
             self._check_ranks(ranks.count)
             self.run = run = replace(run, parts=ranks.count)
             FORMAT.save(folder, run.to_dict())
@@ -147,20 +143,20 @@ class TrainJob(Job[TrainReport]):
             need_disk_to_train(folder, run.model, run.features, training.epochs)
             # Always resume: a rank that is started again finds the checkpoint of the first.
             task = TrainTask(
-                graph.path, ranks.partition, run.model, training, lowered(run.model), folder,
+                graph.path, ranks.parts, run.model, training, lowered(run.model), folder,
                 resume=True, split=split_file(folder, run.split),
             )  # fmt: skip
             # The share of right predictions says something of classes only.
             scored = run.task != "value"
             with EpochBar(training.epochs, scored=scored, quiet=self.quiet) as bar:
-                self.trained: Trained = ranks.run(
-                    _train, task, title="train", quiet=self.quiet, on_metrics=bar.on_metrics
+                train = "penstock.workers.gnn.train:train"
+                self.trained: Trained = ranks.ranks(
+                    train, (task,), title="train", on_metrics=bar.on_metrics
                 )[0]
                 if self.trained.epochs > self.trained.first_epoch:
                     bar.update({"epoch": self.trained.epochs})  # not every epoch is reported
             state = "diverged" if self.trained.stopped == "nan" else "done"
             FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
-            self.capacity = ranks.capacity
 
     def report(self, seconds: float) -> TrainReport:
         """Return the metrics of the best epoch; raise where the loss became NaN."""
@@ -176,8 +172,8 @@ class TrainJob(Job[TrainReport]):
             evaluate_every=training.evaluate_every,
             split=self.run.split,
             ranks=self.run.parts,
-            device=self.capacity.worker,
-            on_gpu=self.capacity.on_gpu,
+            device=self.connected.capacity.worker,
+            on_gpu=self.connected.capacity.on_gpu,
             trained=self.trained,
             seconds=seconds,
             ignored=ignored(self.graph),
@@ -188,12 +184,6 @@ class TrainJob(Job[TrainReport]):
         """Return what applies the weights."""
         predictions = sibling(self.out, "predictions")
         return [("gnn", "evaluate", self.out), ("gnn", "predict", self.out, predictions)]
-
-
-def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
-    from penstock.workers.gnn.train import train
-
-    return train(comm, task)
 
 
 def _diverged(out: Path, trained: Trained, *, old: bool) -> PenstockError:

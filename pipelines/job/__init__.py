@@ -67,6 +67,7 @@ class Job(ABC, Generic[R]):
     visible    the manifest of an output that is there while it is made: see ``run_folder``
     passing    options that do not decide what is made
     out        absolute; options: may be completed by ``check``; cluster: resolved
+    connected  its workers, once it has connected to them
     """
 
     command: ClassVar[str]
@@ -75,6 +76,7 @@ class Job(ABC, Generic[R]):
     resumable: ClassVar[bool] = True
     visible: ClassVar[Format | None] = None
     passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch", "verify"})
+    connected: Workers
 
     def __init__(
         self, out: str | Path, options: Any, cluster: ClusterSpec | None = None, *, quiet: bool
@@ -214,7 +216,19 @@ class Job(ABC, Generic[R]):
             on_gpu=self.on_gpu,
             quiet=self.quiet,
         ) as client:
-            yield Workers(client, self.cluster, quiet=self.quiet)
+            self.connected = Workers(client, self.cluster, quiet=self.quiet)
+            yield self.connected
+
+    @contextmanager
+    def open_ranks(
+        self, graph: Graph | None, parts: int | None, *, quiet: bool | None = None
+    ) -> Iterator[Workers]:
+        """Connect to as many workers as there are to be ranks: see ``ranks.open_ranks``."""
+        from penstock.pipelines.job.ranks import open_ranks
+
+        quiet = self.quiet if quiet is None else quiet
+        with open_ranks(graph, parts, self.cluster, quiet=quiet) as self.connected:
+            yield self.connected
 
 
 class RunJob(Job[R]):
@@ -242,10 +256,22 @@ class RunJob(Job[R]):
 
 
 class Workers:
-    """The workers of a job: what they have, and how they are given work."""
+    """The workers of a job: what they have, and how they are given work.
 
-    def __init__(self, client: Client, cluster: ClusterSpec, *, quiet: bool) -> None:
+    count  of the ranks of a gang, where ``ranks`` is not told; parts: what they read of a graph
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: ClusterSpec,
+        *,
+        quiet: bool,
+        count: int = 1,
+        parts: Path | None = None,
+    ) -> None:
         self.client, self.cluster, self.quiet = client, cluster, quiet
+        self.count, self.parts = count, parts
 
     @cached_property
     def capacity(self) -> Capacity:
@@ -278,12 +304,19 @@ class Workers:
         )
 
     def ranks(
-        self, function: Callable[..., Any], arguments: Callable[[], tuple[Any, ...]], **more: Any
+        self,
+        function: Callable[..., Any] | str,
+        arguments: Callable[[], tuple[Any, ...]] | tuple[Any, ...],
+        *,
+        ranks: int | None = None,
+        **more: Any,
     ) -> list[Any]:
-        """Run ``function(comm, *arguments())`` on ranks that talk: see ``run_ranks``."""
+        """Run ``function(comm, *arguments)`` on ranks that talk: see ``run_ranks``."""
         from penstock.pipelines.job.ranks import run_ranks
 
-        return run_ranks(self.client, function, arguments, quiet=self.quiet, **more)
+        return run_ranks(
+            self.client, function, arguments, ranks=ranks or self.count, quiet=self.quiet, **more
+        )
 
     def partition(self, graph: Graph, k: int) -> Path:
         """Return the partition of ``graph`` into ``k`` parts, which is made where it is missing."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -16,8 +18,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError
 from penstock.graph import Graph
 from penstock.limits import cores
-from penstock.pipelines.job import compiling
-from penstock.pipelines.job.capacity import Capacity, capacity_of
+from penstock.pipelines.job import Workers, compiling
 from penstock.pipelines.job.parts import partition_into
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.progress import Progress
@@ -26,22 +27,10 @@ from penstock.workers.comm.single import run_single
 if TYPE_CHECKING:
     from distributed import Client
 
+    from penstock.workers.comm.single import AnyCommunicator
+
 # A rank that dies takes its world with it, which is started again. What ranks have written stays.
 RETRIES = 2
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """Where ranks run: a client, how many, the parts that they read, and what a worker has."""
-
-    client: Client
-    count: int
-    partition: Path | None
-    capacity: Capacity
-
-    def run(self, function: Callable[..., Any], task: Any, **more: Any) -> list[Any]:
-        """Run ``function(comm, task)`` on all ranks: see ``run_ranks``."""
-        return run_ranks(self.client, function, lambda: (task,), ranks=self.count, **more)
 
 
 def resolve_ranks(parts: int | None, spec: ClusterSpec) -> tuple[str, int | None]:
@@ -59,14 +48,14 @@ def resolve_ranks(parts: int | None, spec: ClusterSpec) -> tuple[str, int | None
 @contextmanager
 def open_ranks(
     graph: Graph | None, parts: int | None, cluster: ClusterSpec, *, quiet: bool
-) -> Iterator[Ranks]:
+) -> Iterator[Workers]:
     """Connect to as many workers as a job needs; the partition is made where it is missing.
 
-    graph  of which ranks read parts; None: they read no parts of a graph
+    graph    of which ranks read parts; None: they read no parts of a graph
+    cluster  as it is configured
     """
-    spec = cluster.configured()
-    kind, asked = resolve_ranks(parts, spec)
-    spec = with_effect(spec, kind)
+    kind, asked = resolve_ranks(parts, cluster)
+    spec = with_effect(cluster, kind)
 
     def cut(count: int) -> Path | None:
         if graph is None:
@@ -83,17 +72,18 @@ def open_ranks(
         # One process that has the machine, rather than one of many that has a core.
         spec = replace(spec, workers=1, threads=spec.threads or cores())
     with connect(spec, ranks=None if asked == 1 else asked, on_gpu=True, quiet=quiet) as client:
-        capacity = capacity_of(client)
-        count = asked or capacity.workers
-        if path is None and count > 1:
-            path = cut(count)
-        yield Ranks(client, count, path, capacity)
+        workers = Workers(client, cluster, quiet=quiet, parts=path)
+        has = workers.capacity  # asked here: reports tell it when workers have gone
+        workers.count = asked or has.workers
+        if path is None and workers.count > 1:
+            workers.parts = cut(workers.count)
+        yield workers
 
 
 def run_ranks(
     client: Client,
-    function: Callable[..., Any],
-    arguments: Callable[[], tuple[Any, ...]],
+    function: Callable[..., Any] | str,
+    arguments: Callable[[], tuple[Any, ...]] | tuple[Any, ...],
     *,
     ranks: int,
     title: str = "gang",
@@ -102,60 +92,52 @@ def run_ranks(
     quiet: bool,
     on_metrics: Callable[[int, dict[str, Any]], None] | None = None,
 ) -> list[Any]:
-    """Run ``function(comm, *arguments())`` on ``ranks`` workers at once; return each result.
+    """Run ``function(comm, *arguments)`` on ``ranks`` workers at once; return each result.
 
-    arguments   asked before every attempt: after a lost rank only what is left to do
+    function    or its name, as ``module:function``: ranks import what their client does not need
+    arguments   where they are a function it is asked before every attempt: after a lost rank only
+                what is left to do
     total       of ``unit``, likewise, for the progress bar, which ``comm.advance`` feeds
     on_metrics  called with the rank and what it gave to ``comm.log``
     What is wrong with the input is raised as itself, not as a failure of the gang.
     """
     from penstock.cluster import gang
 
+    if isinstance(function, str):
+        function = partial(_call, function)
     function, on_metrics = compiling.of_ranks(function, on_metrics, title, quiet=quiet)
-    if ranks == 1:
-        whole = 0 if total is None else total()
-        return _run_one(client, function, arguments(), title, whole, unit, quiet, on_metrics)
-    try:
-        return gang.run(
-            client,
-            function,
-            arguments,
-            ranks=ranks,
-            retries=RETRIES,
-            title=title,
-            total=total,
-            unit=unit,
-            quiet=quiet,
-            on_metrics=on_metrics,
-        )
-    except GangError as error:
-        cause = error.__cause__
-        if isinstance(cause, PenstockError) and not isinstance(cause, ClusterError):
-            raise cause from error
-        raise
-
-
-def _run_one(
-    client: Client,
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    title: str,
-    total: int,
-    unit: str,
-    quiet: bool,
-    on_metrics: Callable[[int, dict[str, Any]], None] | None,
-) -> list[Any]:
-    """Run a gang of one, which needs no MPI: it is a task of Dask, which retries it."""
-    from penstock.cluster.gang import listening
-
-    name = f"{title}-{uuid4().hex}"
-    with Progress(title, total=total, unit=unit, quiet=quiet or not total) as progress:
+    if ranks > 1:
+        try:
+            return gang.run(
+                client,
+                function,
+                arguments,
+                ranks=ranks,
+                retries=RETRIES,
+                title=title,
+                total=total,
+                unit=unit,
+                quiet=quiet,
+                on_metrics=on_metrics,
+            )
+        except GangError as error:
+            cause = error.__cause__
+            if isinstance(cause, PenstockError) and not isinstance(cause, ClusterError):
+                raise cause from error
+            raise
+    # A gang of one needs no MPI: it is a task of Dask, which retries it.
+    name, whole = f"{title}-{uuid4().hex}", 0 if total is None else total()
+    with Progress(title, total=whole, unit=unit, quiet=quiet or not whole) as progress:
 
         def on_report(report: dict[str, Any]) -> None:
             progress.advance(report.get("done", 0))
             if on_metrics is not None and report.get("metrics"):
                 on_metrics(0, report["metrics"])
 
-        with listening(client, name, on_report):
-            call = name, function, arguments
+        with gang.listening(client, name, on_report):
+            call = name, function, arguments() if callable(arguments) else arguments
             return run_tasks(client, title, run_single, [call], sizes=[1], unit="ranks", quiet=True)
+
+
+def _call(function: str, comm: AnyCommunicator, *arguments: Any) -> Any:
+    return resolve_name(function)(comm, *arguments)

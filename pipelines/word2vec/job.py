@@ -9,9 +9,8 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
@@ -24,7 +23,7 @@ from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput, kept_bytes
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.job.ranks import Ranks, open_ranks, resolve_ranks
+from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.output import Command
 from penstock.pipelines.vectors.store import CONTEXT, KIND, VALUES, write_vectors
 from penstock.pipelines.word2vec.inputs import open_input
@@ -41,9 +40,6 @@ from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.sizes import format_bytes, format_count
 from penstock.workers.word2vec.state import EPOCHS, Checkpoints
 from penstock.workers.word2vec.task import Trained, TrainTask
-
-if TYPE_CHECKING:
-    from penstock.workers.comm.single import AnyCommunicator
 
 _GENTLE = 0.05  # a learning rate that is offered, at most
 
@@ -99,9 +95,8 @@ class Word2vecJob(Job[Word2vecReport]):
         words, what = source.words, source.rows_are
         steps = [("input", f"{source.kind} {source.what}, {format_bytes(source.bytes)}")]
         memory, disk, problem = Need(None), Need(None), None
-        with self._ranks() as ranks:
-            self.count, self.capacity = ranks.count, ranks.capacity
-            has = self.capacity
+        with self.open_ranks(None, self.options.parts) as ranks:
+            has = ranks.capacity
             self._check_ranks(ranks.count, on_gpu=has.on_gpu)
             where = "one rank" if ranks.count == 1 else f"{ranks.count} ranks"
             if words is None:
@@ -111,7 +106,7 @@ class Word2vecJob(Job[Word2vecReport]):
                 most = max(memory_left, 0) // a_word
                 memory = Need(None, has.memory, f"on every {has.worker}: at most {most:,} words")
             else:
-                rows = source.held_bytes(self._workers_of(ranks), has.rows)
+                rows = source.held_bytes(ranks, has.rows)
                 needed = memory_of(training, words, ranks.count, rows, on_gpu=has.on_gpu)
                 memory = Need(needed, has.memory, f"on every {has.worker}")
                 disk = disk_need(self.out.parent, self._disk(words))
@@ -149,16 +144,16 @@ class Word2vecJob(Job[Word2vecReport]):
     def work(self, partial: PartialOutput) -> None:
         """Make a corpus, train on ranks, and write the vectors."""
         training, scratch = self.training, partial.scratch
-        with self._ranks() as ranks:
-            has, workers = ranks.capacity, self._workers_of(ranks)
+        with self.open_ranks(None, self.options.parts) as ranks:
+            has = ranks.capacity
             self._check_ranks(ranks.count, on_gpu=has.on_gpu)
             # Whatever the vocabulary decides is said before the corpus is written.
-            vocabulary = self.input.counted(workers, scratch)
+            vocabulary = self.input.counted(ranks, scratch)
             memory = self._check_size(vocabulary.words, ranks)
             start = None
             if self.warm is not None:
                 start = self.warm.prepare(vocabulary, self.input.graph, scratch / "start")
-            prepared = self.input.prepare(workers, has.rows, scratch)
+            prepared = self.input.prepare(ranks, has.rows, scratch)
             self._say_size(vocabulary.words, prepared.tokens, memory, has)
             task = TrainTask(
                 prepared.corpus,
@@ -172,10 +167,10 @@ class Word2vecJob(Job[Word2vecReport]):
             )
             total = prepared.tokens * training.epochs
             with WordsBar(total, quiet=self.quiet) as bar:
-                self.trained: Trained = ranks.run(
-                    _train, task, title="train", quiet=self.quiet, on_metrics=bar.on_metrics
+                train = "penstock.workers.word2vec.train:train"
+                self.trained: Trained = ranks.ranks(
+                    train, (task,), title="train", on_metrics=bar.on_metrics
                 )[0]
-            self.count, self.capacity = ranks.count, has
         if self.trained.stopped == "nan":
             raise self._diverged(partial)
         if not self.trained.pairs:
@@ -244,10 +239,10 @@ class Word2vecJob(Job[Word2vecReport]):
                 got=f"--shards {training.shards} on {ranks} ranks",
             )
 
-    def _check_size(self, words: int, ranks: Ranks) -> int:
+    def _check_size(self, words: int, ranks: Workers) -> int:
         """Return what training takes of a rank's memory; CapacityError where it does not fit."""
         training, has = self.training, ranks.capacity
-        rows = self.input.held_bytes(self._workers_of(ranks), has.rows)
+        rows = self.input.held_bytes(ranks, has.rows)
         counted = self.input.graph is None
         problem = too_large(training, words, ranks.count, rows, has, counted=counted)
         if problem is not None:
@@ -267,6 +262,7 @@ class Word2vecJob(Job[Word2vecReport]):
 
     def report(self, seconds: float) -> Word2vecReport:
         """Return what was trained."""
+        ranks, on_gpu = self.connected.count, self.connected.capacity.on_gpu
         about = {
             "vectors": str(self.out),
             "input": self.input.what,
@@ -275,13 +271,13 @@ class Word2vecJob(Job[Word2vecReport]):
             "rows_are": self.input.rows_are,
             "internal_ids": self.input.has_internal_ids,
             "dimension": self.training.dim,
-            "on_gpu": self.capacity.on_gpu,
+            "on_gpu": on_gpu,
             "bytes": self.bytes,
         }
         if self.warm is not None:
             about |= {"known": self.warm.initialised, "averaged": self.warm.averaged}
-        device = "gpu" if self.capacity.on_gpu else "cpu"
-        return report_of(self.trained, about, seconds=seconds, ranks=self.count, device=device)
+        device = "gpu" if on_gpu else "cpu"
+        return report_of(self.trained, about, seconds=seconds, ranks=ranks, device=device)
 
     def amount(self) -> tuple[str, float] | None:
         """Return the words of all epochs, where they are known."""
@@ -290,7 +286,7 @@ class Word2vecJob(Job[Word2vecReport]):
             return None
         training = self.training
         how = " deterministic" if training.deterministic else ""
-        ranks = devices_key(self.capacity, self.count)
+        ranks = devices_key(self.connected.capacity, self.connected.count)
         kind = f"word2vec{how}, {training.dim} dimensions, {ranks}"
         return kind, float(tokens * training.epochs)
 
@@ -298,13 +294,7 @@ class Word2vecJob(Job[Word2vecReport]):
         """Return the command to run next."""
         return [("similar", self.out, self.example)]
 
-    # -- where and what else -----------------------------------------------------------------------
-
-    def _ranks(self) -> AbstractContextManager[Ranks]:
-        return open_ranks(None, self.options.parts, self.given_cluster, quiet=self.quiet)
-
-    def _workers_of(self, ranks: Ranks) -> Workers:
-        return Workers(ranks.client, self.cluster, quiet=self.quiet)
+    # -- what went wrong ---------------------------------------------------------------------------
 
     def _untrained(self) -> InputError:
         trained, sample = self.trained, self.options.sample
@@ -344,9 +334,3 @@ def _checkpoint_files(folder: Path) -> dict[str, tuple[Path, FileEntry]]:
         name: (folder / entry.name, entry)
         for name, entry in zip((VALUES, CONTEXT), entries, strict=True)
     }
-
-
-def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
-    from penstock.workers.word2vec.train import train
-
-    return train(comm, task)

@@ -1040,9 +1040,7 @@ def test_distances_of_vectors_too_wide_for_a_gpu_are_refused_at_first(
     from penstock.pipelines.job import capacity
 
     of = capacity.capacity_of
-    monkeypatch.setattr(
-        "penstock.pipelines.job.ranks.capacity_of", lambda client: replace(of(client), on_gpu=True)
-    )
+    monkeypatch.setattr(capacity, "capacity_of", lambda client: replace(of(client), on_gpu=True))
     # As on a worker with a GPU, which this one may not be.
     room, kernels = (ModuleType(f"penstock.kernels.cuda.{name}") for name in ("embed", "training"))
     kernels.widest_distance = lambda: 32  # type: ignore[attr-defined]

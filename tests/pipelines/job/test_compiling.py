@@ -12,7 +12,7 @@ import pytest
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.kernels import compiled
-from penstock.pipelines.job.ranks import run_ranks
+from penstock.pipelines.job import Workers
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.workers import compiling
 
@@ -57,8 +57,8 @@ def test_ranks_say_it_apart_from_metrics(client: Any, capsys: pytest.CaptureFixt
     def hear(rank: int, metrics: dict[str, Any]) -> None:
         heard.append((rank, metrics))
 
-    run = {"ranks": 1, "title": "train", "on_metrics": hear}
-    assert run_ranks(client, on_rank, lambda: (7,), quiet=False, **run) == [7]
+    workers = Workers(client, ClusterSpec(), quiet=False)
+    assert workers.ranks(on_rank, (7,), title="train", on_metrics=hear) == [7]
     assert heard == [(0, {"epoch": 7})]
     assert capsys.readouterr().err.count("train: compiling kernels (once)\n") == 1
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -263,7 +264,8 @@ def test_ranks_that_cannot_be_are_refused_before_workers_start(
     more: list[str],
     said: str,
 ) -> None:
-    monkeypatch.setattr(Word2vecJob, "_ranks", lambda _: pytest.fail("workers were started"))
+    started = lambda *_: pytest.fail("workers were started")  # noqa: E731
+    monkeypatch.setattr(Word2vecJob, "open_ranks", started)
     assert run(["word2vec", "train", str(blocks.path), str(tmp_path / "v"), *more]) == 2
     assert re.search(said, capsys.readouterr().err)
 
@@ -484,7 +486,7 @@ def test_what_the_vocabulary_decides_is_said_before_the_corpus_is_written(
     training = settings_of(Word2vecOptions(**SMALL), kind)
     memory = training.block_bytes(on_gpu=False) + 3 * training.word_bytes(1, on_gpu=False)
     has = Capacity(rows=10**8, memory=memory, on_gpu=False, workers=1)
-    monkeypatch.setattr("penstock.pipelines.job.ranks.capacity_of", lambda client: has)
+    monkeypatch.setattr("penstock.pipelines.job.capacity.capacity_of", lambda client: has)
     word2vec(path, tmp_path / "old", max_vocab=3, sample=0, **SMALL)
     other = packed(tmp_path / "other.txt", b"x y z\n" * 9)
 
@@ -558,7 +560,8 @@ def test_one_rank_has_no_exchanges(
 def test_durations_are_kept_by_the_ranks_that_there_are(blocks: Graph, tmp_path: Path) -> None:
     given = Word2vecOptions(walks=1, length=5, **SMALL)
     job = Word2vecJob([blocks.path], tmp_path / "v", given, quiet=True)
-    job.count, job.capacity = 4, Capacity(rows=1, memory=1, on_gpu=False, workers=4)
+    has = Capacity(rows=1, memory=1, on_gpu=False, workers=4)
+    job.connected = SimpleNamespace(count=4, capacity=has)  # type: ignore[assignment]
     amount = job.amount()
     assert amount is not None
     assert amount[0].endswith("cpu 4")
@@ -656,6 +659,7 @@ def started(blocks: Graph, out: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(
     blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
