@@ -125,6 +125,7 @@ def test_specs_that_cannot_be() -> None:
         ClusterSpec(memory_limit="much")
 
 
+@pytest.mark.slow
 def test_a_cluster_that_will_not_close_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "CLOSE_TIMEOUT", 0.5)
     spec = ClusterSpec(cluster="local", workers=2)

@@ -36,6 +36,7 @@ cuda.runtime, cuda.nvrtc = runtime, nvrtc
 """
 
 
+@pytest.mark.slow
 def test_a_client_is_warned_of_workers_that_cannot_use_their_gpu(pretend_gpu: Pretend) -> None:
     pretend_gpu(BROKEN)
     with (
@@ -69,6 +70,7 @@ def test_who_asks_for_the_kind_cuda_asks_for_gpus(
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_ranks_that_do_not_agree_are_named(pretend_gpu: Pretend) -> None:
     pretend_gpu(ON_RANK_1)
     with (

@@ -252,6 +252,7 @@ def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
     assert usable(client)
 
 
+@pytest.mark.slow
 def test_the_first_cause_is_told_even_if_another_rank_had_to_be_killed(client: Any) -> None:
     def fail(comm: Any) -> None:
         comm.barrier()
@@ -297,6 +298,7 @@ def test_a_retry_goes_on_from_the_checkpoint(client: Any, tmp_path: Path) -> Non
     assert gang.run(client, count, (tmp_path / "step",), retries=2) == [3] * 4
 
 
+@pytest.mark.slow
 def test_a_retry_is_given_what_is_left_to_do(
     client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -388,7 +390,8 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
     assert time.monotonic() - started < STOP_SECONDS
 
 
-@pytest.mark.parametrize("who", ["client", pytest.param("coordinator", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("who", ["client", "coordinator"])
+@pytest.mark.slow
 def test_a_rank_that_must_be_killed_is_in_no_gang_before(
     client: Any, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
@@ -418,6 +421,7 @@ def test_a_rank_that_must_be_killed_is_in_no_gang_before(
     assert usable(client)
 
 
+@pytest.mark.slow
 def test_a_world_is_replaced_before_dead_communicators_fill_it(
     client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ def ending_once(mark: Path) -> WorkerPlugin:
     return EndsOnce()
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_while_it_is_spoken_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,6 +163,7 @@ def test_two_generates_at_once(tmp_path):
 # -- links --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_output_that_is_a_link_is_replaced_where_it_points_to(tmp_path):
     (tmp_path / "edges.txt").write_text("1 2\n2 3\n")
     (tmp_path / "disk").mkdir()

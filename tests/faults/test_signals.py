@@ -152,6 +152,7 @@ def test_while_workers_start(edges: Path, tmp_path: Path, temporary: Path) -> No
     ends_in_order(process, 143, "SIGTERM", temporary)
 
 
+@pytest.mark.slow
 def test_an_interrupt_for_workers_that_start(tmp_path: Path) -> None:
     """A terminal sends it to every process; it is for the client, and the workers say nothing."""
     listen = (

@@ -123,6 +123,7 @@ def test_the_stranger_gets_in_where_nothing_is_encrypted(temporary: Path) -> Non
     assert any("'status': 'OK', 'result'" in line for line in answered)
 
 
+@pytest.mark.slow
 def test_threads_listen_for_nobody(temporary: Path) -> None:
     before = listening([os.getpid()])
     with connect("threads", scheduler_port=0) as client:

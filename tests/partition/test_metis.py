@@ -131,6 +131,7 @@ def test_ctrl_c_ends_a_metis_that_would_run_on(graph, tmp_path, monkeypatch):
         os.kill(int(note.read_text()), 0)
 
 
+@pytest.mark.slow
 def test_no_descriptor_is_left_open(graph):
     if not sys.platform.startswith("linux"):
         pytest.skip("counts descriptors in /proc")

@@ -228,6 +228,7 @@ def certificates(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_suspended_or_killed(
     state: Path,
     certificates: Path,
@@ -321,6 +322,7 @@ def test_bad_options_start_nothing(
 # -- starts that fail -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_daemons_error_is_the_commands(
     fake: Any, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -441,6 +443,7 @@ def test_a_cluster_that_nobody_waits_for_ends(fake: Any, state: Path) -> None:
     assert left(state) == ([], [])
 
 
+@pytest.mark.slow
 def test_of_two_starts_one_succeeds(fake: Any, state: Path) -> None:
     fake("works")
     with command("start", "-q") as one, command("start", "-q") as other:

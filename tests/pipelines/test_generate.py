@@ -208,6 +208,7 @@ def test_chunks_and_bins_do_not_matter(
 
 
 @pytest.mark.usefixtures("small_pieces")
+@pytest.mark.slow
 def test_the_least_memory_gives_the_same_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

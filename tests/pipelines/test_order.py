@@ -74,6 +74,7 @@ def test_the_job_from_python() -> None:
         partition_order(OrderOptions(partitions=12, method="cover"))
 
 
+@pytest.mark.slow
 def test_hundreds_of_partitions_take_no_minutes() -> None:
     started = time.monotonic()
     report = partition_order(OrderOptions(partitions=384))

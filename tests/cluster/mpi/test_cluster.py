@@ -97,6 +97,7 @@ def ranks_that(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{rest}" if rest else str(folder))
 
 
+@pytest.mark.slow
 def test_a_rank_that_does_not_arrive_is_named(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ def test_what_cannot_start_says_why(
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.slow
 def test_a_script_that_is_an_mpi_job_itself(tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(
@@ -189,6 +191,7 @@ def test_a_script_that_is_an_mpi_job_itself(tmp_path: Path) -> None:
     assert "plain 6, gang [2.0, 2.0], [1.0]" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_slow_to_close_fails_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.cluster.mpi.cluster.CLOSE_TIMEOUT", 0.5)
     with connect("mpi", workers=1) as client:

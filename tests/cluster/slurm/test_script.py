@@ -213,6 +213,7 @@ os.execve(command[0], command, launch_environment(launcher, os.environ, root=os.
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_a_cluster_that_a_batch_job_keeps(tmp_path: Path) -> None:
     srun = tmp_path / "srun"
     srun.write_text(SRUN.format(python=sys.executable))

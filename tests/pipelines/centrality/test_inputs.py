@@ -159,6 +159,7 @@ def test_rows_that_are_too_mixed_are_refused(tmp_path, monkeypatch):
     assert not (tmp_path / ".out2.partial").exists()
 
 
+@pytest.mark.slow
 def test_the_parts_are_cut_by_the_input_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 2_000.0)
     zoo = draw(80)
@@ -326,7 +327,11 @@ def test_a_table_without_rows(tmp_path):
     assert len(pq.read_table(tmp_path / "out/nodes")) == 0
 
 
-@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+@pytest.mark.parametrize(
+    "weighted",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["unweighted", "weighted"],
+)
 def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch, weighted):
     """A graph of a table, or of a zoo, whose sources are taken in shares, has the same values."""
     from penstock import etl

@@ -158,6 +158,7 @@ def test_a_large_graph_survives_kills(one_graph, tmp_path, victim):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_a_worker_with_a_gpu_reads_and_writes_while_it_computes(edges, tmp_path, monkeypatch):
     """Pieces of a task run on several threads, of which some at a time compute, on streams."""
     made = SimpleNamespace(Stream=lambda *, non_blocking: nullcontext())

@@ -156,6 +156,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     unmount(disk)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_the_old_graph_stays(tmp_path: Path, small_disk: Path) -> None:
     small = tmp_path / "small.csv"
     small.write_text("src,dst\n1,2\n")

@@ -281,6 +281,7 @@ stages:
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_between_two_targets(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

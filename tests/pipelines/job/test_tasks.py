@@ -136,6 +136,7 @@ def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyP
         run(client, ghost.step, [()])
 
 
+@pytest.mark.slow
 def test_workers_that_are_all_paused_are_not_waited_for(
     steps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

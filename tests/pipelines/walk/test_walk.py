@@ -498,6 +498,7 @@ def test_an_expression_reads_weights_that_are_all_equal_in_parts(tmp_path: Path)
     assert paths_of(out)[0] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_an_expression_judges_weights_of_zero_itself(tmp_path: Path) -> None:
     graph = weighted(tmp_path / "g", [0] * 5)
     assert walk_array(graph, app="custom", weight="weight + 1", length=3)[0].tolist() == [0, 1, 2]

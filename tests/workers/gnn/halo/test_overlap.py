@@ -289,6 +289,7 @@ def _overheard(name: str, call: Callable[..., Any], said: list[str]) -> Callable
     return heard
 
 
+@pytest.mark.slow
 def test_a_slower_rank_is_no_communication(with_trainer: Any) -> None:
     """One rank sleeps in every epoch: neither what is exposed nor the whole has any of it."""
     nap = 0.15
