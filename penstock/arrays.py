@@ -1,14 +1,38 @@
-"""What an array is to type checkers: in host memory, or on a GPU."""
+"""What an array is to type checkers: in host memory, or on a GPU.
+
+CuPy has no types, and is imported only where there is a GPU: what its functions return passes as
+anything. Its arrays have NumPy's methods and operators, so they are checked as NumPy's with a few
+more: an array is no str and not None, has no attribute that NumPy's lack, and one in host memory is
+no DeviceArray. What follows ``not isinstance(array, np.ndarray)`` is left out by a type checker.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
-DeviceArray = Any  # a cupy.ndarray; CuPy has no types, and is imported only where there is a GPU
-AnyArray = Array | DeviceArray  # either, where what is done is the same
+Array = np.ndarray[Any, np.dtype[Any]]  # in host memory
+AnyArray = Array  # wherever it is, where what is done is the same
+
+if TYPE_CHECKING:
+
+    class DeviceArray(Array):
+        """On a GPU: a cupy.ndarray. What is made of one lies there, too."""
+
+        data: Any
+        device: Any
+        get: Callable[..., Array]
+        set: Callable[..., None]
+        __getitem__: Callable[..., DeviceArray]
+        astype: Callable[..., DeviceArray]
+        copy: Callable[..., DeviceArray]
+        ravel: Callable[..., DeviceArray]
+        reshape: Callable[..., DeviceArray]
+        view: Callable[..., Any]
+else:
+    DeviceArray = Any
 
 _LINE = 64  # bytes that processors read and write at once
 
@@ -31,7 +55,7 @@ def empty_lines(shape: tuple[int, ...]) -> Array:
     return whole[begin : begin + count].reshape(shape)
 
 
-def copy_in_lines(array: Any) -> Any:
+def copy_in_lines(array: AnyArray) -> AnyArray:
     """Return a copy, of a NumPy array one that begins with a cache line."""
     if not isinstance(array, np.ndarray):
         return array.copy()

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array, DeviceArray
+from penstock.arrays import AnyArray, Array
 from penstock.kernels import kernel
 from penstock.partition.order import Bucket, State
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
@@ -136,8 +136,8 @@ class PartitionBuffer:
         self._before_visit = before_visit
         self.slots = max(len(state) for state in schedule.order.states)
         rows, width = self.slots * geometry.rows, geometry.width
-        self.values: Array | DeviceArray = _zeros(xp, rows, width)
-        self.state: Array | DeviceArray = _zeros(xp, rows, geometry.states * width)
+        self.values: AnyArray = _zeros(xp, rows, width)
+        self.state: AnyArray = _zeros(xp, rows, geometry.states * width)
         self.traffic, self.flushed = Traffic(), Traffic()
         self._slot_of: dict[int, int] = {}
         self._pending: list[Future[Moved]] = []
@@ -293,7 +293,7 @@ class PartitionBuffer:
         """Give a partition a slot, which is filled by who calls."""
         self._slot_of[partition] = self._free()
 
-    def arrays(self, partition: int) -> list[Array | DeviceArray]:
+    def arrays(self, partition: int) -> list[AnyArray]:
         """Return values and state of a partition in the buffer as they lie, to be sent."""
         rows = self.table.geometry.rows
         first = self._slot_of[partition] * rows
@@ -409,7 +409,7 @@ class BufferVisit:
             self._buffer.swap(self.swaps)
 
 
-def state_rows(slot: Slot) -> Array | DeviceArray:
+def state_rows(slot: Slot) -> AnyArray:
     """Return the optimizer's state of a slot, whose arrays lie together, a row a node."""
     if len(slot) == 1:
         return slot[0][:, :0]
@@ -423,8 +423,9 @@ def state_rows(slot: Slot) -> Array | DeviceArray:
     return as_strided(first, (rows, states * width), strides)
 
 
-def _zeros(xp: Any, rows: int, width: int) -> Array | DeviceArray:
+def _zeros(xp: Any, rows: int, width: int) -> AnyArray:
     """Return zeros that the disk can be read into: host memory begins at a page."""
     if xp is np and rows * width:
         return aligned_bytes(4 * rows * width).view(np.float32).reshape(rows, width)
-    return xp.zeros((rows, width), xp.float32)
+    zeros: AnyArray = xp.zeros((rows, width), xp.float32)
+    return zeros

@@ -18,7 +18,7 @@ from typing import Any
 import dask
 import numpy as np
 
-from penstock.arrays import AnyArray, DeviceArray
+from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.caches import keep_cupy_kernels
 from penstock.errors import MissingExtra, UsageError
 
@@ -287,7 +287,8 @@ def to_device(array: AnyArray) -> AnyArray:
         return array
     import cupy
 
-    return cupy.asarray(array)
+    there: DeviceArray = cupy.asarray(array)
+    return there
 
 
 def arrays_of_device() -> Any:
@@ -319,9 +320,10 @@ def has_come(event: Any) -> bool:
     return bool(status == 0)
 
 
-def to_host(array: DeviceArray, out: Any = None) -> Any:
+def to_host(array: AnyArray, out: Array | None = None) -> Array:
     """Return ``array`` as NumPy; from a GPU it is copied, to ``out`` where that is given."""
-    return array.get(out=out) if hasattr(array, "__cuda_array_interface__") else array
+    found: Array = array.get(out=out) if hasattr(array, "get") else array
+    return found
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from penstock.arrays import Array, DeviceArray
+from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cuda.centrality.items import Items, by_size
 from penstock.kernels.cuda.module import launch_blocks
@@ -163,7 +163,7 @@ def sources_of(batch: GraphBatch, sources: DeviceArray | None) -> tuple[Array, A
     return ptr, cp.asnumpy(cp.searchsorted(listed, cp.asarray(batch.ptr))), listed
 
 
-def incoming(batch: GraphBatch) -> tuple[DeviceArray, DeviceArray, DeviceArray | None]:
+def incoming(batch: GraphBatch) -> tuple[AnyArray, AnyArray, AnyArray | None]:
     """Return the transposed CSR with its weights: its own where every edge is there both ways."""
     if not batch.directed:
         return batch.indptr, batch.indices, batch.weights

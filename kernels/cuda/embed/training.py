@@ -205,7 +205,9 @@ def _gradients(
     node_slopes = cp.empty((2 * edges + sides * chunks * count, dim), cp.float32)
     in_negatives = node_slopes[2 * edges :]
     ready = values, stride, r, ends, negatives, rules, tiles, head_sides, in_negatives
-    splits, sums, branch, read = 1, _NULL, None, ()
+    splits, branch = 1, None
+    sums: DeviceArray | np.uint64 = _NULL
+    read: tuple[DeviceArray, ...] = ()
     if _is_wide(rules):
         vectors, weights = wide.multiply(*ready)
         sorted_too.wait()

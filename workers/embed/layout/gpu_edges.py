@@ -79,7 +79,7 @@ def _copied(column: Any) -> DeviceArray:
 
     from penstock.kernels.cuda.uploads import upload
 
-    there = cupy.empty(len(column), column.dtype)
+    there: DeviceArray = cupy.empty(len(column), column.dtype)
     upload(column, there, cupy.cuda.get_current_stream())
     return there
 

@@ -23,14 +23,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.arrays import Array, DeviceArray
+from penstock.arrays import AnyArray, Array
 from penstock.sizes import need_disk
 
 PAGE = 4096
 _CHUNK = 4 << 20  # bytes of one request
 _MOST_CHUNKS = 480  # whose sums fit into the page of a place
 
-Slot = Sequence[Array | DeviceArray]
+Slot = Sequence[AnyArray]
 """Where a partition is in memory: its values and its states, each (rows, width) float32."""
 
 

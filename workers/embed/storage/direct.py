@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.arrays import Array, DeviceArray
+from penstock.arrays import AnyArray, Array
 from penstock.errors import MissingFile, PenstockError, TruncatedFile
 from penstock.output_lock import refuse_link
 from penstock.system_errors import disk_full, full_disk_explained, is_disk_full
@@ -122,7 +122,7 @@ class DirectFile(PartitionFile):
             os.close(self._fd)
             self._fd = -1
 
-    def store_chunk(self, memory: Array | DeviceArray, offset: int) -> int:
+    def store_chunk(self, memory: AnyArray, offset: int) -> int:
         """Write a slot's bytes at ``offset``; return their sum."""
         host = memory
         if not self._copying.is_direct(memory):
@@ -131,7 +131,7 @@ class DirectFile(PartitionFile):
         self.write_bytes(host, offset)
         return sum_of(host.view(np.uint64))
 
-    def load_chunk(self, memory: Array | DeviceArray, offset: int) -> int:
+    def load_chunk(self, memory: AnyArray, offset: int) -> int:
         """Read a slot's bytes from ``offset``; return their sum."""
         direct = self._copying.is_direct(memory)
         host = memory if direct else self.buffer(len(memory))

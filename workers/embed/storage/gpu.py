@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import DeviceArray
+from penstock.arrays import AnyArray
 from penstock.workers.embed.storage import THREADS, Geometry
 from penstock.workers.embed.storage.direct import DirectFile, reading, short_file, writing
 from penstock.workers.embed.storage.place import sum_of
@@ -66,14 +66,14 @@ class KvikioFile(DirectFile):
         )
         self._file: Any = kvikio.CuFile(self.path, "r" if read_only else "r+")
 
-    def store_chunk(self, memory: DeviceArray, offset: int) -> int:
+    def store_chunk(self, memory: AnyArray, offset: int) -> int:
         """Write a slot's bytes at ``offset``; return their sum, computed where they are."""
         with _explained(writing, self.path, offset):
             written = self._file.pwrite(memory, file_offset=offset).get()
         assert written == memory.nbytes
         return sum_of(memory.view(np.uint64))
 
-    def load_chunk(self, memory: DeviceArray, offset: int) -> int:
+    def load_chunk(self, memory: AnyArray, offset: int) -> int:
         """Read a slot's bytes from ``offset``; return their sum, computed where they are."""
         with _explained(reading, self.path, offset):
             read = self._file.pread(memory, file_offset=offset).get()
