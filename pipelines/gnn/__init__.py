@@ -26,6 +26,7 @@ from penstock.pipelines.gnn.options import (
     PredictOptions,
 )
 from penstock.pipelines.gnn.report import EvaluateReport, PredictReport, TrainReport
+from penstock.pipelines.job import plan as plan_job
 from penstock.pipelines.job import run as run_job
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
@@ -220,7 +221,7 @@ def plan(
     cluster
         Where training would run [default: this machine].
     **options
-        Fields of ``ModelOptions``.
+        As for ``train``.
 
     Returns
     -------
@@ -237,12 +238,21 @@ def plan(
     --------
     >>> print(gnn.plan("g", model="sage", layers=3).text())
     """
-    from penstock.pipelines.gnn.planning import plan_model
+    from penstock.pipelines.gnn.planning import ranks_asked
+    from penstock.pipelines.gnn.training import TrainJob, unnamed_run
 
     declared, options = _declared(spec, _with_training(training, options))
-    given = ModelOptions(**options)
-    opened = Graph.open(client_path(graph))
-    return plan_model(opened, given, cluster or ClusterSpec(), declared)[0]
+    given = GnnOptions(**options)
+    opened = Graph.open(client_path(graph), verify=given.verify)
+    job = TrainJob(opened, unnamed_run(opened.path), given, cluster, declared, quiet=True)
+    made = plan_job(job)
+    if not isinstance(made.detail, ModelPlan):
+        k = ranks_asked(given.parts, job.cluster)
+        raise UsageError(
+            f"{opened.path} has no partition into {k} parts",
+            remedy=f"Make it with penstock partition {opened.path} -k {k}, or by training",
+        )
+    return made.detail
 
 
 def _declared(

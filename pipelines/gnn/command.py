@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -13,7 +12,6 @@ from penstock.options import ClientPath
 from penstock.pipelines.gnn.options import (
     EvaluateOptions,
     GnnOptions,
-    ModelOptions,
     PredictOptions,
 )
 from penstock.pipelines.help_page import OPTIONS
@@ -85,19 +83,17 @@ def evaluate(
 @app.command(name="plan", sort_key=4)
 def plan(
     graph: GraphAt,
+    run: Annotated[
+        ClientPath | None, Parameter(help="directory of the run [default: one next to the graph]")
+    ] = None,
     /,
     *,
-    options: ModelOptions = ModelOptions(),
+    options: GnnOptions = GnnOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     output: Output = Output(),
 ) -> None:
-    """Show the plan of a training run: operations, memory and predicted time; train nothing."""
-    from penstock.pipelines.gnn.declare import warn_ignored
-    from penstock.pipelines.gnn.planning import plan_model
+    """Show what train would do, as train --plan does: operations, memory, disk and time."""
+    from penstock.pipelines.gnn.training import unnamed_run
 
-    opened = Graph.open(graph)
-    warn_ignored(opened)
-    made, too_large = plan_model(opened, options, cluster)
-    output.show(made)
-    if too_large is not None:
-        print(f"penstock: {too_large}", file=sys.stderr)
+    run = run or unnamed_run(graph)
+    train(graph, run, options=options, cluster=cluster, plan=True, output=output)

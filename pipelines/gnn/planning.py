@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, UsageError
+from penstock.errors import CapacityError
 from penstock.graph import Graph
-from penstock.partition.part import partition_path, partitions
-from penstock.pipelines.gnn.declare import complete, scaled
-from penstock.pipelines.gnn.options import ModelOptions
+from penstock.partition.part import partition_path
+from penstock.pipelines.gnn.declare import scaled
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.plan import Need, Plan
 from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.tasks import run_tasks
-from penstock.sizes import format_bytes, need_disk
+from penstock.sizes import need_disk
 from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import Memory, ModelPlan, lower
 from penstock.workers.gnn.plan.spec import Model, Training
@@ -34,19 +33,6 @@ Lower = Callable[[Model], ModelPlan]
 
 _LINE, _LINES = 400, 10_000  # bytes of metrics.jsonl an epoch; more epochs than anybody waits for
 _REST = 1 << 15  # run.json, plan.txt and the headers of checkpoints
-
-
-def plan_model(
-    graph: Graph, options: ModelOptions, cluster: ClusterSpec, declared: Model | None = None
-) -> tuple[ModelPlan, CapacityError | None]:
-    """Return the plan, and the error of one that does not fit."""
-    model, training = complete(graph, options, declared)
-    cluster = cluster.configured()
-    count = ranks_asked(options.parts, cluster)
-    if count > 1:
-        _need_partition(graph, count)
-    ranks, lowered = inspect_worker(graph, training, count, cluster)
-    return lowered(model), too_large_to_train(ranks, model, lowered)
 
 
 def plan_job(
@@ -67,10 +53,9 @@ def plan_job(
     count = ranks_asked(job.options.parts, job.cluster)
     where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
     if count > 1 and not partition_path(graph, count).exists():
-        cut = "once it is cut, which this does first"
-        return Plan(
-            job.command, str(job.out), what, (("run", f"{where}, {cut}"),), Need(None), disk
-        )
+        steps = (("run", f"{where}, once it is cut, which this does first"),)
+        known = Need(None, where=f"after penstock partition {graph.path} -k {count} it is")
+        return Plan(job.command, str(job.out), what, steps, known, disk)
     ranks, plan, needed, problem = lowered_by(count)
     return Plan(
         command=job.command,
@@ -174,12 +159,8 @@ def _too_large(what: str, ranks: Workers, needed: int, remedies: list[str]) -> C
     share = f"a part of {ranks.count}" if ranks.count > 1 else "the whole graph"
     given = [] if ranks.capacity.on_gpu else ["give workers more with --memory-limit"]
     text = ", or ".join([*remedies, more, *given])
-    return CapacityError(
-        f"{what} on {share} does not fit on a {ranks.capacity.worker}",
-        expected=f"about {format_bytes(needed)}",
-        got=format_bytes(ranks.capacity.memory),
-        remedy=text[0].upper() + text[1:],
-    )
+    remedy = text[0].upper() + text[1:]
+    return ranks.capacity.too_small(f"{what} on {share}", needed, remedy=remedy)
 
 
 def _largest_that_fits(model: Model, lowered: Lower, there: int) -> str | None:
@@ -199,18 +180,6 @@ def _largest_that_fits(model: Model, lowered: Lower, there: int) -> str | None:
     if len(set(fitting)) == 1:
         return f"--hidden {fitting[0]}"
     return f"layers of {', '.join(fitting)} channels"
-
-
-def _need_partition(graph: Graph, k: int) -> None:
-    if partition_path(graph, k).exists():
-        return
-    others = [found.name.removeprefix("k") for found in partitions(graph)]
-    raise UsageError(
-        f"{graph.path} has no partition into {k} parts",
-        got=f"partitions into {', '.join(others)}" if others else "no partition",
-        remedy=f"Make it with penstock partition {graph.path} -k {k}, or have penstock gnn "
-        "train make it",
-    )
 
 
 def _rates_of(ranks: Workers) -> Rates:

@@ -186,6 +186,12 @@ class TrainJob(Job[TrainReport]):
         return [("gnn", "evaluate", self.out), ("gnn", "predict", self.out, predictions)]
 
 
+def unnamed_run(graph: Path) -> Path:
+    """Return a folder next to a graph that is not there: of a run that is only planned."""
+    run = sibling(graph, "run")
+    return run if not run.exists() else unnamed_run(run)
+
+
 def _diverged(out: Path, trained: Trained, *, old: bool) -> PenstockError:
     """Return the error of a loss that is no number.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import warnings
@@ -508,8 +509,28 @@ def test_a_plan_is_shown_and_nothing_is_trained(
     out, err = capsys.readouterr()
     assert json.loads(out)["memory_bytes"] > 10_000
     assert "does not fit on a worker" in err
-    assert run([*line, "-k", "3"]) == 2
-    assert f"Make it with penstock partition {blocks.path} -k 3" in capsys.readouterr().err
+    assert run([*line, "-k", "3"]) == 0
+    assert f"after penstock partition {blocks.path} -k 3 it is" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="has no partition into 3 parts.*Make it with"):
+        gnn.plan(blocks, parts=3)
+
+
+def test_a_plan_is_that_of_train(own_blocks: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    graph, more = str(own_blocks.path), ["--model", "gat", "--split", "0.5", "0.2", "0.3"]
+    run_at, told = f"{graph}-run", []
+    for line in (["plan", graph], ["plan", graph, run_at], ["train", graph, run_at, "--plan"]):
+        assert run(["gnn", *line, *more, "--cluster", "threads"]) == 0
+        text = re.sub(r"[\d.]+ [kMGT]B", "", capsys.readouterr().out)
+        assert run(["gnn", *line, *more, "--cluster", "threads", "--json"]) == 0
+        body = json.loads(capsys.readouterr().out)
+        told.append((text, body | {"memory_there": 0, "disk_free": 0}))
+    assert told[0] == told[1] == told[2]
+    plan = gnn.plan(own_blocks, model="gat", split=(0.5, 0.2, 0.3))
+    assert told[0][1]["detail"] == json.loads(json.dumps(plan.to_dict()))
+    Path(f"{graph}-run").mkdir()
+    (Path(f"{graph}-run") / "run.json").write_text("{}")
+    assert run(["gnn", "plan", graph, "--cluster", "threads"]) == 0  # of another
+    assert "g-run-run: a model of 2 layers" in capsys.readouterr().out
 
 
 def test_every_command_shows_what_it_would_do_and_does_not(
