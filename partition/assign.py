@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.errors import InputError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition import scatter
@@ -36,7 +36,7 @@ from penstock.partition.metis import (
     shared_adjacency,
 )
 from penstock.partition.stream import stream
-from penstock.sizes import format_bytes
+from penstock.sizes import format_bytes, need_memory
 
 AIM, ACCEPTED, RELAXED = 1.03, 1.05, 1.20
 # Where nodes too heavy for any part touch this share of the edges, no cut can keep them.
@@ -152,13 +152,8 @@ class _Work:
 
     def by_metis(self) -> None:
         needed, limit = self._metis_memory()
-        if needed > limit:
-            raise CapacityError(
-                f"METIS does not fit in memory for {self.graph.path}",
-                expected=f"about {format_bytes(needed)}",
-                got=f"{format_bytes(limit)} that may be used",
-                remedy="Give --method streaming or auto, or raise --memory-limit",
-            )
+        remedy = "Give --method streaming or auto, or raise --memory-limit"
+        need_memory(needed, f"METIS of {self.graph.path}", remedy=remedy, limit=limit)
         if not self._metis(must=True):
             raise PenstockError(
                 f"METIS could not cut {self.graph.path} into {self.k} parts",

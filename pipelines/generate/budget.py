@@ -9,10 +9,9 @@ from typing import TypeVar
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import CapacityError
 from penstock.kernels.cpu.scramble import scramble
 from penstock.limits import available_memory, cores
-from penstock.sizes import format_bytes, parse_bytes
+from penstock.sizes import need_memory, parse_bytes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -56,13 +55,8 @@ class Budget:
 
     def take(self, size: int, purpose: str) -> None:
         """Set ``size`` bytes aside, or raise CapacityError."""
-        if size > self.left:
-            raise CapacityError(
-                f"{purpose} does not fit in memory",
-                expected=f"about {format_bytes(self.limit - self.left + size)}",
-                got=format_bytes(self.limit),
-                remedy="Make a smaller graph, or allow more with --memory",
-            )
+        remedy = "Make a smaller graph, or allow more with --memory"
+        need_memory(self.limit - self.left + size, purpose, remedy=remedy, limit=self.limit)
         self.left -= size
 
     def take_per_thread(self, size: int, purpose: str) -> None:

@@ -6,7 +6,7 @@ import threading
 from importlib.util import find_spec
 
 from penstock.errors import CapacityError, UsageError
-from penstock.sizes import format_bytes, parse_bytes
+from penstock.sizes import does_not_fit, format_bytes, parse_bytes
 
 _SMALLEST = 1 << 20
 _GRAIN = 256  # RMM takes pools in multiples of this
@@ -34,12 +34,8 @@ def pool_bytes(text: str, total: int) -> int:
         if size < _SMALLEST:
             raise UsageError("the GPU memory pool is too small", expected=expected, got=repr(text))
     if size > total:
-        raise CapacityError(
-            "the GPU memory pool is larger than the GPU's memory",
-            expected=f"at most {format_bytes(total)}",
-            got=f"--device-pool {text}",
-            remedy="Ask for less, such as --device-pool 0.8",
-        )
+        remedy = "Ask for less, such as --device-pool 0.8"
+        raise does_not_fit(f"--device-pool {text}", "on the GPU", size, total, remedy=remedy)
     return size // _GRAIN * _GRAIN
 
 
@@ -87,9 +83,11 @@ def _take(text: str) -> int:
 
 
 def _too_large(size: int, free: int, total: int) -> CapacityError:
-    return CapacityError(
-        f"a GPU memory pool of {format_bytes(size)} does not fit",
-        expected=f"at most the {format_bytes(free)} that are free of {format_bytes(total)}",
+    return does_not_fit(
+        "a GPU memory pool",
+        f"into what is free of {format_bytes(total)}",
+        size,
+        free,
         remedy="Ask for less with --device-pool, or end what else uses this GPU (nvidia-smi "
         "lists it)",
     )
