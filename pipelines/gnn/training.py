@@ -26,10 +26,10 @@ from penstock.pipelines.gnn.run import FORMAT, KIND, Run
 from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
 from penstock.pipelines.gnn.split import declared_split, draw_split, keep_split, split_file
 from penstock.pipelines.job import Job
-from penstock.pipelines.job.epochs import EpochBar
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan, disk_need
+from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.output import Command
 from penstock.workers.gnn.plan.spec import Model
 from penstock.workers.gnn.task import Trained, TrainTask
@@ -147,14 +147,17 @@ class TrainJob(Job[TrainReport]):
                 resume=True, split=split_file(folder, run.split),
             )  # fmt: skip
             # The share of right predictions says something of classes only.
-            scored = run.task != "value"
-            with EpochBar(training.epochs, scored=scored, quiet=self.quiet) as bar:
+            scores = () if run.task == "value" else ("train", "valid")
+            with TrainingBar(
+                training.epochs, "epochs", "epoch", scores=scores, quiet=self.quiet
+            ) as bar:
                 train = "penstock.workers.gnn.train:train"
                 self.trained: Trained = ranks.ranks(
                     train, (task,), title="train", on_metrics=bar.on_metrics
                 )[0]
                 if self.trained.epochs > self.trained.first_epoch:
-                    bar.update({"epoch": self.trained.epochs})  # not every epoch is reported
+                    # Not every epoch is reported.
+                    bar.on_metrics(0, {"epoch": self.trained.epochs})
             state = "diverged" if self.trained.stopped == "nan" else "done"
             FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
 

@@ -14,7 +14,7 @@ following    what a graph can be given to next
 durations    how long runs took on this machine, for the time that ``--plan`` expects
 tasks        ``run_tasks``: independent tasks
 ranks        ``run_ranks``: ranks of a gang, started again where one was lost; on how many
-epochs       progress of ranks that train
+training_bar progress of ranks that train
 compiling    the line that says that workers compile kernels
 plan         ``Plan``, which ``--plan`` shows
 

@@ -24,6 +24,7 @@ from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput, kept_bytes
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import resolve_ranks
+from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.output import Command
 from penstock.pipelines.vectors.store import CONTEXT, KIND, VALUES, write_vectors
 from penstock.pipelines.word2vec.inputs import open_input
@@ -35,7 +36,7 @@ from penstock.pipelines.word2vec.planning import (
     settings_of,
     too_large,
 )
-from penstock.pipelines.word2vec.report import Word2vecReport, WordsBar, report_of
+from penstock.pipelines.word2vec.report import Word2vecReport, report_of
 from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.sizes import format_bytes, format_count
 from penstock.workers.word2vec.state import EPOCHS, Checkpoints
@@ -166,7 +167,7 @@ class Word2vecJob(Job[Word2vecReport]):
                 ids=vocabulary.file,
             )
             total = prepared.tokens * training.epochs
-            with WordsBar(total, quiet=self.quiet) as bar:
+            with TrainingBar(total, "words", "words", quiet=self.quiet) as bar:
                 train = "penstock.workers.word2vec.train:train"
                 self.trained: Trained = ranks.ranks(
                     train, (task,), title="train", on_metrics=bar.on_metrics

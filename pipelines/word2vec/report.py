@@ -1,4 +1,4 @@
-"""The report of ``penstock word2vec train``, and its progress."""
+"""The report of ``penstock word2vec train``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.paths import shown
 from penstock.pipelines.output import CountsReport
-from penstock.progress import Progress
 from penstock.sizes import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -77,29 +76,6 @@ class Word2vecReport(CountsReport):
         if self.unseen:
             lines.append(f"  {self.unseen:,} {what} were not seen when walks were counted")
         return "\n".join(lines)
-
-
-class WordsBar(Progress):
-    """Progress in words: ``train: 40 %, 25 M words/s, loss 2.31``."""
-
-    def __init__(self, words: int, *, quiet: bool) -> None:
-        super().__init__("train", total=words, unit="words", quiet=quiet)
-        self._all, self._before, self._loss = words, -1, 0.0
-
-    def on_metrics(self, rank: int, metrics: dict[str, Any]) -> None:
-        """Take what the first rank logs: the words that all have done, and the loss."""
-        if rank != 0 or "words" not in metrics:
-            return
-        words = int(metrics["words"])
-        if self._before < 0:
-            self._before = int(metrics["before"])  # of the run that this one resumes
-            self.total = max(self._all - self._before, 1)
-        self._loss = float(metrics["loss"])
-        # A rank that was started again goes on from its checkpoint.
-        self.advance(words - self._before - self.done)
-
-    def _state(self, elapsed: float) -> str:
-        return f"{super()._state(elapsed)}, loss {self._loss:.4g}"
 
 
 def report_of(

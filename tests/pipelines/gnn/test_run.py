@@ -26,7 +26,7 @@ from penstock.pipelines import cli
 from penstock.pipelines.gnn.report import overlap_lines
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.job import tasks
-from penstock.pipelines.job.epochs import EpochBar
+from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.workers.gnn.task import TrainTask
 
 
@@ -140,7 +140,7 @@ def test_the_bar_is_told_of_no_epoch_where_none_was_left(
     train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[int] = []
-    monkeypatch.setattr(EpochBar, "advance", lambda bar, amount: told.append(amount))
+    monkeypatch.setattr(TrainingBar, "advance", lambda bar, amount: told.append(amount))
     train()
     assert told
     told.clear()
@@ -329,38 +329,6 @@ def test_no_run_no_weights(tmp_path: Path, train: Any, rank: Any) -> None:
     (tmp_path / "run/checkpoints/best.safetensors").unlink()
     with pytest.raises(UsageError, match="has no weights yet"):
         gnn.evaluate(tmp_path / "run")
-
-
-# -- the bar ---------------------------------------------------------------------------------------
-
-
-def test_the_bar_shows_the_latest_figures(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with EpochBar(10, quiet=False) as bar:
-        bar._start -= 5  # nothing is said of what takes less than two seconds
-        for epoch in range(1, 11):
-            bar.update({"epoch": epoch, "loss": 1 / epoch, "train": 0.5, "valid": epoch / 20})
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 10
-    assert lines[-1].startswith("train: 100 %, ")
-    assert lines[-1].endswith("epochs/s, loss 0.1, train 50.0 %, valid 50.0 %")
-
-
-def test_the_bar_begins_where_the_run_goes_on_and_goes_back(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with EpochBar(100, scored=False, quiet=False) as bar:
-        bar._start -= 5
-        bar.update({"epoch": 51, "loss": 0.5, "train": 0.0})
-        assert (bar.done, bar.total) == (1, 50)
-        bar.update({"epoch": 100})
-        assert bar.done == 50
-        bar.update({"epoch": 60})  # a rank was lost
-        assert bar.done == 10
-        bar.update({"loss": 0.2})
-        assert bar.done == 10
-    assert "train 0" not in capsys.readouterr().err
 
 
 def test_one_rank_has_no_communication_to_measure(
