@@ -217,13 +217,8 @@ class DemoReport(CountsReport):
         return "\n".join(lines)
 
 
-def demo(folder: str | Path = "penstock-demo", *, quiet: bool = True, **options: Any) -> DemoReport:
-    """Run all stages into ``folder``; the options are those of DemoOptions."""
-    return run_demo(client_path(folder), DemoOptions(**options), quiet=quiet)
-
-
 def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
-    """Run all stages; ``demo`` with its options checked."""
+    """Run all stages into ``folder``."""
     from penstock.pipelines.flow.command import write_page
     from penstock.pipelines.flow.document import read_flow
     from penstock.pipelines.flow.run import Choice, run_flow_checked

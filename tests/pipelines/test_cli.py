@@ -119,6 +119,50 @@ def test_every_command_that_runs_on_a_cluster_has_a_plan():
     assert with_plan - on_cluster == {*kinds, *here}
 
 
+# What does the same from Python, as ``penstock`` hands it out.
+FROM_PYTHON = {
+    **{
+        name: name for name in ("etl", "info", "validate", "order", "walk", "centrality", "similar")
+    },
+    **{f"generate {kind}": "generate" for kind in ("rmat", "sbm", "kg", "zoo")},
+    **{f"gnn {verb}": f"gnn.{verb}" for verb in ("train", "predict", "evaluate", "plan")},
+    **{f"embed {verb}": f"embed.{verb}" for verb in ("train", "predict", "evaluate", "export")},
+    "partition": "partition_graph",
+    "word2vec train": "word2vec",
+    "word2vec evaluate": "evaluate_vectors",
+    "word2vec export": "export_vectors",
+    "run": "run_flow",
+}
+# Why others have no such name.
+SHELL_ONLY = {
+    "demo": "a first look, which shows commands",
+    "doctor": "what it finds may keep penstock from being imported where it is to run",
+    "runs list": "runs are folders with a run.json",
+    "runs show": "the same",
+    "runs serve": "it serves until it is stopped",
+    "runs clean": "it removes such folders",
+    "report": "a page to look at: run.json has what it shows",
+    "schedule": "it runs until it is stopped, or prints a file",
+    "schema": "it prints a file",
+    "cluster start": "it stays when the command ends; connect is for a cluster of a block",
+    "cluster status": "a client of Dask knows more",
+    "cluster stop": "it ends what cluster start has started",
+    "cluster script": "it prints a file",
+    "completion": "it is for shells",
+}
+
+
+def test_every_command_has_a_public_name_in_python_or_a_reason():
+    commands = dict(flags_of_commands())
+    assert FROM_PYTHON.keys() | SHELL_ONLY.keys() == commands.keys()
+    assert not FROM_PYTHON.keys() & SHELL_ONLY.keys()
+    for name in FROM_PYTHON.values():
+        first, *rest = name.split(".")
+        assert first in penstock.__all__
+        value = getattr(penstock, first)
+        assert callable(value) if not rest else rest[0] in value.__all__, name
+
+
 @pytest.mark.parametrize(
     ("command", "headings"),
     [

@@ -13,7 +13,7 @@ from penstock import Graph, run_flow
 from penstock.errors import OutputExists, PenstockError, UsageError
 from penstock.pipelines import demo as module
 from penstock.pipelines.cli import run
-from penstock.pipelines.demo import CAME_OF_IT, DemoOptions, DemoReport, demo, run_demo
+from penstock.pipelines.demo import CAME_OF_IT, DemoOptions, DemoReport, run_demo
 
 SHORT = """
 name: demo
@@ -103,9 +103,9 @@ def test_a_stage_that_fails_ends_it_with_its_reason_and_it_can_be_replaced(
     (folder / "told.py").write_text("def score(tables, out):\n    out.mkdir()\n")
     assert run_flow(folder / "flow.yaml").state == "passed"
     with pytest.raises(OutputExists, match="give --overwrite"):
-        demo(folder)
+        run_demo(folder, DemoOptions(), quiet=True)
     with pytest.raises(PenstockError, match="told:score"):
-        demo(folder, nodes=1000, overwrite=True)
+        run_demo(folder, DemoOptions(nodes=1000, overwrite=True), quiet=True)
     assert not (folder / "told.py").exists()
 
 
@@ -120,10 +120,10 @@ def test_only_a_demo_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").write_text("")
     with pytest.raises(OutputExists, match="is not a demo"):
-        demo(tmp_path / "mine", overwrite=True)
+        run_demo(tmp_path / "mine", DemoOptions(overwrite=True), quiet=True)
     assert (tmp_path / "mine/thesis.tex").exists()
 
 
-def test_too_few_nodes_are_refused(tmp_path: Path) -> None:
+def test_too_few_nodes_are_refused() -> None:
     with pytest.raises(UsageError, match="--nodes"):
-        demo(tmp_path / "demo", nodes=10)
+        DemoOptions(nodes=10)
