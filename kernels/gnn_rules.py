@@ -31,7 +31,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any
+
+from penstock.arrays import AnyArray
 
 ID_BITS = 40  # of ``which`` of a dropped value; the rest counts features in fours
 LAYER_BITS = 6  # of ``step``; the rest counts epochs
@@ -66,13 +67,13 @@ class ScaledCSR:
               there are then no more rows than columns
     """
 
-    indptr: Any
-    indices: Any
+    indptr: AnyArray
+    indices: AnyArray
     columns: int
-    weights: Any = None
-    left: Any = None
-    right: Any = None
-    diagonal: Any = None
+    weights: AnyArray | None = None
+    left: AnyArray | None = None
+    right: AnyArray | None = None
+    diagonal: AnyArray | None = None
 
     @property
     def rows(self) -> int:
@@ -104,9 +105,9 @@ class Dropout:
     epoch: int
     layer: int
     below: int
-    ids: Any
+    ids: AnyArray
     nodes: int = 0
-    epoch_at: Any = None
+    epoch_at: AnyArray | None = None
 
     @property
     def step(self) -> int:
@@ -123,8 +124,8 @@ class Dropout:
 class Epilogue:
     """What follows a layer's product or sum; arrays are (width,) and (rows, width)."""
 
-    bias: Any = None
-    skip: Any = None
+    bias: AnyArray | None = None
+    skip: AnyArray | None = None
     activation: Activation = Activation.NONE
     drop: Dropout | None = None
 
@@ -139,10 +140,10 @@ class Heads:
     drop         of weights, or None
     """
 
-    left: Any
-    right: Any
-    peak: Any
-    total: Any
+    left: AnyArray
+    right: AnyArray
+    peak: AnyArray
+    total: AnyArray
     slope: float = 0.2
     drop: Dropout | None = None
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import cupy as cp
 import numpy as np
 
-from penstock.arrays import DeviceArray
+from penstock.arrays import AnyArray, DeviceArray
 from penstock.kernels.cuda.gnn.launch import (
     c_id,
     c_value,
@@ -117,7 +117,7 @@ def drop_values(
     )
 
 
-def _vec(x: DeviceArray, *others: DeviceArray | None) -> int:
+def _vec(x: DeviceArray, *others: AnyArray | None) -> int:
     """Return how many values a thread reads at once: 4 or 1."""
     fits = x.dtype == np.float32 and lanes_together(x.shape[1], x, *others) == 4
     return 4 if fits else 1

@@ -89,11 +89,11 @@ def transpose(block: ScaledCSR) -> ScaledCSR:
     order = np.argsort(block.indices, kind="stable")
     indptr = np.zeros(block.columns + 1, np.int64)
     np.cumsum(np.bincount(block.indices, minlength=block.columns), out=indptr[1:])
-    diagonal = block.diagonal
-    if diagonal is not None:
+    diagonal = own = block.diagonal
+    if own is not None:
         shared = min(block.rows, block.columns)
-        diagonal = np.zeros(block.columns, diagonal.dtype)
-        diagonal[:shared] = block.diagonal[:shared]
+        diagonal = np.zeros(block.columns, own.dtype)
+        diagonal[:shared] = own[:shared]
     return ScaledCSR(
         indptr=indptr,
         indices=rows[order].astype(block.indices.dtype),

@@ -31,6 +31,7 @@ from penstock.errors import UsageError
 from penstock.workers.comm.exchange import (
     Exchange,
     Pending,
+    Requests,
     flatten,
     mpi_requests,
     pending_in,
@@ -38,8 +39,8 @@ from penstock.workers.comm.exchange import (
 )
 from penstock.workers.comm.exchange_mpi import PIECE, TAGS, MpiExchange, reduced_as
 from penstock.workers.comm.mpi import load_mpi
-from penstock.workers.comm.persistent_requests import Message, PersistentRequests
-from penstock.workers.comm.single import check_operation
+from penstock.workers.comm.persistent_requests import PersistentRequests
+from penstock.workers.comm.single import Message, check_operation
 from penstock.workers.comm.wait import Cancelled, Waiter
 from penstock.workers.resources.device import has_come
 
@@ -72,14 +73,14 @@ class Communicator:
         self._send, self._receive = comm.Isend, comm.Irecv
         self._error = load_mpi().Exception
         # What may still be under way, so that a gang that fails leaves no memory to a late message.
-        self._sends: list[Any] = []
-        self._receives: list[Any] = []
+        self._sends: list[Requests] = []
+        self._receives: list[Requests] = []
         self._persistent: list[PersistentRequests] = []
         self._report = report
 
     # Point to point
 
-    def isend(self, array: AnyArray, to: int, tag: int = 0) -> Any:
+    def isend(self, array: AnyArray, to: int, tag: int = 0) -> Requests:
         """Start to send; the array must not change until the request was waited for."""
         # The common case is written out: a message costs little more than MPI's own.
         if type(array) is ndarray and 0 <= to < self.size and 0 <= tag < TAGS:
@@ -98,7 +99,7 @@ class Communicator:
         self._sends.append(request)
         return request
 
-    def irecv(self, array: AnyArray, source: int, tag: int = 0) -> Any:
+    def irecv(self, array: AnyArray, source: int, tag: int = 0) -> Requests:
         """Start to receive into ``array``, which has the type and size of what is sent."""
         if type(array) is ndarray and 0 <= source < self.size and 0 <= tag < TAGS:
             try:
@@ -130,7 +131,7 @@ class Communicator:
         if self._device is not None:
             self._device.start()
 
-    def wait(self, requests: Any, timeout: float | None = None) -> None:
+    def wait(self, requests: Requests, timeout: float | None = None) -> None:
         """Return when a request, or all of several, are done.
 
         It ends with the gang: when another rank fails, or after ``timeout`` seconds.
@@ -138,7 +139,7 @@ class Communicator:
         timeout = self.wait_timeout if timeout is None else timeout
         posted = self._receives + self._sends
         try:
-            self.waiter.wait(requests, timeout)
+            self.waiter.wait(requests, timeout)  # type: ignore[arg-type]
         except TypeError:  # not MPI requests alone
             self._finish(flatten(requests), timeout)
         if requests == posted:  # all that was under way, the receives first
@@ -148,7 +149,7 @@ class Communicator:
             self._receives[:] = [one for one in self._receives if under_way(one)]
             self._sends[:] = [one for one in self._sends if under_way(one)]
 
-    def follow(self, requests: Any) -> None:
+    def follow(self, requests: Requests) -> None:
         """Let the GPU's current stream wait for requests, in place of the host.
 
         What is launched on it afterwards finds them done, and the host goes on: what went wrong
@@ -201,7 +202,7 @@ class Communicator:
             self.waiter.wait_until(reached, self.wait_timeout, spin=_GPU_SPIN_SECONDS)
         self.waiter.wait_until(lambda: has_come(end), math.inf, spin=_GPU_SPIN_SECONDS)
 
-    def test(self, requests: Any) -> bool:
+    def test(self, requests: Requests) -> bool:
         """Return whether all are done, and help them on: called between chunks of computation.
 
         MPI makes no progress by itself: a reduction that is never tested starts at the wait.
@@ -221,19 +222,19 @@ class Communicator:
 
     # Collectives: every rank calls them, in the same order
 
-    def iallreduce(self, array: AnyArray, operation: str = "sum") -> Any:
+    def iallreduce(self, array: AnyArray, operation: str = "sum") -> Requests:
         """Start to combine the arrays of all ranks: sum, min, max or prod, in place."""
         check_operation(operation)
         request = self._reduce(array, operation)
         self._sends.append(request)
         return request
 
-    def allreduce(self, array: AnyArray, operation: str = "sum") -> Any:
+    def allreduce(self, array: AnyArray, operation: str = "sum") -> AnyArray:
         """Combine the arrays of all ranks in place, and return it."""
         self.wait(self.iallreduce(array, operation))
         return array
 
-    def broadcast(self, array: AnyArray, root: int = 0) -> Any:
+    def broadcast(self, array: AnyArray, root: int = 0) -> AnyArray:
         """Copy the array of rank ``root`` into those of all ranks, and return it."""
         self.check_message(root, 0)
         request = self._exchange(array).ibroadcast(array, root)
@@ -241,7 +242,7 @@ class Communicator:
         self.wait(request)
         return array
 
-    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
+    def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Start to send ``outgoing[r]`` to every rank r, and to receive ``incoming[r]`` from it.
 
         Both lists have an array for every rank, of any length; rank r's outgoing[s] has the type
@@ -261,12 +262,14 @@ class Communicator:
         self._receives.append(request)
         return request
 
-    def alltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Sequence[Any]:
+    def alltoallv(
+        self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]
+    ) -> Sequence[AnyArray]:
         """Send ``outgoing[r]`` to every rank r; return ``incoming``, filled."""
         self.wait(self.ialltoallv(outgoing, incoming))
         return incoming
 
-    def alltoall(self, array: AnyArray) -> Any:
+    def alltoall(self, array: AnyArray) -> AnyArray:
         """Send row r to rank r; return what came, rank by rank: counts before an alltoallv."""
         if len(array) != self.size:
             raise UsageError(
@@ -324,7 +327,7 @@ class Communicator:
             )
         return self._device
 
-    def _reduce(self, array: AnyArray, operation: str) -> Any:
+    def _reduce(self, array: AnyArray, operation: str) -> Requests:
         exchange = self._exchange(array)
         if exchange is not self._host:
             return exchange.iallreduce(array, operation)
@@ -339,7 +342,7 @@ class Communicator:
 
         return Pending([exchange.iallreduce(copy, operation)], finish=narrow)
 
-    def _finish(self, requests: Iterable[Any], timeout: float) -> None:
+    def _finish(self, requests: Iterable[Requests], timeout: float) -> None:
         plain: list[Any] = []
         pending: list[Pending] = []
         for request in requests:

@@ -6,9 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from penstock.arrays import AnyArray
+
+# What starts one gives it, and who waits takes it: a request of MPI, a Pending, lists of these.
+Requests = object
+
 
 class Exchange(ABC):
-    """How arrays of one kind of memory travel; requests are MPI's, lists of them, or Pending.
+    """How arrays of one kind of memory travel between ranks.
 
     What is not abstract is how it is with MPI: it starts what is posted, the host waits for its
     messages, and the communicator withdraws them and frees what it has.
@@ -18,23 +23,23 @@ class Exchange(ABC):
     """what people call it"""
 
     @abstractmethod
-    def isend(self, array: Any, to: int, tag: int) -> Any:
+    def isend(self, array: AnyArray, to: int, tag: int) -> Requests:
         """Start to send; the array must not change until the request is done."""
 
     @abstractmethod
-    def irecv(self, array: Any, source: int, tag: int) -> Any:
+    def irecv(self, array: AnyArray, source: int, tag: int) -> Requests:
         """Start to receive."""
 
     @abstractmethod
-    def iallreduce(self, array: Any, operation: str) -> Any:
+    def iallreduce(self, array: AnyArray, operation: str) -> Requests:
         """Start to reduce over all ranks, in place."""
 
     @abstractmethod
-    def ibroadcast(self, array: Any, root: int) -> Any:
+    def ibroadcast(self, array: AnyArray, root: int) -> Requests:
         """Start to copy the root's array to all ranks."""
 
     @abstractmethod
-    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
+    def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
 
     def start(self) -> None:  # noqa: B027
@@ -63,10 +68,10 @@ class Pending:
 
     def __init__(
         self,
-        requests: Sequence[Any] = (),
+        requests: Sequence[Requests] = (),
         poll: Callable[[], bool] | None = None,
         finish: Callable[[], None] | None = None,
-        keep: Any = None,
+        keep: object = None,
         follow: Callable[[], None] | None = None,
     ) -> None:
         self.requests, self.poll, self._finish = list(requests), poll, finish
@@ -82,7 +87,7 @@ class Pending:
         return self._finish is not None or self.poll is not None or any(flatten(self.requests))
 
 
-def flatten(requests: Any) -> list[Any]:
+def flatten(requests: Requests) -> list[Any]:
     """Return the requests in nested lists of them."""
     if not isinstance(requests, list | tuple):
         return [] if requests is None else [requests]
@@ -95,12 +100,12 @@ def flatten(requests: Any) -> list[Any]:
     return found
 
 
-def under_way(request: Any) -> bool:
+def under_way(request: Requests) -> bool:
     """Return whether anything of a request, or of a list of them, is not done."""
     return any(map(bool, flatten(request))) if isinstance(request, list) else bool(request)
 
 
-def pending_in(requests: Any) -> Iterable[Pending]:
+def pending_in(requests: Requests) -> Iterable[Pending]:
     """Yield what is more than MPI requests, also within others."""
     for request in flatten(requests):
         if isinstance(request, Pending):
@@ -108,7 +113,7 @@ def pending_in(requests: Any) -> Iterable[Pending]:
             yield from pending_in(request.requests)
 
 
-def mpi_requests(requests: Any) -> Iterable[Any]:
+def mpi_requests(requests: Requests) -> Iterable[Any]:
     """Yield the MPI requests that are not done, also within others."""
     for request in flatten(requests):
         if isinstance(request, Pending):

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.arrays import AnyArray
 from penstock.errors import UsageError
-from penstock.workers.comm.exchange import Exchange, Pending
+from penstock.workers.comm.exchange import Exchange, Pending, Requests
 from penstock.workers.comm.mpi import load_mpi
 
 # MPI counts in int in most libraries: what is longer travels in pieces, on both sides alike.
@@ -22,7 +22,7 @@ _EXCHANGE = TAGS + 1
 _unfinished: list[Any] = []
 
 
-def pieces(array: AnyArray, size: int | None = None) -> list[Any]:
+def pieces(array: AnyArray, size: int | None = None) -> list[AnyArray]:
     """Return a flat array as consecutive views of at most ``size`` elements."""
     size = size or PIECE
     if array.ndim == 1 and array.size <= size:
@@ -31,7 +31,7 @@ def pieces(array: AnyArray, size: int | None = None) -> list[Any]:
     return [flat[i : i + size] for i in range(0, max(flat.size, 1), size)]
 
 
-def as_bytes(array: AnyArray) -> Any:
+def as_bytes(array: AnyArray) -> AnyArray:
     """Return the memory of a contiguous array as a flat view of bytes."""
     if not array.flags.c_contiguous:
         raise UsageError(
@@ -56,11 +56,11 @@ class MpiExchange(Exchange):
         self._mpi, self._comm = load_mpi(), comm
         self.rank, self.size = int(comm.rank), int(comm.size)
 
-    def isend(self, array: AnyArray, to: int, tag: int) -> Any:
+    def isend(self, array: AnyArray, to: int, tag: int) -> list[Requests]:
         """Start to send; the array must not change until the request is done."""
         return [self._comm.Isend(piece, to, tag) for piece in pieces(as_bytes(array))]
 
-    def irecv(self, array: AnyArray, source: int, tag: int) -> Any:
+    def irecv(self, array: AnyArray, source: int, tag: int) -> list[Requests]:
         """Start to receive into an array of the very size that is sent."""
         return [self._comm.Irecv(piece, source, tag) for piece in pieces(as_bytes(array))]
 
@@ -74,11 +74,11 @@ class MpiExchange(Exchange):
         # mpi4py's requests keep their arrays alive, but not those of a reduction.
         return Pending(requests, keep=array)
 
-    def ibroadcast(self, array: AnyArray, root: int) -> list[Any]:
+    def ibroadcast(self, array: AnyArray, root: int) -> Requests:
         """Start to copy the root's array to all ranks."""
         return [self._comm.Ibcast(piece, root=root) for piece in pieces(as_bytes(array))]
 
-    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> list[Any]:
+    def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
         sends, receives = [list(map(as_bytes, arrays)) for arrays in (outgoing, incoming)]
         if sends[self.rank].nbytes != receives[self.rank].nbytes:
@@ -88,7 +88,7 @@ class MpiExchange(Exchange):
                 got=str(sends[self.rank].nbytes),
             )
         receives[self.rank][:] = sends[self.rank]
-        requests: list[Any] = []
+        requests: list[Requests] = []
         try:
             for step in range(1, self.size):  # everybody begins with another neighbour
                 source = (self.rank - step) % self.size

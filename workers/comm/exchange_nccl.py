@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import DeviceArray
+from penstock.arrays import AnyArray, DeviceArray
 from penstock.errors import UsageError
-from penstock.workers.comm.exchange import Exchange, Pending
+from penstock.workers.comm.exchange import Exchange, Pending, Requests
 from penstock.workers.comm.exchange_mpi import TAGS
 from penstock.workers.comm.nccl import Link, keep, wait_for
 from penstock.workers.comm.wait import Waiter
@@ -37,10 +37,10 @@ _REMEMBERED = 1000  # events, until those that came are dropped
 
 _SENDER, _RECEIVER = TAGS + 2, TAGS + 3  # of the messages with which two ranks meet
 
-Message = tuple[int, int, Any]  # tag, peer, array
+Message = tuple[int, int, DeviceArray]  # tag, peer, array
 
 
-def reduced_as(dtype: Any) -> tuple[str, Any]:
+def reduced_as(dtype: np.dtype[Any]) -> tuple[str, np.dtype[Any] | None]:
     """Return NCCL's name of the type in which arrays are reduced, and that type if it is wider."""
     wider = _WIDER.get(dtype.char)
     name = "BFLOAT16" if dtype.name == "bfloat16" else _NAMES.get((wider or dtype).char)
@@ -59,28 +59,28 @@ def by_tag(messages: Iterable[Message]) -> list[Message]:
     return sorted(messages, key=itemgetter(0))
 
 
-def to_everyone(arrays: Sequence[Any]) -> list[Message]:
+def to_everyone(arrays: Sequence[DeviceArray]) -> list[Message]:
     """Return messages for, or from, every rank; without those that are empty."""
     return [(0, peer, array) for peer, array in enumerate(arrays) if array.nbytes]
 
 
-def on_device(array: DeviceArray) -> Any:
+def on_device(array: AnyArray) -> DeviceArray:
     """Return a contiguous array of any library as CuPy's, without a copy."""
     import cupy
 
-    array = array if isinstance(array, cupy.ndarray) else cupy.asarray(array)
-    if not array.flags.c_contiguous:
+    found: DeviceArray = array if isinstance(array, cupy.ndarray) else cupy.asarray(array)
+    if not found.flags.c_contiguous:
         raise UsageError(
             f"an array of shape {array.shape} is to travel between GPUs",
             expected="a contiguous array",
             remedy="Make one with cupy.ascontiguousarray, and keep it until the request is done",
         )
-    return array
+    return found
 
 
 def parts_of_all(
-    outgoing: Sequence[Any], incoming: Sequence[Any], rank: int
-) -> tuple[list[Any], list[Any]]:
+    outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray], rank: int
+) -> tuple[list[DeviceArray], list[DeviceArray]]:
     """Return an alltoallv's arrays, checked."""
     sends = [on_device(array) for array in outgoing]
     receives = [on_device(array) for array in incoming]
@@ -123,11 +123,11 @@ class NcclExchange(Exchange):
 
     # Messages
 
-    def isend(self, array: DeviceArray, to: int, tag: int) -> Any:
+    def isend(self, array: AnyArray, to: int, tag: int) -> Requests:
         """Collect a message to be sent; the array must not change until it was waited for."""
         return self._post(self._batch.sends, array, to, tag)
 
-    def irecv(self, array: DeviceArray, source: int, tag: int) -> Any:
+    def irecv(self, array: AnyArray, source: int, tag: int) -> Requests:
         """Collect a message to be received."""
         return self._post(self._batch.receives, array, source, tag)
 
@@ -141,7 +141,7 @@ class NcclExchange(Exchange):
             self._exchange(by_tag(batch.sends), by_tag(batch.receives))
             self._batch, batch.end = _Batch(), self._end()
 
-    def _post(self, messages: list[Message], array: DeviceArray, peer: int, tag: int) -> Any:
+    def _post(self, messages: list[Message], array: AnyArray, peer: int, tag: int) -> Pending:
         array = on_device(array)
         if not array.nbytes:
             return Pending()
@@ -203,7 +203,7 @@ class NcclExchange(Exchange):
 
     # Collectives
 
-    def iallreduce(self, array: DeviceArray, operation: str) -> Any:
+    def iallreduce(self, array: AnyArray, operation: str) -> Requests:
         """Start to reduce over all ranks, in place."""
         array = on_device(array)
         name, wider = reduced_as(array.dtype)
@@ -227,7 +227,7 @@ class NcclExchange(Exchange):
 
         return self._until_end([wide], None if wider is None else narrow)
 
-    def ibroadcast(self, array: DeviceArray, root: int) -> Any:
+    def ibroadcast(self, array: AnyArray, root: int) -> Requests:
         """Start to copy the root's array to all ranks."""
         array = on_device(array)
         self.start()
@@ -240,7 +240,7 @@ class NcclExchange(Exchange):
         self._nccl_comm.broadcast(where, where, size, as_bytes, root, self._stream.ptr)
         return self._until_end([array])
 
-    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
+    def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
         sends, receives = parts_of_all(outgoing, incoming, self.rank)
         self.start()
@@ -278,7 +278,9 @@ class NcclExchange(Exchange):
         end.record(self._stream)
         return end
 
-    def _until_end(self, arrays: list[Any], finish: Callable[[], None] | None = None) -> Any:
+    def _until_end(
+        self, arrays: list[DeviceArray], finish: Callable[[], None] | None = None
+    ) -> Pending:
         # The arrays live as long as the request, since another stream uses them.
         end = self._end()
         return Pending(

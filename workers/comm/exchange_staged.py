@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import DeviceArray
-from penstock.workers.comm.exchange import Exchange, Pending
+from penstock.arrays import AnyArray, Array, DeviceArray
+from penstock.workers.comm.exchange import Exchange, Pending, Requests
 from penstock.workers.comm.exchange_mpi import MpiExchange
 from penstock.workers.comm.exchange_nccl import on_device, parts_of_all, reduced_as
 from penstock.workers.comm.mpi import load_mpi
@@ -31,17 +31,17 @@ class StagedExchange(Exchange):
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._draining: list[tuple[Any, Any]] = []  # event, and what is read until then
 
-    def isend(self, array: DeviceArray, to: int, tag: int) -> Any:
+    def isend(self, array: AnyArray, to: int, tag: int) -> Requests:
         """Copy to the host and start to send."""
         return self._mpi.isend(self._to_host([on_device(array)]), to, tag)
 
-    def irecv(self, array: DeviceArray, source: int, tag: int) -> Any:
+    def irecv(self, array: AnyArray, source: int, tag: int) -> Requests:
         """Start to receive; what came is copied to the GPU when the request is waited for."""
         array = on_device(array)
         host = self._pinned(array.nbytes)
         return self._then_to_device(self._mpi.irecv(host, source, tag), [array], host)
 
-    def iallreduce(self, array: DeviceArray, operation: str) -> Any:
+    def iallreduce(self, array: AnyArray, operation: str) -> Requests:
         """Start to reduce over all ranks, in place; half precision in single."""
         array = on_device(array)
         name, _ = reduced_as(array.dtype)
@@ -56,7 +56,7 @@ class StagedExchange(Exchange):
         requests = self._mpi.iallreduce(host.view(wide.dtype), operation)
         return self._then_to_device(requests, [wide], host, None if wide is array else narrow)
 
-    def ibroadcast(self, array: DeviceArray, root: int) -> Any:
+    def ibroadcast(self, array: AnyArray, root: int) -> Requests:
         """Start to copy the root's array to all ranks."""
         array = on_device(array)
         if self.size == 1 or not array.nbytes:
@@ -66,7 +66,7 @@ class StagedExchange(Exchange):
         host = self._pinned(array.nbytes)
         return self._then_to_device(self._mpi.ibroadcast(host, root), [array], host)
 
-    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
+    def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
         sends, receives = parts_of_all(outgoing, incoming, self.rank)
         mine, own = sends[self.rank], receives[self.rank]
@@ -79,12 +79,12 @@ class StagedExchange(Exchange):
 
     # Between host and GPU
 
-    def _pinned(self, size: int) -> Any:
+    def _pinned(self, size: int) -> Array:
         """Return pinned memory, which CuPy takes back for the next when nothing refers to it."""
         self._draining = [(end, host) for end, host in self._draining if not end.done]
         return np.frombuffer(self._cuda.alloc_pinned_memory(max(size, 1)), np.uint8, size)
 
-    def _to_host(self, arrays: Sequence[Any]) -> Any:
+    def _to_host(self, arrays: Sequence[DeviceArray]) -> Array:
         """Return the bytes of arrays, one after the other, once the caller's stream made them."""
         host = self._pinned(sum(array.nbytes for array in arrays))
         self._stream.wait_event(self._now())
@@ -94,9 +94,9 @@ class StagedExchange(Exchange):
 
     def _then_to_device(
         self,
-        requests: Any,
-        arrays: Sequence[Any],
-        host: Any,
+        requests: Requests,
+        arrays: Sequence[DeviceArray],
+        host: Array,
         finish: Callable[[], None] | None = None,
     ) -> Pending:
         requests = requests if isinstance(requests, list) else [requests]
@@ -105,7 +105,11 @@ class StagedExchange(Exchange):
         return Pending(requests, finish=copy)
 
     def _to_device(
-        self, arrays: Sequence[Any], host: Any, ready: Any, finish: Callable[[], None] | None
+        self,
+        arrays: Sequence[DeviceArray],
+        host: Array,
+        ready: Any,
+        finish: Callable[[], None] | None,
     ) -> None:
         self._stream.wait_event(ready)
         self._copy(arrays, host, "copy_from_host_async")
@@ -115,7 +119,7 @@ class StagedExchange(Exchange):
         if finish is not None:
             finish()
 
-    def _copy(self, arrays: Sequence[Any], host: Any, how: str) -> None:
+    def _copy(self, arrays: Sequence[DeviceArray], host: Array, how: str) -> None:
         for array, part in zip(arrays, _parts(host, arrays), strict=True):
             if array.nbytes:
                 where = ctypes.c_void_p(part.ctypes.data)
@@ -136,25 +140,25 @@ class AwareExchange(StagedExchange):
 
     transport = "MPI messages from GPU memory"
 
-    def isend(self, array: DeviceArray, to: int, tag: int) -> Any:
+    def isend(self, array: AnyArray, to: int, tag: int) -> Requests:
         """Start to send, once the caller's stream made the array: MPI knows no streams."""
         return self._mpi.isend(self._settled([array])[0], to, tag)
 
-    def irecv(self, array: DeviceArray, source: int, tag: int) -> Any:
+    def irecv(self, array: AnyArray, source: int, tag: int) -> Requests:
         """Start to receive, once the caller's stream has read what the array held before."""
         return self._mpi.irecv(self._settled([array])[0], source, tag)
 
-    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Any:
+    def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
         return self._mpi.ialltoallv(self._settled(outgoing), self._settled(incoming))
 
-    def _settled(self, arrays: Sequence[Any]) -> list[Any]:
+    def _settled(self, arrays: Sequence[AnyArray]) -> list[DeviceArray]:
         found = [on_device(array) for array in arrays]
         self._cuda.get_current_stream().synchronize()
         return found
 
 
-def _parts(host: Any, arrays: Sequence[Any]) -> list[Any]:
+def _parts(host: Array, arrays: Sequence[AnyArray]) -> list[Array]:
     """Return the bytes of each array within those of all."""
     ends = list(accumulate(array.nbytes for array in arrays))
     return [host[end - array.nbytes : end] for end, array in zip(ends, arrays, strict=True)]

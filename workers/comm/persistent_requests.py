@@ -15,24 +15,29 @@ from __future__ import annotations
 from array import array as numbers
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray
 from penstock.workers.comm.exchange_mpi import PIECE, as_bytes
 from penstock.workers.comm.mpi import load_mpi
+from penstock.workers.comm.single import Message
 
-# An array, the rank that it goes to or comes from, and a tag.
-Message = tuple[Any, int, int]
+if TYPE_CHECKING:
+    from penstock.workers.comm.communicator import Communicator
+    from penstock.workers.comm.exchange import Requests
 
 
 class PersistentRequests:
     """Messages between this rank and others, in the same arrays every time."""
 
-    def __init__(self, owner: Any, sends: Sequence[Message], receives: Sequence[Message]) -> None:
+    def __init__(
+        self, owner: Communicator, sends: Sequence[Message], receives: Sequence[Message]
+    ) -> None:
         self._owner, self._sends, self._receives = owner, sends, receives
-        self._one_by_one: list[Any] = []
-        self._kept: list[Any] = []  # by MPI, which is to write to these arrays
+        self._one_by_one: list[Requests] = []
+        self._kept: list[AnyArray] = []  # by MPI, which is to write to these arrays
         self.requests: list[Any] = []
         self._under_way = False
         messages = [*receives, *sends]

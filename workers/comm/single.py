@@ -18,10 +18,11 @@ from penstock.workers.comm.reports import Reports, given_up
 
 if TYPE_CHECKING:
     from penstock.workers.comm.communicator import Communicator
+    from penstock.workers.comm.exchange import Requests
 
     AnyCommunicator: TypeAlias = "Communicator | SingleRank"
 
-Message = tuple[Any, int, int]  # an array, the rank that it goes to or comes from, and a tag
+Message = tuple[AnyArray, int, int]  # an array, the rank that it goes to or comes from, and a tag
 OPERATIONS = ("sum", "min", "max", "prod")
 
 
@@ -52,19 +53,19 @@ class SingleRank:
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
         self._report, self._cancelled = report, cancelled
-        self._sent: dict[int, deque[Any]] = defaultdict(deque)  # by tag, not received yet
-        self._awaited: dict[int, deque[Any]] = defaultdict(deque)
+        self._sent: dict[int, deque[AnyArray]] = defaultdict(deque)  # by tag, not received yet
+        self._awaited: dict[int, deque[AnyArray]] = defaultdict(deque)
 
     # Point to point: from this rank to itself
 
-    def isend(self, array: AnyArray, to: int, tag: int = 0) -> list[Any]:
+    def isend(self, array: AnyArray, to: int, tag: int = 0) -> Requests:
         """Send to rank 0; the array is copied."""
         _check_rank(to)
         self._sent[tag].append(array.copy())
         self._deliver(tag)
         return []
 
-    def irecv(self, array: AnyArray, source: int, tag: int = 0) -> list[Any]:
+    def irecv(self, array: AnyArray, source: int, tag: int = 0) -> Requests:
         """Receive what rank 0 sends, now or later."""
         _check_rank(source)
         self._awaited[tag].append(array)
@@ -84,13 +85,13 @@ class SingleRank:
     def start(self) -> None:
         """Start what was posted: nothing is."""
 
-    def wait(self, requests: Any, timeout: float | None = None) -> None:
+    def wait(self, requests: Requests, timeout: float | None = None) -> None:
         """Return at once: what was asked for is done."""
 
-    def follow(self, requests: Any) -> None:
+    def follow(self, requests: Requests) -> None:
         """Return at once: the stream has nothing to wait for."""
 
-    def test(self, requests: Any) -> bool:
+    def test(self, requests: Requests) -> bool:
         """Return True: what was asked for is done."""
         return True
 
@@ -125,33 +126,35 @@ class SingleRank:
 
     # Collectives
 
-    def iallreduce(self, array: AnyArray, operation: str = "sum") -> list[Any]:
+    def iallreduce(self, array: AnyArray, operation: str = "sum") -> Requests:
         """Leave the array as it is: it is the sum, minimum, maximum or product of one."""
         check_operation(operation)
         return []
 
-    def allreduce(self, array: AnyArray, operation: str = "sum") -> Any:
+    def allreduce(self, array: AnyArray, operation: str = "sum") -> AnyArray:
         """Return the array."""
         self.iallreduce(array, operation)
         return array
 
-    def broadcast(self, array: AnyArray, root: int = 0) -> Any:
+    def broadcast(self, array: AnyArray, root: int = 0) -> AnyArray:
         """Return the array."""
         _check_rank(root)
         return array
 
-    def ialltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> list[Any]:
+    def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Copy the one array to the other."""
         (source,), (into,) = outgoing, incoming
         into[...] = source
         return []
 
-    def alltoallv(self, outgoing: Sequence[Any], incoming: Sequence[Any]) -> Sequence[Any]:
+    def alltoallv(
+        self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]
+    ) -> Sequence[AnyArray]:
         """Copy the one array to the other, and return ``incoming``."""
         self.ialltoallv(outgoing, incoming)
         return incoming
 
-    def alltoall(self, array: AnyArray) -> Any:
+    def alltoall(self, array: AnyArray) -> AnyArray:
         """Return a copy of the array, which has one row."""
         return array.copy()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.arrow import as_arrow
 from penstock.csr import offsets_of
 from penstock.files import atomic, part_name
@@ -58,7 +59,12 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
 
 
 def _write(
-    path: Path, task: PredictTask, local: LocalGraph, outputs: Any, hidden: Any, kind: str
+    path: Path,
+    task: PredictTask,
+    local: LocalGraph,
+    outputs: Array,
+    hidden: Array | None,
+    kind: str,
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -86,7 +92,7 @@ def _write(
 
 
 def _predictions(
-    outputs: Any, kind: str, classes: tuple[str, ...] | None, *, probabilities: bool
+    outputs: Array, kind: str, classes: tuple[str, ...] | None, *, probabilities: bool
 ) -> dict[str, Any]:
     """Return the columns of some rows' outputs."""
     import pyarrow as pa
@@ -115,7 +121,7 @@ def _predictions(
     return found
 
 
-def _splits(splits: Any) -> Any:
+def _splits(splits: Array) -> Any:
     import pyarrow as pa
 
     names = pa.array([*SPLITS, None])

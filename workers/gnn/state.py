@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray, Array
 from penstock.errors import UsageError
 from penstock.kernels import kernel
 from penstock.workers.epoch_lines import keep_epochs
@@ -19,7 +20,7 @@ from penstock.workers.gnn.plan.spec import RESUMABLE, Model, Training, differenc
 from penstock.workers.gnn.task import TrainTask
 from penstock.workers.resources.device import to_device, to_host
 
-Weights = tuple[Any, dict[str, Any]]  # all parameters as one vector, and moments by name
+Weights = tuple[AnyArray, dict[str, AnyArray]]  # all parameters as one vector, and moments by name
 Metrics = dict[str, dict[str, float]]  # loss and score of each split
 LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"
 
@@ -175,10 +176,10 @@ class State:
         moments = {name: value.copy() for name, value in self.network.moments().items()}
         return self.network.parameters.values.copy(), moments
 
-    def _named(self, weights: Weights) -> dict[str, Any]:
+    def _named(self, weights: Weights) -> dict[str, AnyArray]:
         return {**self.network.parameters.named(weights[0]), **weights[1]}
 
-    def _tensors(self, weights: Weights | None = None) -> dict[str, Any]:
+    def _tensors(self, weights: Weights | None = None) -> dict[str, Array]:
         named = self._named(weights or self._copy())
         return {name: np.array(to_host(value)) for name, value in named.items()}
 
@@ -196,12 +197,12 @@ class State:
         }
 
 
-def load_tensors(network: Network, tensors: dict[str, Any]) -> None:
+def load_tensors(network: Network, tensors: dict[str, Array]) -> None:
     """Put the tensors of a checkpoint where they belong."""
     put = _putter(network)
     for name, array in {**network.parameters.named(), **network.moments()}.items():
         array[...] = put(tensors[name])
 
 
-def _putter(network: Network) -> Any:
+def _putter(network: Network) -> Callable[[Array], AnyArray]:
     return to_device if network.context.on_gpu else np.asarray

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.threads import Threads
 from penstock.workers.cores import cores_of_rank
 
@@ -39,7 +39,7 @@ class ThreadPool(Threads):
         return ThreadPool(cores_of_rank(comm))
 
     def over(
-        self, cuts: Sequence[int], work: Callable[[int, int], Any], *, progress: bool = True
+        self, cuts: Sequence[int], work: Callable[[int, int], object], *, progress: bool = True
     ) -> None:
         """Call ``work(first, last)`` for each two neighbours of ``cuts``, on all threads.
 
@@ -61,7 +61,9 @@ class ThreadPool(Threads):
 
         self.together(self.threads, take, partial(take, help_on))
 
-    def sums(self, cuts: Sequence[int], sums: Any, work: Callable[[int, int, Any], Any]) -> None:
+    def sums(
+        self, cuts: Sequence[int], sums: AnyArray, work: Callable[[int, int, AnyArray], object]
+    ) -> None:
         """Call ``work(first, last, part)`` for each piece; add the parts to ``sums`` in order."""
         if len(cuts) == 2:
             self.over(cuts, lambda first, last: work(first, last, sums))
@@ -72,7 +74,11 @@ class ThreadPool(Threads):
         sums += parts.sum(axis=0)
 
     def product(
-        self, a: Any, b: Any, out: Any, then: Callable[[int, int], Any] | None = None
+        self,
+        a: AnyArray,
+        b: AnyArray,
+        out: AnyArray,
+        then: Callable[[int, int], object] | None = None,
     ) -> None:
         """Write ``a @ b`` at ``out``, rows in pieces.
 
@@ -93,7 +99,7 @@ class ThreadPool(Threads):
 
         self.over(_tall_cuts(len(a), _PIECES, _PRODUCT_ROWS), work)
 
-    def product_of_columns(self, a: Any, b: Any, out: Any) -> None:
+    def product_of_columns(self, a: AnyArray, b: AnyArray, out: AnyArray) -> None:
         """Write ``a.T @ b`` at ``out``: the sum over all rows, added up piece by piece."""
         if not isinstance(a, np.ndarray):
             from penstock.kernels.cuda.product import product_of_columns

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.arrays import AnyArray
 from penstock.errors import UsageError
 from penstock.files import append_text, save_text
 from penstock.graph import SPLITS
@@ -225,7 +226,7 @@ class _Trainer:
 
         return _metrics(self.passes("evaluation", epoch, forward, training=False)())
 
-    def _over_ranks(self, sums: Any) -> Callable[[], Any]:
+    def _over_ranks(self, sums: AnyArray) -> Callable[[], Any]:
         """Start to add sums up over all ranks; what is returned waits for them."""
         wait = self.network.reducer.later(sums)
 
@@ -275,7 +276,7 @@ def _finite(metrics: Metrics) -> bool:
     return math.isfinite(metrics["train"]["loss"])
 
 
-def _metrics(sums: Any) -> Metrics:
+def _metrics(sums: AnyArray) -> Metrics:
     """Return the mean loss and the score of each split that has rows."""
     found = {}
     for name, (loss, terms, right, of) in zip(SPLITS, sums.tolist(), strict=True):

@@ -84,7 +84,7 @@ def gather_max_back(
 def transpose(block: ScaledCSR) -> ScaledCSR:
     """Return the transpose of a block: the same edges, listed by column."""
     weighted = block.weights is not None
-    weights = block.weights if weighted else np.empty(0, np.float32)
+    weights = np.empty(0, np.float32) if block.weights is None else block.weights
     indptr, indices, moved_weights = _transpose(
         read_only(block.indptr, weights),
         read_only(block.indices, weights),

@@ -19,7 +19,7 @@ from __future__ import annotations
 import cupy as cp
 import numpy as np
 
-from penstock.arrays import DeviceArray
+from penstock.arrays import AnyArray, DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.aggregate.bf16 import check_bf16
 from penstock.kernels.cuda.gnn.launch import (
@@ -194,13 +194,13 @@ def transpose(block: ScaledCSR) -> ScaledCSR:
             high - low,
             *(block.indptr, np.int64(block.rows), order, np.int64(high - low), listed[low:high]),
         )
-        if transposed_weights is not None:
+        if transposed_weights is not None and weights is not None:
             transposed_weights[low:high] = weights[order]
-    diagonal = block.diagonal
-    if diagonal is not None:
-        diagonal = cp.zeros(block.columns, diagonal.dtype)
+    diagonal = own = block.diagonal
+    if own is not None:
+        diagonal = cp.zeros(block.columns, own.dtype)
         count = min(block.rows, block.columns)
-        diagonal[:count] = block.diagonal[:count]
+        diagonal[:count] = own[:count]
     return ScaledCSR(
         indptr, listed, block.rows, transposed_weights, block.right, block.left, diagonal
     )
@@ -221,7 +221,7 @@ def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def _edges_by_column(ids: DeviceArray, first: int, last: int, keys: DeviceArray) -> DeviceArray:
+def _edges_by_column(ids: AnyArray, first: int, last: int, keys: DeviceArray) -> DeviceArray:
     """Return the numbers of the edges whose column is in ``first .. last``, sorted by column.
 
     keys  scratch: one uint64 for each of them
@@ -249,7 +249,7 @@ def _blocks(items: int, team: int) -> int:
 
 
 def _shape(
-    block: ScaledCSR, x: DeviceArray, out: DeviceArray, skip: DeviceArray | None
+    block: ScaledCSR, x: DeviceArray, out: DeviceArray, skip: AnyArray | None
 ) -> tuple[str, int]:
     """Return Vec, Lanes and Tiles of gather's instance, and Team."""
     width, ids = x.shape[1], block.indices
@@ -282,7 +282,7 @@ def _shape(
     return f"{vec}, {lanes}, {tiles}", lanes if small else 32
 
 
-def _wide_shape(vec: int, width: int, x: DeviceArray, ids: DeviceArray) -> str:
+def _wide_shape(vec: int, width: int, x: DeviceArray, ids: AnyArray) -> str:
     """Return Vec, Lanes and Tiles of the kernels that have few instances."""
     if vec < 4 or x.dtype != np.float32 or ids.dtype != np.int32:
         return "1, 32, 2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.arrays import DeviceArray
+from penstock.arrays import AnyArray, DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.gnn.launch import is_aligned, lanes_together, matrix, vector
 from penstock.kernels.cuda.module import launch_blocks
@@ -30,7 +30,7 @@ def narrow(
         )
 
 
-def check_bf16(width: int, narrowed: DeviceArray, *others: DeviceArray | None) -> None:
+def check_bf16(width: int, narrowed: DeviceArray, *others: AnyArray | None) -> None:
     """Refuse what is not rows of bfloat16 with float32 arrays."""
     aligned = lanes_together(width, *others) == 4 and is_aligned(narrowed, 16)
     floats = all(array is None or array.dtype == np.float32 for array in others)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import cupy as cp
 import numpy as np
+from numpy.typing import DTypeLike
 
-from penstock.arrays import DeviceArray
+from penstock.arrays import AnyArray, DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.gnn_rules import Dropout, Epilogue
 
@@ -23,12 +24,12 @@ def c_value(x: DeviceArray) -> str:
     return _c_name("features", x, _C_VALUES)
 
 
-def c_id(ids: DeviceArray) -> str:
+def c_id(ids: AnyArray) -> str:
     """Return what the ids are in C++."""
     return _c_name("ids", ids, _C_IDS)
 
 
-def _c_name(what: str, array: DeviceArray, names: dict[str, str]) -> str:
+def _c_name(what: str, array: AnyArray, names: dict[str, str]) -> str:
     dtype = str(array.dtype)
     if dtype not in names:
         raise UsageError(
@@ -40,7 +41,7 @@ def _c_name(what: str, array: DeviceArray, names: dict[str, str]) -> str:
     return names[dtype]
 
 
-def vector(array: DeviceArray | None, x: DeviceArray) -> Any:
+def vector(array: AnyArray | None, x: DeviceArray) -> Any:
     """Return an array of one value each, of x's type and without gaps; a null pointer for None."""
     if array is None:
         return NULL
@@ -48,7 +49,7 @@ def vector(array: DeviceArray | None, x: DeviceArray) -> Any:
     return array if ready else cp.ascontiguousarray(array, x.dtype)
 
 
-def matrix(array: DeviceArray | None) -> tuple[Any, np.int64]:
+def matrix(array: AnyArray | None) -> tuple[Any, np.int64]:
     """Return an array of rows, and how many values lie between two of them."""
     if array is None:
         return NULL, np.int64(0)
@@ -62,7 +63,7 @@ def matrix(array: DeviceArray | None) -> tuple[Any, np.int64]:
     return array, np.int64(array.strides[0] // array.itemsize)
 
 
-def flat(array: DeviceArray, dtype: Any) -> DeviceArray:
+def flat(array: AnyArray, dtype: DTypeLike) -> AnyArray:
     """Return an array that a kernel writes, which must be of this type and without gaps."""
     if array.dtype != dtype or not array.flags.c_contiguous:
         raise UsageError(
@@ -74,7 +75,7 @@ def flat(array: DeviceArray, dtype: Any) -> DeviceArray:
     return array
 
 
-def lanes_together(width: int, *arrays: DeviceArray | None) -> int:
+def lanes_together(width: int, *arrays: AnyArray | None) -> int:
     """Return how many values (4, 2 or 1) can be read at once wherever that divides the width."""
     for count in (4, 2):
         if width % count == 0 and all(
@@ -84,9 +85,11 @@ def lanes_together(width: int, *arrays: DeviceArray | None) -> int:
     return 1
 
 
-def is_aligned(array: DeviceArray, size: int) -> bool:
+def is_aligned(array: AnyArray, size: int) -> bool:
     """Return whether all rows begin at multiples of so many bytes."""
-    return int(array.data.ptr) % size == 0 and int(array.strides[0]) % size == 0
+    return (
+        int(cast("DeviceArray", array).data.ptr) % size == 0 and int(array.strides[0]) % size == 0
+    )
 
 
 def dropout_arguments(drop: Dropout | None, x: DeviceArray) -> tuple[Any, ...]:
@@ -105,7 +108,7 @@ def dropout_arguments(drop: Dropout | None, x: DeviceArray) -> tuple[Any, ...]:
     )
 
 
-def _epoch(at: DeviceArray) -> DeviceArray:
+def _epoch(at: AnyArray) -> AnyArray:
     if at.dtype != np.uint32 or at.size != 1:
         raise UsageError(
             "dropout cannot read its epoch from such an array",

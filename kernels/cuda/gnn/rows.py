@@ -9,7 +9,7 @@ from weakref import finalize
 import cupy as cp
 import numpy as np
 
-from penstock.arrays import Array, DeviceArray
+from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.kernels.cuda.gnn.launch import c_value, epilogue_arguments, matrix, vector
 from penstock.kernels.cuda.module import launch_blocks
 
@@ -65,7 +65,7 @@ class LongRows:
         return self.scratch[key]
 
 
-def long_rows(indptr: DeviceArray) -> LongRows:
+def long_rows(indptr: AnyArray) -> LongRows:
     """Return the long rows; the first call for an array waits for the GPU, later ones do not."""
     found = _known.get(id(indptr))
     if found is None:
@@ -75,7 +75,7 @@ def long_rows(indptr: DeviceArray) -> LongRows:
     return found
 
 
-def _find(indptr: DeviceArray) -> LongRows:
+def _find(indptr: AnyArray) -> LongRows:
     edges = cp.diff(indptr)
     on_gpu = cp.flatnonzero(edges > PIECE).astype(np.int64)
     rows, starts, counts = (cp.asnumpy(array) for array in (on_gpu, indptr[on_gpu], edges[on_gpu]))

@@ -15,6 +15,7 @@ _PIECE = 1 << 22  # values that are read at once
 def nonzeros(features: Any) -> int:
     """Return how many values are not zero."""
     if isinstance(features, ScaledCSR):
+        assert features.weights is not None
         return int(np.count_nonzero(features.weights))
     if isinstance(features, np.ndarray):
         return sum(int(np.count_nonzero(piece)) for piece in _pieces(features))

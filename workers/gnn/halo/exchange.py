@@ -20,12 +20,14 @@ lets the stream that computes wait for them, and the host goes on launching.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.arrays import AnyArray, Array
+from penstock.workers.comm.exchange import Requests
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.halo.rows import add_rows, copy_rows, one_slice, take_rows
@@ -62,7 +64,7 @@ class Halo:
         overlap: bool = True,
         clock: Clock | None = None,
         shared: bool = True,
-        wait: Callable[[Any], None] | None = None,
+        wait: Callable[[Requests], None] | None = None,
         pool: ThreadPool | None = None,
     ) -> None:
         self._pool = pool  # whose threads pack and add
@@ -85,18 +87,20 @@ class Halo:
         self._signals = {
             way: {p: np.empty(1, np.uint8) for p in peers} for way in (_FORWARD, _BACKWARD)
         }
-        self._rows: dict[bool, dict[int, Any]] = {}
-        self._buffers: dict[Any, dict[int, Any]] = {}
-        self._forward: list[Any] = []
-        self._backward: list[Any] = []
-        self._copies: list[tuple[Any, Any]] | None = None  # to, from: when ghosts have come
-        self._separate: Any = None  # where ghosts have come that were left there
+        self._rows: dict[bool, dict[int, AnyArray | slice]] = {}
+        self._buffers: dict[tuple[object, ...], dict[int, AnyArray]] = {}
+        self._forward: list[Requests] = []
+        self._backward: list[Requests] = []
+        self._copies: list[tuple[AnyArray, AnyArray]] | None = (
+            None  # to, from: when ghosts have come
+        )
+        self._separate: AnyArray | None = None  # where ghosts have come that were left there
         self._targeted = False  # whether targets_backward was called for the next start_backward
         self._target: SharedHalo | None = None  # where that said that rows go, if by a shared_halo
-        self._received: dict[int, Any] | None = None  # what is to be added, by peer
+        self._received: dict[int, AnyArray] | None = None  # what is to be added, by peer
         self.sent_bytes = 0
 
-    def start(self, x: Any, *, separate: bool = False) -> None:
+    def start(self, x: AnyArray, *, separate: bool = False) -> None:
         """Send the owned rows of ``x`` that others read; receive the ghosts'.
 
         They are written to x[owned:], or if ``separate`` to what ``ghosts`` returns. Until ``wait``
@@ -156,11 +160,11 @@ class Halo:
                 for to, source in moves:
                     copy_rows(source, to, self._pool)
 
-    def ghosts(self, x: Any) -> Any:
+    def ghosts(self, x: AnyArray) -> AnyArray:
         """Return the ghosts' rows of the last exchange, that of ``x``; they stay to the next."""
         return x[self._owned :] if self._separate is None else self._separate
 
-    def targets_backward(self, x: Any) -> list[tuple[slice, Any]]:
+    def targets_backward(self, x: AnyArray) -> list[tuple[slice, AnyArray]]:
         """Return where each peer's rows of ghosts may be written before ``start_backward``.
 
         Rows of ``x`` stand for themselves; where others are given, ``x`` need not have them.
@@ -183,7 +187,7 @@ class Halo:
             for p, rows in self._receives
         ]
 
-    def start_backward(self, x: Any) -> None:
+    def start_backward(self, x: AnyArray) -> None:
         """Send the rows of ghosts to their owners, and begin to receive what others send here.
 
         Until ``wait_backward``, rows of ghosts are not to be touched; those of owned nodes may be.
@@ -222,7 +226,7 @@ class Halo:
         if not self.overlap:
             self._finish(self._backward)
 
-    def wait_backward(self, x: Any) -> None:
+    def wait_backward(self, x: AnyArray) -> None:
         """Add what came to the owned rows of ``x``: from the lowest peer first, always."""
         if self._backward:
             self._finish(self._backward)
@@ -242,7 +246,7 @@ class Halo:
                     if requests and self._comm.test(requests):
                         requests.clear()
 
-    def _finish(self, requests: list[Any]) -> None:
+    def _finish(self, requests: list[Requests]) -> None:
         with self._span("halo: wait"):
             self._wait(requests)
             requests.clear()
@@ -250,7 +254,7 @@ class Halo:
     def _span(self, name: str) -> AbstractContextManager[None]:
         return _unmeasured if self._clock is None else self._clock.span(name, "halo")
 
-    def transports(self, x: Any) -> list[str]:
+    def transports(self, x: AnyArray) -> list[str]:
         """Return by what this rank's rows have travelled, where they are of an array like ``x``."""
         if self._alone:
             return []
@@ -263,14 +267,14 @@ class Halo:
             ways.append(self._comm.transport(x))
         return ways
 
-    def _stale(self, x: Any) -> Any:
+    def _stale(self, x: AnyArray) -> AnyArray | None:
         """Return where ghosts' rows of an exchange before lie, as if it were of ``x``."""
         shared_halo = self._shared_halos.get(_FORWARD) if isinstance(x, np.ndarray) else None
         if shared_halo is None or not self.sharing or not shared_halo.shared:
             return None
         return shared_halo.stale(x.shape[1], x.dtype)
 
-    def _swapped(self, x: Any, way: int) -> SharedHalo | None:
+    def _swapped(self, x: AnyArray, way: int) -> SharedHalo | None:
         """Return the memory of this exchange; every rank comes here, also one without peers."""
         if not self.sharing or not isinstance(x, np.ndarray):
             return None
@@ -295,18 +299,22 @@ class Halo:
             peer: slice(int(ends[i]), int(ends[i + 1])) for i, (peer, _) in enumerate(self._sends)
         }
 
-    def _receive_signals(self, shared: frozenset[int], way: int, requests: list[Any]) -> None:
+    def _receive_signals(self, shared: frozenset[int], way: int, requests: list[Requests]) -> None:
         for peer in sorted(shared):
             requests.append(self._comm.irecv(self._signals[way][peer], peer, way))
 
     def _send_signals(
-        self, shared: frozenset[int], signalled: list[Any], way: int, requests: list[Any]
+        self,
+        shared: frozenset[int],
+        signalled: Sequence[tuple[int, Array | slice]],
+        way: int,
+        requests: list[Requests],
     ) -> None:
         """Signal also to those to whom no rows go: they write here, and must wait for this rank."""
         for peer in sorted(shared.difference(peer for peer, _ in signalled)):
             requests.append(self._comm.isend(_SIGNAL, peer, way))
 
-    def _buffers_of(self, x: Any, way: int, shared: frozenset[int]) -> dict[int, Any]:
+    def _buffers_of(self, x: AnyArray, way: int, shared: frozenset[int]) -> dict[int, AnyArray]:
         """Return what messages of x's width are packed into, or received in, for each peer."""
         key = (way, x.shape[1], x.dtype, isinstance(x, np.ndarray))
         if key not in self._buffers:
@@ -318,11 +326,11 @@ class Halo:
                 buffers[peer] = np.empty_like(x, shape=(len(rows), x.shape[1]))
         return buffers
 
-    def _rows_of(self, x: Any) -> dict[int, Any]:
+    def _rows_of(self, x: AnyArray) -> dict[int, AnyArray | slice]:
         """Return the rows that each peer wants, where ``x`` lives; on a GPU perhaps as a slice."""
         host = isinstance(x, np.ndarray)
         if host not in self._rows:
-            rows: dict[int, Any] = dict(self._sends)
+            rows: dict[int, AnyArray | slice] = dict(self._sends)
             if not host:
                 rows = {p: self._together.get(p) or to_device(r) for p, r in self._sends}
             self._rows[host] = rows

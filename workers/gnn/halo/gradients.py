@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.arrays import AnyArray
+from penstock.workers.comm.exchange import Requests
 from penstock.workers.gnn.clock import Clock
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ class GradientReducer:
         *,
         overlap: bool = True,
         clock: Clock | None = None,
-        wait: Callable[[Any], None] | None = None,
+        wait: Callable[[Requests], None] | None = None,
     ) -> None:
         self._comm = comm
         self.overlap, self._clock = overlap, clock
         self._wait = comm.wait if wait is None else wait
         self.skip_exchange = False
         self.before: Callable[[], None] | None = None
-        self._requests: list[Any] = []
+        self._requests: list[Requests] = []
         self.sent_bytes = 0  # summed so far; what MPI sends for that depends on its algorithm
 
     def start(self, array: AnyArray) -> None:
@@ -76,7 +77,7 @@ class GradientReducer:
         finish()
         return _nothing
 
-    def total(self, array: AnyArray) -> Any:
+    def total(self, array: AnyArray) -> AnyArray:
         """Sum an array, and return it."""
         self.later(array)()
         return array

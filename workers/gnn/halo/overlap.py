@@ -49,7 +49,7 @@ KINDS: tuple[Kind, ...] = ("usual", "left_out", "not_overlapped")
 def measure_overlap(
     comm: AnyCommunicator,
     network: Network,
-    epoch: Callable[[], Any],
+    epoch: Callable[[], object],
     restore: Callable[[], None],
     rounds: int,
 ) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class _Timer:
         self._barriers: list[tuple[Any, Any]] = []  # events around them, where a GPU waits
         self._one = np.zeros_like(network.context.like, shape=1)
 
-    def time(self, kind: Kind, epoch: Callable[[], Any]) -> float:
+    def time(self, kind: Kind, epoch: Callable[[], object]) -> float:
         """Return the seconds of an epoch on this rank, those in barriers left out."""
         self._network.exchange(
             overlap=kind != "not_overlapped",

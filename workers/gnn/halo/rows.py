@@ -7,11 +7,11 @@ same row, so sums do not depend on how many threads there are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.kernels import kernel
 
 if TYPE_CHECKING:
@@ -29,25 +29,29 @@ def one_slice(rows: Array) -> slice | None:
     return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
-def take_rows(x: Any, rows: Any, buffer: Any, pool: ThreadPool | None = None) -> None:
-    """Copy some rows of ``x`` to ``buffer``."""
+def take_rows(
+    x: AnyArray, rows: AnyArray | slice, buffer: AnyArray, pool: ThreadPool | None = None
+) -> None:
+    """Copy some rows of ``x`` to ``buffer``; on a GPU also a slice."""
     kernels = kernel("ghost_rows", x)
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray) and isinstance(rows, np.ndarray):
         _over(pool, x, len(rows), lambda a, b: kernels.take_rows(x, rows[a:b], buffer[a:b]))
     else:
         kernels.take_rows(x, rows, buffer)
 
 
-def add_rows(x: Any, rows: Any, buffer: Any, pool: ThreadPool | None = None) -> None:
+def add_rows(
+    x: AnyArray, rows: AnyArray | slice, buffer: AnyArray, pool: ThreadPool | None = None
+) -> None:
     """Add ``buffer`` to rows of ``x``, each of which is named once; on a GPU also a slice."""
     kernels = kernel("ghost_rows", x)
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray) and isinstance(rows, np.ndarray):
         _over(pool, x, len(rows), lambda a, b: kernels.add_rows(x, rows[a:b], buffer[a:b]))
     else:
         kernels.add_rows(x, rows, buffer)
 
 
-def copy_rows(source: Any, to: Any, pool: ThreadPool | None = None) -> None:
+def copy_rows(source: AnyArray, to: AnyArray, pool: ThreadPool | None = None) -> None:
     """Copy ``source`` to ``to``, row by row."""
 
     def work(first: int, last: int) -> None:
@@ -56,7 +60,9 @@ def copy_rows(source: Any, to: Any, pool: ThreadPool | None = None) -> None:
     _over(pool, source, len(source), work)
 
 
-def _over(pool: ThreadPool | None, x: Any, rows: int, work: Callable[[int, int], None]) -> None:
+def _over(
+    pool: ThreadPool | None, x: AnyArray, rows: int, work: Callable[[int, int], None]
+) -> None:
     pieces = rows * x.shape[1] // _LEAST
     if pool is None or pool.threads == 1 or pieces < 2 or not isinstance(x, np.ndarray):
         work(0, rows)

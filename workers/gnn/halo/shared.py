@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from penstock.arrays import Array
 
@@ -79,7 +80,7 @@ class _Memory:
     memory: mmap.mmap
     half: int
 
-    def rows(self, number: int, first: int, last: int, width: int, dtype: Any) -> Array:
+    def rows(self, number: int, first: int, last: int, width: int, dtype: DTypeLike) -> Array:
         """Return rows of one of both buffers."""
         dtype = np.dtype(dtype)
         offset = number * self.half + first * width * dtype.itemsize
@@ -109,9 +110,10 @@ class SharedHalo:
         self._mine: _Memory | None = None
         self._theirs: dict[int, tuple[_Memory, int, int]] = {}
         self._widest = 0  # bytes of a row for which there is room
-        self._number, self._width, self._dtype = 0, 0, np.dtype(np.float32)
+        self._number, self._width = 0, 0
+        self._dtype: np.dtype[Any] = np.dtype(np.float32)
 
-    def swap(self, width: int, dtype: Any) -> None:
+    def swap(self, width: int, dtype: DTypeLike) -> None:
         """Go to the other buffer, for rows of ``width`` values: all ranks swap together.
 
         Where these are wider than any before, all allocate.
@@ -128,7 +130,7 @@ class SharedHalo:
         assert self._mine is not None, "nobody writes here"
         return self._mine.rows(self._number, 0, self._rows, self._width, self._dtype)
 
-    def stale(self, width: int, dtype: Any) -> Array | None:
+    def stale(self, width: int, dtype: DTypeLike) -> Array | None:
         """Return what the last exchange brought here, as rows of ``width`` values; None: no room.
 
         Only where no peer is about to write: all ranks leave exchanges out.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from penstock.arrays import AnyArray
 from penstock.kernels import kernel
@@ -30,23 +31,23 @@ _BELOW = 1 << 32
 class Buffers:
     """Matrices by name, allocated once and used every epoch; ``bytes`` is their total."""
 
-    def __init__(self, like: Any) -> None:
+    def __init__(self, like: AnyArray) -> None:
         self._like = like
-        self._held: dict[str, Any] = {}
-        self._scratch: list[Any] = []
+        self._held: dict[str, AnyArray] = {}
+        self._scratch: list[AnyArray] = []
 
     @property
     def bytes(self) -> int:
         """The total size."""
         return sum(int(a.nbytes) for a in (*self._held.values(), *self._scratch))
 
-    def take(self, name: str, rows: int, width: int, dtype: Any = None) -> Any:
+    def take(self, name: str, rows: int, width: int, dtype: DTypeLike | None = None) -> AnyArray:
         """Return the matrix of a name; it keeps what was written there."""
         if name not in self._held:
             self._held[name] = np.zeros_like(self._like, shape=(rows, width), dtype=dtype)
         return self._held[name]
 
-    def scratch(self, rows: int, width: int, *used: Any) -> Any:
+    def scratch(self, rows: int, width: int, *used: AnyArray | None) -> AnyArray:
         """Return a matrix to write in that shares no memory with those ``used``."""
         for i, flat in enumerate(self._scratch):
             if any(_within(flat, other) for other in used if other is not None):
@@ -58,7 +59,7 @@ class Buffers:
         return self._scratch[-1].reshape(rows, width)
 
 
-def _within(flat: Any, other: Any) -> bool:
+def _within(flat: AnyArray, other: AnyArray) -> bool:
     start = _address(flat)
     return start <= _address(other) < start + int(flat.nbytes)
 
@@ -78,7 +79,7 @@ class Context:
     pool: ThreadPool
     clock: Clock
     comm: AnyCommunicator
-    like: Any  # an empty array of the backend and type that is computed with
+    like: AnyArray  # an empty array of the backend and type that is computed with
     seed: int
     implicit: bool = False  # scatter over the CSR in the backward pass: there is no CSC
     precision: str = "fp32"
@@ -89,7 +90,7 @@ class Context:
     )  # by kind of layer
     by_owner: tuple[ScaledCSR, ScaledCSR] | None = None  # edges to owned nodes, and to ghosts
     # Where to cut each block; with its indptr, so that the id stays its own.
-    _cut: dict[tuple[int, int, int, int], tuple[Any, list[int]]] = field(default_factory=dict)
+    _cut: dict[tuple[int, int, int, int], tuple[AnyArray, list[int]]] = field(default_factory=dict)
 
     @cached_property
     def buffers(self) -> Buffers:
@@ -97,7 +98,7 @@ class Context:
         return Buffers(self.like)
 
     @cached_property
-    def ids(self) -> Any:
+    def ids(self) -> AnyArray:
         """The number that each column has in the whole graph."""
         return self.put(self.local.ids)
 
@@ -109,7 +110,7 @@ class Context:
         return ScaledCSR(self.put(local.indptr), self.put(local.indices), local.columns, weights)
 
     @cached_property
-    def _epoch_there(self) -> Any:
+    def _epoch_there(self) -> AnyArray | None:
         """The epoch in the GPU's memory, where a CUDA graph reads it."""
         return np.zeros_like(self.like, shape=1, dtype=np.uint32) if self.on_gpu else None
 
@@ -125,7 +126,7 @@ class Context:
         """Whether there are no other ranks."""
         return self.comm.size == 1
 
-    def put(self, array: AnyArray) -> Any:
+    def put(self, array: AnyArray) -> AnyArray:
         """Copy an array to where this rank computes."""
         return array if isinstance(self.like, np.ndarray) else to_device(np.asarray(array))
 
@@ -169,19 +170,24 @@ class Context:
 
     # Work, in pieces
 
-    def rows(self, first: int, last: int, width: int, work: Callable[[int, int], Any]) -> None:
+    def rows(self, first: int, last: int, width: int, work: Callable[[int, int], object]) -> None:
         """Call ``work`` for pieces of rows of ``width`` values."""
         if last > first:
             self.pool.over(even_cuts(first, last, width, whole=self.on_gpu), work)
 
     def edges(
-        self, block: ScaledCSR, first: int, last: int, width: int, work: Callable[[int, int], Any]
+        self,
+        block: ScaledCSR,
+        first: int,
+        last: int,
+        width: int,
+        work: Callable[[int, int], object],
     ) -> None:
         """Call ``work`` for pieces of a block's rows, of about as many edges each."""
         if last > first:
             self.pool.over(self._cuts(block, first, last, width), work)
 
-    def add(self, a: Any, b: Any, out: Any) -> Any:
+    def add(self, a: AnyArray, b: AnyArray, out: AnyArray) -> AnyArray:
         """Write ``a + b`` at ``out``, which may be one of them, and return it."""
 
         def work(first: int, last: int) -> None:
@@ -191,13 +197,13 @@ class Context:
         return out
 
     def column_sums(
-        self, x: Any, out: Any, before: Callable[[int, int], Any] | None = None
+        self, x: AnyArray, out: AnyArray, before: Callable[[int, int], object] | None = None
     ) -> None:
         """Write the sum of each column at ``out``, of rows that ``before(first, last)`` makes."""
         module, width = kernel("norm", self.like), x.shape[1]
         sums = np.zeros_like(self.like, shape=width, dtype=np.float64)
 
-        def work(first: int, last: int, part: Any) -> None:
+        def work(first: int, last: int, part: AnyArray) -> None:
             if before is not None:
                 before(first, last)
             module.column_sums(x, part, first, last)
@@ -216,7 +222,7 @@ class Context:
     # Gathering across ranks
 
     def gather(
-        self, x: Any, work: Callable[[int, int], None], then: Callable[[int, int], None] | None
+        self, x: AnyArray, work: Callable[[int, int], None], then: Callable[[int, int], None] | None
     ) -> None:
         """Fetch ghosts' rows of ``x`` while rows without ghosts are computed; then the others.
 
@@ -234,9 +240,9 @@ class Context:
 
     def gather_backward(
         self,
-        x: Any,
+        x: AnyArray,
         work: Callable[[int, int], None],
-        of_ghosts: Callable[[slice, Any], None] | None = None,
+        of_ghosts: Callable[[slice, AnyArray], None] | None = None,
     ) -> None:
         """Compute the gradient ``x``: ghosts' rows first, which travel to their owners meanwhile.
 

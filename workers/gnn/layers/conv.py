@@ -9,9 +9,10 @@ parameters' gradients, starts their allreduce, and returns the gradient of x.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
 
+from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Activation, Epilogue
 from penstock.workers.gnn.layers.context import Context
@@ -56,13 +57,13 @@ class Conv:
         self.context = context
         self.norm = make_norm(self.layer.norm, self.prefix, self.width, context)
 
-    def span(self, what: str) -> Any:
+    def span(self, what: str) -> AbstractContextManager[None]:
         """Return what books the time of a block of code as this conv's."""
         return self.context.clock.span(f"{self.prefix} {what}", "compute")
 
     # Forward
 
-    def forward(self, x: Input) -> Any:
+    def forward(self, x: Input) -> AnyArray:
         """Return the owned nodes' values; rows of ghosts follow them, still to be filled."""
         context = self.context
         out = context.buffers.take(f"{self.prefix}.out", context.local.columns, self.width)
@@ -80,12 +81,17 @@ class Conv:
         self.apply_epilogue(owned, self.epilogue)
         return out
 
-    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+    def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write the kind's values of owned nodes at ``out``, epilogue included."""
         raise NotImplementedError
 
     def apply_epilogue(
-        self, z: Any, epilogue: Epilogue, first: int = 0, last: int | None = None, out: Any = None
+        self,
+        z: AnyArray,
+        epilogue: Epilogue,
+        first: int = 0,
+        last: int | None = None,
+        out: AnyArray | None = None,
     ) -> None:
         """Apply an epilogue to rows, in place where no ``out`` is given."""
         module, last = kernel("activation", z), len(z) if last is None else last
@@ -95,7 +101,7 @@ class Conv:
                 first, last, z.shape[1], lambda a, b: module.apply_epilogue(z, out, epilogue, a, b)
             )
 
-    def _skipped(self, x: Input) -> Any:
+    def _skipped(self, x: Input) -> AnyArray | None:
         if not self.layer.residual:
             return None
         if self.inputs == self.width:
@@ -108,7 +114,7 @@ class Conv:
 
     # Backward
 
-    def backward(self, grad: Any, x: Input) -> Any:
+    def backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
         """Return the gradient of x's owned rows, or None in the first conv."""
         context, parameters = self.context, self.context.parameters
         out = context.buffers.take(f"{self.prefix}.out", context.local.columns, self.width)
@@ -143,12 +149,14 @@ class Conv:
             kept = more
         return context.add(dx, kept, dx)
 
-    def bias_backward(self, grad: Any, before: Callable[[int, int], None] | None = None) -> None:
+    def bias_backward(
+        self, grad: AnyArray, before: Callable[[int, int], None] | None = None
+    ) -> None:
         """Write the gradient of the bias, of rows that ``before(first, last)`` makes."""
         bias_grad = self.context.parameters.gradient(f"{self.prefix}.bias")
         self.context.column_sums(grad, bias_grad, before)
 
-    def convolve_backward(self, grad: Any, x: Input) -> Any:
+    def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
         """Return the gradient of x's owned rows, of the gradient of ``convolve``' values."""
         raise NotImplementedError
 

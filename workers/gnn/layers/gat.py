@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Epilogue, Heads
 from penstock.kernels.streams import Stream
@@ -42,7 +41,7 @@ class GATConv(Conv):
         self.rows_of = context.adjacency
         self.columns_of = context.transpose(context.adjacency)
 
-    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+    def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write the heads, side by side or their mean, at ``out``, epilogue included."""
         context, owned = self.context, self.context.local.owned
         z, heads, sums = self._z(), self._heads(), self._sums()
@@ -72,19 +71,19 @@ class GATConv(Conv):
         if epilogue is not None:
             self.apply_epilogue(out, epilogue)
 
-    def _score(self, z: Any, heads: Heads, first: int, last: int) -> None:
+    def _score(self, z: AnyArray, heads: Heads, first: int, last: int) -> None:
         module = kernel("attention", z)
         if last > first:
             with self.span("scores"):
                 for name, scores in (("left", heads.left), ("right", heads.right)):
                     module.scores(z[first:last], self._parameter(name), scores[first:last])
 
-    def convolve_backward(self, grad: Any, x: Input) -> Any:
+    def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
         """Return the gradient of x, or None."""
         context, local = self.context, self.context.local
         owned, columns, total = local.owned, local.columns, self.heads * self.each
         z, heads, sums = self._z(), self._last, self._sums()
-        used: list[Any] = [grad]
+        used: list[AnyArray] = [grad]
         if not self.layer.concat:
             spread = context.buffers.scratch(owned, total, grad)
             shaped = spread.reshape(owned, self.heads, self.each)
@@ -139,12 +138,12 @@ class GATConv(Conv):
 
     # What is kept between forward and back
 
-    def _z(self) -> Any:
+    def _z(self) -> AnyArray:
         context = self.context
         wide = self.heads * self.each
         return context.buffers.take(f"{self.prefix}.heads", context.local.columns, wide)
 
-    def _sums(self) -> Any:
+    def _sums(self) -> AnyArray:
         context = self.context
         wide = self.heads * self.each
         return context.buffers.take(f"{self.prefix}.sums", context.local.owned, wide)
@@ -160,8 +159,8 @@ class GATConv(Conv):
         self._last = Heads(left, right, peak, total, self.layer.negative_slope, drop)
         return self._last
 
-    def _parameter(self, name: str) -> Any:
+    def _parameter(self, name: str) -> AnyArray:
         return self.context.parameters[f"{self.prefix}.{name}"]
 
-    def _grad(self, name: str) -> Any:
+    def _grad(self, name: str) -> AnyArray:
         return self.context.parameters.gradient(f"{self.prefix}.{name}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 from penstock.workers.gnn.layers.context import Context
@@ -33,7 +33,7 @@ class GCNConv(Conv):
     ) -> None:
         super().__init__(layer, number, inputs, first=first)
         self.order, self.precomputed = order, precomputed
-        self._aggregated: Any = None
+        self._aggregated: AnyArray | None = None
         self._of_ghosts: dict[int, ScaledCSR] = {}
 
     def weights(self) -> list[ParameterSpec]:
@@ -50,7 +50,10 @@ class GCNConv(Conv):
         self.implicit = context.implicit and not context.local.symmetric
         stored = has_backward and not self.implicit
         self.rows_of, self.columns_of = whole, context.transpose(whole) if stored else None
-        self.factors: tuple[Any, Any] = None, None  # of what is gathered forward, and backward
+        self.factors: tuple[AnyArray | None, AnyArray | None] = (
+            None,
+            None,
+        )  # of what is gathered forward, and backward
         if self.columns_of is not None:
             self.factors = whole.right, self.columns_of.right
             self.rows_of = replace(whole, right=None)
@@ -59,14 +62,14 @@ class GCNConv(Conv):
 
     # Forward
 
-    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+    def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write A x W at ``out``, epilogue included."""
         if self.order == "transform":
             self._transform_first(x, out, epilogue)
         else:
             self._aggregate_first(x, out, epilogue)
 
-    def _transform_first(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+    def _transform_first(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
         context, local = self.context, self.context.local
         aggregated = context.buffers.scratch(local.columns, self.width)
         ready, make = self.prepare_rows_later(aggregated, self.factors[0], aggregated)
@@ -74,7 +77,7 @@ class GCNConv(Conv):
             x.product(self.weight, aggregated[: local.owned], make)
         self.aggregate(ready, out, epilogue)
 
-    def _aggregate_first(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+    def _aggregate_first(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
         context = self.context
         aggregated = context.buffers.take(
             f"{self.prefix}.aggregated", context.local.owned, self.inputs
@@ -105,7 +108,9 @@ class GCNConv(Conv):
         if not self.layer.residual:
             x.release()
 
-    def prepare_rows(self, x: Any, factor: Any, out: Any = None) -> Any:
+    def prepare_rows(
+        self, x: AnyArray, factor: AnyArray | None, out: AnyArray | None = None
+    ) -> AnyArray:
         """Return owned rows as they are gathered: x, or multiplied with room for ghosts' rows.
 
         They are written at ``out``, which may be x, or in memory that is not x's.
@@ -116,7 +121,9 @@ class GCNConv(Conv):
                 self.context.rows(0, self.context.local.owned, x.shape[1], make)
         return ready
 
-    def prepare_rows_later(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
+    def prepare_rows_later(
+        self, x: AnyArray, factor: AnyArray | None, out: AnyArray | None = None
+    ) -> tuple[AnyArray, Then]:
         """Return where ``prepare_rows`` would leave rows, and what puts them there, if anything."""
         context, width = self.context, x.shape[1]
         if context.narrows(width):
@@ -132,8 +139,8 @@ class GCNConv(Conv):
 
     def aggregate(
         self,
-        x: Any,
-        out: Any,
+        x: AnyArray,
+        out: AnyArray,
         epilogue: Epilogue | None,
         then: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -152,7 +159,9 @@ class GCNConv(Conv):
         if then is not None and local.interior:
             then(0, local.interior)
         context.halo.wait()
-        both = context.buffers.scratch(len(out), out.shape[1], x, out, epilogue and epilogue.skip)
+        both = context.buffers.scratch(
+            len(out), out.shape[1], x, out, epilogue.skip if epilogue else None
+        )
         ghosts = context.halo.ghosts(x)
         self.aggregate_rows(
             ghost_edges, ghosts, both, local.interior, local.owned, Epilogue(skip=out)
@@ -162,7 +171,7 @@ class GCNConv(Conv):
             then(local.interior, local.owned)
 
     def aggregate_owned(
-        self, x: Any, out: Any, first: int, last: int, epilogue: Epilogue | None
+        self, x: AnyArray, out: AnyArray, first: int, last: int, epilogue: Epilogue | None
     ) -> None:
         """Write rows of A x at ``out``."""
         self.aggregate_rows(self.rows_of, x, out, first, last, epilogue)
@@ -170,8 +179,8 @@ class GCNConv(Conv):
     def aggregate_rows(
         self,
         block: ScaledCSR,
-        x: Any,
-        out: Any,
+        x: AnyArray,
+        out: AnyArray,
         first: int,
         last: int,
         epilogue: Epilogue | None = None,
@@ -186,7 +195,7 @@ class GCNConv(Conv):
 
     # Backward
 
-    def convolve_backward(self, grad: Any, x: Input) -> Any:
+    def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
         """Return the gradient of x, or None."""
         owned = self.context.local.owned
         if self.order == "transform":
@@ -195,6 +204,7 @@ class GCNConv(Conv):
                 x.product_backward(aggregated, self.weight_grad)
             self.start_allreduce()
             return None if self.first else self.product_backward(aggregated, self.weight)
+        assert self._aggregated is not None
         with self.span("product backward"):
             self.context.pool.product_of_columns(self._aggregated, grad, self.weight_grad)
         self.start_allreduce()
@@ -205,22 +215,26 @@ class GCNConv(Conv):
         ]
 
     def aggregate_backward(
-        self, grad: Any, width: int, epilogue: Epilogue | None = None, used: Any = None
-    ) -> Any:
+        self,
+        grad: AnyArray,
+        width: int,
+        epilogue: Epilogue | None = None,
+        used: AnyArray | None = None,
+    ) -> AnyArray:
         """Return the gradient of what was gathered, complete for owned nodes.
 
         ``epilogue`` comes before what other ranks send is added; memory is not ``used``'s.
         """
         context, columns = self.context, self.columns_of
         dx = context.buffers.scratch(
-            context.local.columns, width, grad, used, epilogue and epilogue.skip
+            context.local.columns, width, grad, used, epilogue.skip if epilogue else None
         )
         if self.implicit:
             return self._scattered(grad, dx, epilogue)
         assert columns is not None
         grad = self.prepare_rows(grad, self.factors[1], grad)  # which nobody reads after this
 
-        def of_ghosts(rows: slice, out: Any) -> None:
+        def of_ghosts(rows: slice, out: AnyArray) -> None:
             self.aggregate_rows(self._ghost_rows(columns, rows), grad, out, 0, len(out))
 
         context.gather_backward(
@@ -238,7 +252,7 @@ class GCNConv(Conv):
             self._of_ghosts[rows.start] = replace(columns, indptr=indptr, left=left, diagonal=None)
         return self._of_ghosts[rows.start]
 
-    def _scattered(self, grad: Any, dx: Any, epilogue: Epilogue | None) -> Any:
+    def _scattered(self, grad: AnyArray, dx: AnyArray, epilogue: Epilogue | None) -> AnyArray:
         """Scatter over the CSR: all of dx is known only at the end."""
         context = self.context
         dx[...] = 0
@@ -250,7 +264,9 @@ class GCNConv(Conv):
         context.halo.wait_backward(dx)
         return dx
 
-    def product_backward(self, grad: Any, weight: Any, used: Any = None) -> Any:
+    def product_backward(
+        self, grad: AnyArray, weight: AnyArray, used: AnyArray | None = None
+    ) -> AnyArray:
         """Return ``grad @ weight.T``, in memory that is neither grad's nor ``used``'s."""
         dx = self.context.buffers.scratch(len(grad), len(weight), grad, used)
         with self.span("product backward"):
@@ -258,11 +274,11 @@ class GCNConv(Conv):
         return dx
 
     @property
-    def weight(self) -> Any:
+    def weight(self) -> AnyArray:
         """The matrix."""
         return self.context.parameters[f"{self.prefix}.weight"]
 
     @property
-    def weight_grad(self) -> Any:
+    def weight_grad(self) -> AnyArray:
         """The gradient of the matrix."""
         return self.context.parameters.gradient(f"{self.prefix}.weight")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Activation, Epilogue
 from penstock.workers.gnn.layers.context import Context
@@ -44,7 +44,7 @@ class GINConv(GCNConv):
         super(GCNConv, self).prepare(context)
         self.inner.prepare(context)
 
-    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+    def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write both halves at ``out``, epilogue included."""
         between = Epilogue(self._parameter("between"), activation=Activation.RELU)
         self.inner.convolve(x, self._hidden(), between)
@@ -53,7 +53,7 @@ class GINConv(GCNConv):
         if epilogue is not None:
             self.apply_epilogue(out, epilogue)
 
-    def convolve_backward(self, grad: Any, x: Input) -> Any:
+    def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
         """Return the gradient of x, or None."""
         context, hidden, parameters = self.context, self._hidden(), self.context.parameters
         with self.span("product backward"):
@@ -71,9 +71,9 @@ class GINConv(GCNConv):
         context.column_sums(dhidden, parameters.gradient(f"{self.prefix}.between"))
         return self.inner.convolve_backward(dhidden, x)
 
-    def _parameter(self, name: str) -> Any:
+    def _parameter(self, name: str) -> AnyArray:
         return self.context.parameters[f"{self.prefix}.{name}"]
 
-    def _hidden(self) -> Any:
+    def _hidden(self) -> AnyArray:
         context = self.context
         return context.buffers.take(f"{self.prefix}.hidden", context.local.owned, self.hidden)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from penstock.arrays import AnyArray, Array
 from penstock.errors import PenstockError
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
@@ -15,25 +16,25 @@ from penstock.kernels.streams import Stream
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.plan.lowering import TILE
 
-Then = Callable[[int, int], Any] | None  # goes on with rows of a product
+Then = Callable[[int, int], object] | None  # goes on with rows of a product
 
 
 class Input(Protocol):
     """What a conv is given."""
 
-    def product(self, weight: Any, out: Any, then: Then = None) -> None:
+    def product(self, weight: AnyArray, out: AnyArray, then: Then = None) -> None:
         """Write owned rows times ``weight`` at ``out``."""
 
-    def product_backward(self, grad: Any, weight_grad: Any) -> None:
+    def product_backward(self, grad: AnyArray, weight_grad: AnyArray) -> None:
         """Write the gradient of the weight at ``weight_grad``, of that of the product."""
 
-    def dense(self) -> Any:
+    def dense(self) -> AnyArray:
         """Return the values as a matrix, a row for each owned node or more."""
 
-    def with_ghosts(self) -> Any:
+    def with_ghosts(self) -> AnyArray:
         """Return the values as a matrix that has room for ghosts' rows."""
 
-    def tiles(self) -> Iterator[tuple[slice, Any]]:
+    def tiles(self) -> Iterator[tuple[slice, AnyArray]]:
         """Yield the values, some columns at a time, with room for ghosts' rows."""
 
     def release(self) -> None:
@@ -43,33 +44,33 @@ class Input(Protocol):
 class Dense:
     """A matrix with a row for each owned node, and perhaps for ghosts."""
 
-    def __init__(self, context: Context, values: Any) -> None:
+    def __init__(self, context: Context, values: AnyArray | None) -> None:
         self.context, self.values = context, values
 
-    def product(self, weight: Any, out: Any, then: Then = None) -> None:
+    def product(self, weight: AnyArray, out: AnyArray, then: Then = None) -> None:
         """Write owned rows times ``weight`` at ``out``."""
         self.context.pool.product(self._owned(), weight, out, then)
 
-    def product_backward(self, grad: Any, weight_grad: Any) -> None:
+    def product_backward(self, grad: AnyArray, weight_grad: AnyArray) -> None:
         """Write the gradient of the weight at ``weight_grad``."""
         self.context.pool.product_of_columns(self._owned(), grad, weight_grad)
 
-    def dense(self) -> Any:
+    def dense(self) -> AnyArray:
         """Return the matrix."""
         if self.values is None:
             raise PenstockError("features are read again that were released: this is a bug")
         return self.values
 
-    def with_ghosts(self) -> Any:
+    def with_ghosts(self) -> AnyArray:
         """Return the matrix, copied to where ghosts' rows have room if they have none yet."""
         local = self.context.local
-        if len(self.dense()) < local.columns:
-            roomy = np.zeros_like(self.values, shape=(local.columns, self.values.shape[1]))
-            roomy[: local.owned] = self.values
-            self.values = roomy
-        return self.values
+        values = self.dense()
+        if len(values) < local.columns:
+            self.values = np.zeros_like(values, shape=(local.columns, values.shape[1]))
+            self.values[: local.owned] = values
+        return self.dense()
 
-    def tiles(self) -> Iterator[tuple[slice, Any]]:
+    def tiles(self) -> Iterator[tuple[slice, AnyArray]]:
         """Yield the matrix as one piece."""
         yield slice(None), self.with_ghosts()
 
@@ -77,7 +78,7 @@ class Dense:
         """Release the matrix."""
         self.values = None
 
-    def _owned(self) -> Any:
+    def _owned(self) -> AnyArray:
         return self.dense()[: self.context.local.owned]
 
 
@@ -87,9 +88,10 @@ class Features(Dense):
     They are copied to a GPU when all of them are read, not where only their aggregation is kept.
     """
 
-    def __init__(self, context: Context, host: Any, share: float) -> None:
+    def __init__(self, context: Context, host: Array | None, share: float) -> None:
         super().__init__(context, None)
-        self._host, self._all, self._share = host, None, share
+        self._host, self._share = host, share
+        self._all: AnyArray | None = None
 
     def renew(self) -> None:
         """Drop others: called before each pass."""
@@ -111,7 +113,7 @@ class Features(Dense):
         )
         self.values = kept
 
-    def dense(self) -> Any:
+    def dense(self) -> AnyArray:
         """Return the matrix."""
         if self.values is None and self._host is not None:
             if self._all is None:
@@ -119,9 +121,9 @@ class Features(Dense):
             self.values = self._all
         return super().dense()
 
-    def tiles(self) -> Iterator[tuple[slice, Any]]:
+    def tiles(self) -> Iterator[tuple[slice, AnyArray]]:
         """Yield some columns at a time on a GPU, which has no room for all of them twice."""
-        if not self.context.on_gpu or self.values is not None:
+        if not self.context.on_gpu or self.values is not None or self._host is None:
             yield from super().tiles()
             return
         local, width = self.context.local, self._host.shape[1]
@@ -161,28 +163,28 @@ class SparseFeatures:
             kept.append(replace(block, weights=values))
         self._rows, self._columns = kept
 
-    def product(self, weight: Any, out: Any, then: Then = None) -> None:
+    def product(self, weight: AnyArray, out: AnyArray, then: Then = None) -> None:
         """Write owned rows times ``weight`` at ``out``."""
         self._gather(self._rows, weight, out, then)
 
-    def product_backward(self, grad: Any, weight_grad: Any) -> None:
+    def product_backward(self, grad: AnyArray, weight_grad: AnyArray) -> None:
         """Write the gradient of the weight at ``weight_grad``."""
         self._gather(self._columns, grad, weight_grad)
 
-    def dense(self) -> Any:
+    def dense(self) -> AnyArray:
         """Refuse: the plan gives sparse features to convs that only multiply them."""
         raise PenstockError("sparse features are read as a matrix: this is a bug")
 
     with_ghosts = dense
 
-    def tiles(self) -> Iterator[tuple[slice, Any]]:
+    def tiles(self) -> Iterator[tuple[slice, AnyArray]]:
         """Refuse."""
         raise PenstockError("sparse features are read as a matrix: this is a bug")
 
     def release(self) -> None:
         """Keep them."""
 
-    def _gather(self, block: ScaledCSR, x: Any, out: Any, then: Then = None) -> None:
+    def _gather(self, block: ScaledCSR, x: AnyArray, out: AnyArray, then: Then = None) -> None:
         module = kernel("aggregate", x)
 
         def work(first: int, last: int) -> None:

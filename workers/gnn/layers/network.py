@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.features import as_dense, as_sparse
@@ -18,7 +20,7 @@ from penstock.workers.gnn.layers.conv import Conv
 from penstock.workers.gnn.layers.gat import GATConv
 from penstock.workers.gnn.layers.gcn import GCNConv
 from penstock.workers.gnn.layers.gin import GINConv
-from penstock.workers.gnn.layers.inputs import Dense, Features, SparseFeatures
+from penstock.workers.gnn.layers.inputs import Dense, Features, Input, SparseFeatures
 from penstock.workers.gnn.layers.norms import BatchNorm
 from penstock.workers.gnn.layers.parameters import Parameters
 from penstock.workers.gnn.layers.sage import SAGEConv, SAGEMaxConv
@@ -49,7 +51,7 @@ class Network:
         comm: AnyCommunicator,
         *,
         clock: Clock | None = None,
-        dtype: Any = np.float32,
+        dtype: DTypeLike = np.float32,
         device: bool = False,
     ) -> None:
         self.local, self.clock = local, clock or Clock()
@@ -104,27 +106,29 @@ class Network:
         for one in (self.halo, self.reducer):
             one.overlap, one.skip_exchange, one.before = overlap, skip_exchange, before
 
-    def forward(self, *, epoch: int = 0, training: bool = False) -> Any:
+    def forward(self, *, epoch: int = 0, training: bool = False) -> AnyArray:
         """Return the owned nodes' outputs; they are overwritten by the next pass."""
         self.context.begin(epoch, training=training)
         self.features.renew()
-        self._inputs: list[Any] = [self.features]
+        self._inputs: list[Input] = [self.features]
         for conv in self.convs:
             out = conv.forward(self._inputs[-1])
             self._inputs.append(Dense(self.context, out))
-        return self._inputs[-1].values[: self.local.owned]
+        return out[: self.local.owned]
 
-    def backward(self, grad: Any) -> None:
+    def backward(self, grad: AnyArray) -> None:
         """Fill ``parameters.gradients`` of the gradient of what ``forward`` gave."""
         for conv, given in zip(reversed(self.convs), reversed(self._inputs[:-1]), strict=True):
-            grad = conv.backward(grad, given)
+            back = conv.backward(grad, given)
+            if back is not None:  # the first conv gives none
+                grad = back
 
-    def gradient_buffer(self) -> Any:
+    def gradient_buffer(self) -> AnyArray:
         """Return where the gradient of the outputs may be written."""
         conv = self.convs[-1]
         return self.context.buffers.scratch(self.local.owned, conv.width)
 
-    def last_hidden(self) -> Any:
+    def last_hidden(self) -> AnyArray:
         """Return what the last conv was given: the embedding of every owned node."""
         return self._inputs[-2].dense()[: self.local.owned]
 
@@ -135,7 +139,7 @@ class Network:
 
     # What a checkpoint keeps besides parameters
 
-    def moments(self) -> dict[str, Any]:
+    def moments(self) -> dict[str, AnyArray]:
         """Return the running moments of batch norms, by name."""
         return {
             f"{conv.prefix}.running": conv.norm.running
@@ -143,7 +147,9 @@ class Network:
             if isinstance(conv.norm, BatchNorm)
         }
 
-    def _features(self, plan: ModelPlan, model: Model, local: LocalGraph, dtype: Any) -> Any:
+    def _features(
+        self, plan: ModelPlan, model: Model, local: LocalGraph, dtype: DTypeLike
+    ) -> Features | SparseFeatures:
         context = self.context
         if plan.sparse:
             block = as_sparse(local.features)
@@ -174,13 +180,13 @@ class Loss:
         self.kind, self.network, self.terms = kind, network, terms
         local, put = network.local, network.context.put
         self._splits = put(local.counted)
-        names = {"class": np.int32, "value": network.parameters.values.dtype}
+        names: dict[str, DTypeLike] = {"class": np.int32, "value": network.parameters.values.dtype}
         if local.label_kind == "multi":
-            self._truth: tuple[Any, ...] = tuple(put(array) for array in local.labels[:2])
+            self._truth: tuple[AnyArray, ...] = tuple(put(array) for array in local.labels[:2])
         else:
             self._truth = (put(np.asarray(local.labels, names[str(local.label_kind)])),)
 
-    def __call__(self, outputs: Any, grad: Any = None) -> Any:
+    def __call__(self, outputs: AnyArray, grad: AnyArray | None = None) -> AnyArray:
         """Return (3, 4) sums of this rank's rows, and write the gradient where asked for."""
         context, module = self.network.context, kernel("loss", outputs)
         work = {

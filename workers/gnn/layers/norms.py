@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
+from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import EPSILON
 from penstock.workers.gnn.layers.context import Context
@@ -20,7 +22,7 @@ class LayerNorm:
     def __init__(self, prefix: str, width: int, context: Context) -> None:
         self.prefix, self.width, self.context = prefix, width, context
 
-    def forward(self, z: Any, out: Any) -> None:
+    def forward(self, z: AnyArray, out: AnyArray) -> None:
         """Write the normalised rows of ``z`` at ``out``."""
         module, scale, shift = kernel("norm", z), self._of("scale"), self._of("shift")
         moments = self._moments(len(z))
@@ -29,7 +31,7 @@ class LayerNorm:
             lambda a, b: module.layer_norm(z, scale, shift, out, moments, a, b),
         )  # fmt: skip
 
-    def backward(self, grad: Any, z: Any) -> None:
+    def backward(self, grad: AnyArray, z: AnyArray) -> None:
         """Make of ``grad`` the gradient of ``z``."""
         context, module, scale = self.context, kernel("norm", z), self._of("scale")
         moments = self._moments(len(z))
@@ -41,10 +43,10 @@ class LayerNorm:
         context.parameters.gradient(f"{self.prefix}.shift")[...] = sums[0]
         context.parameters.gradient(f"{self.prefix}.scale")[...] = sums[1]
 
-    def _of(self, name: str) -> Any:
+    def _of(self, name: str) -> AnyArray:
         return self.context.parameters[f"{self.prefix}.{name}"]
 
-    def _moments(self, rows: int) -> Any:
+    def _moments(self, rows: int) -> AnyArray:
         return self.context.buffers.take(f"{self.prefix}.moments", rows, 2)
 
 
@@ -57,7 +59,7 @@ class BatchNorm:
         self.running = np.zeros_like(context.like, shape=(2, width), dtype=np.float64)
         self.running[1] = 1
 
-    def forward(self, z: Any, out: Any) -> None:
+    def forward(self, z: AnyArray, out: AnyArray) -> None:
         """Write the normalised rows of ``z`` at ``out``."""
         context, module, nodes = self.context, kernel("norm", z), self.context.local.nodes
         if context.training:
@@ -85,12 +87,12 @@ class BatchNorm:
             lambda a, b: module.batch_norm(z, mean, inverse, scale, shift, out, a, b),
         )  # fmt: skip
 
-    def backward(self, grad: Any, z: Any) -> None:
+    def backward(self, grad: AnyArray, z: AnyArray) -> None:
         """Make of ``grad`` the gradient of ``z``."""
         context, module, scale = self.context, kernel("norm", z), self._of("scale")
         mean, inverse = self._mean, self._inverse
 
-        def add(first: int, last: int, part: Any) -> None:
+        def add(first: int, last: int, part: AnyArray) -> None:
             module.batch_norm_sums(grad, z, mean, inverse, part, first, last)
 
         own = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
@@ -103,16 +105,16 @@ class BatchNorm:
             lambda a, b: module.batch_norm_back(grad, z, mean, inverse, scale, means, a, b),
         )  # fmt: skip
 
-    def _sums(self, z: Any, work: Any) -> Any:
+    def _sums(self, z: AnyArray, work: Callable[[int, int, AnyArray], object]) -> AnyArray:
         sums = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
         cuts = even_cuts(0, len(z), self.width, whole=self.context.on_gpu)
         self.context.pool.sums(cuts, sums, work)
         return self._over_ranks(sums)
 
-    def _over_ranks(self, sums: Any) -> Any:
+    def _over_ranks(self, sums: AnyArray) -> AnyArray:
         return sums if self.context.alone else self.context.reducer.total(sums.copy())
 
-    def _of(self, name: str) -> Any:
+    def _of(self, name: str) -> AnyArray:
         return self.context.parameters[f"{self.prefix}.{name}"]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
 from penstock.workers.resources.device import to_device
@@ -45,7 +45,7 @@ class Parameters:
     """Parameters and gradients; those of a layer lie next to each other."""
 
     def __init__(
-        self, entries: list[ParameterSpec], dtype: Any, seed: int, *, device: bool
+        self, entries: list[ParameterSpec], dtype: DTypeLike, seed: int, *, device: bool
     ) -> None:
         self.entries = entries
         self._spans: dict[str, tuple[slice, tuple[int, ...]]] = {}
@@ -57,29 +57,29 @@ class Parameters:
         for number, entry in enumerate(entries):
             first[self._spans[entry.name][0]] = _first_values(entry, number, seed)
         put = to_device if device else np.asarray
-        self.values: Any = put(first.astype(dtype))
-        self.gradients: Any = put(np.zeros(len(first), dtype))
+        self.values: AnyArray = put(first.astype(dtype))
+        self.gradients: AnyArray = put(np.zeros(len(first), dtype))
 
     @property
     def size(self) -> int:
         """How many numbers there are, gaps left out."""
         return sum(entry.size for entry in self.entries)
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> AnyArray:
         span, shape = self._spans[name]
         return self.values[span].reshape(shape)
 
-    def gradient(self, name: str) -> Any:
+    def gradient(self, name: str) -> AnyArray:
         """Return where the gradient of a parameter goes."""
         span, shape = self._spans[name]
         return self.gradients[span].reshape(shape)
 
-    def gradients_of(self, names: list[str]) -> Any:
+    def gradients_of(self, names: list[str]) -> AnyArray:
         """Return the gradients of neighbouring parameters as one vector."""
         spans = [self._spans[name][0] for name in names]
         return self.gradients[min(s.start for s in spans) : max(s.stop for s in spans)]
 
-    def named(self, values: Any = None) -> dict[str, Any]:
+    def named(self, values: AnyArray | None = None) -> dict[str, AnyArray]:
         """Return every parameter by its name, of ``values`` or of another vector laid out alike."""
         found, vector = {}, self.values if values is None else values
         for name, (span, shape) in self._spans.items():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.kernels.gnn_rules import Epilogue
 from penstock.workers.gnn.layers.context import Context
@@ -25,7 +25,7 @@ class SAGEConv(GCNConv):
             glorot(f"{self.prefix}.self", self.inputs, self.width),
         ]
 
-    def convolve(self, x: Input, out: Any, epilogue: Epilogue | None) -> None:
+    def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
         """Write both products' sum at ``out``, epilogue included."""
         context = self.context
         own = context.buffers.take(f"{self.prefix}.own", context.local.owned, self.width)
@@ -39,7 +39,7 @@ class SAGEConv(GCNConv):
     def release_features(self, x: Input) -> None:
         """Keep the features: the node's own product reads them."""
 
-    def convolve_backward(self, grad: Any, x: Input) -> Any:
+    def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
         """Return the gradient of x, or None."""
         context, owned = self.context, self.context.local.owned
         with self.span("product backward"):
@@ -56,6 +56,7 @@ class SAGEConv(GCNConv):
                 return None
             dx = self.product_backward(aggregated, self.weight, own)
             return context.add(dx, own, dx)
+        assert self._aggregated is not None
         with self.span("product backward"):
             context.pool.product_of_columns(self._aggregated, grad, self.weight_grad)
         self.start_allreduce()
@@ -73,12 +74,14 @@ class SAGEMaxConv(SAGEConv):
         super().prepare(context)
         self.edges_by_owner = None
 
-    def prepare_rows_later(self, x: Any, factor: Any, out: Any = None) -> tuple[Any, Then]:
+    def prepare_rows_later(
+        self, x: AnyArray, factor: AnyArray | None, out: AnyArray | None = None
+    ) -> tuple[AnyArray, Then]:
         """Return the values as they are: the backward pass compares with them."""
         return x, None
 
     def aggregate_owned(
-        self, x: Any, out: Any, first: int, last: int, epilogue: Epilogue | None
+        self, x: AnyArray, out: AnyArray, first: int, last: int, epilogue: Epilogue | None
     ) -> None:
         """Write the maxima of rows at ``out``, and save the argmax."""
         module, block = kernel("aggregate", x), self.rows_of
@@ -90,8 +93,12 @@ class SAGEMaxConv(SAGEConv):
             )  # fmt: skip
 
     def aggregate_backward(
-        self, grad: Any, width: int, epilogue: Epilogue | None = None, used: Any = None
-    ) -> Any:
+        self,
+        grad: AnyArray,
+        width: int,
+        epilogue: Epilogue | None = None,
+        used: AnyArray | None = None,
+    ) -> AnyArray:
         """Return the gradient of what was gathered, which goes to the argmax."""
         context, columns = self.context, self.columns_of
         assert columns is not None
@@ -111,7 +118,7 @@ class SAGEMaxConv(SAGEConv):
         context.gather_backward(dx, work)
         return dx
 
-    def _argmax(self) -> Any:
+    def _argmax(self) -> AnyArray:
         context = self.context
         ids = context.adjacency.indices.dtype
         return context.buffers.take(f"{self.prefix}.argmax", context.local.owned, self.inputs, ids)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray
 from penstock.csr import offsets_of
 from penstock.kernels.gnn_rules import ScaledCSR
 from penstock.workers.gnn.layers.context import Context
@@ -100,7 +100,7 @@ def _normalised(context: Context, plain: ScaledCSR) -> ScaledCSR:
     return replace(plain, left=column[: local.owned].copy(), right=column, diagonal=diagonal)
 
 
-def _row_sums(context: Context) -> Any:
+def _row_sums(context: Context) -> AnyArray:
     local = context.local
     if local.weights is None:
         return np.diff(local.indptr).astype(np.float64)
@@ -112,7 +112,7 @@ def _row_sums(context: Context) -> Any:
     return sums
 
 
-def _loops(context: Context) -> Any:
+def _loops(context: Context) -> AnyArray:
     local = context.local
     found = np.zeros(local.owned, np.int64)
     for first in range(0, local.owned, _ROWS):
@@ -124,6 +124,6 @@ def _loops(context: Context) -> Any:
     return found
 
 
-def _inverse(values: Any) -> Any:
+def _inverse(values: AnyArray) -> AnyArray:
     positive = values > 0
     return np.where(positive, 1 / np.where(positive, values, 1), 0)

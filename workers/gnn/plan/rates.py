@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray, Array
 from penstock.caches import cache_folder
 from penstock.documents import parse_json
 from penstock.errors import PenstockError
@@ -115,7 +115,13 @@ def measured(device: str) -> Rates:
 
 
 def _random_block(
-    rng: Any, rows: int, columns: int, degree: int, put: Callable[[Any], Any], *, weighted: bool
+    rng: np.random.Generator,
+    rows: int,
+    columns: int,
+    degree: int,
+    put: Callable[[Array], AnyArray],
+    *,
+    weighted: bool,
 ) -> ScaledCSR:
     indices = np.sort(rng.integers(0, columns, (rows, degree)), axis=1).astype(np.int32).ravel()
     weights = put(rng.random(rows * degree, np.float32)) if weighted else None
@@ -123,13 +129,13 @@ def _random_block(
     return ScaledCSR(put(indptr), put(indices), columns, weights)
 
 
-def _gathering(pool: ThreadPool, block: ScaledCSR, x: Any, out: Any) -> float:
+def _gathering(pool: ThreadPool, block: ScaledCSR, x: AnyArray, out: AnyArray) -> float:
     module, on_gpu = kernel("aggregate", x), not isinstance(x, np.ndarray)
     cuts = [0, block.rows] if on_gpu else edge_cuts(block.indptr, 0, block.rows, x.shape[1])
     return _seconds(lambda: pool.over(cuts, lambda a, b: module.gather(block, x, out, a, b)), out)
 
 
-def _seconds(work: Callable[[], Any], out: Any) -> float:
+def _seconds(work: Callable[[], object], out: AnyArray) -> float:
     """Return the shortest time of several; the first also compiles."""
     times = []
     for _ in range(5):
