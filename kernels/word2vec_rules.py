@@ -29,7 +29,7 @@ rounded as before. A GPU has no pools.
 
 **A step.** X are the input vectors of the context, one row for each place (a word that stands there
 twice has two), Y the output vectors of the centre, label 1, and the negatives, label 0, all as they
-are before the window. ``S = X Y^T``, ``G = rate * (label - sigmoid(S))``; ``G Y`` is added to the
+are before the window. ``S = X Y^T``, ``G = lr * (label - sigmoid(S))``; ``G Y`` is added to the
 input vectors and ``G^T X`` to the output vectors; a word that has several rows gets their sum.
 Windows follow one another in order. Backends whose threads share vectors may see older rows.
 
@@ -75,14 +75,14 @@ class Sentences:
              does not have, places beyond a walk's end)
     offsets  (sentences + 1,) int64 into tokens; on a GPU also None: tokens are (sentences, length),
              a sentence a row, such as walks
-    rates    (sentences,) float32: the learning rate of each sentence
+    lrs      (sentences,) float32: the learning rate of each sentence
     first    the number of the first sentence in the epoch, below MAX_SENTENCES
     epoch    from 0, below MAX_EPOCHS
     """
 
     tokens: Any
     offsets: Any
-    rates: Any
+    lrs: Any
     first: int = 0
     epoch: int = 0
 
@@ -165,13 +165,13 @@ class Exchange:
 
     count  of the shards
     words  of the corpus that all of them trained
-    rate   the learning rate at which they did
+    lr     the learning rate at which they did
     """
 
     count: int
     words: int
-    rate: float
+    lr: float
 
     def steepest(self, square: Any) -> Any:
-        """Return the rate of a pair times its curvature in one direction, of a shard's words."""
-        return CURVATURE * square * self.rate * self.words / self.count
+        """Return ``lr`` of a pair times its curvature in one direction, of a shard's words."""
+        return CURVATURE * square * self.lr * self.words / self.count

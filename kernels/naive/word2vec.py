@@ -144,13 +144,13 @@ def train(
             context = words[places[near[near < len(places)].astype(np.int64)]]
             drawn = negatives(noise, rules, _which(sentences, number), int(place))
             targets = np.r_[words[place], drawn[drawn != words[place]]].astype(np.int64)
-            rate = sentences.rates[number]
-            total += _window(vectors_in, vectors_out, context, targets, rate)
+            lr = sentences.lrs[number]
+            total += _window(vectors_in, vectors_out, context, targets, lr)
     return total
 
 
 def _window(
-    vectors_in: Array, vectors_out: Array, context: Array, targets: Array, rate: np.float32
+    vectors_in: Array, vectors_out: Array, context: Array, targets: Array, lr: np.float32
 ) -> Losses:
     """Take one step; the first target is the centre."""
     x, y = vectors_in[context], vectors_out[targets]
@@ -159,7 +159,7 @@ def _window(
     with np.errstate(invalid="ignore", over="ignore"):  # vectors that grow without bound
         score = x @ y.T
         sigmoid = (np.tanh(score / 2) + 1) / 2
-        gradient = (rate * (label - sigmoid)).astype(np.float32)
+        gradient = (lr * (label - sigmoid)).astype(np.float32)
         np.add.at(vectors_in, context, gradient @ y)
         np.add.at(vectors_out, targets, gradient.T @ x)
         sign = np.where(label == 1, -1.0, 1.0)

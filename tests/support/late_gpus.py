@@ -374,11 +374,11 @@ def _begin(
     into: DeviceArray, out: DeviceArray, block: Sentences, noise: Any, rules: Any, *, copies: int
 ) -> Callable[[], Losses]:
     assert copies == _here.gpu.gpus.size
-    tokens, offsets, rates = (each.values for each in (block.tokens, block.offsets, block.rates))
+    tokens, offsets, lrs = (each.values for each in (block.tokens, block.offsets, block.lrs))
     vectors, end, found = (into.values, out.values), Event(), list[Losses]()
 
     def run() -> None:
-        given = Sentences(tokens.copy(), offsets.copy(), rates.copy(), block.first, block.epoch)
+        given = Sentences(tokens.copy(), offsets.copy(), lrs.copy(), block.first, block.epoch)
         found.append(cpu.train(*vectors, given, noise, rules, threads=1))
 
     _launch(run)

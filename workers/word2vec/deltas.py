@@ -6,8 +6,8 @@ moved it; one that sees many goes most of the way to where it is drawn to in eve
 by the sum would overshoot as many times as there are shards. (With sums alone training on text
 diverges, with means it takes as many times longer as there are shards.)
 
-So each row moves by a share of the sum. A step of rate r draws a row towards where it is best by
-about ``h r`` of the way, h the curvature of the loss, and u steps of a shard by
+So each row moves by a share of the sum. A step of learning rate r draws a row towards where it
+is best by about ``h r`` of the way, h the curvature of the loss, and u steps of a shard by
 ``f = 1 - exp(-h r u)``; n shards after one another by ``1 - (1 - f)**n``, which is the share
 ``(1 - (1 - f)**n) / (n f)`` of the sum of theirs: 1 where f is small, 1/n where it is near 1. u
 follows from how often a word is. The curvatures of all directions add up to the mean square of the
@@ -72,13 +72,13 @@ class Shards:
         ]
         self._kernels = kernel("word2vec", vectors[0])
 
-    def combine(self, words: int, rate: float) -> None:
+    def combine(self, words: int, lr: float) -> None:
         """Move the vectors by what all shards have changed, and start all copies from there.
 
-        words  of all shards since the last time; rate: at which they were trained
+        words  of all shards since the last time; lr: at which they were trained
         On a GPU it is launched, and done when the current stream is: ``comm.synchronize()``.
         """
-        exchange = Exchange(self.count, words, rate)
+        exchange = Exchange(self.count, words, lr)
         # Of the others: an input vector is multiplied with output vectors.
         squares = [
             self._kernels.mean_square(self.weights, vectors) for vectors in reversed(self.vectors)

@@ -2,7 +2,7 @@
 
 checkpoints/last.json   how far it was, and the files that hold its vectors, by name and SHA-256
 checkpoints/in-N.npy, out-N.npy
-epochs.jsonl            a line an epoch: the loss, words, pairs, the rate
+epochs.jsonl            a line an epoch: the loss, words, pairs, the learning rate
 
 With the last checkpoint the Parquet files of the vectors are written: rows that come from a GPU are
 hashed, written and encoded while the next come.
@@ -252,7 +252,7 @@ def _save_rows(
     return writer.entry
 
 
-def note_epoch(folder: Path, position: Position, rate: float, seconds: float) -> None:
+def note_epoch(folder: Path, position: Position, lr: float, seconds: float) -> None:
     """Append the line of an epoch that is done."""
     sums = position.epoch_sums
     line = {
@@ -261,7 +261,7 @@ def note_epoch(folder: Path, position: Position, rate: float, seconds: float) ->
         "words": sums.words,
         "kept": sums.kept,
         "pairs": sums.pairs,
-        "lr": round(rate, 10),
+        "lr": round(lr, 10),
         "seconds": round(seconds, 3),
     }
     append_text(folder / EPOCHS, json.dumps(line) + "\n")

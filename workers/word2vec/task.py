@@ -32,7 +32,7 @@ SYNC_ROUNDS_GPU, SHORT_GPU, SYNC_LEAST_GPU = 600, 100_000_000, 50_000
 class TrainingSettings:
     """How vectors are trained.
 
-    min_lr         the rate falls to it in a straight line, by words seen
+    min_lr         ``lr`` falls to it in a straight line, by words seen
     sample         the threshold of subsampling, 0 for none
     ns_exponent    negatives are drawn as often as counts to this power say
     deterministic  the same bytes whatever the number of threads and ranks

@@ -301,7 +301,7 @@ class _Trainer:
         Before losses are known: what is no number by now is thrown away after it too.
         """
         words = int(self.corpus.before(last)) - int(self.corpus.before(first))
-        shards.combine(words, float(self._rates(epoch, first, first + 1)[0]))
+        shards.combine(words, float(self._lrs(epoch, first, first + 1)[0]))
 
     def _note(self, launched: _Round | None, ahead: int) -> bool:
         """Take note of rounds, but for so many of the last; return whether to go on.
@@ -346,8 +346,8 @@ class _Trainer:
                 position.last_loss = sums.loss / sums.pairs
             if self.comm.rank == 0:
                 now = time.monotonic()
-                rate = float(self._rates(position.epoch, last - 1, last)[0])
-                note_epoch(self.task.folder, position, rate, now - self._epoch_begun)
+                lr = float(self._lrs(position.epoch, last - 1, last)[0])
+                note_epoch(self.task.folder, position, lr, now - self._epoch_begun)
                 self._epoch_begun = now
             self.position = replace(
                 position,
@@ -428,17 +428,17 @@ class _Trainer:
         if block.first == block.last:
             return None
         # First what comes from the host, which would wait for the walks that are launched.
-        rates = to_device(self._rates(block.epoch, block.first, block.last))
+        lrs = to_device(self._lrs(block.epoch, block.first, block.last))
         tokens, offsets = self.corpus.read(block.epoch, block.first, block.last)
-        return Sentences(tokens, offsets, rates, first=block.first, epoch=block.epoch)
+        return Sentences(tokens, offsets, lrs, first=block.first, epoch=block.epoch)
 
-    def _rates(self, epoch: int, first: int, last: int) -> Any:
+    def _lrs(self, epoch: int, first: int, last: int) -> Any:
         """Return the learning rate of each sentence: it falls by words, those before it."""
         training, corpus = self.training, self.corpus
         words = corpus.before(np.arange(first, last, dtype=np.int64)).astype(np.float64)
         done = (epoch * corpus.words + words) / max(training.epochs * corpus.words, 1)
-        rates = training.lr - (training.lr - training.min_lr) * done
-        return rates.astype(np.float32)
+        lrs = training.lr - (training.lr - training.min_lr) * done
+        return lrs.astype(np.float32)
 
     def _train(
         self, vectors: Pair, sentences: Sentences | None, threads: int

@@ -44,7 +44,7 @@ def gradients(
     score: Any,
     sign: Any,
     weight: Any,
-    rate: Any,
+    lr: Any,
     gradient: Any,
     factor: Any,
     excess: Any,
@@ -56,8 +56,8 @@ def gradients(
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        score, sign, weight, rate, gradient, factor, excess = arguments
-        zero, one, rates = constant(0), constant(1), splat(builder, rate)
+        score, sign, weight, lr, gradient, factor, excess = arguments
+        zero, one, lrs = constant(0), constant(1), splat(builder, lr)
         for at in range(0, PADDED, LANES):
             place = integer(at)
             signs, weights = load(builder, sign, place), load(builder, weight, place)
@@ -67,7 +67,7 @@ def gradients(
             above = builder.fadd(one, e)
             sigmoid = builder.fdiv(builder.select(negative, e, one), above)
             counts = builder.fcmp_ordered(">", weights, zero)
-            least = builder.fneg(builder.fmul(builder.fmul(signs, weights), rates))
+            least = builder.fneg(builder.fmul(builder.fmul(signs, weights), lrs))
             found = builder.select(counts, builder.fmul(least, sigmoid), zero)
             store(builder, found, gradient, place)
             store(builder, builder.select(counts, above, one), factor, place)

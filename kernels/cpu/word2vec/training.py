@@ -113,7 +113,7 @@ def _piece(
         vectors_out,
         read_only(sentences.tokens, vectors_in),
         read_only(sentences.offsets, vectors_in),
-        read_only(sentences.rates, vectors_in),
+        read_only(sentences.lrs, vectors_in),
         np.uint64(sentences.first | sentences.epoch << SENTENCE_BITS),
         first,
         last,
@@ -141,7 +141,7 @@ def _train(
     vectors_out: Array,
     tokens: Array,
     offsets: Array,
-    rates: Array,
+    lrs: Array,
     which: Any,
     first: int,
     last: int,
@@ -245,7 +245,7 @@ def _train(
                         work, words[centre], centre - first_centre, negatives, row_out, dimension
                     )
                     more, together = train_window(
-                        work, rates[sentence], count, targets, most_x * most_y, chunks, together
+                        work, lrs[sentence], count, targets, most_x * most_y, chunks, together
                     )
                     if width != dimension:
                         for j in range(targets):

@@ -31,7 +31,7 @@ _TOGETHER = 100  # factors, each 1 to 2, that have a product in float32
 @njit(cache=True, forceinline=True)
 def train_window(
     work: Any,
-    rate: Any,
+    lr: Any,
     count: int,
     targets: int,
     most: int,
@@ -72,7 +72,7 @@ def train_window(
                 scores(left, right, chunks, score)
             else:
                 scores(left_before, right_before, chunks, score)
-            gradients(score, sign, weight, rate, gradient, factor, excess)
+            gradients(score, sign, weight, lr, gradient, factor, excess)
             if most > _TOGETHER:
                 for k in range(PAIRS):
                     loss += weight[k] * (math.log(np.float64(factor[k])) + excess[k])

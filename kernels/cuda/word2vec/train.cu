@@ -61,7 +61,7 @@ struct Trainer {
   int* contexts;   // (32,): how many places have its word | slot << 8 | floats from now to its row << 16
   SumPlace places[kHeld];
 
-  float rate;
+  float lr;
   int word, uses;  // the lane's slot: its word or -1, and how many places have it
   u32 untouched;   // slots whose row stands in ``before`` only
   float in_part;   // in_share of the slot's word
@@ -211,7 +211,7 @@ struct Trainer {
         const float s = k == 0 ? part[e] : -part[e];
         const float small = __expf(-fabsf(s)), share = __fdividef(1.0f, 1.0f + small);
         const float slope = s >= 0 ? small * share : s < 0 ? share : s;  // NaN stays
-        step = (k == 0 ? rate : -rate) * slope * many;
+        step = (k == 0 ? lr : -lr) * slope * many;
         if (places[e].only) {
           lost += many * (fmaxf(-s, 0.0f) + __logf(1.0f + small));
           pairs += places_of_it;
@@ -453,8 +453,8 @@ __device__ __forceinline__ i64 sentence_of(const i64* __restrict__ first_piece, 
 
 }  // namespace
 
-// tokens, offsets (null: rows of ``length``), rates   the sentences; sentence s is number first + s,
-//                                                     or that with epoch
+// tokens, offsets (null: rows of ``length``), lrs   the sentences; sentence s is number first + s,
+//                                                   or that with epoch
 // first_piece   (sentences + 1,): pieces of at most ``piece`` places before each sentence; null with
 //               rows, which have ``row_pieces`` each
 // counter       zero; how many pieces were taken, ``take`` at a time
@@ -463,7 +463,7 @@ template <int Each, int Vec, bool Single, bool Shared>
 __launch_bounds__(256, 2) __global__
     void train(float* in, float* out, int dimension, const float* __restrict__ in_share,
                const float* __restrict__ out_share, const int* __restrict__ tokens,
-               const i64* __restrict__ offsets, i64 length, const float* __restrict__ rates,
+               const i64* __restrict__ offsets, i64 length, const float* __restrict__ lrs,
                i64 sentences, u64 first, u64 epoch, const i64* __restrict__ first_piece,
                i64 row_pieces, int piece, int take, u64* counter, const u32* __restrict__ chance,
                const int* __restrict__ alias, const u32* __restrict__ keep, u32 vocabulary,
@@ -543,7 +543,7 @@ __launch_bounds__(256, 2) __global__
       kept.length = offsets ? __ldg(offsets + s + 1) - base : length;
       kept.high = low + piece < kept.length ? low + piece : kept.length;
       kept.which = (first + static_cast<u64>(s)) | epoch;
-      trainer.rate = __ldg(rates + s);
+      trainer.lr = __ldg(lrs + s);
       trainer.train_piece(low);
       seen += kept.counted;
       centres += kept.end - kFirstIndex;

@@ -27,7 +27,7 @@ _FILE = "word2vec/train"
 _LANES = 32
 _NULL = np.uint64(0)
 _of_noise: WeakKeyDictionary[Noise, Any] = WeakKeyDictionary()  # what shares() has of it
-_CROWD = 0.4  # times 1 / rate: rows under way at once, of one word, whose changes add up
+_CROWD = 0.4  # times 1 / lr: rows under way at once, of one word, whose changes add up
 
 
 class Launched:
@@ -90,8 +90,8 @@ def begin(
     """
     _check(vectors_in, vectors_out)
     tokens = cp.ascontiguousarray(cp.asarray(sentences.tokens, cp.int32))
-    rates = cp.ascontiguousarray(cp.asarray(sentences.rates, cp.float32))
-    count, words = len(rates), int(tokens.size)
+    lrs = cp.ascontiguousarray(cp.asarray(sentences.lrs, cp.float32))
+    count, words = len(lrs), int(tokens.size)
     if not count or not words:
         return Losses
     dimension = vectors_in.shape[1]
@@ -116,8 +116,8 @@ def begin(
         blocks,
         chosen.warps * _LANES,
         *(vectors_in, vectors_out, np.int32(dimension)),
-        *((_NULL, _NULL) if teams == 1 else shares(noise, rates, rules, teams * copies)),
-        *(tokens, offsets, np.int64(length), rates, np.int64(count)),
+        *((_NULL, _NULL) if teams == 1 else shares(noise, lrs, rules, teams * copies)),
+        *(tokens, offsets, np.int64(length), lrs, np.int64(count)),
         *(np.uint64(sentences.first), np.uint64(sentences.epoch << SENTENCE_BITS)),
         *(first_piece, np.int64(row_pieces), np.int32(piece)),
         *(np.int32(pieces_together(words, count, teams)), cp.zeros(1, cp.uint64)),
@@ -132,19 +132,19 @@ def begin(
 
 
 def shares(
-    noise: Noise, rates: DeviceArray, rules: Word2vecRules, teams: int
+    noise: Noise, lrs: DeviceArray, rules: Word2vecRules, teams: int
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return the shares of changes that input and output vectors get: (V,) float32 each.
 
     Changes that are computed at once do not know of each other. Those of a word that hundreds of
     teams have would add up to a step hundreds of times too long, and training diverges. So where
-    more of its rows than ``_CROWD / rate`` are expected to be under way, they count as that many.
+    more of its rows than ``_CROWD / lr`` are expected to be under way, they count as that many.
     Teams of other GPUs, whose copies do not know of these changes either, are among ``teams``.
     How often a word comes is ``noise.counts``; without it, it follows from the table of noise,
     which then has its counts to the power 0.75.
     """
     # Functions, no operators with numbers: see tables.py.
-    most = cp.divide(_CROWD / teams, cp.maximum(rates.max(), 1e-12))
+    most = cp.divide(_CROWD / teams, cp.maximum(lrs.max(), 1e-12))
     return tuple(
         cp.minimum(1, most / under_way).astype(cp.float32) for under_way in _under_way(noise, rules)
     )

@@ -26,12 +26,12 @@ def noise_of(counts: Array, sample: float | None = None) -> Noise:
     return Noise(*naive.noise_table(counts), keep)
 
 
-def sentences_of(lists: Any, rate: float = 0.05, **more: Any) -> Sentences:
-    """Return a block in which every sentence has another rate."""
+def sentences_of(lists: Any, lr: float = 0.05, **more: Any) -> Sentences:
+    """Return a block in which every sentence has another learning rate."""
     tokens = np.concatenate([np.empty(0, np.int32), *lists]).astype(np.int32)
     offsets = np.r_[0, np.cumsum([len(each) for each in lists])].astype(np.int64)
-    rates = np.linspace(rate, rate / 2, len(lists), dtype=np.float32)
-    return Sentences(tokens, offsets, rates, **more)
+    lrs = np.linspace(lr, lr / 2, len(lists), dtype=np.float32)
+    return Sentences(tokens, offsets, lrs, **more)
 
 
 def vectors_of(words: int, dimension: int, seed: int = 0) -> tuple[Array, Array]:
@@ -269,8 +269,8 @@ def test_blocks_in_order_give_the_same_vectors_however_they_are_cut() -> None:
     for first, last in ((0, 1), (1, 500), (500, 900)):
         offsets = block.offsets[first : last + 1]
         tokens = block.tokens[offsets[0] : offsets[-1]]
-        rates = block.rates[first:last]
-        part = Sentences(tokens, offsets - offsets[0], rates, first=6 + first)
+        lrs = block.lrs[first:last]
+        part = Sentences(tokens, offsets - offsets[0], lrs, first=6 + first)
         found += cpu.train(*parts, part, noise, rules)
     for matrix, same, pieced in zip(whole, again, parts, strict=True):
         np.testing.assert_array_equal(same, matrix)

@@ -38,15 +38,15 @@ CASES = [
 ]
 
 
-def corpus(words: int, *, lengths: Any = LENGTHS, rate: float = 0.01) -> tuple[Sentences, Array]:
+def corpus(words: int, *, lengths: Any = LENGTHS, lr: float = 0.01) -> tuple[Sentences, Array]:
     """Return sentences, some of whose places have no word, and counts of words."""
     random = np.random.default_rng(7)
     tokens = np.minimum(random.zipf(1.3, sum(lengths)) - 1, words - 1).astype(np.int32)
     tokens[random.random(len(tokens)) < 0.1] = -1
     offsets = np.r_[0, np.cumsum(lengths)].astype(np.int64)
-    rates = np.linspace(rate, rate / 3, len(lengths)).astype(np.float32)
+    lrs = np.linspace(lr, lr / 3, len(lengths)).astype(np.float32)
     counts = np.bincount(tokens[tokens >= 0], minlength=words) + 1
-    return Sentences(tokens, offsets, rates, first=12345678901, epoch=3), counts
+    return Sentences(tokens, offsets, lrs, first=12345678901, epoch=3), counts
 
 
 def vectors(words: int, dimension: int) -> tuple[Array, Array]:
@@ -61,8 +61,8 @@ def on_gpu(sentences: Sentences, noise: Noise) -> tuple[Sentences, Noise]:
     def put(array: Any) -> Any:
         return None if array is None else cp.asarray(array)
 
-    tokens, offsets, rates = map(put, (sentences.tokens, sentences.offsets, sentences.rates))
-    moved = replace(sentences, tokens=tokens, offsets=offsets, rates=rates)
+    tokens, offsets, lrs = map(put, (sentences.tokens, sentences.offsets, sentences.lrs))
+    moved = replace(sentences, tokens=tokens, offsets=offsets, lrs=lrs)
     return moved, Noise(*map(put, (noise.chance, noise.alias, noise.keep, noise.counts)))
 
 
@@ -120,7 +120,7 @@ def test_one_team_gives_the_same_bytes():
 def test_cut_sentences_have_the_same_pairs(dimension, teams, piece):
     sentences, counts = corpus(300, lengths=(900, 0, 3, 1200, 1, 1))
     sentences.tokens[200:500] = -1
-    sentences = replace(sentences, rates=np.zeros_like(sentences.rates))
+    sentences = replace(sentences, lrs=np.zeros_like(sentences.lrs))
     noise = Noise(*naive.noise_table(counts), naive.keep_thresholds(counts, 1e-2))
     start = vectors(300, dimension)
     expected = naive.train(start[0].copy(), start[1].copy(), sentences, noise, Word2vecRules())
@@ -136,7 +136,7 @@ def test_rows_are_sentences_of_one_length(teams):
 
     from penstock.kernels.cuda import word2vec
 
-    sentences, counts = corpus(300, lengths=(80,) * 50, rate=0.0 if teams is None else 0.01)
+    sentences, counts = corpus(300, lengths=(80,) * 50, lr=0.0 if teams is None else 0.01)
     noise, start = Noise(*naive.noise_table(counts)), vectors(300, 64)
     moved, noise_there = on_gpu(sentences, noise)
     rows = replace(moved, tokens=moved.tokens.reshape(50, 80), offsets=None)
@@ -154,7 +154,7 @@ def test_many_teams_learn_as_one_does(shared):
     random = np.random.default_rng(3)
     groups = random.integers(0, 100, 4000)
     tokens = (10 * groups[:, None] + random.integers(0, 10, (4000, 20))).astype(np.int32).ravel()
-    offsets, rates = np.arange(4001) * 20, np.full(4000, 0.05, np.float32)
+    offsets, lrs = np.arange(4001) * 20, np.full(4000, 0.05, np.float32)
     noise = Noise(*naive.noise_table(np.bincount(tokens, minlength=1000)))
     rules = Word2vecRules(shared_windows=shared)
     start = naive.start_rows(1, np.arange(1000), 64), np.zeros((1000, 64), np.float32)
@@ -162,7 +162,7 @@ def test_many_teams_learn_as_one_does(shared):
     for teams in (1, 16):
         now: tuple[Array, Array] = start
         for epoch in range(5):
-            sentences = Sentences(tokens, offsets, rates, epoch=epoch)
+            sentences = Sentences(tokens, offsets, lrs, epoch=epoch)
             losses, *trained = train(now, sentences, noise, rules, teams=teams)
             now = trained[0], trained[1]
         last[teams] = losses.loss / losses.pairs
@@ -182,8 +182,8 @@ def test_words_of_many_teams_get_a_share_of_their_changes(exponent):
     told = None if exponent is None else counts / counts.sum()
     table = naive.noise_table(counts ** (power / 0.75))
     _, noise = on_gpu(corpus(4)[0], Noise(*table, keep, told))
-    rates = cp.full(3, 0.02, cp.float32)
-    into, out = (each.get() for each in shares(noise, rates, Word2vecRules(3, 5), 1000))
+    lrs = cp.full(3, 0.02, cp.float32)
+    into, out = (each.get() for each in shares(noise, lrs, Word2vecRules(3, 5), 1000))
     drawn = counts**power / (counts**power).sum()
     kept = counts * (keep / 2**32)
     kept /= kept.sum()
@@ -191,7 +191,7 @@ def test_words_of_many_teams_get_a_share_of_their_changes(exponent):
     np.testing.assert_allclose(out, np.minimum(1, 20 / (1000 * (5 * drawn + kept))), rtol=1e-3)
     assert into[0] < 0.01
     assert into[3] == out[3] == 1
-    for each in shares(noise, rates, Word2vecRules(3, 5), 1):
+    for each in shares(noise, lrs, Word2vecRules(3, 5), 1):
         assert each.min() == 1
 
 
@@ -314,5 +314,5 @@ def test_blocks_are_launched_before_the_losses_of_one_are_read() -> None:
     assert found[0].loss != found[1].loss
     for one, other in zip(ours, in_turn, strict=True):
         np.testing.assert_array_equal(one.get(), other.get())
-    nothing = replace(block, tokens=block.tokens[:0], rates=block.rates[:0])
+    nothing = replace(block, tokens=block.tokens[:0], lrs=block.lrs[:0])
     assert word2vec.begin(*ours, nothing, there, Word2vecRules())() == Losses()

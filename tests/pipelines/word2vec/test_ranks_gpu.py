@@ -56,7 +56,7 @@ def test_rows_are_combined_on_the_devices(client: Any) -> None:
         shards = deltas.Shards(comm, vectors, of_rows, put(weights), 2, ordered=False, threads=1)
         for copy, change in zip(shards.copies[0], moved[comm.rank], strict=True):
             copy += put(change)
-        shards.combine(words=20_000, rate=0.025)
+        shards.combine(words=20_000, lr=0.025)
         comm.synchronize()
         mine = [table.get() for table in (*shards.vectors, *shards.copies[0])]
         return {

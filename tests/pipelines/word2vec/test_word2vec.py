@@ -580,7 +580,7 @@ def test_a_rate_that_is_too_high(
     with pytest.raises(PenstockError, match="stopped here"):
         word2vec(blocks, tmp_path / "v", lr=0.05, **options)
     monkeypatch.setattr(Checkpoints, "save", save)
-    # The checkpoint is kept, and trained on at another rate.
+    # The checkpoint is kept, and trained on at another learning rate.
     with pytest.raises(PenstockError, match=r"NaN or infinite in epoch 3.*--resume it goes on"):
         word2vec(blocks, tmp_path / "v", lr=1e5, **options, resume=True)
     assert not (tmp_path / "v").exists()

@@ -99,7 +99,7 @@ def in_numpy(corpus: Encoded, ranks: int, training: TrainingSettings = TRAINING)
     sums = []
     for epoch in range(training.epochs):
         done = (epoch * words + before[:-1]) / (training.epochs * words)
-        rates = (0.05 - 0.04 * done).astype(np.float32)
+        lrs = (0.05 - 0.04 * done).astype(np.float32)
         found = Losses()
         assert training.sync_words is not None
         cuts = rounds_of(LENGTHS, training.sync_words)
@@ -111,7 +111,7 @@ def in_numpy(corpus: Encoded, ranks: int, training: TrainingSettings = TRAINING)
             for begin, end in pairwise(ends):
                 copy = base[0].copy(), base[1].copy()
                 some = before[begin : end + 1]
-                block = tokens[some[0] : some[-1]], some - some[0], rates[begin:end]
+                block = tokens[some[0] : some[-1]], some - some[0], lrs[begin:end]
                 if len(block[0]):
                     given = Sentences(*block, first=int(begin), epoch=epoch)
                     found += cpu.train(*copy, given, noise, training.rules, threads=1)
@@ -119,7 +119,7 @@ def in_numpy(corpus: Encoded, ranks: int, training: TrainingSettings = TRAINING)
                     into += table - old
             weights = drawn.astype(np.float32)
             squares = [naive.mean_square(weights, table) for table in reversed(base)]
-            exchange = Exchange(ranks, trained, float(rates[first]))
+            exchange = Exchange(ranks, trained, float(lrs[first]))
             for table, change, of, square in zip(base, moved, pairs, squares, strict=True):
                 of = (of * near).astype(np.float32)
                 naive.apply_changes(table, [], change, of, square, exchange)
@@ -193,7 +193,7 @@ def test_ranks_end_together_where_a_loss_is_no_number(
 ) -> None:
     def overflow(into: Any, out: Any, block: Sentences, *given: Any, **more: Any) -> Losses:
         found = train(into, out, block, *given, **more)
-        if block.epoch == 1 and block.first <= 9 < block.first + len(block.rates):
+        if block.epoch == 1 and block.first <= 9 < block.first + len(block.lrs):
             into[:] = np.nan
         return found
 

@@ -65,8 +65,8 @@ def test_epochs_are_those_of_naive(corpus: Encoded, tmp_path: Path) -> None:
     sums = []
     for epoch in range(2):
         done = (epoch * len(tokens) + offsets[:-1]) / (2 * len(tokens))
-        rates = (0.05 - 0.04 * done).astype(np.float32)
-        sentences = Sentences(tokens, offsets, rates, epoch=epoch)
+        lrs = (0.05 - 0.04 * done).astype(np.float32)
+        sentences = Sentences(tokens, offsets, lrs, epoch=epoch)
         sums.append(naive.train(*vectors, sentences, noise, TRAINING.rules))
     np.testing.assert_allclose(np.load(trained.vectors), vectors[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(np.load(trained.context), vectors[1], rtol=1e-4, atol=1e-6)
@@ -325,7 +325,7 @@ def test_rows_move_by_a_share_of_what_shards_changed() -> None:
     )  # fmt: skip
     for number, copy in enumerate(shards.copies):
         copy[0][...] += number + 1
-    shards.combine(words=3000, rate=0.025)
+    shards.combine(words=3000, lr=0.025)
     moved = (shards.vectors[0] - base[0]).mean(axis=1)
     np.testing.assert_allclose(moved[[0, 1]], 6, rtol=1e-4)  # their sum
     np.testing.assert_allclose(moved[3], 2, rtol=1e-4)  # their mean
@@ -427,7 +427,7 @@ def test_a_loss_that_is_no_number_ends_rounds_that_were_launched_ahead(
 def test_rows_go_most_of_the_way_of_shards_but_not_far_beyond(count: int) -> None:
     """Rows that are drawn to a place: what shards have of the way adds up where it is little."""
     rng = np.random.default_rng(2)
-    dim, words, rate = 32, 10_000, 0.025
+    dim, words, lr = 32, 10_000, 0.025
     # Random rows have the same curvature in all directions.
     others = rng.normal(size=(500, dim)).astype(np.float32)
     pairs = np.geomspace(1e-3, 10, 500).astype(np.float32)
@@ -435,10 +435,10 @@ def test_rows_go_most_of_the_way_of_shards_but_not_far_beyond(count: int) -> Non
     weights = np.full(500, 1 / 500, np.float32)
     shards = Shards(SingleRank(), base, (pairs, pairs), weights, count, ordered=True, threads=1)
     curvature = 0.25 * float((others**2).mean())
-    way = 1 - np.exp(-curvature * rate * pairs * words / count)
+    way = 1 - np.exp(-curvature * lr * pairs * words / count)
     for copy in shards.copies:
         copy[0][...] = way[:, None]  # of the way to 1
-    shards.combine(words=words, rate=rate)
+    shards.combine(words=words, lr=lr)
     moved = shards.vectors[0].mean(axis=1)
     in_turn = 1 - (1 - way) ** count
     assert np.all(moved <= in_turn + 1e-3)
