@@ -213,10 +213,15 @@ UNUSED = {"pandas", "pyarrow.dataset", "scipy.linalg", "bokeh", "cryptography", 
     "command",
     [
         "walk {graph} {out} --length 5 --cluster threads -q",
-        "gnn train {graph} {out} --epochs 1 --hidden 4 --cluster threads -q",
-        "word2vec train {graph} {out} --length 5 --dim 4 --cluster threads -q",
+        *(
+            pytest.param(f"{job} train {{graph}} {{out}} {options}", marks=pytest.mark.slow, id=job)
+            for job, options in {
+                "gnn": "--epochs 1 --hidden 4 --cluster threads -q",
+                "word2vec": "--length 5 --dim 4 --cluster threads -q",
+                "embed": "--epochs 1 --dim 4 --cluster threads -q",
+            }.items()
+        ),
     ],
-    ids=["walk", "gnn train", "word2vec train"],
 )
 def test_a_job_on_threads_loads_what_it_needs(command, make_graph, tmp_path):
     graph = make_graph(features="dense", labels=4)

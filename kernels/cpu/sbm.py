@@ -10,6 +10,7 @@ from numba import uint32, uint64
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
+from penstock.kernels.cpu.search import lower_bound
 from penstock.kernels.generate_rules import CENTRES, DEVIATION, LN2, MEAN, OUTSIDE
 from penstock.kernels.streams import Stream
 
@@ -41,13 +42,21 @@ def _log(x: float) -> float:
     return exponent * LN2 + 2.0 * s * series
 
 
+@njit(cache=True)
+def _grown(values: Array, capacity: int) -> Array:
+    larger = np.empty(capacity, np.int32)
+    for at in range(len(values)):
+        larger[at] = values[at]
+    return larger
+
+
 @njit(cache=True, nogil=True)
 def _edges(
     seed: int, block_starts: Array, log_inside: float, log_outside: float, first: int, count: int
 ) -> tuple[Array, Array]:
     capacity, made = 4 * count + 1024, 0
     sources, targets = np.empty(capacity, np.int32), np.empty(capacity, np.int32)
-    block = np.searchsorted(block_starts, first, side="right") - 1
+    block = lower_bound(block_starts, 0, len(block_starts), first + 1) - 1
     words = np.empty(4, np.uint32)
     for u in range(first, first + count):
         while u >= block_starts[block + 1]:
@@ -70,8 +79,7 @@ def _edges(
                 at += np.int64(skip)
                 if made == capacity:
                     capacity *= 2
-                    sources = np.append(sources, np.empty(capacity - made, np.int32))
-                    targets = np.append(targets, np.empty(capacity - made, np.int32))
+                    sources, targets = _grown(sources, capacity), _grown(targets, capacity)
                 sources[made], targets[made] = u, at
                 made += 1
                 at += 1

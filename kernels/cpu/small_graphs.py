@@ -11,6 +11,7 @@ from numba import uint64
 
 from penstock.arrays import Array, frozen_view
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.search import lower_bound
 from penstock.kernels.cpu.vector import trailing_zeros
 
 __all__ = [
@@ -139,9 +140,9 @@ def _number_nodes(
             own = names[nodes : nodes + count]
             for row in range(first, stop):
                 here = whole or flags[row] & 1 == 0
-                us[row] = np.searchsorted(own, sources[row]) if here else -1
+                us[row] = lower_bound(own, 0, count, sources[row]) if here else -1
                 here = whole or flags[row] & 2 == 0
-                vs[row] = np.searchsorted(own, targets[row]) if here else -1
+                vs[row] = lower_bound(own, 0, count, targets[row]) if here else -1
         nodes += count
         ptr[graph + 1] = nodes
     return nodes

@@ -17,6 +17,7 @@ from penstock.kernels.cpu.embed.rows import (
     score_rows,
     stride,
 )
+from penstock.kernels.cpu.search import lower_bound
 from penstock.kernels.cpu.vector import moved, pointer
 
 _LEFT_OUT = np.float32(-np.inf)
@@ -57,7 +58,7 @@ def leave_out(scores: Array, answers: Array, first: int, ordered: Array, order: 
     """
     for e in range(scores.shape[0]):
         answer = answers[first + e]
-        at = np.searchsorted(ordered, answer)
+        at = lower_bound(ordered, 0, len(ordered), answer)
         while at < len(ordered) and ordered[at] == answer:
             scores[e, order[at]] = _LEFT_OUT
             at += 1

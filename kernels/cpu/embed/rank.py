@@ -17,6 +17,7 @@ from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.embed.piece import distance_tile
 from penstock.kernels.cpu.embed.rows import TRANSE_L1, TRANSE_L2, query_row, stride
 from penstock.kernels.cpu.embed.workspace import Workspace, entered
+from penstock.kernels.cpu.search import lower_bound
 from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.embed_rules import EmbedRules, Known, Model, Side
 
@@ -228,7 +229,7 @@ def _count(
         last = answers[i]
         if first <= last < first + width:
             _take_out(model, q, table, last - first, dim, score, counts, i)
-        begin = indptr[i] + np.searchsorted(indices[indptr[i] : indptr[i + 1]], first)
+        begin = lower_bound(indices, indptr[i], indptr[i + 1], first)
         previous = np.int64(-1)
         for e in range(begin, indptr[i + 1]):
             other = np.int64(indices[e])
@@ -274,8 +275,8 @@ def _top(
     dim = asked.shape[1]
     for i in range(len(asked)):
         q = moved(pointer(asked), i * dim)
-        at, end = indptr[i], indptr[i + 1]
-        at += np.searchsorted(indices[at:end], first)
+        end = indptr[i + 1]
+        at = lower_bound(indices, indptr[i], end, first)
         for j in range(len(table)):
             while at < end and indices[at] < first + j:
                 at += 1

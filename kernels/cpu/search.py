@@ -1,0 +1,22 @@
+"""Binary search within kernels.
+
+NumPy's ``searchsorted`` takes Numba half a second to compile at each place and type, and every
+process that loads such a kernel imports SciPy's linear algebra.
+"""
+
+from __future__ import annotations
+
+from penstock.arrays import Array
+from penstock.kernels.compiled import njit
+
+
+@njit(cache=True, nogil=True)
+def lower_bound(values: Array, low: int, high: int, value: int) -> int:
+    """Return the first position in ``values[low:high]``, ascending, whose value is not less."""
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
