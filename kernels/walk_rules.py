@@ -38,6 +38,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from penstock.arrays import AnyArray
+
 NEVER = -(1 << 63)  # before every time
 TRIALS = 32
 WALK_BITS = 40  # of ``which``; the rest counts the steps
@@ -75,13 +77,13 @@ class WalkGraph:
     packed     what a backend makes of these for speed
     """
 
-    indptr: Any
-    indices: Any
+    indptr: AnyArray
+    indices: AnyArray
     weights: Any = None
     relations: Any = None
     times: Any = None
     groups: int = 1
-    neighbours: tuple[Any, Any] | None = None
+    neighbours: tuple[AnyArray, AnyArray] | None = None
     degrees: Any = None
     labels: Any = None
     bounds: Any = None
@@ -91,7 +93,7 @@ class WalkGraph:
     packed: Any = None
 
     @property
-    def adjacency(self) -> tuple[Any, Any]:
+    def adjacency(self) -> tuple[AnyArray, AnyArray]:
         """indptr and indices of rows whose neighbours ascend."""
         return self.neighbours or (self.indptr, self.indices)
 
@@ -153,8 +155,8 @@ class Owned:
     """
 
     rank: int
-    assignment: Any
-    local: Any
+    assignment: AnyArray
+    local: AnyArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,15 +177,15 @@ class Walkers:
     to         int32: the part that it waits for, -1 once it has ended
     """
 
-    walk: Any
-    slot: Any
-    start: Any
-    node: Any
-    previous: Any
-    candidate: Any
-    coin: Any
-    step: Any
-    draw: Any
-    now: Any
-    then: Any
-    to: Any
+    walk: AnyArray
+    slot: AnyArray
+    start: AnyArray
+    node: AnyArray
+    previous: AnyArray
+    candidate: AnyArray
+    coin: AnyArray
+    step: AnyArray
+    draw: AnyArray
+    now: AnyArray
+    then: AnyArray
+    to: AnyArray

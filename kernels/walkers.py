@@ -9,7 +9,9 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from penstock.arrays import AnyArray
 from penstock.kernels.walk_rules import NEVER, Walkers
 
 NAMES = tuple(field.name for field in fields(Walkers))
@@ -27,17 +29,19 @@ _DTYPES = {
 }
 
 
-def column_dtypes(ids: Any) -> dict[str, np.dtype[Any]]:
+def column_dtypes(ids: DTypeLike) -> dict[str, np.dtype[Any]]:
     """Return the dtype of each array of walkers whose nodes are ``ids`` (a dtype)."""
     return {name: np.dtype(ids if name in _IDS else _DTYPES[name]) for name in NAMES}
 
 
-def record_words(ids: Any) -> int:
+def record_words(ids: DTypeLike) -> int:
     """Return how many int32 one walker is when it is packed."""
     return sum(dtype.itemsize for dtype in column_dtypes(ids).values()) // 4
 
 
-def start_walkers(walks: Any, slots: Any, starts: Any, ids: Any, rank: int) -> Walkers:
+def start_walkers(
+    walks: AnyArray, slots: AnyArray, starts: AnyArray, ids: DTypeLike, rank: int
+) -> Walkers:
     """Return walkers that stand on their first nodes, all of them nodes of part ``rank``.
 
     walks, slots  (n,) int64; starts (n,) of any integers; ids: the dtype of nodes
@@ -60,7 +64,7 @@ def join(several: list[Walkers]) -> Walkers:
     )
 
 
-def pack(walkers: Walkers) -> Any:
+def pack(walkers: Walkers) -> AnyArray:
     """Return walkers as records: (n, words) int32, a row each."""
     columns = [getattr(walkers, name) for name in NAMES]
     words = record_words(walkers.node.dtype)
@@ -73,7 +77,7 @@ def pack(walkers: Walkers) -> Any:
     return records
 
 
-def unpack(records: Any, ids: Any) -> Walkers:
+def unpack(records: AnyArray, ids: DTypeLike) -> Walkers:
     """Return the walkers that ``pack`` made records of; ``ids`` is the dtype of nodes."""
     arrays, at = {}, 0
     for name, dtype in column_dtypes(ids).items():

@@ -95,6 +95,7 @@ def _chosen(graph: Graph, options: WalkOptions) -> SamplerChoice:
         found = []
         for number in range(graph.num_shards):
             csr = graph.shard(number)
+            assert csr.weights is not None
             found.append(inspect_rows(csr.indptr, csr.indices, single(csr.weights), csr.first_row))
         statistics = combined(graph, found, options)
     return choose(graph, options, statistics, available_memory() // 2)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.graph import Graph
 from penstock.kernels.walk_rules import WalkGraph
 from penstock.workers.walk.rows import WalkGraphSpec
@@ -39,7 +40,7 @@ def held_rows(graph: Path, version: str, spec: WalkGraphSpec) -> Iterator[WalkGr
 
 def _load(held: Resources, path: Path, spec: WalkGraphSpec) -> _Kept:
     graph = Graph.open(held.stage(path))
-    put: Any = np.asarray
+    put: Callable[[AnyArray], AnyArray] = np.asarray
     if held.device is not None:
         import cupy
 
@@ -50,7 +51,7 @@ def _load(held: Resources, path: Path, spec: WalkGraphSpec) -> _Kept:
     return _Kept(spec.build(columns, put), size)
 
 
-def columns_on_gpu(graph: Graph, spec: WalkGraphSpec) -> dict[str, Any]:
+def columns_on_gpu(graph: Graph, spec: WalkGraphSpec) -> dict[str, AnyArray]:
     """Return the columns of a graph that a spec reads, the neighbours on the GPU."""
     if spec.weighted or spec.relations or spec.times:  # which are made ready on the host
         return columns_of(graph, spec)
@@ -59,9 +60,9 @@ def columns_on_gpu(graph: Graph, spec: WalkGraphSpec) -> dict[str, Any]:
     from penstock.workers.resources.upload import upload
 
     indptr = np.zeros(graph.num_nodes + 1, np.int64)
-    indices = cupy.empty(graph.num_edges, graph.manifest.dtypes["indices"])
+    indices: DeviceArray = cupy.empty(graph.num_edges, graph.manifest.dtypes["indices"])
 
-    def shards() -> Iterator[tuple[Any, Any]]:
+    def shards() -> Iterator[tuple[Array, DeviceArray]]:
         row = edge = 0
         for number in range(graph.num_shards):  # one is checked while others are copied
             shard = graph.shard(number)
@@ -73,12 +74,14 @@ def columns_on_gpu(graph: Graph, spec: WalkGraphSpec) -> dict[str, Any]:
     return _with_nodes({"indptr": indptr, "indices": indices}, graph, spec)
 
 
-def columns_of(graph: Graph, spec: WalkGraphSpec) -> dict[str, Any]:
+def columns_of(graph: Graph, spec: WalkGraphSpec) -> dict[str, AnyArray]:
     """Return the columns of a graph that a spec reads."""
     return _with_nodes(dict(graph.csr().arrays()), graph, spec)
 
 
-def _with_nodes(columns: dict[str, Any], graph: Graph, spec: WalkGraphSpec) -> dict[str, Any]:
+def _with_nodes(
+    columns: dict[str, AnyArray], graph: Graph, spec: WalkGraphSpec
+) -> dict[str, AnyArray]:
     if spec.degrees:
         columns["degrees"] = np.diff(columns["indptr"]).astype(np.int32)
     if spec.labels:

@@ -116,11 +116,11 @@ def _opened(comm: AnyCommunicator, task: PartitionedWalk) -> Iterator[_Here]:
         )
 
 
-def _put(array: AnyArray) -> Any:
+def _put(array: AnyArray) -> AnyArray:
     return to_device(np.asarray(array))
 
 
-def graph_columns(part: Part, spec: WalkGraphSpec, ids: np.dtype[Any]) -> dict[str, Any]:
+def graph_columns(part: Part, spec: WalkGraphSpec, ids: np.dtype[Any]) -> dict[str, Array]:
     """Return the columns that a spec reads of a part's rows, as they stand in the graph.
 
     Neighbours are ids of the whole graph, in its order.
@@ -134,7 +134,7 @@ def graph_columns(part: Part, spec: WalkGraphSpec, ids: np.dtype[Any]) -> dict[s
 
 def _node_columns(
     comm: AnyCommunicator, partition: Partition, spec: WalkGraphSpec
-) -> dict[str, Any]:
+) -> dict[str, Array]:
     """Return what expressions read of every node, which the ranks know together."""
     part, columns = partition.part(comm.rank), {}
     if spec.degrees:
@@ -153,7 +153,7 @@ def _node_columns(
 
 def _walk_wave(
     comm: AnyCommunicator, task: PartitionedWalk, here: _Here, wave: Wave
-) -> tuple[Any, int, int]:
+) -> tuple[AnyArray, int, int]:
     """Return the nodes of a wave's paths that this rank knows, the rounds, the walkers sent."""
     rules, ids = task.spec.rules, here.rows.indices.dtype
     ranges = [task.range(number) for number, _ in wave.files]
@@ -195,7 +195,7 @@ def exchange_walkers(comm: AnyCommunicator, walkers: Walkers) -> tuple[Walkers |
     return join([unpack(each, ids) for each in incoming]), sum(counts)
 
 
-def _gather(comm: AnyCommunicator, paths: Any, bounds: Sequence[int]) -> Any:
+def _gather(comm: AnyCommunicator, paths: AnyArray, bounds: Sequence[int]) -> AnyArray:
     """Return the paths that this rank writes, of what every rank knows of them."""
     outgoing = [paths[low:high] for low, high in pairwise(bounds)]
     mine = bounds[comm.rank + 1] - bounds[comm.rank], paths.shape[1]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray, Array
 from penstock.kernels import kernel
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
@@ -28,7 +29,9 @@ class WalkGraphSpec:
     labels: bool = False
     degrees: bool = False
 
-    def build(self, columns: dict[str, Any], put: Any = np.asarray) -> WalkGraph:
+    def build(
+        self, columns: dict[str, AnyArray], put: Callable[[AnyArray], AnyArray] = np.asarray
+    ) -> WalkGraph:
         """Return rows of ``columns`` (indptr, indices, weights, ...; labels, degrees of all nodes).
 
         ``put`` brings an array to where the walks are computed.
@@ -75,13 +78,13 @@ class WalkGraphSpec:
         return nodes * row + edges * edge
 
 
-def single(weights: Any) -> Any:
+def single(weights: AnyArray) -> Array:
     """Return weights in single precision, which is what walks compare."""
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is recognized
         return np.asarray(weights).astype(np.float32, copy=False)
 
 
-def time_keys(times: Any) -> Any:
+def time_keys(times: AnyArray) -> Array:
     """Return int64 numbers in the order of ``times``, int64 or float64."""
     times = np.asarray(times)
     if times.dtype.kind == "i":

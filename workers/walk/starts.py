@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.csr import id_dtype
 from penstock.graph import load_npy
 
@@ -26,12 +26,13 @@ class Starts:
     nodes: int
     file: Path | None = None  # the starts' internal ids; None: all nodes in order
 
-    def of(self, first: int, last: int, arrays: Any = np) -> Any:
+    def of(self, first: int, last: int, arrays: Any = np) -> AnyArray:
         """Return the first nodes of walks ``first .. last``, as arrays of NumPy or CuPy."""
         if self.file is not None:
-            positions = np.arange(first, last, dtype=np.int64) % max(self.count, 1)
-            return arrays.asarray(self._listed[positions])
-        positions = arrays.arange(first, last, dtype=np.int64)
+            listed = np.arange(first, last, dtype=np.int64) % max(self.count, 1)
+            found: AnyArray = arrays.asarray(self._listed[listed])
+            return found
+        positions: AnyArray = arrays.arange(first, last, dtype=np.int64)
         # A function, no operator: see kernels/cuda/word2vec/tables.py.
         arrays.remainder(positions, max(self.count, 1), out=positions)
         return positions.astype(id_dtype(self.nodes))

@@ -11,7 +11,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from penstock.arrays import DeviceArray
+from penstock.arrays import AnyArray, DeviceArray
 from penstock.kernels.cuda.module import launch
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
@@ -38,32 +38,30 @@ class Packed:
     edges: DeviceArray | None
 
 
-def c_ids(indices: DeviceArray) -> str:
+def c_ids(indices: AnyArray) -> str:
     """Return what the ids are in C++."""
     return _C_IDS[str(indices.dtype)]
 
 
-def pointer(array: DeviceArray | None) -> Any:
+def pointer(array: AnyArray | None) -> Any:
     """Return what a kernel is given for an array that may be missing."""
     return _NULL if array is None else array
 
 
-def check_weights(indptr: DeviceArray, weights: DeviceArray) -> tuple[DeviceArray, int, int]:
+def check_weights(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, int, int]:
     """Return the largest weight of each row, the first bad edge and the first row of only zeros."""
     bounds, first = _bounds(indptr, weights)
     edge, row = (-1 if place == _NONE else int(place) for place in cp.asnumpy(first))
     return bounds, edge, row
 
 
-def _bounds(indptr: DeviceArray, weights: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+def _bounds(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
     bounds, first = cp.zeros(len(indptr) - 1, cp.float32), cp.full(2, _NONE, cp.int64)
     _by_row("row_bounds", "", indptr, [weights], [bounds, first])
     return bounds, first
 
 
-def _by_row(
-    kernel: str, ids: str, indptr: DeviceArray, inputs: list[Any], outputs: list[Any]
-) -> None:
+def _by_row(kernel: str, ids: str, indptr: AnyArray, inputs: list[Any], outputs: list[Any]) -> None:
     """Run a kernel over all rows: the long ones by a block each, the others by a warp."""
     long = cp.flatnonzero(cp.diff(indptr) > _LONG).astype(cp.int64)
     for size, listed, count in ((32, _NULL, len(indptr) - 1), (256, long, len(long))):
@@ -80,14 +78,14 @@ def _by_row(
         )
 
 
-def prefix_sums(indptr: DeviceArray, weights: DeviceArray) -> DeviceArray:
+def prefix_sums(indptr: AnyArray, weights: DeviceArray) -> DeviceArray:
     """Return the running sums of weights in each row: (edges,) float64, in any order of adding."""
     prefix = cp.empty(len(weights), cp.float64)
     _by_row("prefix_sums", "", indptr, [weights], [prefix])
     return prefix
 
 
-def alias_table(indptr: DeviceArray, weights: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+def alias_table(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
     """Return the own share of each slot and the place in the row of the edge with the rest.
 
     Slots are paired otherwise than by the naive twin; the chance of each edge is the same.
@@ -152,7 +150,7 @@ def _records(rows: WalkGraph, words: int) -> DeviceArray:
     return cp.empty((len(rows.indices), words), cp.int32)
 
 
-def _row_records(indptr: DeviceArray, bounds: DeviceArray | None) -> DeviceArray:
+def _row_records(indptr: AnyArray, bounds: AnyArray | None) -> DeviceArray:
     records = cp.empty((len(indptr) - 1, 4), cp.int32)
     count = cp.int64(len(records))
     launch(_FILE, "pack_rows", len(records), indptr, pointer(bounds), count, records)
@@ -222,7 +220,7 @@ def rows_by_time(rows: WalkGraph) -> WalkGraph:
     return replace(rows, neighbours=rows.adjacency, packed=None, **picked)
 
 
-def order_in_rows(indptr: DeviceArray, keys: DeviceArray) -> DeviceArray:
+def order_in_rows(indptr: AnyArray, keys: DeviceArray) -> DeviceArray:
     """Return the edges in the order of their keys in each row, equal keys as they stand: int64."""
     edge = cp.arange(len(keys), dtype=cp.int64)
     if not len(keys):
