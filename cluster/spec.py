@@ -72,6 +72,7 @@ class ClusterSpec:
     --------
     >>> spec = ClusterSpec(cluster="mpi", workers=4, start_timeout=120)
     >>> with connect(spec) as client: ...
+    >>> spec.configured().worker_count(), spec.worker_memory()
     """
 
     cluster: Annotated[str, AfterValidator(_where), Parameter(name=("--cluster", "--kind"))] = (
@@ -127,7 +128,18 @@ class ClusterSpec:
         return {f.name for f in fields(self) if getattr(self, f.name) != getattr(plain, f.name)}
 
     def configured(self) -> ClusterSpec:
-        """Return this with what is not given taken from the YAML file or Dask's configuration."""
+        """Return this with what is not given taken from the YAML file or Dask's configuration.
+
+        Returns
+        -------
+        ClusterSpec
+            Whole, and not looked up again.
+
+        Raises
+        ------
+        UsageError
+            An unknown option there, or a bad value.
+        """
         import dask
 
         spec, given = self, self.given
@@ -156,11 +168,23 @@ class ClusterSpec:
         return replace(self, **missing)
 
     def worker_count(self) -> int:
-        """Return how many workers to start here: one a core, fewer where memory is scarce."""
+        """Return how many workers to start here.
+
+        Returns
+        -------
+        int
+            ``workers``, or else one a core, fewer where memory is scarce.
+        """
         return self.workers or max(1, min(cores(), _shared() // (2 * SMALLEST_LIMIT)))
 
     def worker_memory(self) -> int:
-        """Return how many bytes one worker may use."""
+        """Return how many bytes one worker may use.
+
+        Returns
+        -------
+        int
+            ``memory_limit``, or else a share of what this machine allows.
+        """
         if self.memory_limit is not None:
             return parse_bytes(self.memory_limit)
         return _shared() // self.worker_count()

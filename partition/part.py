@@ -57,11 +57,20 @@ def part_folder(rank: int) -> str:
 class Partition:
     """A partition's directory, opened.
 
-    partition = Partition.open("follows/partition/k4")   or Partition.of(graph, 4)
-    partition.k, partition.manifest      counts and how it was made
-    partition.assignment                 (nodes,) int32, mapped
-    partition.part(rank)                 one part, mapped
-    partition.validate()                 reads every file and compares its checksum
+    Attributes
+    ----------
+    path
+        The directory.
+    manifest
+        What partition.json says: counts, and how it was made.
+
+    Examples
+    --------
+    >>> partition = Partition.open("follows/partition/k4")
+    >>> partition = Partition.of(graph, 4)
+    >>> partition.assignment  # the part of each node, mapped
+    >>> partition.part(0).csr  # of one part, mapped
+    >>> partition.validate()  # reads every file and compares its checksum
     """
 
     def __init__(self, path: Path, manifest: PartitionManifest) -> None:
@@ -69,9 +78,22 @@ class Partition:
 
     @classmethod
     def open(cls, path: str | Path) -> Partition:
-        """Open a partition, or say what is wrong; one whose graph has changed since is refused.
+        """Open a partition.
 
-        A copy that lies elsewhere, away from its graph, is opened as it is.
+        Parameters
+        ----------
+        path
+            Its directory. A copy that lies elsewhere, away from its graph, is opened as it is.
+
+        Returns
+        -------
+        Partition
+            Counts at once; arrays are mapped when they are asked for.
+
+        Raises
+        ------
+        GraphError
+            It is none, or a file of it is missing or damaged, or its graph has changed since.
         """
         path = Path(path)
         manifest = PartitionManifest.load(path)
@@ -83,7 +105,20 @@ class Partition:
 
     @classmethod
     def of(cls, graph: Graph, k: int) -> Partition:
-        """Open the partition of ``graph`` into ``k`` parts."""
+        """Open a partition of a graph.
+
+        Parameters
+        ----------
+        graph
+            An opened graph.
+        k
+            Into how many parts.
+
+        Returns
+        -------
+        Partition
+            As ``open`` returns it.
+        """
         return cls.open(partition_path(graph, k))
 
     def __repr__(self) -> str:
@@ -112,7 +147,23 @@ class Partition:
         return found
 
     def part(self, rank: int) -> Part:
-        """Return one part; its arrays are mapped."""
+        """Return one part.
+
+        Parameters
+        ----------
+        rank
+            Of the part, below ``k``.
+
+        Returns
+        -------
+        Part
+            What a rank holds; its arrays are mapped.
+
+        Raises
+        ------
+        UsageError
+            There is no such part.
+        """
         if not 0 <= rank < self.k:
             raise UsageError(
                 f"{self.path} has no part {rank}", expected=f"one of 0 .. {self.k - 1}"
@@ -120,7 +171,13 @@ class Partition:
         return Part(rank, self.path / part_folder(rank), self.manifest)
 
     def validate(self) -> None:
-        """Read every file and compare its checksum; raise CorruptFile."""
+        """Read every file and compare its checksum.
+
+        Raises
+        ------
+        CorruptFile
+            Names the first file that is wrong.
+        """
         for entry in self.manifest.files.values():
             entry.check_sum(self.path, remedy=AGAIN)
 

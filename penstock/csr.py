@@ -22,11 +22,28 @@ class CSR:
     The out-neighbours of row ``r`` are ``indices[indptr[r]:indptr[r + 1]]``, ascending; the edge
     columns run parallel to ``indices``.
 
-    indptr     (rows + 1,) int64, starts at 0
-    indices    (edges,)    int32 or int64, ids over the whole graph
-    weights    (edges,)    float32 or float64, or None
-    relations  (edges,)    int32, or None; ascending among equal neighbours
-    times      (edges,)    int64 or float64, or None
+    Attributes
+    ----------
+    indptr
+        (rows + 1,) int64, starts at 0.
+    indices
+        (edges,) int32 or int64, ids over the whole graph.
+    weights
+        (edges,) float32 or float64, or None.
+    relations
+        (edges,) int32, or None; ascending among equal neighbours.
+    times
+        (edges,) int64 or float64, or None.
+    first_row
+        The id of the first row.
+
+    Examples
+    --------
+    >>> csr = CSR.from_edges(sources, targets, nodes, weights=weights)
+    >>> csr.indices[csr.indptr[r] : csr.indptr[r + 1]]  # the out-neighbours of row r
+    >>> csr.degrees(), csr.sources()
+    >>> CSR.concatenate([csr.row_range(0, 5), csr.row_range(5, csr.rows)])
+    >>> dict(csr.arrays()), dict(csr.columns())
     """
 
     indptr: Array
@@ -47,29 +64,64 @@ class CSR:
         return len(self.indices)
 
     def columns(self) -> Iterator[tuple[str, Array]]:
-        """Yield the edge columns that exist, by name."""
+        """Yield the edge columns that exist.
+
+        Yields
+        ------
+        tuple of str and Array
+            The name, as ``weights``, and the column.
+        """
         for name in EDGE_COLUMNS:
             array = getattr(self, name)
             if array is not None:
                 yield name, array
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
-        """Yield every array that exists, by name."""
+        """Yield every array that exists.
+
+        Yields
+        ------
+        tuple of str and Array
+            The name, as ``indptr``, and the array.
+        """
         yield "indptr", self.indptr
         yield "indices", self.indices
         yield from self.columns()
 
     def degrees(self) -> Array:
-        """Return the out-degree of each row."""
+        """Return the out-degree of each row.
+
+        Returns
+        -------
+        Array
+            (rows,) int64.
+        """
         return np.diff(self.indptr)
 
     def sources(self) -> Array:
-        """Return the row of each edge, as ids over the whole graph: (edges,), like indices."""
+        """Return the row of each edge.
+
+        Returns
+        -------
+        Array
+            (edges,) ids over the whole graph, of the type of ``indices``.
+        """
         rows = np.arange(self.first_row, self.first_row + self.rows, dtype=self.indices.dtype)
         return np.repeat(rows, self.degrees())
 
     def row_range(self, start: int, stop: int) -> CSR:
-        """Return local rows ``start:stop`` as views; only indptr is copied."""
+        """Return some rows as views; only indptr is copied.
+
+        Parameters
+        ----------
+        start, stop
+            Local rows: the first, and one after the last.
+
+        Returns
+        -------
+        CSR
+            These rows.
+        """
         low, high = int(self.indptr[start]), int(self.indptr[stop])
         columns = {name: array[low:high] for name, array in self.columns()}
         return CSR(
@@ -81,7 +133,18 @@ class CSR:
 
     @staticmethod
     def concatenate(pieces: Iterable[CSR]) -> CSR:
-        """Return consecutive row ranges as one; a single piece is handed through uncopied."""
+        """Return consecutive row ranges as one.
+
+        Parameters
+        ----------
+        pieces
+            Of a graph, in order.
+
+        Returns
+        -------
+        CSR
+            All rows; a single piece is handed through uncopied.
+        """
         pieces = list(pieces)
         if len(pieces) == 1:
             return pieces[0]
@@ -102,6 +165,25 @@ class CSR:
 
         Nothing is dropped or merged. This is the short way for tests, notebooks and generators;
         ``etl`` builds graphs larger than memory.
+
+        Parameters
+        ----------
+        sources, targets
+            (edges,) the node that each edge leaves, and the one that it leads to.
+        nodes
+            How many there are; ids are below.
+        **columns
+            (edges,) ``weights``, ``relations`` and ``times``, or None.
+
+        Returns
+        -------
+        CSR
+            One row a node.
+
+        Raises
+        ------
+        InputError
+            Ids that are no nodes, or columns of another length.
         """
         for ends in (sources, targets):
             if len(ends) and not 0 <= ends.min() <= ends.max() < nodes:

@@ -30,7 +30,24 @@ from typing import Any
 
 
 class PenstockError(Exception):
-    """What happened, what was expected, what was got, and the remedy, in one paragraph."""
+    """What happened, what was expected, what was got, and the remedy, in one paragraph.
+
+    Attributes
+    ----------
+    what
+        What happened.
+    expected, got, remedy
+        The rest, or None.
+    exit_code
+        What the command line ends with: 1, or 2 of bad usage.
+
+    Examples
+    --------
+    >>> try:
+    ...     penstock.walk("follows", "walks")
+    ... except PenstockError as error:
+    ...     print(error.remedy, error.to_dict())
+    """
 
     exit_code = 1
     reported = False  # whether a report that tells of it has been shown already
@@ -64,7 +81,13 @@ class PenstockError(Exception):
         return _rebuild, (type(self), self.what, fields)
 
     def to_dict(self) -> dict[str, str | None]:
-        """Return the parts for ``--json``."""
+        """Return the parts, as ``--json`` prints them.
+
+        Returns
+        -------
+        dict of str to str or None
+            ``error``, the name of the class, ``what``, ``expected``, ``got`` and ``remedy``.
+        """
         return {
             "error": type(self).__name__,
             "what": self.what,

@@ -42,15 +42,28 @@ REMEDY = "Copy the graph again from where it came from, or make it again with pe
 class Graph:
     """A graph directory, opened: counts at once, arrays mapped when they are asked for.
 
-    Graph.create("follows")           a writer for one that fits in memory
-    graph = Graph.open("follows")     cheap: reads graph.json and compares file sizes
-    Graph.open("follows", verify=True)   reads every file and compares digests, too
-    graph.num_nodes, graph.num_edges  counts; an undirected edge is stored both ways
-    graph.shard(0)                    CSR of a range of rows, mapped
-    graph.csr()                       CSR of all rows (copied if there are several shards)
-    graph.features(), graph.labels()  node data, if the graph has it
-    graph.user_ids([0, 5])            the ids of the user's own tables
-    graph.validate()                  reads everything and checks it
+    Attributes
+    ----------
+    path
+        The directory.
+    manifest
+        What graph.json says.
+    verified
+        Whether every file was compared with its digest.
+
+    Examples
+    --------
+    >>> with Graph.create("g") as writer: ...  # of one that fits in memory
+    >>> graph = Graph.open("follows")  # cheap: reads graph.json and compares file sizes
+    >>> graph = Graph.open("follows", verify=True)  # reads every file and compares digests, too
+    >>> graph.num_nodes, graph.num_edges  # an undirected edge is stored both ways
+    >>> graph.shard(0)  # CSR of a range of rows, mapped
+    >>> graph.csr()  # CSR of all rows (copied if there are several shards)
+    >>> graph.features(), graph.feature_rows(0)  # node data, if the graph has it
+    >>> graph.labels(), graph.labelled(), graph.split("train"), graph.node_column("label")
+    >>> graph.heldout("test")["targets"]  # edges that are in no shard
+    >>> graph.internal_ids(graph.user_ids([0, 5]))  # the ids of the user's own tables, and back
+    >>> graph.validate()  # reads everything and checks it
     """
 
     def __init__(self, path: Path, manifest: Manifest, *, verified: bool = False) -> None:
@@ -153,7 +166,23 @@ class Graph:
         return len(self.manifest.shards)
 
     def shard(self, number: int) -> CSR:
-        """Return one row range, mapped; its first use in a process checks every index."""
+        """Return one row range, mapped; its first use in a process checks every index.
+
+        Parameters
+        ----------
+        number
+            Below ``num_shards``.
+
+        Returns
+        -------
+        CSR
+            Its rows, with ids over the whole graph.
+
+        Raises
+        ------
+        GraphError
+            A file is missing or damaged.
+        """
         folder, entry = self._shard_folder(number), self.manifest.shards[number]
         names_of_relations = self.manifest.relations
         relations = _UNNAMED if names_of_relations is None else len(names_of_relations)
@@ -170,7 +199,18 @@ class Graph:
         return self.path / "shards" / f"{number:05d}"
 
     def csr(self) -> CSR:
-        """Return all rows. One shard is mapped; several are copied into memory."""
+        """Return all rows.
+
+        Returns
+        -------
+        CSR
+            One shard is mapped; several are copied into memory.
+
+        Raises
+        ------
+        CapacityError
+            Several shards do not fit in memory.
+        """
         if self.num_shards > 1:
             size = sum(e.bytes for n, e in self.manifest.files.items() if n.startswith("shards/"))
             need_memory(size, f"the whole of {self.path}", remedy="Read it shard by shard")
@@ -190,7 +230,18 @@ class Graph:
     # -- nodes ---------------------------------------------------------------------------------
 
     def node_column(self, name: str) -> pa.ChunkedArray:
-        """Return a column of nodes.parquet: ``id``, ``label``, ``split``, ``graph``."""
+        """Return a column of nodes.parquet.
+
+        Parameters
+        ----------
+        name
+            ``id``, ``label``, ``split`` or ``graph``.
+
+        Returns
+        -------
+        pyarrow.ChunkedArray
+            A value a node, in order.
+        """
         from penstock.arrow import read_column
 
         return read_column(self.ids_file, name)
@@ -201,7 +252,18 @@ class Graph:
         return self.path / "nodes.parquet"
 
     def user_ids(self, nodes: Any = None) -> pa.Array | pa.ChunkedArray:
-        """Return the user's ids of internal ids ``nodes`` (default: of all, in order)."""
+        """Return the user's ids of internal ids.
+
+        Parameters
+        ----------
+        nodes
+            Internal ids [default: all, in order].
+
+        Returns
+        -------
+        pyarrow.Array or pyarrow.ChunkedArray
+            An id each.
+        """
         ids = self.node_column("id")
         if nodes is None:
             return ids
@@ -210,7 +272,23 @@ class Graph:
         return take(ids.combine_chunks(), np.asarray(nodes, dtype=np.int64).ravel())
 
     def internal_ids(self, user_ids: Any) -> Array:
-        """Return the internal ids of the user's ids; -1 where an id is unknown."""
+        """Return the internal ids of the user's ids.
+
+        Parameters
+        ----------
+        user_ids
+            A list, or an Arrow array.
+
+        Returns
+        -------
+        Array
+            (ids,) int64; -1 where an id is unknown.
+
+        Raises
+        ------
+        UsageError
+            Ids of another type, or a zoo, where graphs may share ids.
+        """
         if self.manifest.graphs is not None:
             raise UsageError(
                 f"{self.path} is a zoo, where graphs may share node ids",
@@ -233,9 +311,13 @@ class Graph:
         return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
 
     def labels(self) -> Array | list[list[int] | None]:
-        """Return class numbers (-1: none), values (NaN: none), or lists of classes (None: none).
+        """Return the labels of all nodes.
 
-        An empty list is a label: the node has none of the classes.
+        Returns
+        -------
+        Array or list
+            Class numbers (-1: none), values (NaN: none), or lists of classes (None: none). An
+            empty list is a label: the node has none of the classes.
         """
         from penstock.arrow import as_numpy
 
@@ -247,14 +329,36 @@ class Graph:
         return as_numpy(column, empty)
 
     def labelled(self) -> Array:
-        """Return the mask of the nodes that have a label: (nodes,) bool."""
+        """Return the mask of the nodes that have a label.
+
+        Returns
+        -------
+        Array
+            (nodes,) bool.
+        """
         if self.manifest.labels == "multi":
             return np.asarray(self.node_column("label").is_valid())
         labels = np.asarray(self.labels())
         return ~np.isnan(labels) if self.manifest.labels == "value" else labels >= 0
 
     def split(self, name: str) -> Array:
-        """Return the mask of the nodes in ``train``, ``valid`` or ``test``: (nodes,) bool."""
+        """Return the mask of the nodes in a split.
+
+        Parameters
+        ----------
+        name
+            ``train``, ``valid`` or ``test``.
+
+        Returns
+        -------
+        Array
+            (nodes,) bool.
+
+        Raises
+        ------
+        UsageError
+            There is no such split.
+        """
         if name not in SPLITS:
             raise UsageError(f"there is no split {name!r}", expected=f"one of {SPLITS}")
         from penstock.arrow import as_numpy
@@ -265,7 +369,18 @@ class Graph:
     # -- features ------------------------------------------------------------------------------
 
     def features(self) -> Array | sp.csr_matrix | None:
-        """Return all node features: dense (nodes, width), SciPy CSR, or None if there are none."""
+        """Return all node features.
+
+        Returns
+        -------
+        Array, scipy.sparse.csr_matrix or None
+            (nodes, width), dense or sparse as they are stored; None if there are none.
+
+        Raises
+        ------
+        CapacityError
+            Several files of them do not fit in memory.
+        """
         entry = self.manifest.features
         if entry is None:
             return None
@@ -284,7 +399,23 @@ class Graph:
         return sp.vstack(pieces, format="csr")
 
     def feature_rows(self, number: int) -> Array | sp.csr_matrix:
-        """Return the features of one row-range file, mapped; rows start at ``starts[number]``."""
+        """Return the features of one row-range file, mapped.
+
+        Parameters
+        ----------
+        number
+            Of the file, whose rows start at ``manifest.features.starts[number]``.
+
+        Returns
+        -------
+        Array or scipy.sparse.csr_matrix
+            (rows, width), dense or sparse as they are stored.
+
+        Raises
+        ------
+        UsageError
+            There are no features.
+        """
         entry = self.manifest.features
         if entry is None:
             raise UsageError(f"{self.path} has no features")
@@ -303,7 +434,23 @@ class Graph:
         return sp.csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, entry.width))
 
     def heldout(self, name: str) -> dict[str, Array]:
-        """Return held-out edges: ``sources``, ``targets`` and the edge columns, mapped."""
+        """Return held-out edges, mapped.
+
+        Parameters
+        ----------
+        name
+            ``valid`` or ``test``.
+
+        Returns
+        -------
+        dict of str to Array
+            ``sources``, ``targets`` and the edge columns that exist, by name.
+
+        Raises
+        ------
+        UsageError
+            The graph holds out no such edges.
+        """
         if name not in self.manifest.heldout:
             raise UsageError(
                 f"{self.path} holds out no {name!r} edges",
@@ -320,7 +467,18 @@ class Graph:
         return found
 
     def validate(self, *, quiet: bool = True) -> None:
-        """Read everything, checksums first, then what they say; raise CorruptFile."""
+        """Read everything, checksums first, then what they say.
+
+        Parameters
+        ----------
+        quiet
+            Print no progress.
+
+        Raises
+        ------
+        GraphError
+            Names the first file that is wrong.
+        """
         from penstock.checks import check_graph
 
         check_graph(self, quiet=quiet)

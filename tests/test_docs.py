@@ -3,6 +3,9 @@
 import ast
 import inspect
 import re
+import textwrap
+import types
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -102,22 +105,79 @@ def public_functions():
     found = {}
     for name in penstock.__all__:
         value = getattr(penstock, name)
-        names = getattr(value, "__all__", []) if inspect.ismodule(value) else []
+        names = value.__all__ if inspect.ismodule(value) else []
         found |= {f"{name}.{one}": getattr(value, one) for one in names}
         found[name] = value
     return {name: value for name, value in found.items() if inspect.isfunction(value)}
 
 
+METHODS = types.FunctionType, classmethod, staticmethod
+
+
+def public_methods():
+    """Return the methods of public classes, but for those of what they inherit from."""
+    found = {}
+    for name in penstock.__all__:
+        if inspect.isclass(value := getattr(penstock, name)):
+            found |= {
+                f"{name}.{one}": getattr(value, one)
+                for one, kept in vars(value).items()
+                if not one.startswith("_") and isinstance(kept, METHODS)
+            }
+    return found
+
+
+def sections(value):
+    """Return the sections of a docstring, and the names that they list."""
+    lines = inspect.getdoc(value).splitlines()
+    titles = {before for before, line in pairwise(lines) if line and set(line) == {"-"}}
+    return titles, {name for line in lines for name in line.split(", ")}
+
+
+def lacks(function, *needed):
+    """Return what the docstring of a function does not say."""
+    titles, listed = sections(function)
+    signature = inspect.signature(function)
+    names = {
+        "*" * (2 * (one.kind is one.VAR_KEYWORD)) + one.name
+        for one in signature.parameters.values()
+        if one.name != "self"
+    }
+    needed = {*needed, *(["Parameters"] if names else [])}
+    if any(isinstance(one, ast.Raise) for one in ast.walk(parsed(function))):
+        needed.add("Raises")
+    if signature.return_annotation not in ("None", None) and not titles & {"Returns", "Yields"}:
+        needed.add("Returns")
+    return (needed - titles) | (names - listed)
+
+
+def parsed(function):
+    return ast.parse(textwrap.dedent(inspect.getsource(function)))
+
+
 @pytest.mark.parametrize("name", public_functions())
-def test_a_public_function_says_what_it_takes_and_gives(name):
-    function = public_functions()[name]
-    lines = inspect.getdoc(function).splitlines()
-    sections = [before for before, line in pairwise(lines) if line and set(line) == {"-"}]
-    assert {"Parameters", "Examples"} <= set(sections), sections
-    assert {"Returns", "Yields"} & set(sections), sections
-    for parameter in inspect.signature(function).parameters.values():
-        stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
-        assert stars + parameter.name in lines, parameter.name
+def test_a_public_function_says_what_it_takes_gives_and_raises(name):
+    assert not lacks(public_functions()[name], "Examples")
+
+
+@pytest.mark.parametrize("name", public_methods())
+def test_a_public_method_says_what_it_takes_gives_and_raises(name):
+    """Its example may be that of its class."""
+    method = public_methods()[name]
+    assert not lacks(method)
+    owner = getattr(penstock, name.split(".")[0])
+    shown = inspect.getdoc(owner).split("Examples\n")[1]
+    assert f"{name.split('.')[1]}(" in shown or "Examples" in sections(method)[0]
+
+
+def test_a_public_class_says_what_it_holds():
+    public = [getattr(penstock, name) for name in penstock.__all__]
+    for owner in (one for one in public if inspect.isclass(one)):
+        titles, listed = sections(owner)
+        assert "Examples" in titles
+        assert titles & {"Attributes", "Parameters"}, owner
+        if "Attributes" in titles and is_dataclass(owner):
+            assert {one.name for one in fields(owner)} <= listed
 
 
 def test_the_tree_of_errors_is_the_codes(root):

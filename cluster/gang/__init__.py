@@ -35,6 +35,8 @@ from penstock.workers.gang import GRACE, MemberTask, Outcome, describe, run_memb
 if TYPE_CHECKING:
     from distributed import Client
 
+__all__ = ["run"]
+
 _POLL = 0.25
 _ASK_EVERY = 5.0  # seconds, whether the scheduler still answers
 _INSPECT_SECONDS = 2.0

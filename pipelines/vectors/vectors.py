@@ -48,7 +48,10 @@ class Vectors:
     >>> Vectors.open("x.npy", ids="x.txt")  # a matrix, and ids; without them: row numbers
     >>> Vectors.open("wiki.bin")  # word2vec's binary format, or its text, also .gz
     >>> vectors.rows(["king", "queen"])  # the rows of ids; an unknown one is an error
+    >>> vectors.find(["king", "nobody"])  # -1 for an unknown one
     >>> vectors["king"]  # its vector
+    >>> vectors.check_finite()  # reads all of them
+    >>> f"ids such as {vectors.example()}"
     """
 
     ids: pa.Array
@@ -70,12 +73,23 @@ class Vectors:
             file, or another .npy file [default: a file of the same name that ends with
             ``.ids.parquet``, ``.ids.txt`` or ``.ids.npy``, or else the numbers of the rows].
 
+        Returns
+        -------
+        Vectors
+            ``values`` are mapped where they lie as float32 in one file.
+
         Raises
         ------
         UsageError
             There is nothing at ``path``, or it is in none of the formats.
         InputError
             Rows of different lengths, ids that are null or there twice, a damaged file.
+        CapacityError
+            What has to be read into memory does not fit there.
+
+        Examples
+        --------
+        >>> Vectors.open("x.npy", ids="x.txt").dimension
         """
         from penstock.pipelines.vectors import tables, word2vec
 
@@ -136,9 +150,18 @@ class Vectors:
         return [file_stamp(file) for file in [*files, *([self.listed] if self.listed else [])]]
 
     def find(self, wanted: Any) -> Array:
-        """Return the rows of ids, -1 where there is no such id.
+        """Return the rows of ids.
 
-        Text that spells an integer finds an integer id, and an integer finds its text.
+        Parameters
+        ----------
+        wanted
+            A list, a NumPy or an Arrow array. Text that spells an integer finds an integer id, and
+            an integer finds its text.
+
+        Returns
+        -------
+        Array
+            (ids,) int64; -1 where there is no such id.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -150,7 +173,23 @@ class Vectors:
         return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
 
     def rows(self, wanted: Iterable[Any]) -> Array:
-        """Return the rows of ids; InputError where some are unknown, with the first ten."""
+        """Return the rows of ids that must be there.
+
+        Parameters
+        ----------
+        wanted
+            As for ``find``.
+
+        Returns
+        -------
+        Array
+            (ids,) int64.
+
+        Raises
+        ------
+        InputError
+            Some are unknown: how many, and the first ten.
+        """
         import pyarrow as pa
 
         wanted = wanted if isinstance(wanted, pa.Array) else list(wanted)
@@ -171,13 +210,25 @@ class Vectors:
         return vector
 
     def example(self) -> str:
-        """Return the first ids, for an error or a hint."""
+        """Return the first ids, for an error or a hint.
+
+        Returns
+        -------
+        str
+            Three at most, with commas between.
+        """
         if not len(self):
             return "of which there are none"
         return _listed(self.ids[:3].to_pylist(), min(3, len(self)))
 
     def check_finite(self) -> None:
-        """Read all values; InputError where some are no finite numbers, with the first ten ids."""
+        """Read all values.
+
+        Raises
+        ------
+        InputError
+            Some are no finite numbers: how many, and the first ten ids.
+        """
         step = max(1, _CHUNK_BYTES // max(4 * self.dimension, 1))
         bad: list[int] = []
         count = 0
