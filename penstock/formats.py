@@ -58,9 +58,15 @@ class Format:
             raise CorruptFile(
                 f"{path} is damaged", expected="JSON", got=str(error), remedy=self.restore
             ) from error
+        self.check(path, body)
+        found: dict[str, Any] = body
+        return found
+
+    def check(self, path: Path, body: Any, *, what: str = "the manifest of a") -> None:
+        """Raise unless ``body``, of the file ``path``, is of this format and a known version."""
         if not isinstance(body, dict) or body.get("format") != self.name:
             raise self.foreign(
-                f"{path} is not the manifest of a {self.thing}",
+                f"{path} is not {what} {self.thing}",
                 expected=f'"format": "{self.name}"',
                 remedy=self.make if self.foreign is self.absent else self.restore,
             )
@@ -72,7 +78,6 @@ class Format:
                 got=f"version {version}",
                 remedy="Upgrade with pip install -U penstock",
             )
-        return body
 
     @contextmanager
     def reading(self, root: Path) -> Iterator[None]:

@@ -16,15 +16,23 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import CorruptFile, MissingFile, NewerVersion, UsageError
+from penstock.errors import CorruptFile, MissingFile, UsageError
 from penstock.files import atomic
+from penstock.formats import Format
 from penstock.output_lock import refuse_link
 from penstock.system_errors import DISK_FULL
 from penstock.workers.gnn.plan.spec import Model, differences, make_model
 from penstock.workers.resources.device import to_host
 
-FORMAT = "penstock-gnn"
-VERSION = 1
+FORMAT = Format(
+    name="penstock-gnn",
+    version=1,
+    file="*.safetensors",
+    thing="checkpoint of penstock gnn",
+    make="Make one with penstock gnn train GRAPH RUN",
+    restore="Remove it, and resume from another checkpoint or start over",
+    foreign=UsageError,
+)
 
 
 def save(
@@ -40,7 +48,7 @@ def save(
         name: np.asarray(to_host(array), order="C") for name, array in (parameters | state).items()
     }
     text = json.dumps(about)
-    metadata = {"format": FORMAT, "version": str(VERSION), "about": text}
+    metadata = {"format": FORMAT.name, "version": str(FORMAT.version), "about": text}
     metadata["sha256"] = _digest(tensors, text)
     with atomic(path) as temporary:
         try:
@@ -63,7 +71,9 @@ def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
             tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise _damaged(path, str(error)) from error
-    _check_version(path, metadata)
+    version = metadata.get("version", "")
+    read = {**metadata, "version": int(version) if version.isdecimal() else version}
+    FORMAT.check(path, read, what="a")
     if _digest(tensors, metadata.get("about", "")) != metadata.get("sha256"):
         raise _damaged(path, "other content than was written, by its SHA-256")
     about: dict[str, Any] = json.loads(metadata["about"])
@@ -91,28 +101,12 @@ def check_trained(path: Path, about: dict[str, Any]) -> None:
         )
 
 
-def _check_version(path: Path, metadata: dict[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
-        raise UsageError(
-            f"{path} is no checkpoint of penstock gnn",
-            expected=f"a safetensors file whose metadata has format {FORMAT}",
-        )
-    version = metadata.get("version", "")
-    if not version.isdecimal() or int(version) > VERSION:
-        raise NewerVersion(
-            f"{path} was written by a later penstock",
-            expected=f"checkpoint version {VERSION} or older",
-            got=f"version {version}",
-            remedy="Upgrade with pip install -U penstock",
-        )
-
-
 def _damaged(path: Path, got: str) -> CorruptFile:
     return CorruptFile(
         f"{path} is damaged",
         expected="a checkpoint as penstock gnn writes it",
         got=got,
-        remedy="Remove it, and resume from another checkpoint or start over",
+        remedy=FORMAT.restore,
     )
 
 

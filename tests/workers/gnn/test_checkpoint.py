@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +97,11 @@ def test_files_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     path = tmp_path / "other.safetensors"
     save_file({"weight": np.ones(3)}, path)
-    with pytest.raises(UsageError, match="is no checkpoint of penstock gnn"):
+    with pytest.raises(UsageError, match='is not a checkpoint of penstock gnn.*"penstock-gnn"'):
         load(path)
-    monkeypatch.setattr(checkpoint, "VERSION", 2)
-    save(path, {}, {}, {})
-    monkeypatch.setattr(checkpoint, "VERSION", 1)
+    with monkeypatch.context() as later:
+        later.setattr(checkpoint, "FORMAT", replace(checkpoint.FORMAT, version=2))
+        save(path, {}, {}, {})
     with pytest.raises(NewerVersion, match=r"version 1 or older, got version 2\. Upgrade"):
         load(path)
 
