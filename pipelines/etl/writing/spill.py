@@ -8,7 +8,6 @@ A step's folder appears under its final name only when the step is whole, with i
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.files import whole
 
 
 def once(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
@@ -24,13 +24,10 @@ def once(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]
     if done.exists():
         result: dict[str, Any] = json.loads(done.read_text())
         return result
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    result = make(partial)
-    (partial / "done.json").write_text(json.dumps(result))
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    with whole(folder) as partial:
+        partial.mkdir(parents=True)
+        result = make(partial)
+        (partial / "done.json").write_text(json.dumps(result))
     return result
 
 

@@ -20,6 +20,7 @@ from small_disks import mount, unmount
 
 from penstock import Graph, etl
 from penstock.cluster.spec import ClusterSpec
+from penstock.pipelines.etl.writing.spill import once
 
 OPTIONS = ["-n", "2", "--relabel", "degree", "--quiet"]
 
@@ -39,6 +40,18 @@ def truth(edges: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     out = tmp_path_factory.mktemp("truth") / "g"
     etl(edges, out, cluster=ClusterSpec(cluster="threads"), relabel="degree")
     return Graph.open(out).manifest.files
+
+
+def test_a_step_that_fails_gives_its_disk_back(tmp_path: Path) -> None:
+    def fail(folder: Path) -> dict[str, Any]:
+        (folder / "ids.raw").write_bytes(b"x" * 1000)
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        once(tmp_path / "steps/00000", fail)
+    assert list((tmp_path / "steps").iterdir()) == []
+    assert once(tmp_path / "steps/00000", lambda folder: {"rows": 7}) == {"rows": 7}
+    assert once(tmp_path / "steps/00000", fail) == {"rows": 7}  # which is done
 
 
 # A process started in the background of a shell ignores Ctrl-C; these must not.
