@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import socket
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError
 
+if TYPE_CHECKING:
+    from distributed import Security
+    from distributed.deploy import Cluster
+
 
 def scheduler_addresses(
-    spec: ClusterSpec, folder: str, *, used: Any, remote: bool, dashboard: bool = True
+    spec: ClusterSpec, folder: str, *, used: Security | None, remote: bool, dashboard: bool = True
 ) -> dict[str, Any]:
     """Return where the scheduler listens, as options of LocalCluster.
 
@@ -47,7 +51,7 @@ def scheduler_addresses(
     return addresses
 
 
-def dashboard_link(cluster: Any, spec: ClusterSpec) -> str | None:
+def dashboard_link(cluster: Cluster, spec: ClusterSpec) -> str | None:
     """Return where the dashboard answers, which need not be where the scheduler does."""
     from distributed.utils import format_dashboard_link
 

@@ -30,7 +30,7 @@ from penstock.documents import parse_json
 from penstock.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
@@ -320,7 +320,7 @@ def _read_scheduler_file(path: Path) -> str:
         ) from error
 
 
-def _somebody_at(address: str, spec: ClusterSpec, used: Any) -> None:
+def _somebody_at(address: str, spec: ClusterSpec, used: Security | None) -> None:
     from penstock.cluster.query import identity
 
     try:

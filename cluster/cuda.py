@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.dashboard import serve_dashboard
@@ -27,8 +27,14 @@ from penstock.workers.profiling import without_profile
 from penstock.workers.resources.device import devices_here, visible_devices
 from penstock.workers.resources.spill import device_share
 
+if TYPE_CHECKING:
+    from distributed import Security
+    from distributed.deploy import Cluster
 
-def cuda_options(spec: ClusterSpec, gpus: Sequence[str], used: Any = None) -> dict[str, Any]:
+
+def cuda_options(
+    spec: ClusterSpec, gpus: Sequence[str], used: Security | None = None
+) -> dict[str, Any]:
     """Return the keyword arguments of ``dask_cuda.LocalCUDACluster`` that concern its workers.
 
     ``gpus`` are those of this machine, as CUDA_VISIBLE_DEVICES names them; the first
@@ -132,7 +138,7 @@ def _nvml_count() -> int:
         return 0
 
 
-def _failure(cluster: Any) -> str | None:
+def _failure(cluster: Cluster) -> str | None:
     """Say which worker did not start, and why; the cluster itself waits for it in silence."""
     from distributed.core import Status
 

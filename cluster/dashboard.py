@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.addresses import dashboard_link
 from penstock.cluster.spec import ClusterSpec
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+    from distributed.deploy import Cluster
 
 # Found without Bokeh, and tell what pages it has.
 _LISTS = ("/sitemap.json", "/individual-plots.json")
 
 
-def serve_dashboard(cluster: Any, spec: ClusterSpec) -> str | None:
+def serve_dashboard(cluster: Cluster, spec: ClusterSpec) -> str | None:
     """Have the dashboard of a cluster that was started without it loaded on first demand.
 
     Returns where it answers, None where ``spec`` wants none. Pages that need no Bokeh (health,
@@ -23,7 +27,7 @@ def serve_dashboard(cluster: Any, spec: ClusterSpec) -> str | None:
     return link
 
 
-def _load_when_asked_for(scheduler: Any) -> None:
+def _load_when_asked_for(scheduler: Scheduler) -> None:
     served = scheduler.http_application
     find = served.find_handler
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -24,7 +24,8 @@ from penstock.cluster.temporary import temporary_folder
 from penstock.workers.profiling import without_profile
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Nanny
+    from distributed.deploy import Cluster
 
 CLOSE_TIMEOUT = 5
 _STARTING = 0.5  # seconds that a process which is being started may take to be seen
@@ -85,7 +86,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
 class LocalWorkers:
     """The workers of a ``LocalCluster``, which start while its client waits for them."""
 
-    def __init__(self, cluster: Any, count: int) -> None:
+    def __init__(self, cluster: Cluster, count: int) -> None:
         self.cluster, self.count = cluster, count
         self._started: Future[None] | None = None
 
@@ -147,7 +148,7 @@ def start_resource_tracker() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def close(cluster: Any, before: frozenset[int] = frozenset()) -> None:
+def close(cluster: Cluster, before: frozenset[int] = frozenset()) -> None:
     """End a cluster that this process started, in bounded time, however far it came.
 
     After workers died over and over, closing can wait for one that will never answer; while they
@@ -186,7 +187,7 @@ def close(cluster: Any, before: frozenset[int] = frozenset()) -> None:
     _leave_folder(cluster)
 
 
-def _processes_of(nannies: list[Any]) -> list[psutil.Process]:
+def _processes_of(nannies: list[Nanny]) -> list[psutil.Process]:
     """Return the processes of workers; psutil knows one by its start as well as by its number."""
     found = []
     for nanny in nannies:
@@ -196,7 +197,7 @@ def _processes_of(nannies: list[Any]) -> list[psutil.Process]:
     return found
 
 
-def _leave_folder(cluster: Any) -> None:
+def _leave_folder(cluster: Cluster) -> None:
     """Have the scheduler give up its folder, also where its start was cut off and nothing ends it.
 
     At the end of this process it would find that folder gone, and log an error.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import ClusterError, SilentScheduler
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Scheduler, Security
 
 SILENT_SECONDS = 30.0
 _WHO_SECONDS = 5.0  # for the scheduler to say which of its workers are silent
@@ -150,12 +150,12 @@ def _silent_scheduler(client: Client, seconds: float) -> SilentScheduler:
     )
 
 
-def identity(address: str, used: Any, *, timeout: float) -> Any:
+def identity(address: str, used: Security | None, *, timeout: float) -> Any:
     """Return what a scheduler says of itself; raise OSError or TimeoutError if it says nothing."""
     return request(address, used, {"op": "identity"}, timeout=timeout)
 
 
-def request(address: str, used: Any, message: dict[str, Any], *, timeout: float) -> Any:
+def request(address: str, used: Security | None, message: dict[str, Any], *, timeout: float) -> Any:
     """Return the reply of the server at ``address`` to one message, without a client.
 
     A client would wait for that for ever, once the kernel has accepted its connection.
@@ -180,7 +180,7 @@ def request(address: str, used: Any, message: dict[str, Any], *, timeout: float)
         return thread.submit(asyncio.run, in_time()).result()
 
 
-def by_value(function: Any) -> Any:
+def by_value(function: Callable[..., Any]) -> Any:
     """Have ``function`` travel by value, to a process that may not have penstock."""
     function.__module__ = "__main__"
     return function
@@ -192,7 +192,7 @@ def _nothing() -> None:
 
 
 @by_value
-def _silent(dask_scheduler: Any) -> list[str]:
+def _silent(dask_scheduler: Scheduler) -> list[str]:
     from time import time
 
     from distributed.scheduler import heartbeat_interval

@@ -6,7 +6,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distributed import Client, Security
+    from distributed.deploy import Cluster
 
 _TAIL = 1 << 16  # bytes
 
@@ -30,11 +34,11 @@ def _nothing() -> str:
 class Running:
     """A cluster to which a client can connect."""
 
-    target: Any  # what distributed.Client takes: a cluster, or an address
+    target: Cluster | str  # what distributed.Client takes: a cluster, or an address
     workers: int | None = None  # how many must connect; None: whoever is there
     dashboard: str | None = None
-    security: Any = None
-    attach: Callable[[Any], None] | None = None
+    security: Security | None = None
+    attach: Callable[[Client], None] | None = None
     """Called with the client before workers are waited for."""
     log: Callable[[], str] = _nothing  # the last lines that its workers wrote
     missing: Callable[[set[str]], list[str]] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock import __version__
 from penstock.cluster.query import answers, ask, ask_scheduler, ask_workers, by_value, worker_gone
@@ -14,7 +14,7 @@ from penstock.errors import ClusterError
 from penstock.progress import Progress
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Scheduler
 
 _POLL = 0.02
 _LAST_WORD = 1.0  # seconds that a scheduler has to answer when the time is over
@@ -148,13 +148,13 @@ def _minor(version: str) -> str:
 
 
 @by_value
-def worker_names(dask_scheduler: Any) -> set[str]:
+def worker_names(dask_scheduler: Scheduler) -> set[str]:
     """Return the names of all workers: run on the scheduler."""
     return {str(state.name) for state in dask_scheduler.workers.values()}
 
 
 @by_value
-def _pythons(dask_scheduler: Any) -> dict[str, str]:
+def _pythons(dask_scheduler: Scheduler) -> dict[str, str]:
     workers = dask_scheduler.workers.items()
     return {address: state.versions["host"]["python"] for address, state in workers}
 

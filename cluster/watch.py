@@ -26,7 +26,7 @@ from penstock.cluster.addresses import is_here
 from penstock.cluster.query import by_value
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Scheduler
 
 _ANSWER = 10.0  # seconds for the scheduler to say what it knows; it may be busy
 _COMPUTES = 0.01  # share of the time
@@ -163,7 +163,7 @@ class Watch:
 
 
 @by_value
-def _signs(dask_scheduler: Any) -> tuple[dict[str, tuple[float, str, int, str]], float]:
+def _signs(dask_scheduler: Scheduler) -> tuple[dict[str, tuple[float, str, int, str]], float]:
     from distributed.scheduler import heartbeat_interval
 
     found = {
@@ -174,7 +174,7 @@ def _signs(dask_scheduler: Any) -> tuple[dict[str, tuple[float, str, int, str]],
 
 
 @by_value
-async def _restart(address: str, dask_scheduler: Any) -> None:
+async def _restart(address: str, dask_scheduler: Scheduler) -> None:
     # Ends a worker by its nanny, which starts another; without a nanny it is only removed.
     await dask_scheduler.restart_workers(
         [address],

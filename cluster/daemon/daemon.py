@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import psutil
 from pydantic import validate_call
@@ -35,6 +35,9 @@ from penstock.cluster.security import security
 from penstock.cluster.security.credentials import make_credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, PenstockError
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 # Before a cluster starts to start, Python and its libraries are loaded, maybe from a shared disk.
 _LOADING = 30.0
@@ -227,7 +230,7 @@ def _end_launched(process: subprocess.Popen[bytes], name: str, token: str) -> No
 def _raise_signals() -> None:
     """Raise KeyboardInterrupt(number) at the first signal that asks to end; ignore later ones."""
 
-    def on_signal(number: int, frame: Any) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt(number)

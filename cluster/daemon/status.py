@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.daemon.registry import Registered
 from penstock.cluster.query import request
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
 
 ANSWER_TIMEOUT = 5.0
 
@@ -82,7 +85,7 @@ def _workers(address: str, tls: str | None) -> tuple[Worker, ...]:
     return tuple(sorted(found, key=lambda worker: (worker.host, len(worker.name), worker.name)))
 
 
-def _list_workers(dask_scheduler: Any) -> list[dict[str, Any]]:
+def _list_workers(dask_scheduler: Scheduler) -> list[dict[str, Any]]:
     # Runs in the scheduler's process.
     return [
         {

@@ -33,7 +33,7 @@ from penstock.workers.comm.reports import TOPIC
 from penstock.workers.gang import GRACE, MemberTask, Outcome, describe, run_member
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 __all__ = ["run"]
 
@@ -155,7 +155,7 @@ class _Attempt:
 
     def run(
         self,
-        function: Any,
+        function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         ranks: int | None,
@@ -166,7 +166,7 @@ class _Attempt:
             admitted = _admit(self.client, ranks, self.start_timeout)
         self.gang, self.world = admitted["gang"], admitted["world"]
         self.addresses = [address for _, address in admitted["members"]]
-        futures: list[Any] = []
+        futures: list[Future] = []
         with listening(self.client, self.gang, self.on_report):
             try:
                 with _scheduler_there():
@@ -189,7 +189,13 @@ class _Attempt:
         """Take what a member, or the coordinator about it, tells while the gang runs."""
         self.happened.put(event)
 
-    def _submit(self, admitted: dict[str, Any], function: Any, args: Any, kwargs: Any) -> list[Any]:
+    def _submit(
+        self,
+        admitted: dict[str, Any],
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> list[Future]:
         members = tuple(rank for rank, _ in admitted["members"])
         # Read by the members themselves, so that one that cannot says so as an error of its own.
         pickled = dumps(function)
@@ -251,7 +257,7 @@ class _Attempt:
         rank, future = event
         self.outcomes[rank] = self._outcome(rank, future)
 
-    def _outcome(self, rank: int, future: Any) -> Outcome:
+    def _outcome(self, rank: int, future: Future) -> Outcome:
         """Return how a rank ended; its answer lies on its worker, and may be lost with it."""
         patience, error = _POLL, None
         while not self._is_lost(rank):
@@ -288,7 +294,7 @@ class _Attempt:
     def _failed(self) -> bool:
         return self.late or bool(self.lost) or any(o.kind != "done" for o in self.outcomes.values())
 
-    def _end(self, futures: list[Any]) -> None:
+    def _end(self, futures: list[Future]) -> None:
         """Have the others end, and wait for what they did."""
         self.lost_first = bool(self.lost)  # those that are lost from now on had to be killed
         if self.late:

@@ -7,7 +7,7 @@ A worker is in one gang at a time, and its turn comes in the order of asking.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from penstock.workers.comm.reports import TOPIC
 from penstock.workers.gang import GRACE, end, until_ended
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Scheduler
 
 NAME = "penstock-gangs"
 _TELL_TIMEOUT = 3  # seconds for a worker to hear that its gang ends; it may be deaf
@@ -62,7 +62,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
     name = NAME
     idempotent = True
 
-    async def start(self, scheduler: Any) -> None:
+    async def start(self, scheduler: Scheduler) -> None:
         """Run once in the scheduler."""
         self.scheduler = scheduler
         self.worlds: dict[str, WorldState] = {}
@@ -145,18 +145,18 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
 
     # What happens in the scheduler
 
-    def add_worker(self, scheduler: Any, worker: str) -> None:
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """A worker came."""
         self._wake()
 
-    def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
         """A worker went: its gang has failed."""
         self.ending.discard(worker)
         for name, gang in self.gangs.items():
             if worker in gang.members:
                 self._lost(name, gang, worker, "ended or lost its connection")
 
-    def remove_client(self, scheduler: Any, client: str) -> None:
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """A client went: nobody waits for its gangs."""
         for name in [name for name, gang in self.gangs.items() if gang.client == client]:
             gang = self.gangs.pop(name)
@@ -279,7 +279,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             self.ending.discard(worker)
             self._wake()
 
-    def _tell(self, members: Iterable[str], function: Any, *args: Any) -> None:
+    def _tell(self, members: Iterable[str], function: Callable[..., Any], *args: Any) -> None:
         for worker in members:
             self._start(self._tell_one(worker, function, args))
 
@@ -289,7 +289,11 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         task.add_done_callback(self._telling.discard)
 
     async def _tell_one(
-        self, worker: str, function: Any, args: tuple[Any, ...], timeout: float = _TELL_TIMEOUT
+        self,
+        worker: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        timeout: float = _TELL_TIMEOUT,
     ) -> bool:
         """Run a function in a worker's event loop: False where the worker is not there for it."""
         message = {"op": "run", "function": dumps(function), "args": dumps(args)}
@@ -334,5 +338,5 @@ def install(client: Client) -> None:
         )
 
 
-def _coordinates(dask_scheduler: Any) -> bool:
+def _coordinates(dask_scheduler: Scheduler) -> bool:
     return NAME in dask_scheduler.plugins

@@ -6,7 +6,7 @@ import atexit
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.cluster.addresses import is_here
@@ -21,7 +21,9 @@ from penstock.errors import ClusterError
 from penstock.workers.locks import FileLock
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Scheduler
+
+    from penstock.cluster.mpi.world import World
 
 _POLL = 0.02
 
@@ -74,7 +76,7 @@ def _host(address: str) -> str:
     return urlsplit(address).hostname or ""
 
 
-def _hosts(dask_scheduler: Any) -> list[str]:
+def _hosts(dask_scheduler: Scheduler) -> list[str]:
     return sorted({state.host for state in dask_scheduler.workers.values()})
 
 

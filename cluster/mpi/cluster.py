@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.dashboard import serve_dashboard
@@ -16,6 +16,8 @@ from penstock.cluster.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from penstock.cluster.mpi.world import World
 
 CLOSE_TIMEOUT = 2
 
@@ -54,7 +56,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
                 world.close()
 
 
-def _attach(client: Client, world: Any) -> None:
+def _attach(client: Client, world: World) -> None:
     from penstock.cluster.gang.coordinator import install
 
     install(client)

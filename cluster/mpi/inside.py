@@ -10,11 +10,14 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
 
 _initialized = False
 
@@ -57,7 +60,7 @@ def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
     yield Running(dask.config.get("scheduler-address"), size - 2)
 
 
-def _use_credentials(spec: ClusterSpec, world: Any) -> bool:
+def _use_credentials(spec: ClusterSpec, world: Comm) -> bool:
     """Have this process use the credentials of the cluster; return whether it encrypts.
 
     Where the user named none, rank 0 makes them, and the others get them through MPI. They stay in

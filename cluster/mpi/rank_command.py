@@ -8,12 +8,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.caches import cache_folder
 from penstock.cluster.mpi.mpiexec import Launcher, Library, launch_environment
 from penstock.cluster.security import tls_environment
 from penstock.cluster.spec import ClusterSpec
+
+if TYPE_CHECKING:
+    from distributed import Security
 
 _DEATH_MARGIN = 15.0  # seconds: whoever waits for the ranks gives up first, and says so
 
@@ -27,7 +30,7 @@ class WorldPlan:
     name: str  # of the world; the workers are called name-rank
     folder: Path  # for logs and temporary files, on this host
     remote: bool  # whether there are ranks on other hosts
-    security: Any = None  # the scheduler's credentials, as files
+    security: Security | None = None  # the scheduler's credentials, as files
 
 
 def _stay_on_this_host(env: dict[str, str]) -> None:

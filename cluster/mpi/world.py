@@ -294,7 +294,9 @@ class World:
         self._kill(process, family)
         psutil.wait_procs(family, timeout=_KILL_SECONDS)  # killed is not yet gone
 
-    def _kill(self, process: subprocess.Popen[bytes], family: Sequence[Any] = ()) -> None:
+    def _kill(
+        self, process: subprocess.Popen[bytes], family: Sequence[psutil.Process] = ()
+    ) -> None:
         """Kill mpiexec and the ranks of this host; those of others end when it has gone."""
         members = [*_family(process), *family]
         process.terminate()  # the supervisor removes what they leave
@@ -308,6 +310,6 @@ class World:
 
 def _family(process: subprocess.Popen[bytes]) -> list[Any]:
     with suppress(psutil.Error):
-        found: list[Any] = psutil.Process(process.pid).children(recursive=True)
+        found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
         return found
     return []

@@ -12,17 +12,20 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, UsageError, causes
+
+if TYPE_CHECKING:
+    from distributed import Security
 
 _ROLES = ("client", "scheduler", "worker")
 _PREFIX = "DASK_DISTRIBUTED__COMM__"
 _SETTINGS = ("ciphers", "min-version", "max-version")
 
 
-def security(spec: ClusterSpec) -> Any:
+def security(spec: ClusterSpec) -> Security | None:
     """Return the ``distributed.Security`` that the user named, or None.
 
     What is started with one listens to encrypted connections only, and checks that the other side
@@ -38,7 +41,7 @@ def security(spec: ClusterSpec) -> Any:
     return found
 
 
-def tls_environment(used: Any) -> dict[str, str]:
+def tls_environment(used: Security | None) -> dict[str, str]:
     """Return the variables by which processes started elsewhere use the same credentials.
 
     They name files, which must lie under the same path there.
@@ -60,7 +63,7 @@ def tls_environment(used: Any) -> dict[str, str]:
 
 
 @contextmanager
-def refusals_explained(address: str, used: Any) -> Iterator[None]:
+def refusals_explained(address: str, used: Security | None) -> Iterator[None]:
     """Turn what a client says when only one side encrypts, or trusts another authority, into words.
 
     ``address`` is the scheduler's, ``used`` what ``security`` returned for the client.
@@ -96,7 +99,7 @@ def refusals_explained(address: str, used: Any) -> Iterator[None]:
         raise
 
 
-def of_folder(folder: Path) -> Any:
+def of_folder(folder: Path) -> Security:
     """Return the ``distributed.Security`` of a folder with ca.pem, cert.pem and key.pem."""
     from distributed import Security
 
@@ -151,7 +154,7 @@ def _readable(path: Path) -> None:
         ) from error
 
 
-def _configured() -> Any:
+def _configured() -> Security | None:
     import dask
     from distributed import Security
 
@@ -171,7 +174,7 @@ def _configured() -> Any:
     )
 
 
-def _check(used: Any, source: str) -> None:
+def _check(used: Security, source: str) -> None:
     """Load what was found, and let both ends of a connection meet in memory.
 
     A certificate that ran out, or that another authority signed, is reported here and now; across a

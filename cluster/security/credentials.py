@@ -16,13 +16,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.daemon.registry import state_folder
 from penstock.cluster.security import of_folder, security
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, MissingExtra
 from penstock.workers.processes import process_start
+
+if TYPE_CHECKING:
+    from distributed import Security
 
 # Clocks of hosts differ; and the key is deleted long before this is over.
 _BEFORE, _VALID = timedelta(days=1), timedelta(days=3650)
@@ -34,7 +37,7 @@ _SHARED = re.compile(r"\.credentials@(.+)-(\d+)-(\d+)-[0-9a-f]{8}")
 
 
 @contextmanager
-def credentials(spec: ClusterSpec, folder: Path | None) -> Iterator[Any]:
+def credentials(spec: ClusterSpec, folder: Path | None) -> Iterator[Security | None]:
     """Give the ``distributed.Security`` of a cluster that is about to start; None for --no-tls.
 
     Those that the user named hold. Otherwise they are made below ``folder``, which is the owner's
@@ -61,7 +64,7 @@ def make_credentials(folder: Path) -> Path:
     return folder
 
 
-def as_files(used: Any, folder: Path) -> Any:
+def as_files(used: Security, folder: Path) -> Security:
     """Return ``used`` with files in place of texts, which can be passed to another process."""
     from distributed import Security
 
@@ -79,7 +82,7 @@ def as_files(used: Any, folder: Path) -> Any:
     return Security(**files)
 
 
-def _parts(used: Any) -> list[tuple[str, str | None]]:
+def _parts(used: Security) -> list[tuple[str, str | None]]:
     names = [f"tls_{role}_{part}" for role in ("client", "scheduler", "worker") for part in
              ("cert", "key")]  # fmt: skip
     return [(name, getattr(used, name)) for name in ("tls_ca_file", *names)]

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.dashboard import serve_dashboard
@@ -28,11 +28,14 @@ from penstock.cluster.temporary import temporary_folder
 from penstock.errors import ClusterError, MissingExtra, UsageError
 from penstock.sizes import parse_bytes
 
+if TYPE_CHECKING:
+    from distributed import Security
+
 CLOSE_TIMEOUT = 4.0
 _SUBMIT_SECONDS = 2.0  # for an sbatch to answer, where the cluster closes before it has
 
 
-def slurm_options(spec: ClusterSpec, used: Any = None) -> dict[str, Any]:
+def slurm_options(spec: ClusterSpec, used: Security | None = None) -> dict[str, Any]:
     """Return the keyword arguments of ``dask_jobqueue.SLURMCluster``; ``used``: the credentials.
 
     Where the site's configuration says something that ``spec`` does not, that holds.
@@ -246,7 +249,7 @@ def _need_slurm() -> None:
             )
 
 
-def _refuse_odd_paths(credentials: Any) -> None:
+def _refuse_odd_paths(credentials: Security) -> None:
     # dask-jobqueue writes them into the job script as they are.
     for path in credentials.get_tls_config_for_role("worker").values():
         if path is not None and shlex.quote(path) != path and "/" in path:

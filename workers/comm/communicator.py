@@ -21,7 +21,7 @@ import math
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray
@@ -44,6 +44,9 @@ from penstock.workers.comm.single import Message, check_operation
 from penstock.workers.comm.wait import Cancelled, Waiter
 from penstock.workers.resources.device import has_come
 
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm, Request
+
 # What mpi4py says to types that MPI does not know; they travel as bytes.
 _NOT_FOR_MPI = (KeyError, BufferError)
 # An epoch, usually: a nap would end later than what is waited for.
@@ -55,7 +58,7 @@ class Communicator:
 
     def __init__(
         self,
-        comm: Any,
+        comm: Comm,
         waiter: Waiter,
         *,
         wait_timeout: float,
@@ -343,7 +346,7 @@ class Communicator:
         return Pending([exchange.iallreduce(copy, operation)], finish=narrow)
 
     def _finish(self, requests: Iterable[Requests], timeout: float) -> None:
-        plain: list[Any] = []
+        plain: list[Request] = []
         pending: list[Pending] = []
         for request in requests:
             if isinstance(request, Pending):

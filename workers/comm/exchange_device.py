@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,13 +10,16 @@ from penstock.workers.comm.exchange import Exchange
 from penstock.workers.comm.wait import Waiter
 from penstock.workers.resources import device
 
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
 # What ranks tell each other: their GPU ("" where they compute on the CPU), their NCCL (0: none),
 # whether their MPI takes GPU memory, and the communicator they kept from an earlier gang.
 _RECORD = np.dtype([("gpu", "S80"), ("nccl", "i4"), ("aware", "?"), ("kept", "S16")])
 
 
 def device_exchange(
-    comm: Any,
+    comm: Comm,
     waiter: Waiter,
     members: tuple[int, ...],
     generation: str,

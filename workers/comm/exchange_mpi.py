@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from penstock.errors import UsageError
 from penstock.workers.comm.exchange import Exchange, Pending, Requests
 from penstock.workers.comm.mpi import load_mpi
 
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm, Request
+
 # MPI counts in int in most libraries: what is longer travels in pieces, on both sides alike.
 PIECE = 1 << 30
 # Tags of our own collectives: below the 32,767 that every MPI offers, above what users may use.
@@ -19,7 +22,7 @@ TAGS = 1 << 14
 _EXCHANGE = TAGS + 1
 
 # Requests that nobody else knows of: MPI may still write to their memory.
-_unfinished: list[Any] = []
+_unfinished: list[Request] = []
 
 
 def pieces(array: AnyArray, size: int | None = None) -> list[AnyArray]:
@@ -52,7 +55,7 @@ class MpiExchange(Exchange):
 
     transport = "MPI messages"
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Comm) -> None:
         self._mpi, self._comm = load_mpi(), comm
         self.rank, self.size = int(comm.rank), int(comm.size)
 
@@ -103,7 +106,7 @@ class MpiExchange(Exchange):
             raise
         return requests
 
-    def ibarrier(self) -> Any:
+    def ibarrier(self) -> Request:
         """Start to wait for all ranks."""
         return self._comm.Ibarrier()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from penstock.workers.comm.exchange import Exchange, Pending, Requests
 from penstock.workers.comm.exchange_mpi import TAGS
 from penstock.workers.comm.nccl import Link, keep, wait_for
 from penstock.workers.comm.wait import Waiter
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
 
 # What NumPy's type characters are called by NCCL, and what has no reduction of its own but fits a
 # wider type: sums and products of 16-bit integers wrap to the same 16 bits.
@@ -107,7 +110,7 @@ class NcclExchange(Exchange):
 
     transport = "NCCL"
 
-    def __init__(self, comm: Any, waiter: Waiter, key: Any, link: Link, timeout: float) -> None:
+    def __init__(self, comm: Comm, waiter: Waiter, key: Any, link: Link, timeout: float) -> None:
         import cupy
         from cupy.cuda import nccl
 

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from penstock.workers.comm.exchange_mpi import MpiExchange
 from penstock.workers.comm.exchange_nccl import on_device, parts_of_all, reduced_as
 from penstock.workers.comm.mpi import load_mpi
 
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
 
 class StagedExchange(Exchange):
     """GPU to pinned memory, MPI, pinned memory to GPU: works everywhere, at the speed of hosts."""
 
     transport = "MPI messages from pinned host memory"
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Comm) -> None:
         import cupy
 
         self._cuda = cupy.cuda

@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import Hashable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.errors import ClusterError
 from penstock.workers.comm.wait import Waiter
 from penstock.workers.resources.device import has_come
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm, Request
 
 _KEPT = 2  # communicators: each may take two GB of the GPU's memory
 _ABORT_SECONDS = 3.0
@@ -24,7 +27,9 @@ _FIRST = -100  # the highest priority of a stream: CUDA takes the nearest that t
 
 _kept: dict[Hashable, Link] = {}  # the latest last
 _lock = threading.Lock()
-_unfinished: list[Any] = []  # MPI requests of gangs that failed: late messages need their memory
+_unfinished: list[
+    Request
+] = []  # MPI requests of gangs that failed: late messages need their memory
 
 
 class Link:
@@ -85,7 +90,7 @@ def _abort_all() -> None:
         link.abort()
 
 
-def connect(comm: Any, waiter: Waiter, timeout: float) -> Link:
+def connect(comm: Comm, waiter: Waiter, timeout: float) -> Link:
     """Make an NCCL communicator of the ranks of an MPI communicator, together with all of them."""
     import cupy
     from cupy.cuda import nccl
@@ -125,7 +130,7 @@ def connect(comm: Any, waiter: Waiter, timeout: float) -> Link:
     return Link(made[0], hashlib.blake2b(name.tobytes(), digest_size=8).hexdigest())
 
 
-def wait_for(waiter: Waiter, requests: Sequence[Any], timeout: float) -> None:
+def wait_for(waiter: Waiter, requests: Sequence[Request], timeout: float) -> None:
     """Wait for MPI requests of our own, and keep their memory where that was broken off."""
     try:
         waiter.wait(requests, timeout)
