@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from penstock.documents import parse_yaml
 from penstock.errors import UsageError
 from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory, workers_share
-from penstock.options import ClientPath, options
+from penstock.options import ClientPath, given_in, options
 from penstock.paths import client_path, worker_path
 from penstock.sizes import checked_size, format_bytes, parse_bytes
 
@@ -165,7 +165,8 @@ class ClusterSpec:
             )
         plain = ClusterSpec()
         missing = {k: v for k, v in values.items() if getattr(self, k) == getattr(plain, k)}
-        return replace(self, **missing)
+        with given_in(source):
+            return replace(self, **missing)
 
     def worker_count(self) -> int:
         """Return how many workers to start here.

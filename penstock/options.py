@@ -16,7 +16,8 @@ what would be ignored is refused by a method ``check_asked``, which is called th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
 
@@ -212,6 +213,20 @@ def bad_option(owner: str, error: ValidationError, known: Iterable[str] = ()) ->
     return UsageError(
         f"option {flag(name)} has a bad value", expected=expected, got=shown(first["input"])
     )
+
+
+@contextmanager
+def given_in(source: object) -> Iterator[None]:
+    """Say of options that are wrong in which file, or where else, they were given."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(
+            f"{source}: {error.what}",
+            expected=error.expected,
+            got=error.got,
+            remedy=error.remedy,
+        ) from error
 
 
 def shown(value: object) -> str:

@@ -7,20 +7,20 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from cyclopts import Parameter
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import ArgsKwargs
 
 from penstock.documents import parse_yaml
 from penstock.errors import MissingFile, UsageError
-from penstock.options import ClientPath, asked, headings, options
+from penstock.options import ClientPath, asked, bad_option, given_in, headings, options
 from penstock.paths import client_path
 from penstock.workers.embed.spec import Training
 
 Count = Annotated[int, Field(ge=1)]
 
 
-def read_recipe(path: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that a recipe gives, checked together with those ``given``."""
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Return the options that a recipe gives, which are not checked yet."""
     try:
         declared = parse_yaml(path.read_bytes())
     except FileNotFoundError as error:
@@ -53,8 +53,7 @@ def read_recipe(path: Path, given: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             f"{path}: a recipe has no option {strange[0]!r}", expected=f"one of {', '.join(names)}"
         )
-    checked = Training(**found | {name: given[name] for name in given if name in names})
-    return {name: getattr(checked, name) for name in found}
+    return found
 
 
 @options
@@ -88,7 +87,25 @@ class TrainingOptions(Training):
         values = given.kwargs if isinstance(given, ArgsKwargs) else given
         if not isinstance(values, dict) or not isinstance(values.get("recipe"), str | Path):
             return make(given)
-        return make({**read_recipe(client_path(values["recipe"]), values), **values})
+        path = client_path(values["recipe"])
+        declared = read_recipe(path)
+
+        def checked(values: dict[str, Any]) -> Any:
+            try:
+                return make(values)
+            except ValidationError as error:
+                raise bad_option(cls.__name__, error, cls.__dataclass_fields__) from None
+
+        try:
+            return checked({**declared, **values})
+        except UsageError as error:
+            try:
+                checked(values)
+            except UsageError as alone:
+                if str(alone) == str(error):  # whatever the recipe says
+                    raise
+            with given_in(path):
+                raise
 
 
 @options

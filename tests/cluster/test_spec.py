@@ -51,7 +51,7 @@ def test_the_environment_reaches_it() -> None:
     [
         ("wrokers: 4\n", "unknown cluster option 'wrokers'.*workers"),
         ("- mpi\n", "Expected a mapping, got list"),
-        ("workers: -1\n", "--workers has a bad value"),
+        ("workers: -1\n", r"cluster\.yaml: option --workers has a bad value"),
         ("workers: [\n", "cannot read .* as YAML"),
     ],
 )

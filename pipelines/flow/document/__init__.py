@@ -31,6 +31,7 @@ from typing import Any
 from penstock.cluster.spec import ClusterSpec
 from penstock.documents import parse_yaml
 from penstock.errors import UsageError
+from penstock.options import given_in
 from penstock.paths import client_input
 from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
 from penstock.pipelines.flow.document.places import check_places
@@ -197,7 +198,8 @@ def read_flow(
         if not isinstance(cluster, dict):
             raise UsageError(f"{path}: cluster", expected="options of a cluster", got=repr(cluster))
         cluster = {str(k).replace("-", "_"): v for k, v in cluster.items()}
-        ClusterSpec(**cluster)  # so that what is wrong is said before anything runs
+        with given_in(f"{path}: cluster"):
+            ClusterSpec(**cluster)  # so that what is wrong is said before anything runs
         flow = Flow(
             path=path,
             text=text,
@@ -456,7 +458,7 @@ def _check_previous(body: dict[str, Any], where: str) -> None:
 def _checked_command(
     job: str, before: str | None, inputs: tuple[Input, ...], options: dict[str, Any], where: str
 ) -> StageCommand:
-    try:
+    with given_in(where):
         command = command_of(job_name(job, before))
         for taken in ("resume", "overwrite"):
             if taken in options:
@@ -467,21 +469,12 @@ def _checked_command(
             count = f"{least}" if least == most else f"{least} to {most if most else 'many'}"
             raise UsageError(f"penstock {command.name} takes {count} input(s)",
                              got=str(len(inputs)))  # fmt: skip
-    except UsageError as error:
-        raise UsageError(
-            f"{where}: {error.what}",
-            expected=error.expected, got=error.got, remedy=error.remedy,
-        ) from error  # fmt: skip
     return command
 
 
 def _gate(metric: str, text: Any, where: str) -> Gate:
-    try:
+    with given_in(where):
         return parse_gate(metric, text)
-    except UsageError as error:
-        raise UsageError(
-            f"{where}: {error.what}", expected=error.expected, got=error.got
-        ) from error
 
 
 def _input(value: Any, stages: Mapping[str, Any], name: str, where: str) -> Input:

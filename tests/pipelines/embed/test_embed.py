@@ -334,6 +334,7 @@ def test_a_warm_start_begins_where_the_other_run_ended(
         embed.train(graph, run, init=run, overwrite=True, **options)
 
 
+@pytest.mark.slow
 def test_a_graph_that_holds_edges_out_is_offered_embeddings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -434,6 +435,47 @@ def test_a_recipe_that_cannot_be_meant_is_said_with_its_name(tmp_path: Path) -> 
         embed.EmbedOptions(recipe=recipe)
     with pytest.raises(UsageError, match=f"{tmp_path} cannot be read.*Is a directory"):
         embed.EmbedOptions(recipe=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "said"),
+    [
+        ("dim: many", {}, "{}: option --dim has a bad value. Expected"),
+        ("dim: on", {}, "{}: option --dim is no yes or no"),
+        ("{dim: 7, model: rotate}", {}, "{}: --dim 7 is odd"),
+        ("partitions: 6", {"parts": 2}, "{}: 6 partitions cannot be distributed over 2 ranks"),
+        ("margin: 2", {"epochs": 2}, "{}: option --margin needs --loss"),
+        ("loss: margin", {"temperature": 2.0}, "{}: option --temperature needs --loss"),
+        # Whatever the recipe says.
+        ("dim: 8", {"dim": 7, "model": "rotate"}, "--dim 7 is odd"),
+        ("dim: 8", {"epochs": 0}, "option --epochs has a bad value"),
+        ("dim: 8", {"resume": True, "overwrite": True}, "--resume and --overwrite cannot go"),
+        ("dim: 8", {"wide": 7}, "EmbedOptions has no option 'wide'"),
+    ],
+    ids=str,
+)
+def test_a_bad_option_of_a_recipe_is_said_with_its_name(
+    tmp_path: Path, text: str, given: dict[str, Any], said: str
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(text)
+    with pytest.raises(UsageError) as error:
+        embed.EmbedOptions(recipe=recipe, **given)
+    assert str(error.value).startswith(said.format(recipe))
+
+
+def test_a_bad_option_of_a_recipe_is_said_on_the_command_line(
+    graph: Graph, tmp_path: Path, capsys: Any
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("{dim: 7, model: rotate}")
+    words = ["embed", "train", str(graph.path), str(tmp_path / "run"), "--recipe", str(recipe)]
+    for more, said in (
+        ([], f"{recipe}: --dim 7 is odd"),
+        (["--dim", "9", "--model", "complex"], "--dim 9 is odd"),
+    ):
+        assert cli([*words, *more]) == 2
+        assert f"penstock: {said}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dim", [100, 8])
@@ -725,6 +767,7 @@ def test_memory_decides_the_number_of_partitions(graph: Graph) -> None:
     assert memory_to_train(large, replace(training, partitions=count - 1)) > 16e9
 
 
+@pytest.mark.slow
 def test_a_small_worker_trains_what_fits_and_else_says_how_large_it_must_be(
     graph: Graph, tmp_path: Path
 ) -> None:
