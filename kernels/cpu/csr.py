@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.sort import stable_order
 
 _DIGIT = 11  # 2,048 counters and as many open cache lines stay within L2
 _COARSE = 4096  # entries of the row-to-bin table: stays within L1
@@ -187,7 +188,7 @@ def _sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
             ascending = ascending and sorted_times[stop] >= sorted_times[stop - 1]
             stop += 1
         if not ascending:  # rare: most edges come once, and logs are written in time
-            place = np.argsort(sorted_times[start:stop], kind="mergesort")
+            place = stable_order(sorted_times[start:stop])
             order[start:stop] = order[start:stop][place]
             sorted_times[start:stop] = sorted_times[start:stop][place]
         start = stop

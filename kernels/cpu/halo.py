@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.arrays import Array, frozen_view
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.sort import stable_order
 
 _SHORT = 16  # rows up to this length are sorted by insertion
 
@@ -118,7 +119,7 @@ def _global_rows(indptr: Array, indices: Array, global_ids: Array) -> tuple[Arra
         if stop - start > _SHORT:
             for edge in range(start, stop):
                 found[edge] = global_ids[indices[edge]]
-            places = np.argsort(found[start:stop], kind="mergesort")  # it is stable
+            places = stable_order(found[start:stop])
             found[start:stop] = found[start:stop][places]
             order[start:stop] = start + places
             continue

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.sort import stable_order
 
 
 @njit(cache=True, nogil=True)
@@ -39,7 +40,7 @@ def balance(
                 _uncount(v, indptr, indices, parts, links)
                 found += 1
         before = moved
-        for at in np.argsort(costs[:found], kind="mergesort"):
+        for at in stable_order(costs[:found]):
             v = nodes[at]
             if loads[parts[v]] <= bound or counts[parts[v]] == 1:
                 continue
