@@ -19,7 +19,6 @@ class TrainReport:
     run: str
     graph: str
     training: Training
-    device: str
     trained: Trained
     seconds: float
 
@@ -28,6 +27,11 @@ class TrainReport:
         body = asdict(self)
         trained = body.pop("trained")
         return {**body, **trained, "seconds": self.seconds, "edges_per_second": self.speed}
+
+    @property
+    def device(self) -> str:
+        """What trained: cpu or gpu."""
+        return self.trained.device
 
     @property
     def speed(self) -> float | None:

@@ -44,7 +44,8 @@ from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.embed.spec import DISTANCES, Training
-from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
+from penstock.workers.embed.storage.direct import check_file
+from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, table_path
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
 
@@ -81,7 +82,7 @@ class TrainJob(Job[TrainReport]):
         graph, training, init_sha256 = self.graph, self.options.training, None
         self.resumes = self.options.resume and (self.out / FORMAT.file).is_file()
         if self.resumes:
-            before = Run.load(self.out)
+            self.before = before = Run.load(self.out)
             self._check_rows(before)
             _warn_lost(self.out, before, self.options.training.epochs)
             old, init_sha256 = before.training, before.init_sha256
@@ -227,6 +228,12 @@ class TrainJob(Job[TrainReport]):
     def work(self, partial: PartialOutput) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, folder = self.graph, self.out
+        if (finished := self._finished()) is not None:
+            keep_ids(folder, graph)
+            self.trained = finished
+            done = replace(self.run, state="done", results=self.before.results)
+            FORMAT.save(folder, done.to_dict())
+            return
         with self.open_ranks(None, self.ranks) as ranks:
             training = replace(self.run.training, partitions=self._partitions(ranks))
             self.run = run = replace(self.run, training=training)
@@ -260,6 +267,28 @@ class TrainJob(Job[TrainReport]):
                 )[0]
             state = "diverged" if self.trained.stopped == "nan" else "done"
             FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
+
+    def _finished(self) -> Trained | None:
+        """Return the results of a run that is resumed and was done, so that no rank is started.
+
+        None: something is left to train, to rank, or to say of its checkpoints.
+        """
+        before = self.before if self.resumes else None
+        if before is None or (before.state, before.training) != ("done", self.run.training):
+            return None
+        checkpoints, names = Checkpoints(self.out / "checkpoints"), Trained.__dataclass_fields__
+        results = {name: value for name, value in (before.results or {}).items() if name in names}
+        if not (checkpoints.has(LAST) and "device" in results):  # which earlier versions lack
+            return None
+        with FORMAT.reading(self.out):
+            trained = Trained(**results)
+        held = checkpoints.load(LAST)
+        for file in range(held.geometry.files):
+            check_file(table_path(checkpoints.folder, held.geometry, file), held.geometry)
+        has_best = trained.validation is None or checkpoints.has(BEST)
+        done = {"epoch": trained.epochs, "state": 0, "scores": trained.validation}
+        is_whole = has_best and all(held.about.get(name, ...) == done[name] for name in done)
+        return trained.nothing_left() if is_whole else None
 
     def _warn_unknown(self, known: dict[str, int] | None) -> None:
         """Say so, once, where no node has a vector in the run to begin with."""
@@ -301,7 +330,6 @@ class TrainJob(Job[TrainReport]):
             run=str(self.out),
             graph=str(self.graph.path),
             training=self.run.training,
-            device="gpu" if self.connected.capacity.on_gpu else "cpu",
             trained=self.trained,
             seconds=seconds,
         )

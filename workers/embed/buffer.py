@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import AnyArray, Array
+from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.partition.order import Bucket, State
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
@@ -235,11 +235,16 @@ class PartitionBuffer:
         self._wait_for(pending, self.traffic)
 
     def close(self) -> None:
-        """Wait for what is in flight, whatever comes of it; the table stays open."""
+        """Wait for what is in flight, whatever comes of it, and release the memory.
+
+        The table stays open.
+        """
         for future in self._pending:
             future.exception()
         self._pending = []
-        # Methods of who owns the buffer: its memory would be there until the garbage collector ran.
+        # Here, as an error may still refer to who owns the buffer; and of that these are methods:
+        # its memory would be there until the garbage collector ran.
+        self.values = self.state = _zeros(self._xp, 0, self.table.geometry.width)
         self._before_visit = self._initial = None
 
     def __enter__(self) -> PartitionBuffer:

@@ -271,7 +271,7 @@ class Training:
             beta2=self.beta2,
         )
 
-    def rate(self, share: float) -> float:
+    def lr_at(self, share: float) -> float:
         """Return the learning rate when a share of the training run is done."""
         return self.lr * (1 - share) if self.schedule == "linear" else self.lr
 

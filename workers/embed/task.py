@@ -62,6 +62,7 @@ class Trained:
     known           how many nodes and relations began with vectors of --init
     ranks           that trained together; of several, bytes and seconds in which partitions
                     changed hands, and what is said of disks is of all ranks
+    device          what trained: cpu or gpu
     """
 
     epochs: int
@@ -91,3 +92,13 @@ class Trained:
     loss_before: float | None = None
     penalty: float | None = 0.0
     loss_of_zeros: float | None = None
+    device: str = "cpu"
+
+    def nothing_left(self) -> Trained:
+        """Return the result of the same run, resumed when it was done."""
+        names = (
+            "epochs", "best_epoch", "loss", "nodes", "edges", "relations", "partitions", "batches",
+            "stopped", "validated", "validation", "known", "ranks", "device",
+        )  # fmt: skip
+        kept = {name: getattr(self, name) for name in names}
+        return Trained(**kept, first_epoch=self.epochs, seconds=0.0, epoch_seconds=0.0)

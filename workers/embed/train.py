@@ -13,6 +13,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ from penstock.workers.embed.source import (
     open_checkpoint,
 )
 from penstock.workers.embed.spec import BATCH
-from penstock.workers.embed.storage import Geometry, Slot, open_table
+from penstock.workers.embed.storage import RESTORE, Geometry, Slot, open_table
 from penstock.workers.embed.storage.direct import check_file
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, Versions, table_path
 from penstock.workers.embed.task import Trained, TrainTask
@@ -105,13 +106,9 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
 
 def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     started = time.monotonic()
-    with np.errstate(over="ignore", invalid="ignore"):  # the loss shows them
-        run = _trainer_of(comm)(comm, task)
-        try:
-            with run.work:
-                return run.train(started)
-        finally:
-            run.close()
+    # The loss shows what is infinite.
+    with np.errstate(over="ignore", invalid="ignore"), ExitStack() as opened:
+        return _trainer_of(comm)(comm, task, opened).train(started)
 
 
 def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
@@ -137,10 +134,15 @@ def _trainer_of(comm: AnyCommunicator) -> type[Trainer]:
 
 
 class Trainer:
-    """What trains on one rank."""
+    """What trains on one rank.
 
-    def __init__(self, comm: AnyCommunicator, task: TrainTask) -> None:
+    opened  closes what is opened here, also where not all of it can be
+    """
+
+    def __init__(self, comm: AnyCommunicator, task: TrainTask, opened: ExitStack) -> None:
         self.comm, self.task, self.training = comm, task, task.training
+        self.checkpoints = Checkpoints(task.checkpoints)
+        self._check_seen()
         self.graph = graph = Graph.open(task.graph)
         training = self.training
         self.relation_count = len(graph.manifest.relations or ()) if training.has_relations else 0
@@ -154,21 +156,21 @@ class Trainer:
         names = graph.manifest.relations if training.has_relations else None
         digest = rows_digest(training, names, task.ids, self.layout)
         geometry = replace(geometry, digest=digest)
-        self.checkpoints = Checkpoints(task.checkpoints)
         self.versions = self._versions(geometry)
         path = table_path(task.checkpoints, geometry, comm.rank)
         if self.checkpoints.has(LAST):  # or one of zeros would be made
             check_file(path, geometry)
         self.table = open_table(path, geometry, device=gpu())
+        opened.callback(self.table.close)
         self.bucket_schedule = self._bucket_schedule()
         self.warm = None
         if task.init is not None:
-            self.warm = WarmStart(task.init, task.init_relations, graph, self.rules)
+            self.warm = WarmStart(task.init, task.init_relations, graph, self.rules, opened)
         self.initialised = {} if self.warm is None else self.warm.initialised
         self.steps = 0 if self.warm is None else self.warm.steps  # the optimizer's, before this
         if self.warm is not None and len(first := self._unwritten()) > 1:
             self.warm.copy(self.layout, first, task.run)
-        self.buffer = PartitionBuffer(
+        buffer = PartitionBuffer(
             self.table,
             self.versions,
             self.bucket_schedule,
@@ -178,9 +180,10 @@ class Trainer:
             xp=arrays_of_device(),
             before_visit=self._before_visit,
         )
+        self.buffer = opened.enter_context(buffer)
         self.kernels = kernel("embed", self.buffer.values)
         self.negatives = Negatives(graph, training, self.layout, self.kernels)
-        self.work = self.kernels.workspace(cores_of_rank(comm))
+        self.work = opened.enter_context(self.kernels.workspace(cores_of_rank(comm)))
         self.relations = self._initial_relations()
         self.epoch, self.buffer_state, self.batches = (
             0,
@@ -201,6 +204,9 @@ class Trainer:
         self.zeros = 0.0  # their loss, if all vectors were zeros
 
     # -- what is there before the first epoch ----------------------------------------------------
+
+    def _check_seen(self) -> None:
+        """Do nothing: no other rank may see another checkpoint."""
 
     def _versions(self, geometry: Geometry) -> Versions:
         return self.checkpoints.versions(geometry)
@@ -228,14 +234,14 @@ class Trainer:
                     f"{self.task.run / 'run.json'} and {folder} do not belong together",
                     expected=f"{found.partitions:,} partitions, as the checkpoint has",
                     got=f"{partitions:,}",
-                    remedy="Restore the file or train again with --overwrite",
+                    remedy=RESTORE,
                 )
             if found.nodes != self.graph.num_nodes:  # rows of others would be written
                 raise CorruptFile(
                     f"{folder / 'starts.npy'} is of another graph",
                     expected=f"{self.graph.num_nodes:,} nodes",
                     got=f"{found.nodes:,}",
-                    remedy="Restore the file or train again with --overwrite",
+                    remedy=RESTORE,
                 )
             return found
         layout = node_layout(self.graph.num_nodes, partitions, self.training.seed)
@@ -391,6 +397,7 @@ class Trainer:
             validated=0 if self.validation is None else self.validation[0].count,
             validation=self.best_scores,
             known=self.initialised,
+            device="gpu" if gpu() else "cpu",
         )
 
     def _buckets(self) -> EdgeBuckets:
@@ -523,13 +530,13 @@ class Trainer:
                 typed = to_device(relations)
             heads, tails = to_device(heads), to_device(tails)
             chunks, drawn = self.rules.chunks(len(heads)), self._number()
-            rate = self.training.rate(self._share())
+            lr = self.training.lr_at(self._share())
             self.batches += 1
             number = self.steps + self.batches
             with self.busy.batch():
                 batch = Batch(heads, typed, tails, draw(chunks, drawn))
                 loss = self.kernels.step(
-                    nodes, self.relations, batch, self.rules, rate, number, self.work
+                    nodes, self.relations, batch, self.rules, lr, number, self.work
                 )
             self._after_batch()  # which waits for other ranks, and does not count as training
             self._losses.append(loss)
@@ -702,13 +709,6 @@ class Trainer:
             "steps": self.steps,
         }
 
-    def close(self) -> None:
-        """Close the files."""
-        self.buffer.close()
-        self.table.close()
-        if self.warm is not None:
-            self.warm.close()
-
 
 def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
     """Raise where a checkpoint does not say where in a training run it was written: it was edited.
@@ -751,7 +751,7 @@ def _damaged(path: Path, got: str) -> CorruptFile:
         f"{path} is damaged",
         expected="where in a training run of this graph it was written",
         got=got,
-        remedy="Restore the file or train again with --overwrite",
+        remedy=RESTORE,
     )
 
 

@@ -6,8 +6,9 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -31,13 +32,22 @@ IDS = "ids.parquet"  # of a run: the user's id of every node, in the order of th
 class WarmStart:
     """The nodes and relations of a graph that another run has, too.
 
+    opened       closes the other run's file, and what is copied of it
     initialised  how many nodes and relations begin with vectors of the run
     steps        that the optimizer had taken, which Adam's state is divided by
     """
 
-    def __init__(self, run: Path, names: tuple[str, ...], graph: Graph, rules: EmbedRules) -> None:
-        folder = run / "checkpoints"
+    def __init__(
+        self,
+        run: Path,
+        names: tuple[str, ...],
+        graph: Graph,
+        rules: EmbedRules,
+        opened: ExitStack,
+    ) -> None:
+        folder, self._opened = run / "checkpoints", opened
         self.source, found = open_checkpoint(folder, newest(folder))
+        opened.callback(self.source.close)
         self.tensors = found.tensors
         self.steps = _steps(folder / f"{found.name}.json", found.about)
         self._copied: _Copied | None = None
@@ -64,7 +74,9 @@ class WarmStart:
         positions = [self.positions[layout.nodes_of(partition)] for partition in partitions]
         positions = [np.sort(some[some >= 0]) for some in positions]
         counts = dict(zip(partitions, map(len, positions), strict=True))
-        self._copied = _Copied(folder, counts, self.source.table.geometry)
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (it stays open)
+        self._opened.enter_context(file)
+        self._copied = _Copied(file, folder / "init", counts, self.source.table.geometry)
         for at, rows, is_state in self._rows(np.concatenate(positions)):
             self._copied.write(at, rows, is_state=is_state)
 
@@ -114,28 +126,24 @@ class WarmStart:
             if self.inverse:
                 array[self.inverse + here] = self.tensors[name][self.old_relations + old]
 
-    def close(self) -> None:
-        """Close the other run's file, and what was copied of it."""
-        self.source.close()
-        if self._copied is not None:
-            self._copied.close()
-
 
 class _Copied:
     """The copied rows of partitions, in a file: values of all, and then states.
 
+    file  without a name; path: what errors call it
     rows  how many each partition has, of those that are not filled yet
     """
 
-    def __init__(self, folder: Path, rows: dict[int, int], geometry: Geometry) -> None:
-        self.rows, self._path = dict(rows), folder / "init"
+    def __init__(
+        self, file: IO[bytes], path: Path, rows: dict[int, int], geometry: Geometry
+    ) -> None:
+        self._file, self._path, self.rows = file, path, dict(rows)
         starts = np.cumsum([0, *rows.values()])
         self._starts = dict(zip(rows, starts.tolist(), strict=False))
         self._widths = geometry.width, geometry.width * geometry.states
         self._states_at = 4 * geometry.width * int(starts[-1])
         self._lock = threading.Lock()
         size = self._states_at + 4 * self._widths[1] * int(starts[-1])
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (it stays open)
         with full_disk_explained(self._path):
             os.posix_fallocate(self._file.fileno(), 0, max(size, 1))
 
@@ -171,11 +179,7 @@ class _Copied:
         with self._lock:
             del self.rows[partition]
             if not self.rows:
-                self.close()
-
-    def close(self) -> None:
-        """Remove the file, which has no name."""
-        self._file.close()
+                self._file.close()
 
     def _offset(self, row: int, is_state: bool) -> int:
         return (self._states_at if is_state else 0) + 4 * self._widths[is_state] * row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import psutil
 import pytest
 
 from penstock import ClusterSpec, Graph, embed
-from penstock.errors import CapacityError, UsageError
+from penstock.errors import CapacityError, GraphError, UsageError
 from penstock.pipelines.embed.planning import disk_to_train, fewest_partitions, memory_to_train
 from penstock.pipelines.embed.progress import EdgeBar
 from penstock.pipelines.vectors import Vectors
@@ -79,7 +80,7 @@ def test_what_two_ranks_write_is_read_by_all(
 
 KILLED: dict[str, Any] = {
     "dim": 8, "batch": 20, "negatives": 16, "epochs": 12, "partitions": 8,
-    "checkpoint_minutes": 1e-9, "validate_every": 4,
+    "checkpoint_minutes": 1e-9, "validate_every": 4, "schedule": "constant",
 }  # fmt: skip
 
 
@@ -124,6 +125,52 @@ def test_a_killed_training_goes_on_and_ends_the_same(
         np.testing.assert_array_equal(ours, theirs)
     kept = [json.loads(x) for x in lines.read_text().splitlines()]
     assert [line["epoch"] for line in kept if "loss" in line] == list(range(1, 13))
+
+
+def resume(graph: Graph, run: Path, **more: Any) -> embed.TrainReport:
+    options = {**KILLED, **more}
+    return embed.train(graph, run, parts=2, cluster=TWO, resume=True, **options)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("missing", "is missing"),
+        ("truncated", "has the wrong size.*got 5000 bytes"),
+        ("damaged", "is damaged.*a page that was never written"),
+    ],
+)
+def test_a_table_that_one_rank_has_lost_is_not_made_again(
+    graph: Graph, tmp_path: Path, whole: Path, capsys: Any, how: str, said: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    table = run / "checkpoints/nodes-001.table"
+    held = table.read_bytes()
+    table.unlink()
+    if how != "missing":
+        table.write_bytes(held[:5000] if how == "truncated" else bytes(len(held)))
+    before = (run / "run.json").read_bytes()
+    with pytest.raises(GraphError, match=rf"nodes-001\.table {said}.*Restore the file"):
+        resume(graph, run, epochs=13)
+    assert json.loads((run / "run.json").read_bytes()) == json.loads(before)
+    assert "--resume will" not in capsys.readouterr().err
+    # Put back, it goes on.
+    table.write_bytes(held)
+    assert resume(graph, run, epochs=13).trained.first_epoch == 12
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_a_finished_run_of_ranks_starts_none(
+    graph: Graph, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    monkeypatch.setattr("penstock.pipelines.job.ranks.connect", None)
+    found = resume(graph, tmp_path / "run")
+    assert (found.trained.ranks, found.trained.first_epoch, found.trained.epochs) == (2, 12, 12)
 
 
 def test_a_plan_says_what_a_rank_needs(graph: Graph) -> None:

@@ -194,6 +194,37 @@ def test_a_run_goes_on_without_the_one_it_began_with(
     same(tmp_path / "whole", tmp_path / "run")
 
 
+def test_a_finished_run_is_resumed_without_a_cluster(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, more = tmp_path / "run", {**SMALL, "validate_every": 1, "cluster": cluster}
+    first = embed.train(graph, run, epochs=2, **more)
+    files = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+
+    def connect(*_: Any, **__: Any) -> Any:
+        raise AssertionError("connected")
+
+    monkeypatch.setattr("penstock.pipelines.job.ranks.connect", connect)
+    (run / "ids.parquet").unlink()  # which is written again all the same
+    found = embed.train(graph, run, epochs=2, resume=True, **more)
+    edit(run / "run.json", lambda body: body["options"].pop("resume"))
+    body = json.loads((run / "run.json").read_text())
+    assert body == json.loads(files["run.json"])
+    for name in ("ids.parquet", "metrics.jsonl"):
+        assert (run / name).read_bytes() == files[name]
+    assert (found.trained.first_epoch, found.trained.epochs, found.speed) == (2, 2, None)
+    assert (found.device, found.trained.loss) == (first.device, first.trained.loss)
+    assert found.trained.validation == first.trained.validation
+    for other in ({"epochs": 3}, {"epochs": 2, "validate_sample": 10}):  # there is something to do
+        with pytest.raises(AssertionError, match="connected"):
+            embed.train(graph, run, resume=True, **more, **other)
+        (run / "run.json").write_bytes(files["run.json"])
+    (run / "checkpoints/nodes.table").unlink()
+    with pytest.raises(GraphError, match=r"nodes\.table is missing"):
+        embed.train(graph, run, epochs=2, resume=True, **more)
+    assert (run / "run.json").read_bytes() == files["run.json"]
+
+
 def test_a_batch_that_is_not_given_again_stays(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import time
+import weakref
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -281,16 +283,16 @@ def test_a_batch_has_the_rate_and_the_negatives_that_options_say(
 
     given: list[Any] = []
 
-    def step(nodes: Any, relations: Any, batch: Any, rules: Any, rate: float, *_: Any) -> float:
-        given.append((batch, rules, rate))
+    def step(nodes: Any, relations: Any, batch: Any, rules: Any, lr: float, *_: Any) -> float:
+        given.append((batch, rules, lr))
         return 1.0
 
     monkeypatch.setattr(kernels, "step", step)
     run(graph, tmp_path / "r", epochs=2, schedule="linear", **options)
     done = 0
     seen = []
-    for batch, rules, rate in given:
-        assert rate == pytest.approx(0.3 * (1 - done / (2 * graph.num_edges)))
+    for batch, rules, lr in given:
+        assert lr == pytest.approx(0.3 * (1 - done / (2 * graph.num_edges)))
         done += len(batch.heads)
         assert rules.sides == sides
         if len(batch.heads) == 64:
@@ -527,8 +529,8 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
     task = TrainTask(
         graph2.path, second, Training(**{**SMALL, "partitions": 4, "batch": 16}), first, names
     )
-    begun = module.Trainer(Comm(), task)  # type: ignore[arg-type]
-    try:
+    with ExitStack() as opened:
+        begun = module.Trainer(Comm(), task, opened)  # type: ignore[arg-type]
         old, tensors, _ = vectors(first)
         number = {name: i for i, name in enumerate(graph.user_ids().to_pylist())}
         for partition in range(4):
@@ -551,8 +553,6 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
                 for ours, theirs in ((i, at), (6 + i, 5 + at)):
                     wanted = tensors["relations"][theirs]
                     np.testing.assert_array_equal(begun.relations.values[ours], wanted)
-    finally:
-        begun.close()
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
@@ -597,7 +597,8 @@ def test_a_warm_start_fills_several_partitions_at_once(
     run(graph, first, epochs=1, **trained)
     keep_ids(first, graph)
     rules = Training(**SMALL | trained).rules(5)
-    warm = WarmStart(first, graph.manifest.relations or (), graph, rules)
+    opened = ExitStack()
+    warm = WarmStart(first, graph.manifest.relations or (), graph, rules, opened)
     streamed, stream = [], DirectFile.stream
 
     def seen(table: DirectFile, version: Version) -> Any:
@@ -627,7 +628,7 @@ def test_a_warm_start_fills_several_partitions_at_once(
             assert warm._copied is not None
             assert warm._copied._file.closed  # its space is free from now on
     finally:
-        warm.close()
+        opened.close()
     source, found = open_checkpoint(first / "checkpoints", "last")
     try:
         for partition, size in enumerate(source.layout.sizes):
@@ -663,6 +664,53 @@ def test_a_warm_start_out_of_core_reads_the_other_run_once(
     assert read["first"] == held.geometry.partitions * held.geometry.partition_bytes
 
 
+def test_a_training_that_cannot_begin_closes_what_it_has_opened(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files, threads and memory, when the error is raised; the garbage collector is off."""
+    from penstock.pipelines.embed.run import keep_ids
+
+    run(graph, tmp_path / "first", epochs=1)
+    keep_ids(tmp_path / "first", graph)
+    tables: list[DirectFile] = []
+    buffers: list[PartitionBuffer] = []
+
+    def fail(*_: Any) -> Any:
+        raise OSError("no negatives")
+
+    def watch(kind: type[Any], made: list[Any]) -> None:
+        begun = kind.__init__
+
+        def begin(self: Any, *args: Any, **options: Any) -> None:
+            begun(self, *args, **options)
+            made.append(self)
+
+        monkeypatch.setattr(kind, "__init__", begin)
+
+    watch(DirectFile, tables)
+    watch(PartitionBuffer, buffers)
+    monkeypatch.setattr(module, "Negatives", fail)
+    gc.disable()
+    try:
+        with pytest.raises(OSError, match="no negatives") as error:
+            init = {"init": tmp_path / "first", "init_relations": graph.manifest.relations}
+            run(graph, tmp_path / "r", **OUT_OF_CORE, **init)
+        # While the error is there, and with it whoever was at work.
+        assert error.value.__traceback__ is not None
+        assert len(tables) == 2
+        for table in tables:
+            assert table._fd == -1
+            assert table._pool._shutdown
+        (buffer,) = buffers
+        assert buffer.values.size == buffer.state.size == 0
+        held = weakref.ref(buffer)
+        del error, buffer
+        buffers.clear()
+        assert held() is None
+    finally:
+        gc.enable()
+
+
 def test_partitions_are_of_equal_size_and_drawn() -> None:
     layout = node_layout(1001, 8, seed=3)
     assert set(layout.sizes) == {125, 126}
@@ -680,8 +728,9 @@ def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Pat
         folder = tmp_path / str(partitions)
         folder.mkdir()
         options = {**SMALL, "partitions": partitions, "batch": 16}
-        begun = module.Trainer(Comm(), TrainTask(graph.path, folder, Training(**options)))  # type: ignore[arg-type]
-        try:
+        task = TrainTask(graph.path, folder, Training(**options))
+        with ExitStack() as opened:
+            begun = module.Trainer(Comm(), task, opened)  # type: ignore[arg-type]
             values = np.zeros((300, 8), np.float32)
             for partition in range(partitions):
                 slot = [np.zeros((begun.table.geometry.rows, 8), np.float32) for _ in range(2)]
@@ -689,8 +738,6 @@ def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Pat
                 nodes = begun.layout.nodes_of(partition)
                 values[nodes] = slot[0][: len(nodes)]
             found.append(values)
-        finally:
-            begun.close()
     np.testing.assert_array_equal(found[0], found[1])
     assert found[0].std() == pytest.approx(1e-3, rel=0.05)
 

@@ -18,8 +18,7 @@ from penstock.csr import id_dtype, offsets_of
 from penstock.errors import UsageError
 from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
-
-_REMEDY = "Restore the file from a copy of the run, or train again"
+from penstock.workers.embed.storage import RESTORE
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,15 +95,15 @@ class NodeLayout:
     def open(folder: Path) -> NodeLayout:
         """Return what ``save`` wrote, mapped, every place checked."""
         path, where = folder / "starts.npy", folder / "places.npy"
-        starts = np.array(load_npy(path, remedy=_REMEDY))
+        starts = np.array(load_npy(path, remedy=RESTORE))
         check_indptr(
-            starts, int(starts[-1]) if starts.ndim and len(starts) else 0, path, remedy=_REMEDY
+            starts, int(starts[-1]) if starts.ndim and len(starts) else 0, path, remedy=RESTORE
         )
         if not where.exists():
             return NodeLayout(starts)
-        nodes, positions = int(starts[-1]), load_npy(where, remedy=_REMEDY)
-        check_length(positions, nodes, where, remedy=_REMEDY)
-        check_indices(positions, nodes, where, remedy=_REMEDY)
+        nodes, positions = int(starts[-1]), load_npy(where, remedy=RESTORE)
+        check_length(positions, nodes, where, remedy=RESTORE)
+        check_indices(positions, nodes, where, remedy=RESTORE)
         return NodeLayout(starts, positions)
 
 

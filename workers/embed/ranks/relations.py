@@ -5,8 +5,8 @@ copy, from the same values on, and every few batches the copies become one again
 had seen their batches one after another, each with the gradients that it had.
 
 ADAGRAD  Gradients of squares q together took a value by d, while its sum of squares s grew to
-         s + q. Their sum, over steps that fell from rate / sqrt(s) to rate / sqrt(s + q), is about
-         d (sqrt(s) + sqrt(s + q)) / 2 / rate. Had the sum of squares grown to s + Q, by all ranks'
+         s + q. Their sum, over steps that fell from lr / sqrt(s) to lr / sqrt(s + q), is about
+         d (sqrt(s) + sqrt(s + q)) / 2 / lr. Had the sum of squares grown to s + Q, by all ranks'
          q, they had taken it by d (sqrt(s) + sqrt(s + q)) / (sqrt(s) + sqrt(s + Q)). These are
          added up. (Plain sums of d would take the first steps, of s = 0, too far: as many times as
          there are ranks, rather than its root.)

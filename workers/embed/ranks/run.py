@@ -12,6 +12,7 @@ import math
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +47,24 @@ class RankTrainer(Trainer):
     versions: RankVersions
     bucket_schedule: RankSchedule
 
-    def __init__(self, comm: AnyCommunicator, task: TrainTask) -> None:
-        super().__init__(comm, task)
+    def __init__(self, comm: AnyCommunicator, task: TrainTask, opened: ExitStack) -> None:
+        super().__init__(comm, task, opened)
         holders = self._first_holders()
         self.moves = Moves(comm, self.buffer, self.versions, holders, whole=self.whole)
         self._mine = self._all = 0  # edges of this state, on this rank and on all
         self._edges_before = 0  # edges of the epoch before this state, on all ranks
 
     # -- what is there before the first epoch ----------------------------------------------------
+
+    def _check_seen(self) -> None:
+        """Raise where ranks do not see the same checkpoint: each would go on from another."""
+        run, path = self.task.run, self.checkpoints.folder / f"{LAST}.json"
+        mark = self.checkpoints.mark(LAST) if run.is_dir() else None
+        seen = self.comm.allgather((socket.gethostname(), mark))
+        for rank, (host, found) in enumerate(seen):
+            if found is None or found != seen[0][1]:
+                what = str(run) if found is None else f"{path} as rank 0 does"
+                raise _not_shared(f"rank {rank} on {host}", what)
 
     def _versions(self, geometry: Geometry) -> Versions:
         return self.checkpoints.rank_versions(geometry, self.comm.rank)
@@ -103,11 +114,7 @@ class RankTrainer(Trainer):
         else:
             comm.wait(comm.irecv(sorted_, 0), timeout=math.inf)
         if not (folder / BUCKETS_FORMAT.file).is_file():
-            raise UsageError(
-                f"{socket.gethostname()} does not see {folder}, which rank 0 has written",
-                expected="a run in a folder that all hosts share",
-                remedy="Give a folder on shared storage",
-            )
+            raise _not_shared(socket.gethostname(), f"{folder}, which rank 0 has written")
         names = self.graph.manifest.relations
         return EdgeBuckets.open(folder, self.layout, None if names is None else len(names))
 
@@ -265,3 +272,11 @@ class RankTrainer(Trainer):
         for name in names:
             self.versions.keep(name, versions)
         self._saved, self._saved_batches = time.monotonic(), self.batches
+
+
+def _not_shared(who: str, what: str) -> UsageError:
+    return UsageError(
+        f"{who} does not see {what}",
+        expected="a run in a folder that all hosts share",
+        remedy="Give a folder on shared storage",
+    )

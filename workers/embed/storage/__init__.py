@@ -27,6 +27,7 @@ from penstock.arrays import AnyArray, Array
 from penstock.sizes import need_disk
 
 PAGE = 4096
+RESTORE = "Restore the file or train again with --overwrite"  # where one of a run is damaged
 _CHUNK = 4 << 20  # bytes of one request
 _MOST_CHUNKS = 480  # whose sums fit into the page of a place
 

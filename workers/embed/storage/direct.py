@@ -26,6 +26,7 @@ from penstock.output_lock import refuse_link
 from penstock.system_errors import disk_full, full_disk_explained, is_disk_full
 from penstock.workers.embed.storage import (
     PAGE,
+    RESTORE,
     THREADS,
     Geometry,
     Moved,
@@ -68,8 +69,8 @@ class DirectFile(PartitionFile):
         self.path, self.geometry = path, geometry
         (check_file if read_only else make_file)(path, geometry)
         access = os.O_RDONLY if read_only else os.O_RDWR
-        self._fd, self.why_not_direct = open_direct(path, access, direct=direct)
         self._copying: Copying = DeviceCopying() if device else HostCopying()
+        self._fd, self.why_not_direct = open_direct(path, access, direct=direct)
         self._local = threading.local()
         self._chunks = tuple(chunks(geometry))
         self._pool = ThreadPoolExecutor(
@@ -284,7 +285,7 @@ def check_file(path: Path, geometry: Geometry) -> None:
         raise MissingFile(
             f"{path} is missing",
             expected=f"a table of {geometry.file_bytes} bytes",
-            remedy="Restore it, or train again",
+            remedy=RESTORE,
         )
     size = path.stat().st_size
     if size != geometry.file_bytes:
@@ -292,7 +293,7 @@ def check_file(path: Path, geometry: Geometry) -> None:
             f"{path} has the wrong size",
             expected=f"{geometry.file_bytes} bytes",
             got=f"{size} bytes",
-            remedy="Restore it, or train again",
+            remedy=RESTORE,
         )
 
 
@@ -379,5 +380,5 @@ def short_file(path: Path, offset: int) -> TruncatedFile:
         f"{path} ends too early",
         expected=f"more at offset {offset}",
         got="its end",
-        remedy="Resume from another checkpoint, or start over",
+        remedy=RESTORE,
     )

@@ -64,7 +64,11 @@ class KvikioFile(DirectFile):
                 "num_threads": threads,
             }
         )
-        self._file: Any = kvikio.CuFile(self.path, "r" if read_only else "r+")
+        try:
+            self._file: Any = kvikio.CuFile(self.path, "r" if read_only else "r+")
+        except BaseException:
+            super().close()
+            raise
 
     def store_chunk(self, memory: AnyArray, offset: int) -> int:
         """Write a slot's bytes at ``offset``; return their sum, computed where they are."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import CorruptFile
-from penstock.workers.embed.storage import PAGE, Geometry, Version
+from penstock.workers.embed.storage import PAGE, RESTORE, Geometry, Version
 
 _MAGIC = b"PENEMBED"
 # Magic, format, partition, number, rows, width, arrays, pages of a chunk, sums; and the digest of
@@ -24,7 +24,6 @@ _MAGIC = b"PENEMBED"
 _HEADER = struct.Struct("<8sIIQQIIIIQ")
 _FORMAT = 1
 _SUMS = 128  # where they begin
-_REMEDY = "Resume from another checkpoint, or start over"
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path
             what,
             expected=f"the page of version {version.number} in place {version.place}",
             got="a page that was never written" if not any(page) else "other bytes",
-            remedy=_REMEDY,
+            remedy=RESTORE,
         )
     g = geometry
     if found[1] > _FORMAT or found[4:8] != (g.rows, g.width, g.arrays, g.chunk_bytes >> 12):
@@ -89,21 +88,21 @@ def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path
             f"{path} has another geometry",
             expected=f"{g.rows} rows of {g.width} values, {g.arrays} arrays",
             got=f"{found[4]} rows of {found[5]} values, {found[6]} arrays",
-            remedy=_REMEDY,
+            remedy=RESTORE,
         )
     if found[9] and g.digest and found[9] != g.digest:
         raise CorruptFile(
             f"{path} is of another run",
             expected="vectors of the nodes and relations of its checkpoint",
             got="vectors of others",
-            remedy="Restore the file, or train again",
+            remedy=RESTORE,
         )
     if found[2:4] != (version.partition, version.number):
         raise CorruptFile(
             what,
             expected=f"version {version.number} in place {version.place}",
             got=f"version {found[3]} of partition {found[2]}",
-            remedy=_REMEDY,
+            remedy=RESTORE,
         )
     return list(struct.unpack_from(f"<{found[8]}Q", page, _SUMS))
 
@@ -116,5 +115,5 @@ def check_sum(version: Version, chunk: Chunk, expected: int, got: int, path: Pat
             expected=f"{chunk.stop - chunk.start} bytes of version {version.number} "
             f"with sum {expected:016x}",
             got=f"{got:016x}",
-            remedy=_REMEDY,
+            remedy=RESTORE,
         )

@@ -28,13 +28,12 @@ from penstock.errors import CorruptFile, GraphError, MissingFile, PenstockError
 from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table
 from penstock.formats import Format
 from penstock.output_lock import refuse_link
-from penstock.workers.embed.storage import Geometry, PartitionFile, Version
+from penstock.workers.embed.storage import RESTORE, Geometry, PartitionFile, Version
 
 LAST, BEST = "last", "best"
 _ONE_FILE, _SEVERAL_FILES = 1, 2  # versions of the manifest
 _ATTEMPTS = 5  # to read a checkpoint while a training run replaces it
 R = TypeVar("R")
-_REMEDY = "Resume from another checkpoint, or start over"
 
 
 def table_path(folder: Path, geometry: Geometry, file: int = 0) -> Path:
@@ -215,11 +214,11 @@ class Checkpoints:
         not as the manifest says is damaged only if the manifest is the same as before.
         """
         for _ in range(_ATTEMPTS):
-            before = self._mark(name)
+            before = self.mark(name)
             try:
                 return read()
             except (GraphError, FileNotFoundError) as error:
-                if self._mark(name) == before:
+                if self.mark(name) == before:
                     raise
                 last = error
         raise PenstockError(
@@ -229,8 +228,11 @@ class Checkpoints:
             remedy="Wait for the end of the run, or train with more --checkpoint-minutes",
         ) from last
 
-    def _mark(self, name: str) -> bytes:
-        """Return what identifies a checkpoint: its manifest counts how many were written."""
+    def mark(self, name: str) -> bytes:
+        """Return what identifies a checkpoint, empty where there is none.
+
+        That is its manifest, which counts how many were written.
+        """
         try:
             return (self.folder / f"{name}.json").read_bytes()
         except FileNotFoundError:
@@ -314,8 +316,8 @@ class Checkpoints:
         return file_entry(self.folder, name)
 
     def _checked(self, entry: FileEntry, name: str) -> Path:
-        entry.check_size(self.folder, listed_in=f"{name}.json", remedy=_REMEDY)
-        entry.check_sum(self.folder, remedy=_REMEDY)
+        entry.check_size(self.folder, listed_in=f"{name}.json", remedy=RESTORE)
+        entry.check_sum(self.folder, remedy=RESTORE)
         return self.folder / entry.name
 
     def _manifest(self, name: str) -> dict[str, Any]:
@@ -360,7 +362,7 @@ def _format(name: str) -> Format:
         file=f"{name}.json",
         thing="folder of checkpoints of penstock embed",
         make="Train first",
-        restore=_REMEDY,
+        restore=RESTORE,
         absent=MissingFile,
     )
 
@@ -399,7 +401,7 @@ def _check_geometry(path: Path, body: dict[str, Any], geometry: Geometry) -> Non
             f"{path} is a checkpoint of another run",
             expected="vectors of the same model, seed, relations and node ids",
             got="vectors of others",
-            remedy="Restore the file, or train again with --overwrite",
+            remedy=RESTORE,
         )
     geometry = replace(geometry, digest=held.get("digest", 0))
     if held != _geometry_body(geometry):

@@ -15,12 +15,12 @@ def table(seed, optimizer, first):
     return rules, Table(values, state)
 
 
-def step(of, gradient, optimizer, rate=0.1):
+def step(of, gradient, optimizer, lr=0.1):
     if optimizer == Optimizer.ADAGRAD:
         of.state[:] += gradient**2
-        of.values[:] -= rate * gradient / (np.sqrt(of.state) + 1e-10)
+        of.values[:] -= lr * gradient / (np.sqrt(of.state) + 1e-10)
     else:
-        of.values[:] -= rate * gradient
+        of.values[:] -= lr * gradient
 
 
 @pytest.mark.parametrize("optimizer", [Optimizer.ADAGRAD, Optimizer.SGD])

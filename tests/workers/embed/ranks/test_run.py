@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from embed_runs import same, vectors
 
 from penstock import Graph
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile, GraphError, UsageError
 from penstock.workers.embed import train as module
 from penstock.workers.embed.ranks.run import RankTrainer
 from penstock.workers.embed.schedule.theorem import Condition, Machine
@@ -149,7 +150,8 @@ def test_vectors_near_zero_have_the_loss_of_zeros(
 
 @WAYS
 @pytest.mark.parametrize(
-    "optimizer", ["adagrad", pytest.param("adam", marks=pytest.mark.slow), "sgd"]
+    "optimizer",
+    ["adagrad", *(pytest.param(name, marks=pytest.mark.slow) for name in ("adam", "sgd"))],
 )
 def test_a_resumed_training_is_the_same(
     run: Any, tmp_path: Path, more: dict[str, Any], optimizer: str
@@ -321,6 +323,65 @@ def test_a_loss_that_is_no_number_ends_all_ranks(
     found = run(tmp_path / "r", optimizer="sgd", lr=1e30, **more)
     assert {one.stopped for one in found} == {"nan"}
     assert not (tmp_path / "r/checkpoints/last.json").exists()
+
+
+def lost(path: Path) -> None:
+    path.unlink()
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+@SLOW_ON_DISK
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lost, r"nodes-001\.table is missing"),
+        (cut_short, r"nodes-001\.table has the wrong size.*got 5000 bytes"),
+        (damaged, r"nodes-001\.table is damaged"),
+    ],
+    ids=["lost", "cut short", "damaged"],
+)
+def test_a_table_that_one_rank_has_lost_ends_all(
+    run: Any, tmp_path: Path, more: dict[str, Any], change: Any, said: str
+) -> None:
+    run(tmp_path / "r", epochs=1, **more)
+    folder = tmp_path / "r/checkpoints"
+    change(folder / "nodes-001.table")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(GraphError, match=rf"{said}.*Restore the file or train again"):
+        run(tmp_path / "r", epochs=2, **more)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("theirs", ["none", "older", "no folder"])
+def test_ranks_that_see_different_checkpoints_do_not_train(
+    run: Any, graph: Graph, tmp_path: Path, gang: Any, theirs: str
+) -> None:
+    """As where the folder of the run is not shared, but there on both hosts."""
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    run(ours, epochs=1)
+    if theirs != "no folder":
+        shutil.copytree(ours, other)
+    if theirs == "none":
+        shutil.rmtree(other / "checkpoints")
+    run(ours, epochs=2)
+    said = r"last\.json as rank 0 does" if theirs != "no folder" else r"/(ours|other)\."
+    for folders in ((ours, other), (other, ours)):
+
+        def resume(comm: Any, folders: Any = folders) -> Any:
+            training = Training(**{**SMALL, "epochs": 3})
+            return train(comm, TrainTask(graph.path, folders[comm.rank], training))
+
+        with pytest.raises(
+            UsageError, match=rf"rank \d on .* does not see .*{said}.*all hosts share"
+        ):
+            gang(2, resume)
 
 
 def test_other_ranks_cannot_go_on(run: Any, tmp_path: Path) -> None:
