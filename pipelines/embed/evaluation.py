@@ -44,6 +44,7 @@ class VectorsJob(RunJob[R]):
     kind = ""
     what: ClassVar[str]
     options: GraphOptions
+    run: Run
 
     def check(self) -> None:
         """Open the run."""

@@ -33,6 +33,7 @@ class ExportJob(RunJob[ExportReport]):
     command = "penstock embed export"
     kind = KIND
     options: ExportOptions
+    run: Run
 
     def check(self) -> None:
         """Open the run; raise where there is nothing to export, or not enough disk space."""

@@ -9,15 +9,15 @@ checkpoints/    last.json and best.json name versions of partitions in nodes.tab
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
-from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.pipelines.embed.divergence import another_try
+from penstock.pipelines.job.run_folder import TrainingRun, run_format
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.rows import ids_digest, rows_digest
 from penstock.workers.embed.source import check_trained
@@ -25,72 +25,43 @@ from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
 from penstock.workers.embed.warm import IDS
 
-KIND = "run"
-FORMAT = Format(
-    name="penstock-embed",
-    version=1,
-    file=f"{KIND}.json",
-    thing="run of penstock embed",
-    make="Make one with penstock embed train GRAPH RUN",
-    restore="Restore the file or train again with --overwrite",
-    absent=UsageError,
-    foreign=UsageError,
-)
-
-
+FORMAT = run_format("embed")
 _VECTORS = "{} nodes of {} values, the optimizer's state {} times, {} relations of {} values"
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(TrainingRun):
     """The content of run.json.
 
     training   with ``model`` and ``partitions`` as they were for this graph and machine
     relations  their names; None: the graph has none
     init       the run whose vectors it began with
-    state      training, interrupted, done or diverged
-    results    what Trained holds, once it is done
     ranks      that train together
     init_sha256  of the checkpoint that it began with: the other run may be trained further
     """
 
-    graph: str
-    graph_sha256: str
+    format = FORMAT
     training: Training
     nodes: int
     relations: tuple[str, ...] | None = None
     init: str | None = None
-    state: str = "training"
-    options: dict[str, Any] | None = None
-    results: dict[str, Any] | None = None
     ranks: int = 1
     init_sha256: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what run.json holds."""
-        return asdict(self)
+    @classmethod
+    def read(cls, body: dict[str, Any], where: str) -> Self:
+        """Return what a run.json says."""
+        body["training"] = _training(body["training"])
+        relations = body.get("relations")
+        body["relations"] = None if relations is None else tuple(relations)
+        found = cls(**body)
+        if not (isinstance(found.graph, str) and isinstance(found.nodes, int)):
+            raise TypeError("graph or nodes")
+        if found.training.model is None:
+            raise TypeError("training.model")
+        return found
 
-    @staticmethod
-    def of(body: dict[str, Any], folder: Path) -> Run:
-        """Return what run.json in ``folder`` says."""
-        with FORMAT.reading(folder):
-            body = {name: body[name] for name in Run.__dataclass_fields__ if name in body}
-            body["training"] = _training(body["training"])
-            relations = body.get("relations")
-            body["relations"] = None if relations is None else tuple(relations)
-            found = Run(**body)
-            if not (isinstance(found.graph, str) and isinstance(found.nodes, int)):
-                raise TypeError("graph or nodes")
-            if found.training.model is None:
-                raise TypeError("training.model")
-            return found
-
-    @staticmethod
-    def load(folder: Path) -> Run:
-        """Read ``folder/run.json``, or say why it is not a run of ours."""
-        return Run.of(FORMAT.load(folder), folder)
-
-    def differences(self, old: Run) -> list[str]:
+    def differences(self, old: Self) -> list[str]:
         """Return what keeps this run from going on where ``old`` stopped."""
         found = self.training.differences(old.training)
         if self.ranks != old.ranks:
@@ -100,11 +71,7 @@ class Run:
             found.append(f"--init: {ours}, in the run {theirs}")
         elif self.init_sha256 is not None and old.init_sha256 not in (None, self.init_sha256):
             found.append(f"init: {self.init} has changed")
-        if self.graph_sha256 != old.graph_sha256:
-            changed = f"{self.graph} has changed"
-            other = f"{self.graph}, in the run {old.graph}"
-            found.append(f"the graph: {changed if self.graph == old.graph else other}")
-        return found
+        return found + super().differences(old)
 
 
 def _same_folder(one: str | None, other: str | None) -> bool:

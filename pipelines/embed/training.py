@@ -30,7 +30,6 @@ from penstock.pipelines.embed.progress import EdgeBar
 from penstock.pipelines.embed.report import TrainReport
 from penstock.pipelines.embed.run import (
     FORMAT,
-    KIND,
     Run,
     check_rows,
     checkpoint_name,
@@ -41,6 +40,7 @@ from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.job.run_folder import KIND
 from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.embed.spec import DISTANCES, Training
@@ -63,6 +63,7 @@ class TrainJob(Job[TrainReport]):
     visible = FORMAT
     passing = frozenset({"verify"})
     options: EmbedOptions
+    run: Run
 
     def __init__(
         self,
@@ -165,10 +166,6 @@ class TrainJob(Job[TrainReport]):
                     got=_said(option, ours),
                 )
         return found
-
-    def first_manifest(self) -> dict[str, Any]:
-        """Return what run.json says at first."""
-        return self.run.to_dict()
 
     def differences(self, before: dict[str, Any]) -> list[str]:
         """Return where training or graph are not those of the run in the folder."""

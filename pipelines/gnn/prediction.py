@@ -49,6 +49,7 @@ class WeightsJob(RunJob[R]):
     on_gpu = True
     what: ClassVar[str]
     options: WeightsOptions
+    run: Run
 
     def check(self) -> None:
         """Open the run and the graph to predict on; raise where its weights do not fit it."""

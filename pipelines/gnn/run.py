@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from penstock.errors import UsageError
-from penstock.formats import Format
 from penstock.pipelines.gnn.split import DrawnSplit
+from penstock.pipelines.job.run_folder import KIND, TrainingRun, run_format
 from penstock.workers.gnn.plan.spec import (
     RESUMABLE,
     Model,
@@ -25,21 +25,11 @@ from penstock.workers.gnn.plan.spec import (
     make_training,
 )
 
-KIND = "run"
-FORMAT = Format(
-    name="penstock-gnn",
-    version=1,
-    file=f"{KIND}.json",
-    thing=KIND,
-    make="Make one with penstock gnn train GRAPH RUN",
-    restore="Restore the file or train again with --overwrite",
-    absent=UsageError,
-    foreign=UsageError,
-)
+FORMAT = run_format("gnn")
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(TrainingRun):
     """The content of run.json.
 
     model     complete: the width of its last layer is what the graph's labels ask for
@@ -48,12 +38,9 @@ class Run:
     classes   their names, where the graph has them
     split     what --split drew; None: the graph's own split
     parts     into how many parts the graph was cut, last time
-    state     training, interrupted or done
-    results   what Trained holds, once it is done
     """
 
-    graph: str
-    graph_sha256: str
+    format = FORMAT
     model: Model
     training: Training
     task: str
@@ -62,9 +49,6 @@ class Run:
     feature_names: tuple[str, ...] | None = None
     split: DrawnSplit | None = None
     parts: int = 1
-    state: str = "training"
-    options: dict[str, Any] | None = None
-    results: dict[str, Any] | None = None
 
     @property
     def outputs(self) -> int:
@@ -73,27 +57,19 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what run.json holds."""
-        return {**asdict(self), "model": self.model.to_dict()}
+        return {**super().to_dict(), "model": self.model.to_dict()}
 
-    @staticmethod
-    def of(body: dict[str, Any], folder: Path) -> Run:
-        """Return what run.json in ``folder`` says."""
-        with FORMAT.reading(folder):
-            body = {name: body[name] for name in Run.__dataclass_fields__ if name in body}
-            where = f"{folder / FORMAT.file}: model"
-            body["model"] = make_model(body["model"], where=where)
-            body["training"] = make_training(body["training"])
-            for name in ("classes", "feature_names"):
-                body[name] = None if body.get(name) is None else tuple(body[name])
-            body["split"] = DrawnSplit.of(body.get("split"))
-            return Run(**body)
+    @classmethod
+    def read(cls, body: dict[str, Any], where: str) -> Self:
+        """Return what a run.json says that is ``where``."""
+        body["model"] = make_model(body["model"], where=f"{where}: model")
+        body["training"] = make_training(body["training"])
+        for name in ("classes", "feature_names"):
+            body[name] = None if body.get(name) is None else tuple(body[name])
+        body["split"] = DrawnSplit.of(body.get("split"))
+        return cls(**body)
 
-    @staticmethod
-    def load(folder: Path) -> Run:
-        """Read ``folder/run.json``, or say why it is not a run of ours."""
-        return Run.of(FORMAT.load(folder), folder)
-
-    def differences(self, old: Run) -> list[str]:
+    def differences(self, old: Self) -> list[str]:
         """Return what keeps this run from going on where ``old`` stopped."""
         found = differences(self.model.to_dict(), old.model.to_dict(), KIND)
         ours, theirs = (
@@ -105,11 +81,7 @@ class Run:
         found += differences(ours, theirs, KIND)
         drawn, kept = (run.split.declared if run.split else "the graph's" for run in (self, old))
         found += differences({"split": drawn}, {"split": kept}, KIND)
-        if self.graph_sha256 != old.graph_sha256:
-            changed = f"{self.graph} has changed"
-            other = f"{self.graph}, in the run {old.graph}"
-            found.append(f"the graph: {changed if self.graph == old.graph else other}")
-        return found
+        return found + super().differences(old)
 
     def checkpoint(self, folder: Path, which: str) -> Path:
         """Return a file of weights, which is there."""

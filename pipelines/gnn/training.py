@@ -22,13 +22,14 @@ from penstock.pipelines.gnn.planning import (
     too_large_to_train,
 )
 from penstock.pipelines.gnn.report import TrainReport
-from penstock.pipelines.gnn.run import FORMAT, KIND, Run
+from penstock.pipelines.gnn.run import FORMAT, Run
 from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
 from penstock.pipelines.gnn.split import declared_split, draw_split, keep_split, split_file
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan, disk_need
+from penstock.pipelines.job.run_folder import KIND
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.output import Command
 from penstock.workers.gnn.plan.spec import Model
@@ -43,6 +44,7 @@ class TrainJob(Job[TrainReport]):
     on_gpu = True
     visible = FORMAT
     passing = frozenset({"verify"})
+    run: Run
 
     def __init__(
         self,
@@ -86,14 +88,6 @@ class TrainJob(Job[TrainReport]):
             split=split,
             options=self.given,
         )
-
-    def first_manifest(self) -> dict[str, Any]:
-        """Return what run.json says at first."""
-        return self.run.to_dict()
-
-    def differences(self, before: dict[str, Any]) -> list[str]:
-        """Return where model, training, split or graph are not those of the run in the folder."""
-        return self.run.differences(Run.of(before, self.out))
 
     def plan(self) -> Plan:
         """Lower the model for the graph and a worker, and say what its epochs take."""

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from penstock.formats import Format
     from penstock.graph import Graph
     from penstock.pipelines.job.capacity import Capacity, TaskCapacity
+    from penstock.pipelines.job.run_folder import TrainingRun
 
 R = TypeVar("R", bound=Report)
 
@@ -68,6 +69,7 @@ class Job(ABC, Generic[R]):
     passing    options that do not decide what is made
     out        absolute; options: may be completed by ``check``; cluster: resolved
     connected  its workers, once it has connected to them
+    run        what the manifest of a visible output holds, once ``check`` has set it
     """
 
     command: ClassVar[str]
@@ -77,6 +79,7 @@ class Job(ABC, Generic[R]):
     visible: ClassVar[Format | None] = None
     passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch", "verify"})
     connected: Workers
+    run: TrainingRun
 
     def __init__(
         self, out: str | Path, options: Any, cluster: ClusterSpec | None = None, *, quiet: bool
@@ -123,11 +126,11 @@ class Job(ABC, Generic[R]):
 
     def first_manifest(self) -> dict[str, Any]:
         """Return what the manifest of a visible output says at first: its state is training."""
-        raise NotImplementedError
+        return self.run.to_dict()
 
     def differences(self, before: dict[str, Any]) -> list[str]:
         """Return what keeps this run from going on with a visible one, whose manifest is given."""
-        raise NotImplementedError
+        return self.run.differences(self.run.of(before, self.out))
 
     def goes_on(self) -> bool:
         """Whether a visible output that is done may be resumed with more epochs."""

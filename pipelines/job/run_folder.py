@@ -1,6 +1,6 @@
 """An output that is there while it is made: the folder of a run, to watch and to resume from.
 
-<kind>.json        what is trained, its state and its results
+run.json           what is trained, its state and its results: see ``TrainingRun``
 metrics.jsonl      a line per epoch; with the first one the run has begun
 checkpoints/       what ranks write; ``last`` is what ``--resume`` goes on from
 .NAME.old          next to it: the run to replace, until the new one has a checkpoint and has ended
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import shutil
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from penstock.errors import (
     CapacityError,
@@ -26,6 +28,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.files import aside, put_aside, refuse_existing, remove, remove_temporaries
+from penstock.formats import Format
 from penstock.output_lock import (
     is_own_directory,
     output_lock,
@@ -35,11 +38,72 @@ from penstock.output_lock import (
 from penstock.pipelines.job.partial import PartialOutput
 
 if TYPE_CHECKING:
-    from penstock.formats import Format
     from penstock.pipelines.job import Job
 
+KIND = "run"
 _CHECKPOINTS = "last", "best"
 _HOLDS = {"done": "a finished run", "diverged": "a run whose loss became NaN"}
+
+
+def run_format(job: str) -> Format:
+    """Return the format of what run.json holds of ``penstock JOB train``."""
+    return Format(
+        name=f"penstock-{job}",
+        version=1,
+        file=f"{KIND}.json",
+        thing=f"run of penstock {job}",
+        make=f"Make one with penstock {job} train GRAPH RUN",
+        restore="Restore the file or train again with --overwrite",
+        absent=UsageError,
+        foreign=UsageError,
+    )
+
+
+@dataclass(frozen=True)
+class TrainingRun(ABC):
+    """What run.json holds of every training run.
+
+    state    training, interrupted, done or diverged
+    results  what Trained holds, once it is done
+    """
+
+    format: ClassVar[Format]
+    graph: str
+    graph_sha256: str
+    _: KW_ONLY
+    state: str = "training"
+    options: dict[str, Any] | None = None
+    results: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what run.json holds."""
+        return asdict(self)
+
+    @classmethod
+    @abstractmethod
+    def read(cls, body: dict[str, Any], where: str) -> Self:
+        """Return what a run.json says that is ``where``; KeyError and the like if it is damaged."""
+
+    @classmethod
+    def of(cls, body: dict[str, Any], folder: Path) -> Self:
+        """Return what run.json in ``folder`` says."""
+        with cls.format.reading(folder):
+            known = {each.name: body[each.name] for each in fields(cls) if each.name in body}
+            return cls.read(known, str(folder / cls.format.file))
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read ``folder/run.json``, or say why it is not a run of ours."""
+        return cls.of(cls.format.load(folder), folder)
+
+    @abstractmethod
+    def differences(self, old: Self) -> list[str]:
+        """Return what keeps this run from going on where ``old`` stopped."""
+        if self.graph_sha256 == old.graph_sha256:
+            return []
+        changed = f"{self.graph} has changed"
+        other = f"{self.graph}, in the run {old.graph}"
+        return [f"the graph: {changed if self.graph == old.graph else other}"]
 
 
 @contextmanager

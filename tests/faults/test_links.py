@@ -16,9 +16,9 @@ from penstock.errors import OutputExists, UsageError
 from penstock.files import append_text, claimed, save_text
 from penstock.output_lock import output_lock
 from penstock.pipelines.etl import etl
-from penstock.pipelines.gnn.run import FORMAT, KIND, Run
+from penstock.pipelines.gnn.run import FORMAT, Run
 from penstock.pipelines.job.partial import partial_output
-from penstock.pipelines.job.run_folder import run_folder
+from penstock.pipelines.job.run_folder import KIND, run_folder
 from penstock.workers.comm import segments
 from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.gnn import checkpoint

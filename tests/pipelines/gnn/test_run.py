@@ -320,7 +320,7 @@ def test_a_manifest_that_is_not_ours(
 
 def test_no_run_no_weights(tmp_path: Path, train: Any, rank: Any) -> None:
     with pytest.raises(
-        UsageError, match="is not a run. Expected a directory with run.json, got no"
+        UsageError, match="is not a run of penstock gnn. Expected a directory with run.json"
     ):
         gnn.predict(tmp_path / "nosuch", tmp_path / "out")
     rank.in_epoch = break_in(2)
