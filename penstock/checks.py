@@ -13,18 +13,18 @@ from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.errors import CorruptFile
 from penstock.files import check_sums
+from penstock.manifest import COPY_AGAIN
 from penstock.progress import Progress
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
 
-_REMEDY = "Copy the graph again, or make it again with penstock etl"
 _PIECE = 1 << 20  # edges checked together: small enough to stay in the cache
 
 
 def check_graph(graph: Graph, *, quiet: bool = True) -> None:
     """Read everything and raise CorruptFile for the first thing that is wrong."""
-    check_sums(graph.path, graph.manifest.files.values(), remedy=_REMEDY, quiet=quiet)
+    check_sums(graph.path, graph.manifest.files.values(), remedy=COPY_AGAIN, quiet=quiet)
     _check_shards(graph, quiet)
     _check_nodes(graph)
     _check_features(graph)
@@ -45,7 +45,7 @@ def _check_shards(graph: Graph, quiet: bool) -> None:
             if fault is None and (entry.start, entry.stop) != (row, row + shard.rows):
                 fault = f"rows {entry.start}:{entry.stop} do not follow row {row}"
             if fault is not None:
-                raise CorruptFile(f"{folder} is inconsistent", got=fault, remedy=_REMEDY)
+                raise CorruptFile(f"{folder} is inconsistent", got=fault, remedy=COPY_AGAIN)
             if not manifest.directed:
                 balance += _one_way(shard)
             row, edges = entry.stop, edges + shard.edges
@@ -57,7 +57,7 @@ def _check_shards(graph: Graph, quiet: bool) -> None:
             f"{graph.path} is not undirected",
             expected="every edge stored both ways",
             got="edges without their reverse",
-            remedy=_REMEDY,
+            remedy=COPY_AGAIN,
         )
 
 
@@ -131,7 +131,7 @@ def _check_nodes(graph: Graph) -> None:
                 f"{path} has a label that names no class",
                 expected=f"less than {len(classes)}",
                 got=str(highest),
-                remedy=_REMEDY,
+                remedy=COPY_AGAIN,
             )
     for name, count in graph.manifest.splits.items():
         _expect(path, f"{name} nodes", count, int(np.count_nonzero(graph.split(name))))
@@ -151,7 +151,9 @@ def _check_features(graph: Graph) -> None:
             if entry.kind == "sparse":
                 rows.check_format()
         except ValueError as error:
-            raise CorruptFile(f"{path} is inconsistent", got=str(error), remedy=_REMEDY) from error
+            raise CorruptFile(
+                f"{path} is inconsistent", got=str(error), remedy=COPY_AGAIN
+            ) from error
         _expect(path, "shape", (stop - start, entry.width), rows.shape)
         _expect(path, "dtype", entry.dtype, str(rows.dtype))
 
@@ -179,5 +181,5 @@ def _expect(path: Path, what: str, expected: object, got: object) -> None:
             f"{path} does not agree with graph.json",
             expected=f"{expected} {what}" if isinstance(expected, int) else f"{what} {expected}",
             got=str(got),
-            remedy=_REMEDY,
+            remedy=COPY_AGAIN,
         )

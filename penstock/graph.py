@@ -22,7 +22,7 @@ from penstock.bounds import check_indices, check_indptr, check_rows
 from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.errors import CorruptFile, MissingFile, UsageError
 from penstock.files import check_sums
-from penstock.manifest import Manifest, graph_digest
+from penstock.manifest import COPY_AGAIN, Manifest, graph_digest
 from penstock.paths import client_path
 from penstock.sizes import need_memory
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "valid", "test")
 _UNNAMED = 1 << 31  # relations of a graph that does not name them: any number will do
-REMEDY = "Copy the graph again from where it came from, or make it again with penstock etl"
 
 
 class Graph:
@@ -102,7 +101,7 @@ class Graph:
         manifest = Manifest.load(path)
         manifest.check_files(path)
         if verify:
-            check_sums(path, manifest.files.values(), remedy=REMEDY, quiet=quiet)
+            check_sums(path, manifest.files.values(), remedy=COPY_AGAIN, quiet=quiet)
         return cls(path, manifest, verified=verify)
 
     @classmethod
@@ -191,7 +190,7 @@ class Graph:
         csr = CSR(first_row=entry.start, **arrays)
         check_rows(
             csr, folder, rows=entry.stop - entry.start, edges=entry.edges, nodes=self.num_nodes,
-            relations=relations, remedy=REMEDY,
+            relations=relations, remedy=COPY_AGAIN,
         )  # fmt: skip
         return csr
 
@@ -223,7 +222,7 @@ class Graph:
         for number, entry in enumerate(self.manifest.shards):
             path = self._shard_folder(number) / "indptr.npy"
             indptr = load_npy(path)
-            check_indptr(indptr, entry.edges, path, remedy=REMEDY)
+            check_indptr(indptr, entry.edges, path, remedy=COPY_AGAIN)
             found.append(np.diff(indptr))
         return np.concatenate(found)
 
@@ -428,9 +427,9 @@ class Graph:
             load_npy(stem.with_suffix(f".{part}.npy")) for part in ("data", "indices", "indptr")
         )
         path = stem.with_suffix(".indptr.npy")
-        check_indptr(indptr, len(data), path, remedy=REMEDY)
+        check_indptr(indptr, len(data), path, remedy=COPY_AGAIN)
         path = stem.with_suffix(".indices.npy")
-        check_indices(indices, entry.width, path, remedy=REMEDY)
+        check_indices(indices, entry.width, path, remedy=COPY_AGAIN)
         return sp.csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, entry.width))
 
     def heldout(self, name: str) -> dict[str, Array]:
@@ -463,7 +462,7 @@ class Graph:
             limits["relations"] = len(self.manifest.relations)
         for column in limits.keys() & found.keys():
             path = folder / f"{column}.npy"
-            check_indices(found[column], limits[column], path, remedy=REMEDY)
+            check_indices(found[column], limits[column], path, remedy=COPY_AGAIN)
         return found
 
     def validate(self, *, quiet: bool = True) -> None:
@@ -489,9 +488,7 @@ class Graph:
 _PARSING = threading.Lock()
 
 
-def load_npy(
-    path: Path, *, remedy: str = "Copy the graph again, or make it again with penstock etl"
-) -> Array:
+def load_npy(path: Path, *, remedy: str = COPY_AGAIN) -> Array:
     """Map a .npy file read-only; a damaged one says so, and the remedy of what it belongs to."""
     try:
         with _PARSING:

@@ -13,6 +13,7 @@ from penstock.files import FileEntry, file_table, read_file_table, sha256_of
 from penstock.formats import Format
 
 FILE_NAME = "graph.json"
+COPY_AGAIN = "Copy the graph again from where it came from, or make it again with penstock etl"
 FORMAT = Format(
     name="penstock-graph",
     version=1,
@@ -129,7 +130,4 @@ class Manifest:
     def check_files(self, root: Path) -> None:
         """Raise unless every listed file is there with its size (contents are not read)."""
         for entry in self.files.values():
-            entry.check_size(root, listed_in=FILE_NAME, remedy=_COPY_AGAIN)
-
-
-_COPY_AGAIN = "Copy the graph again from where it came from, or make it again with penstock etl"
+            entry.check_size(root, listed_in=FILE_NAME, remedy=COPY_AGAIN)

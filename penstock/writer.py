@@ -148,10 +148,6 @@ class GraphWriter(GrowingGraph):
         named = None if names is None else tuple(names)
         self.add(*files, features=entry, feature_names=named)
 
-    def add_file(self, entry: FileEntry) -> None:
-        """List a file that was written by other means."""
-        self.add(entry)
-
     def check(self) -> None:
         """Raise InputError unless edges and nodes were written and every row has its node."""
         if not self.manifest.shards or "nodes" not in self._rows:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrow import as_arrow
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, UsageError
 from penstock.kernels import kernel
@@ -76,7 +77,7 @@ def similar(
     >>> similar("vectors", out="neighbours", k=20, metric="dot")
     """
     given = SimilarOptions(**options)
-    opened = vectors if isinstance(vectors, Vectors) else Vectors.open(vectors, ids=given.id_file)
+    opened = Vectors.open(vectors, ids=given.id_file)
     if (ids is None) == (out is None):
         raise UsageError("similar takes ids, or out for the neighbours of all ids: one of the two")
     if out is None:
@@ -111,7 +112,7 @@ def neighbours_of(vectors: Vectors, ids: Sequence[Any], options: SimilarOptions)
         )
     k = min(options.k, max(len(vectors) - 1, 0))
     found, scores = _nearest(queries, vectors.values, k, rows[:, None], cosine=cosine)
-    named = vectors.ids.take(_indices(np.concatenate([rows, found.ravel()]))).to_pylist()
+    named = vectors.ids.take(as_arrow(np.concatenate([rows, found.ravel()]))).to_pylist()
     near = named[len(rows) :]
     neighbours = {
         one: list(zip(near[i * k : (i + 1) * k], map(float, scores[i]), strict=True))
@@ -145,9 +146,3 @@ def _nearest(
 
 def _is_one(ids: Any) -> bool:
     return isinstance(ids, str | bytes) or not hasattr(ids, "__len__")
-
-
-def _indices(rows: Array) -> Any:
-    from penstock.arrow import as_arrow
-
-    return as_arrow(rows)

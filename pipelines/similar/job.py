@@ -35,7 +35,7 @@ from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import as_ids
 from penstock.vector_parts import save_table
 from penstock.workers.plugin import resources
-from penstock.workers.resources.device import to_host
+from penstock.workers.resources.device import to_device, to_host
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +102,7 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
         with _gpu if hasattr(kept.values, "get") else nullcontext():
             found = kernel("neighbours", kept.values).nearest(
                 kept.values[first:last], kept.values, task.k,
-                cosine=task.cosine, skip=_array_like(kept.values, skip), lengths=kept.lengths,
+                cosine=task.cosine, skip=to_device(skip), lengths=kept.lengths,
             )  # fmt: skip
             rows, scores = map(to_host, found)
         entry = _save(task, number, kept.ids, np.broadcast_to(skip, rows.shape), rows, scores)
@@ -148,14 +148,6 @@ def _load(task: SimilarTask) -> _Kept:
     lengths = kernel("neighbours", values).norms(values)
     mapped = 0 if isinstance(values, np.memmap) else values.nbytes
     return _Kept(values, lengths, ids, int(lengths.nbytes + mapped))
-
-
-def _array_like(values: Any, array: Array) -> Any:
-    if not hasattr(values, "get"):
-        return array
-    import cupy
-
-    return cupy.asarray(array)
 
 
 class SimilarJob(Job[AllReport]):
@@ -213,9 +205,11 @@ class SimilarJob(Job[AllReport]):
 
     def work(self, partial: PartialOutput) -> None:
         """Search the files that are not there yet, and write _neighbours.json."""
+        import pyarrow as pa
+
         self.vectors.check_finite()
         task = self._task(partial)
-        save_table(partial.scratch, task.ids.name, _column(self.vectors.ids))
+        save_table(partial.scratch, task.ids.name, pa.table({"id": self.vectors.ids}))
         if not self._mapped():
             save_npy(partial.scratch, task.values.name, self.vectors.values)
         todo = [n for n in range(task.files) if not task.records.done(part_name(n))]
@@ -302,12 +296,6 @@ class SimilarJob(Job[AllReport]):
         """Return what ids, neighbours and scores take as they are: compressed it is less."""
         width = self.vectors.ids.nbytes // max(len(self.vectors), 1)
         return int(len(self.vectors) * self.k * (2 * width + 4))
-
-
-def _column(ids: pa.Array) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.table({"id": ids})
 
 
 def _nonzero(values: Array) -> int:

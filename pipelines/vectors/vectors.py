@@ -61,13 +61,14 @@ class Vectors:
     listed: Path | None = None
 
     @classmethod
-    def open(cls, path: str | Path, *, ids: str | Path | None = None) -> Vectors:
+    def open(cls, path: str | Path | Vectors, *, ids: str | Path | None = None) -> Vectors:
         """Open vectors in any of the formats.
 
         Parameters
         ----------
         path
-            A directory of ours or of Parquet files, a .parquet or .npy file, or a file of word2vec.
+            A directory of ours or of Parquet files, a .parquet or .npy file, or a file of word2vec;
+            or vectors, which are returned.
         ids
             Of an .npy file: its ids, a line each in a text file, the first column of a .parquet
             file, or another .npy file [default: a file of the same name that ends with
@@ -93,6 +94,8 @@ class Vectors:
         """
         from penstock.pipelines.vectors import tables, word2vec
 
+        if isinstance(path, Vectors):
+            return path
         path = client_path(path)
         if ids is not None and path.suffix.lower() != ".npy":
             raise UsageError("only an .npy file takes ids from another file", got=f"{path}")

@@ -107,7 +107,7 @@ def export_vectors(
     >>> export_vectors("vectors", "vectors.bin", format="binary")
     """
     given = ExportOptions(**options)
-    opened = vectors if isinstance(vectors, Vectors) else Vectors.open(vectors, ids=given.id_file)
+    opened = Vectors.open(vectors, ids=given.id_file)
     return run(ExportJob(opened, client_path(out), given, quiet=quiet))
 
 

@@ -40,7 +40,7 @@ def test_opening_maps_and_does_not_read(tmp_path):
         entry = save_npy(writer.root, "shards/00000/weights.npy", np.zeros(0, np.float32))
         with (writer.root / entry.name).open("r+b") as file:
             file.truncate(10**9)
-        writer.add_file(replace(entry, bytes=10**9))
+        writer.add(replace(entry, bytes=10**9))
     start = time.perf_counter()
     Graph.open(tmp_path / "g")
     assert time.perf_counter() - start < 0.2
@@ -209,7 +209,7 @@ def write(path, csr=None, nodes=3, ids=None, heldout=None, **manifest):
         if "matrix" in manifest:
             writer.features(manifest.pop("matrix"))
         for name, array in (heldout or {}).items():
-            writer.add_file(save_npy(writer.root, f"heldout/test/{name}.npy", array))
+            writer.add(save_npy(writer.root, f"heldout/test/{name}.npy", array))
         writer.manifest = replace(writer.manifest, **manifest)
     return Graph.open(path)
 
@@ -326,7 +326,7 @@ def test_a_zoo_has_as_many_graphs_as_it_says(tmp_path):
         with create_graph(tmp_path / "g", overwrite=True) as writer:
             writer.edges(CSR.from_edges(np.array([0]), np.array([1]), 3))
             writer.nodes(ids, graph=[0, 0, 1])
-            writer.add_file(write_parquet(writer.root, "graphs.parquet", pa.table({"id": [1, 2]})))
+            writer.add(write_parquet(writer.root, "graphs.parquet", pa.table({"id": [1, 2]})))
             writer.manifest = replace(writer.manifest, graphs=graphs)
         return Graph.open(tmp_path / "g")
 
@@ -351,7 +351,7 @@ def test_a_zoo_has_no_single_node_of_an_id(tmp_path):
         writer.edges(CSR.from_edges(np.array([0, 2]), np.array([1, 3]), 4))
         writer.nodes([0, 1, 0, 1], graph=[0, 0, 1, 1])
         graphs = pa.table({"id": [7, 8], "first": [0, 2], "nodes": [2, 2]})
-        writer.add_file(write_parquet(writer.root, "graphs.parquet", graphs))
+        writer.add(write_parquet(writer.root, "graphs.parquet", graphs))
         writer.manifest = replace(writer.manifest, graphs=2)
     with pytest.raises(UsageError, match="is a zoo"):
         Graph.open(tmp_path / "zoo").internal_ids([0])

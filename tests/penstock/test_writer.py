@@ -116,7 +116,7 @@ def test_files_written_by_other_means_are_listed(tmp_path):
         writer.edges(TRIANGLE)
         writer.nodes()
         for name in ("sources", "targets"):
-            writer.add_file(module.save_npy(writer.root, f"heldout/test/{name}.npy", np.arange(2)))
+            writer.add(module.save_npy(writer.root, f"heldout/test/{name}.npy", np.arange(2)))
         writer.manifest = replace(writer.manifest, heldout={"test": 2}, directed=False)
     graph = Graph.open(tmp_path / "g")
     graph.validate()

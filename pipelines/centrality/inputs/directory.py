@@ -15,8 +15,9 @@ from penstock.arrow import as_numpy, read_column, take
 from penstock.bounds import check_length
 from penstock.csr import CSR, offsets_of
 from penstock.errors import CorruptFile, UsageError
-from penstock.graph import REMEDY, Graph, load_npy
+from penstock.graph import Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
+from penstock.manifest import COPY_AGAIN
 from penstock.options import flag
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.options import CentralityOptions
@@ -119,7 +120,7 @@ def _extents(graph: Graph) -> tuple[Array, Array]:
             f"{path} is not the one of this zoo",
             expected=f"{wanted[0]:,} graphs of {wanted[1]:,} nodes in all, as graph.json says",
             got=f"{has[0]:,} graphs of {has[1]:,} nodes",
-            remedy=REMEDY,
+            remedy=COPY_AGAIN,
         )
     ptr = offsets_of(sizes)
     # graphs.parquet of a generated zoo does not say them; they are looked up where graphs begin.
@@ -130,7 +131,7 @@ def _extents(graph: Graph) -> tuple[Array, Array]:
         # Mapped, of which a page a graph is read: tasks check all of it before they use it.
         file = graph.path / "shards" / f"{number:05d}" / "indptr.npy"
         indptr = load_npy(file)
-        check_length(indptr, shard.stop - shard.start + 1, file, remedy=REMEDY)
+        check_length(indptr, shard.stop - shard.start + 1, file, remedy=COPY_AGAIN)
         before[low:high] = edges + indptr[ptr[low:high] - shard.start]
         edges += shard.edges
     return sizes, np.diff(before)

@@ -48,5 +48,5 @@ def evaluate_vectors(
     from penstock.pipelines.word2vec.evaluation.job import EvaluateJob
 
     given = EvaluateOptions(**options)
-    opened = vectors if isinstance(vectors, Vectors) else Vectors.open(vectors, ids=given.id_file)
+    opened = Vectors.open(vectors, ids=given.id_file)
     return run(EvaluateJob(opened, given, quiet=quiet))

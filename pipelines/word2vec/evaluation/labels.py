@@ -126,6 +126,8 @@ def read_labels(vectors: Vectors, path: Path, shares: Sequence[float]) -> Labels
     Ids without a label, or with an empty list, are left out; one that is there several times has
     the classes of all its lines.
     """
+    import pyarrow.compute as pc
+
     ids, column = _columns(path)
     found = vectors.find(ids)
     of, flat = _pairs(column, path)
@@ -160,7 +162,7 @@ def read_labels(vectors: Vectors, path: Path, shares: Sequence[float]) -> Labels
                 remedy="Give more ids labels, or other --shares",
             )
     kept = known[of]
-    numbers = as_numpy(_index_in(flat, classes))[kept]
+    numbers = as_numpy(pc.index_in(flat, value_set=classes))[kept]
     unknown = int((labelled & (found < 0)).sum())
     return Labels(str(path), unique[order], row[of[kept]], numbers, classes.to_pylist(), unknown)
 
@@ -213,12 +215,6 @@ def _pairs(labels: pa.Array, path: Path) -> tuple[Array, pa.Array]:
         there &= as_numpy(flat, 0) >= 0  # -1 is no class
     kept = np.flatnonzero(there)
     return np.asarray(of)[kept], flat.take(pa.array(kept))
-
-
-def _index_in(flat: pa.Array, names: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.index_in(flat, value_set=names)
 
 
 def _shuffled(count: int, seed: int, number: int) -> Array:

@@ -71,6 +71,7 @@ def test_many_parts(tmp_path, monkeypatch):
     assert found.ids.to_pylist() == list(range(100))
     assert isinstance(found.values, np.memmap)
     assert found.context is None
+    assert Vectors.open(found) is found
     (tmp_path / "vectors.json").unlink()
     plain = Vectors.open(tmp_path)  # the parts alone say the same
     assert plain.ids.equals(found.ids)
