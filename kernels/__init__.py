@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.arrays import AnyArray
 
 
-def kernel(name: str, array: Any) -> ModuleType:
+def kernel(name: str, array: AnyArray) -> ModuleType:
     """Return kernel module ``name`` for the backend on which ``array`` lives."""
     backend = "cuda" if hasattr(array, "__cuda_array_interface__") else "cpu"
     return import_module(f"penstock.kernels.{backend}.{name}")

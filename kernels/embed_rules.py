@@ -69,6 +69,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from penstock.arrays import AnyArray
+
 CHUNK_BITS = 24  # of ``which``; the rest counts batches
 
 
@@ -186,10 +188,10 @@ class Batch:
                   sides or chunks share the same, as those where every node is a negative
     """
 
-    heads: Any
+    heads: AnyArray
     relations: Any
-    tails: Any
-    negatives: Any
+    tails: AnyArray
+    negatives: AnyArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,8 +206,8 @@ class NegativePool:
                    is 0
     """
 
-    first: Any
-    start: Any
+    first: AnyArray
+    start: AnyArray
     by_degree: int = 0
     chance: Any = None
     other: Any = None
@@ -219,5 +221,5 @@ class Known:
     indices  int32 or int64 ids of candidates, ascending in each row
     """
 
-    indptr: Any
-    indices: Any
+    indptr: AnyArray
+    indices: AnyArray

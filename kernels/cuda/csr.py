@@ -6,6 +6,7 @@ from typing import Any
 
 import cupy as cp
 
+from penstock.arrays import DeviceArray
 from penstock.kernels.cuda.module import launch
 
 _C_TYPES = {"float32": "float", "float64": "double", "int64": "long long"}
@@ -88,7 +89,9 @@ def build_rows(
     return indptr, indices, relations if relation_bits else None, first
 
 
-def merge_values(values: Any, order: Any, first: Any, how: str) -> Any:
+def merge_values(
+    values: DeviceArray, order: DeviceArray, first: DeviceArray, how: str
+) -> DeviceArray:
     """Merge what belongs to equal keys: ``sum``, ``max`` or ``first``, in input order."""
     merged = cp.empty(len(first) - 1, values.dtype)
     number = ("sum", "max", "first").index(how)

@@ -14,6 +14,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from penstock.arrays import AnyArray, Array
 from penstock.kernels.cuda.walk import walk
 from penstock.kernels.cuda.walk.arguments import resident_walks
 from penstock.kernels.cuda.walk.tables import pack
@@ -24,8 +25,12 @@ _WORTH_A_COPY = 16 << 20  # bytes; starting a batch takes about a hundred micros
 
 
 def batches(
-    rows: WalkGraph, rules: WalkRules, walks: Any, starts: Any, size: int | None = None
-) -> Iterator[tuple[int, Any]]:
+    rows: WalkGraph,
+    rules: WalkRules,
+    walks: AnyArray,
+    starts: AnyArray,
+    size: int | None = None,
+) -> Iterator[tuple[int, Array]]:
     """Yield each batch's first place among the walks and its paths on the host, in order.
 
     An array holds until the next but one is asked for. size: walks of a batch, if not as many as
@@ -35,7 +40,7 @@ def batches(
     shape = min(size, len(walks)), rules.length
     buffers = [page_locked(shape, rows.indices.dtype) for _ in range(_BUFFERS)]
 
-    def buffer(number: int, first: int, count: int) -> Any:
+    def buffer(number: int, first: int, count: int) -> Array:
         return buffers[number % _BUFFERS][:count]
 
     # Two batches are under way while a third is in the hands of who asks.
@@ -43,14 +48,19 @@ def batches(
 
 
 def walk_to_host(
-    rows: WalkGraph, rules: WalkRules, walks: Any, starts: Any, out: Any, size: int | None = None
+    rows: WalkGraph,
+    rules: WalkRules,
+    walks: AnyArray,
+    starts: AnyArray,
+    out: Array,
+    size: int | None = None,
 ) -> None:
     """Write the paths of all walks to ``out``: (walks, length), like ``indices``, page-locked."""
     assert out.shape == (len(walks), rules.length)
     assert out.dtype == rows.indices.dtype
     assert out.flags.c_contiguous
 
-    def place(number: int, first: int, count: int) -> Any:
+    def place(number: int, first: int, count: int) -> Array:
         return out[first : first + count]
 
     started = _started(rows, rules, walks, starts, size or _batch(rows, rules), place)
@@ -98,7 +108,7 @@ def _started(
         yield first, host, paths, copying.record()
 
 
-def _in_order(started: Iterator[Started], ahead: int) -> Iterator[tuple[int, Any]]:
+def _in_order(started: Iterator[Started], ahead: int) -> Iterator[tuple[int, Array]]:
     """Yield what has been copied, with up to ``ahead`` batches under way."""
     under_way: deque[Started] = deque()
     try:

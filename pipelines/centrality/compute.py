@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import (
     GraphBatch,
@@ -183,7 +183,7 @@ def _each(how: Any, values: Array, sizes: Array) -> Array:
     return found
 
 
-def _module(array: Any) -> Any:
+def _module(array: AnyArray) -> Any:
     """Return the module of an array: NumPy, or CuPy."""
     if hasattr(array, "__cuda_array_interface__"):
         import cupy

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.graph import Graph
 from penstock.kernels import kernel
@@ -94,7 +95,9 @@ def inspect_shard(graph: str, number: int) -> dict[str, Any]:
         return inspect_rows(csr.indptr, csr.indices, single(csr.weights), csr.first_row)
 
 
-def inspect_rows(indptr: Any, indices: Any, weights: Any, first_row: int = 0) -> dict[str, Any]:
+def inspect_rows(
+    indptr: Array, indices: Array, weights: Array, first_row: int = 0
+) -> dict[str, Any]:
     """Return counts of a range of rows that add up over ranges."""
     bounds, bad, zero = kernel("walk", indptr).check_weights(indptr, weights)
     found: dict[str, Any] = {"edges": len(weights), "bad": None, "zero": 0, "trials": 0.0}

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from threading import get_ident
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.errors import PenstockError
 from penstock.workers.gnn.layers.context import Context
 
 _WARM_UPS = 2
+T = TypeVar("T")
 
 
 class _Pass:
@@ -38,7 +39,7 @@ class CudaGraphs:
         self._passes: dict[str, _Pass] = {}
         self._pool: Any = None
 
-    def __call__(self, name: str, epoch: int, work: Callable[[], Any], *, training: bool) -> Any:
+    def __call__(self, name: str, epoch: int, work: Callable[[], T], *, training: bool) -> T:
         """Do a pass of an epoch, and return what it returned when it was captured."""
         self.context.begin(epoch, training=training)
         if not self.active:
@@ -53,7 +54,8 @@ class CudaGraphs:
             if one.graph is None:
                 self._capture(name, one, work, stream)
             one.graph.launch(stream)
-        return one.result
+        result: T = one.result
+        return result
 
     @contextmanager
     def _own_memory(self) -> Iterator[Any]:
@@ -69,7 +71,7 @@ class CudaGraphs:
         """The memory pool of captured passes."""
         return 0 if self._pool is None else int(self._pool.total_bytes())
 
-    def _capture(self, name: str, one: _Pass, work: Callable[[], Any], stream: Any) -> None:
+    def _capture(self, name: str, one: _Pass, work: Callable[[], object], stream: Any) -> None:
         try:
             stream.begin_capture()
             try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.arrays import AnyArray
+from penstock.arrays import AnyArray, Array
 from penstock.errors import UsageError
 from penstock.files import append_text, save_text
 from penstock.graph import SPLITS
@@ -190,7 +190,7 @@ class _Trainer:
                 state.save_if_due(self.first_rank)
         return good
 
-    def _forward_and_backward(self) -> Callable[[], Any]:
+    def _forward_and_backward(self) -> Callable[[], Array]:
         network, epoch = self.network, self.state.epoch
         outputs = network.forward(epoch=epoch, training=True)
         grad = network.gradient_buffer()
@@ -221,16 +221,16 @@ class _Trainer:
     def _evaluate(self) -> Metrics:
         epoch = self.state.epoch
 
-        def forward() -> Callable[[], Any]:
+        def forward() -> Callable[[], Array]:
             return self._over_ranks(self.loss(self.network.forward(epoch=epoch)))
 
         return _metrics(self.passes("evaluation", epoch, forward, training=False)())
 
-    def _over_ranks(self, sums: AnyArray) -> Callable[[], Any]:
+    def _over_ranks(self, sums: AnyArray) -> Callable[[], Array]:
         """Start to add sums up over all ranks; what is returned waits for them."""
         wait = self.network.reducer.later(sums)
 
-        def finish() -> Any:
+        def finish() -> Array:
             with self.clock.span("loss of all ranks", "other"):
                 wait()
             self.network.synchronize()

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.documents import parse_json
 from penstock.files import FileEntry, save_json, save_npy
 from penstock.graph import load_npy
@@ -41,7 +41,7 @@ _RESIDENT_SHARE = 0.5
 COUNTED_WORDS = 1 << 24
 _VISITS_WORDS, _VISITS_WORDS_GPU = 1 << 22, 1 << 25  # walked at a time
 
-Tokens = tuple[Any, Any]  # tokens and offsets of Sentences
+Tokens = tuple[AnyArray, AnyArray | None]  # tokens and offsets of Sentences
 
 
 class Corpus(ABC):
@@ -230,7 +230,7 @@ class EncodedPiece:
     sentences: int
     words: int
 
-    def save(self, folder: Path, tokens: Any, offsets: Any) -> list[FileEntry]:
+    def save(self, folder: Path, tokens: Array, offsets: Array) -> list[FileEntry]:
         """Write the piece: tokens (words,) int32 and offsets (sentences + 1,) int64."""
         assert tokens.dtype == np.int32
         assert offsets.dtype == np.int64
@@ -273,7 +273,7 @@ class EncodedCorpus(Corpus):
         self._sentences = np.cumsum([0, *(piece.sentences for piece in pieces)]).tolist()
         self._words = np.cumsum([0, *(piece.words for piece in pieces)]).tolist()
         self.sentences, self.words = self._sentences[-1], self._words[-1]
-        self._resident: Any = None
+        self._resident: AnyArray | None = None
 
     def before(self, sentences: Any) -> Any:
         """Return how many words stand before sentences."""

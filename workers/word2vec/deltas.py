@@ -23,23 +23,24 @@ and ``apply_changes`` of naive/word2vec.py.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.arrays import copy_in_lines
+from penstock.arrays import AnyArray, copy_in_lines
 from penstock.kernels import kernel
 from penstock.kernels.word2vec_rules import Exchange
 from penstock.partition.threads import spread
 
 if TYPE_CHECKING:
+    from penstock.workers.comm.exchange import Requests
     from penstock.workers.comm.single import AnyCommunicator
 
 # Of vectors that are combined at a time: on CPUs what stays in caches, between GPUs what is large
 # enough for the rate of their links (64 MB). Two of them are under way at once.
 _CHUNK_VALUES, _DEVICE_CHUNK_VALUES = 1 << 22, 1 << 24
 
-Pair = tuple[Any, Any]  # input and output vectors
+Pair = tuple[AnyArray, AnyArray]  # input and output vectors
 
 
 class Shards:
@@ -56,7 +57,7 @@ class Shards:
         comm: AnyCommunicator,
         vectors: Pair,
         pairs: Pair,
-        weights: Any,
+        weights: AnyArray,
         count: int,
         *,
         ordered: bool,
@@ -92,7 +93,7 @@ class Shards:
             for at in range(0, len(base), size)
         ]
 
-        def apply(which: int, rows: slice, moved: Any) -> None:
+        def apply(which: int, rows: slice, moved: AnyArray) -> None:
             base, copies = self._rows(which, rows)
             pairs = self.pairs[which][rows]
             self._kernels.apply_changes(base, copies, moved, pairs, squares[which], exchange)
@@ -103,7 +104,7 @@ class Shards:
         if self.comm.size == 1 and on_host:
             spread(combine, chunks, self.threads)
             return
-        waiting: deque[tuple[int, slice, Any, Any]] = deque()
+        waiting: deque[tuple[int, slice, AnyArray, Requests]] = deque()
 
         def finish() -> None:
             which, rows, moved, requests = waiting.popleft()
@@ -117,10 +118,10 @@ class Shards:
         while waiting:
             finish()
 
-    def _rows(self, which: int, rows: slice) -> tuple[Any, list[Any]]:
+    def _rows(self, which: int, rows: slice) -> tuple[AnyArray, list[AnyArray]]:
         return self.vectors[which][rows], [copy[which][rows] for copy in self.copies]
 
-    def _changes(self, which: int, rows: slice) -> tuple[Any, Any]:
+    def _changes(self, which: int, rows: slice) -> tuple[AnyArray, Requests]:
         """Return what all shards have changed, and the requests after which it is that."""
         comm = self.comm
         base, copies = self._rows(which, rows)

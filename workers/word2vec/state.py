@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray, Array
 from penstock.documents import parse_json
 from penstock.errors import CorruptFile
 from penstock.files import FileEntry, append_text, npy_writer, save_json
@@ -92,7 +93,7 @@ class Parts:
     counts: Any
     threads: int
 
-    def save(self, number: int, values: Any) -> FileEntry:
+    def save(self, number: int, values: Array) -> FileEntry:
         """Write one of the files."""
         some = slice(number * rows_of_part(values.shape[1]), None)
         ids, counts = (each[some][: len(values)] for each in (self.ids, self.counts))
@@ -115,7 +116,7 @@ class Checkpoints:
     def save(
         self,
         position: Position,
-        vectors: tuple[Any, Any],
+        vectors: tuple[AnyArray, AnyArray],
         sentences: int,
         parts: Parts | None = None,
     ) -> list[FileEntry]:
@@ -127,7 +128,7 @@ class Checkpoints:
         number = self.number + 1
         made: list[Future[FileEntry]] = []
 
-        def write(name: str, array: Any, *how: Any) -> FileEntry:
+        def write(name: str, array: AnyArray, *how: Any) -> FileEntry:
             return _save_rows(self.folder, f"{FOLDER}/{name}-{number}.npy", array, *how)
 
         if gpu():
@@ -138,7 +139,7 @@ class Checkpoints:
         ):
             context = background.submit(write, "out", vectors[1])
 
-            def encode(number: int, values: Any) -> Future[FileEntry]:
+            def encode(number: int, values: Array) -> Future[FileEntry]:
                 assert parts is not None
                 made.append(encoding.submit(parts.save, number, values))
                 return made[-1]
@@ -161,7 +162,7 @@ class Checkpoints:
         self._saved_at = time.monotonic()
         return [each.result() for each in made]
 
-    def load(self) -> tuple[Position, tuple[Any, Any]] | None:
+    def load(self) -> tuple[Position, tuple[AnyArray, AnyArray]] | None:
         """Return the last one, if there is one: its vectors are mapped."""
         if not (self.folder / LAST).is_file():
             return None
@@ -188,7 +189,7 @@ class Checkpoints:
 
     def load_for(
         self, epochs: int, sentences: int, shape: tuple[int, int]
-    ) -> tuple[Position, tuple[Any, Any]] | None:
+    ) -> tuple[Position, tuple[AnyArray, AnyArray]] | None:
         """Return the last one as ``load`` does; CorruptFile where it is of another training run."""
         saved = self.load()
         if saved is None:
@@ -221,8 +222,8 @@ class Checkpoints:
 def _save_rows(
     folder: Path,
     name: str,
-    array: Any,
-    encode: Callable[[int, Any], Future[FileEntry]] | None = None,
+    array: AnyArray,
+    encode: Callable[[int, Array], Future[FileEntry]] | None = None,
     ahead: int = _AHEAD,
 ) -> FileEntry:
     """Write an array as .npy, rows of a part at a time: the next are copied while some are hashed.

@@ -9,7 +9,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from penstock.arrays import DeviceArray
+from penstock.arrays import AnyArray, DeviceArray
 from penstock.errors import UsageError
 from penstock.kernels.cuda.embed import wide
 from penstock.kernels.cuda.embed.cuda_graphs import Branch, Workspace, side_stream
@@ -385,7 +385,7 @@ def _arrays_of(table: Table | None) -> tuple[Any, ...]:
     )
 
 
-def _rows(ids: DeviceArray) -> DeviceArray:
+def _rows(ids: AnyArray) -> DeviceArray:
     return cp.ascontiguousarray(ids, cp.int32)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import cupy as cp
 
+from penstock.arrays import AnyArray, DeviceArray
 from penstock.kernels.cuda.module import launch_blocks
 from penstock.kernels.expression import Expression
 from penstock.kernels.streams import Stream
@@ -127,12 +128,12 @@ def _rules(rules: WalkRules) -> list[Any]:
     ]
 
 
-def _array(array: Any | None, dtype: Any) -> Any:
+def _array(array: AnyArray | tuple[int, ...] | None, dtype: Any) -> Any:
     """Return an array as the kernel reads it: without gaps, from a place fit for vector loads."""
     if array is None:
         return cp.uint64(0)
-    array = cp.ascontiguousarray(cp.asarray(array, dtype))
-    return array.copy() if array.data.ptr % _VECTOR else array
+    found: DeviceArray = cp.ascontiguousarray(cp.asarray(array, dtype))
+    return found.copy() if found.data.ptr % _VECTOR else found
 
 
 def _prologue(rules: WalkRules, resident_blocks: int) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import cupy as cp
 import numpy as np
@@ -76,7 +75,7 @@ def apply_changes(
         copy[...] = base
 
 
-def _columns_together(count: int, *arrays: Any) -> int:
+def _columns_together(count: int, *arrays: DeviceArray) -> int:
     """Return how many values a thread loads at once: 4 where they lie side by side, else 1."""
     aligned = not count % 4 and not any(int(array.data.ptr) % 16 for array in arrays)
     return 4 if aligned else 1

@@ -13,11 +13,11 @@ from penstock.kernels import kernel
 from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.workers.embed.edges import Edges, all_edges, in_no_edge
-from penstock.workers.embed.evaluation.ranking import known_answers, known_like, queries_of, to_host
+from penstock.workers.embed.evaluation.ranking import known_answers, known_like, queries_of
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoint
-from penstock.workers.resources.device import gpu
+from penstock.workers.resources.device import gpu, to_host
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.csr import id_dtype, offsets_of
 from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
@@ -22,6 +22,7 @@ from penstock.kernels.streams import Stream
 from penstock.workers.embed.edges import Edges
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import VectorSource
+from penstock.workers.resources.device import to_host
 
 BLOCK = 1 << 16  # queries that are ranked together, at most
 VALUES = 1 << 24  # of the vectors of such a block: 64 MiB
@@ -279,23 +280,18 @@ def _within(positions: Array, chosen: Array) -> Array:
     return np.where(there, at, len(chosen))
 
 
-def _like(array: Any, values: Array) -> Any:
+def _like(array: AnyArray, values: Array) -> AnyArray:
     """Return ``values`` where ``array`` is."""
     if isinstance(array, np.ndarray) or not isinstance(values, np.ndarray):
         return values
     import cupy
 
-    return cupy.asarray(values)
+    there: DeviceArray = cupy.asarray(values)
+    return there
 
 
-def known_like(array: Any, known: Known | None) -> Known | None:
+def known_like(array: AnyArray, known: Known | None) -> Known | None:
     """Return ``known`` where ``array`` is."""
     if known is None:
         return None
     return Known(_like(array, known.indptr), _like(array, known.indices))
-
-
-def to_host(array: Any) -> Array:
-    """Return an array in host memory."""
-    found: Array = array if isinstance(array, np.ndarray) else array.get()
-    return found
