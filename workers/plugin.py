@@ -13,11 +13,11 @@ from distributed import WorkerPlugin, get_worker
 from penstock.errors import PenstockError, UsageError
 from penstock.limits import total_memory, usable_here, usable_memory
 from penstock.paths import worker_path
+from penstock.workers.local_copies import LocalCopies
 from penstock.workers.resources import device as devices
 from penstock.workers.resources.cache import DeviceCache
 from penstock.workers.resources.pool import pool_bytes, take_pool, taken_bytes
 from penstock.workers.resources.scratch import Scratch, find_scratch
-from penstock.workers.staging import Staging
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,7 +34,7 @@ class Resources:
 
     device     the CUDA device it computes on, or None for the CPU
     scratch    its own folder on a fast local disk, removed when it closes
-    stage      graphs and partitions on that disk, one copy a host
+    copies     graphs and partitions on that disk, one copy a host
     cache      arrays that it keeps between tasks, on its device or in memory
     """
 
@@ -44,7 +44,7 @@ class Resources:
         self._root: Path | None = None
         self._scratch: Scratch | None = None
         self._cache: DeviceCache | None = None
-        self.stage = Staging(self.scratch_root, lambda: self._taken().staged)
+        self.copies = LocalCopies(self.scratch_root, lambda: self._taken().copies)
 
     @property
     def device(self) -> int | None:
@@ -90,7 +90,7 @@ class Resources:
         with self._finding:
             if self._cache is not None:
                 self._cache.clear()
-            self.stage.close()
+            self.copies.close()
             if self._scratch is not None:
                 self._scratch.close()
             self._scratch = None

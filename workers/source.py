@@ -86,7 +86,7 @@ def copy_files(source: Source, to: Path, progress: Callable[[], None]) -> None:
             raise InterruptedError("another file could not be copied")
         progress()
 
-    with ThreadPoolExecutor(_READERS, "penstock-stage") as readers:
+    with ThreadPoolExecutor(_READERS, "penstock-copy") as readers:
         copies = [readers.submit(copy, entry) for entry in source.files]
         try:
             done = wait(copies, return_when=FIRST_EXCEPTION).done

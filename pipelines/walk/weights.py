@@ -89,7 +89,7 @@ def inspect_shard(graph: str, number: int) -> dict[str, Any]:
     """Return what the weights of one shard are like; runs on a worker."""
     from penstock.workers.plugin import resources
 
-    with resources().stage.hold(Path(graph), f"shards/{number:05d}") as path:
+    with resources().copies.hold(Path(graph), f"shards/{number:05d}") as path:
         csr = Graph.open(path).shard(number)
         assert csr.weights is not None
         return inspect_rows(csr.indptr, csr.indices, single(csr.weights), csr.first_row)

@@ -23,11 +23,11 @@ from penstock.workers.comm import segments
 from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
+from penstock.workers.local_copies import LocalCopies
 from penstock.workers.locks import try_lock
 from penstock.workers.resources.scratch import Scratch
 from penstock.workers.resources.storage import Speed
 from penstock.workers.source import Source
-from penstock.workers.staging import Staging
 
 TEXT = "precious\n"
 
@@ -276,7 +276,7 @@ def test_the_files_of_a_training(tmp_path: Path, victim: Path) -> None:
     assert victim.read_text() == TEXT
 
 
-# -- scratch disks and staging -------------------------------------------------------------------
+# -- scratch disks and copies --------------------------------------------------------------------
 
 
 def test_the_scratch_folder_of_a_user(tmp_path: Path) -> None:
@@ -290,15 +290,15 @@ def test_the_scratch_folder_of_a_user(tmp_path: Path) -> None:
 
 def test_the_locks_of_copies_of_graphs(graph: Graph, tmp_path: Path, victim: Path) -> None:
     """Nobody else can write in the folder for copies; no link is followed there all the same."""
-    staged = tmp_path / "staged"
-    staged.mkdir()
+    copies = tmp_path / "copies"
+    copies.mkdir()
     source = Source.read(graph.path, ())
-    (staged / f"{source.name}.lock").symlink_to(victim)
-    stage = Staging(
+    (copies / f"{source.name}.lock").symlink_to(victim)
+    mine = LocalCopies(
         lambda: tmp_path,
-        lambda: staged,
+        lambda: copies,
         speed=lambda path: Speed.SHARED if path == graph.path else Speed.SSD,
     )
     with pytest.raises(OSError, match="symbolic links"):
-        stage(graph.path)
+        mine(graph.path)
     assert victim.read_text() == TEXT

@@ -80,11 +80,11 @@ def test_a_file_that_was_removed_is_no_lock(tmp_path: Path) -> None:
 def test_it_dies_with_its_process_and_the_time_out_names_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with holder(path) as process:
-        with pytest.raises(ClusterError, match=f"staging g waits for process {process.pid}, "):
-            lock(path, patience=0.1, what="staging g")
+        with pytest.raises(ClusterError, match=f"copying g waits for process {process.pid}, "):
+            lock(path, patience=0.1, what="copying g")
         process.send_signal(signal.SIGKILL)
         process.wait()
-        lock(path, patience=10, what="staging g").release()
+        lock(path, patience=10, what="copying g").release()
 
 
 def test_who_is_at_work_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_who_is_at_work_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monkey
 
     clock = [0.0]
     monkeypatch.setattr(locks, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0]))
-    lock(path, patience=1, what="staging").release()
+    lock(path, patience=1, what="copying").release()
     assert len(turns) == 20
 
 

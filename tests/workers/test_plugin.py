@@ -46,12 +46,12 @@ def look_from_a_thread():
     return seen == [True]
 
 
-def stage(path):
+def copy(path):
     mine = resources()
     # Whatever does not lie on the scratch disk passes for shared storage.
     root = mine.scratch_root()
-    mine.stage._speed = lambda at: Speed.NVME if at == root else Speed.SHARED
-    return str(mine.stage(path)), mine.stage.copies
+    mine.copies._speed = lambda at: Speed.NVME if at == root else Speed.SHARED
+    return str(mine.copies(path)), mine.copies.made
 
 
 def hold_an_array():
@@ -135,10 +135,10 @@ def test_worker_processes(steps: Any, tmp_path: Path, make_graph: Callable[..., 
         assert {where for *_, where in seen} == {None}
         assert on_each(client, steps.look) == seen
         assert on_each(client, steps.look_from_a_thread) == [True] * 2
-        staged = on_each(client, steps.stage, str(graph))
-        assert len({path for path, _ in staged}) == 1
-        assert sum(copies for _, copies in staged) == 1
-        Graph.open(staged[0][0]).validate()
+        copied = on_each(client, steps.copy, str(graph))
+        assert len({path for path, _ in copied}) == 1
+        assert sum(made for _, made in copied) == 1
+        Graph.open(copied[0][0]).validate()
         assert on_each(client, steps.hold_an_array) == [(80, usable_memory(10**9) // 4)] * 2
         assert client.run(lambda dask_worker: resources(dask_worker).device) == dict.fromkeys(
             client.run(lambda: None)
@@ -294,14 +294,14 @@ def test_it_goes_with_the_process(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_staging_without_a_cluster(
+def test_copies_without_a_cluster(
     tmp_path: Path, make_graph: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = Resources(str(tmp_path / "scratch"))
     graph = make_graph().path
-    assert mine.stage(graph) == graph  # the same disk
-    mine.stage._speed = lambda path: Speed.SHARED if path == graph else Speed.NVME
-    with mine.stage.hold(graph) as local:
+    assert mine.copies(graph) == graph  # the same disk
+    mine.copies._speed = lambda path: Speed.SHARED if path == graph else Speed.NVME
+    with mine.copies.hold(graph) as local:
         assert local.is_relative_to(tmp_path / "scratch")
     mine.close()
     assert list((tmp_path / "scratch").iterdir()) == []

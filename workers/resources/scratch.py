@@ -3,7 +3,7 @@
 ROOT/penstock-UID/                   below the scratch disk, for this user alone
   .lock                              held for a moment by who comes and by who goes
   worker-HOST-PID-RANDOM/            a worker's own folder; owner.json is locked while it lives
-  staged-HOST/                       copies of graphs that the workers of the host share (staging)
+  staged-HOST/                       copies of graphs that the workers of the host share
 
 What processes of this host left behind when they were killed goes when the next one comes, and
 everything goes with the last worker that closes in order. distributed.diskutils.WorkSpace has no
@@ -113,7 +113,7 @@ class Scratch:
 
     scratch = Scratch(find_scratch())
     scratch.folder     its own, removed by ``close`` and at the end of the process
-    scratch.staged     shared by the workers of this host, removed with the last of them
+    scratch.copies     shared by the workers of this host, removed with the last of them
     """
 
     def __init__(self, root: Path) -> None:
@@ -121,12 +121,12 @@ class Scratch:
         self.base = root / f"penstock-{os.geteuid()}"
         name = f"worker-{host_name()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.folder = self.base / name
-        self.staged = self.base / f"staged-{host_name()}"
+        self.copies = self.base / f"staged-{host_name()}"
         try:
             with _entered(self.base):
                 dead = [_set_aside(old) for old in _workers(self.base) if not _is_alive(old)]
                 self.folder.mkdir()
-                self.staged.mkdir(exist_ok=True)
+                self.copies.mkdir(exist_ok=True)
                 owner = _own(self.folder)
         except OSError as error:
             raise _bad_scratch(root, error) from error
@@ -268,8 +268,8 @@ def _leave(base: Path, folder: Path, owner: FileLock, pid: int) -> None:
             gone = [_set_aside(folder)] if folder.exists() else []
             others = _workers(base)
             if not any(_is_alive(other) for other in others):
-                staged = base / f"staged-{host_name()}"
-                gone += [_set_aside(left) for left in (*others, staged) if left.exists()]
+                copies = base / f"staged-{host_name()}"
+                gone += [_set_aside(left) for left in (*others, copies) if left.exists()]
             for dead in gone:
                 shutil.rmtree(dead, ignore_errors=True)
             if {entry.name for entry in base.iterdir()} == {".lock"}:

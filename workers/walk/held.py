@@ -39,7 +39,7 @@ def held_rows(graph: Path, version: str, spec: WalkGraphSpec) -> Iterator[WalkGr
 
 
 def _load(held: Resources, path: Path, spec: WalkGraphSpec) -> _Kept:
-    graph = Graph.open(held.stage(path))
+    graph = Graph.open(held.copies(path))
     put: Callable[[AnyArray], AnyArray] = np.asarray
     if held.device is not None:
         import cupy

@@ -104,7 +104,7 @@ def _opened(comm: AnyCommunicator, task: PartitionedWalk) -> Iterator[_Here]:
             remedy=f"Make a partition with penstock partition GRAPH -k {comm.size}",
         )
     names = part_folder(comm.rank), "assignment.npy", "local.npy"
-    with resources().stage.hold(task.partition, *names) as path:
+    with resources().copies.hold(task.partition, *names) as path:
         partition = Partition.open(path)
         ids = id_dtype(partition.manifest.nodes)
         columns = graph_columns(partition.part(comm.rank), task.spec, ids)

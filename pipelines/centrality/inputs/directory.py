@@ -153,7 +153,7 @@ class DirectoryPiece(PieceSpec):
 
     def read(self, *, weighted: bool) -> Piece:
         """Read the graphs from this worker's copy."""
-        graph = _opened(Path(resources().stage(self.path)), self.version)
+        graph = _opened(Path(resources().copies(self.path)), self.version)
         low, high = int(self.ptr[0]), int(self.ptr[-1])
         if self.shard is None:
             rows = graph.csr().row_range(low, high)

@@ -139,7 +139,7 @@ def test_between_equals_a_clear_difference_counts(disks: Callable[..., list[Path
     )
     assert find_scratch(among=[first, second]) == first
     assert find_scratch(among=[first, second, third]) == third
-    # Whoever comes later goes where the host's workers are: a graph is staged once a host.
+    # Whoever comes later goes where the host's workers are: a graph is copied once a host.
     (first / f"penstock-{os.geteuid()}" / f"worker-{host_name()}-1-00000000").mkdir(parents=True)
     assert find_scratch(among=[first, second, third]) == first
 
@@ -184,12 +184,12 @@ def test_a_worker_comes_and_goes(tmp_path: Path) -> None:
     assert mine.folder.name.startswith(f"worker-{host_name()}-{os.getpid()}-")
     assert mine.base.stat().st_mode & 0o777 == 0o700
     (mine.folder / "file").write_text("x")
-    (mine.staged / "copy").mkdir()
+    (mine.copies / "copy").mkdir()
     other = Scratch(tmp_path)  # another worker of this process
     assert other.folder != mine.folder
     mine.close()
     assert not mine.folder.exists()
-    assert (other.staged / "copy").is_dir()
+    assert (other.copies / "copy").is_dir()
     mine.close()
     other.close()
     assert os.listdir(tmp_path) == []
@@ -237,7 +237,7 @@ def test_killed_between_two_steps(tmp_path: Path) -> None:
     (base / f"{name}00000001/owner.json").write_text("12")  # half a marker
     (base / f".dead-{host_name()}-00000002/much").mkdir(parents=True)  # half removed
     mine = Scratch(tmp_path)
-    assert sorted(os.listdir(base)) == sorted([".lock", mine.folder.name, mine.staged.name])
+    assert sorted(os.listdir(base)) == sorted([".lock", mine.folder.name, mine.copies.name])
     mine.close()
 
 
@@ -289,7 +289,7 @@ def test_many_come_and_go_at_once(tmp_path: Path) -> None:
         for _ in range(5):
             mine = Scratch(tmp_path)
             (mine.folder / "file").touch()
-            assert mine.staged.is_dir()
+            assert mine.copies.is_dir()
             mine.close()
 
     with ThreadPoolExecutor(8) as pool:

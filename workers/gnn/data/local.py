@@ -119,7 +119,7 @@ def open_local(
 
     if partition is None:
         _check_parts(graph, 1, comm)
-        with resources().stage.hold(graph) as path:
+        with resources().copies.hold(graph) as path:
             opened = Graph.open(path)
             yield _local(
                 opened.manifest,
@@ -134,7 +134,7 @@ def open_local(
     _check_parts(partition, parts.k, comm)
     parts.check_graph(partition, graph)
     manifest, rank = Manifest.load(graph), comm.rank
-    with resources().stage.hold(partition, part_folder(rank)) as path:
+    with resources().copies.hold(partition, part_folder(rank)) as path:
         part = Partition.open(path).part(rank)
         found = read(nodes_of_part(part), manifest)
         yield _local(manifest, part.csr, part.global_ids, found, graph, part, weighted=weighted)

@@ -31,19 +31,19 @@ from penstock.errors import (
 )
 from penstock.graph import Graph
 from penstock.partition.part import Partition, partition_path
-from penstock.workers import source, staging
+from penstock.workers import local_copies, source
+from penstock.workers.local_copies import LocalCopies
 from penstock.workers.locks import FileLock, try_lock
 from penstock.workers.resources.storage import Speed
-from penstock.workers.staging import Staging
 
-# Stages the graph argv[1] in argv[2]. It says when it copies, and waits for a line before it goes
+# Copies the graph argv[1] in argv[2]. It says when it copies, and waits for a line before it goes
 # on; when it waits for another's copy; and how many copies it made.
 COPY = """
 import sys, types
 from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.graph import Graph
-from penstock.workers import locks, staging
+from penstock.workers import local_copies, locks
 from penstock.workers.resources.storage import Speed
 
 real_touch, real_time, said = locks.FileLock.touch, locks.time, set()
@@ -65,17 +65,17 @@ def sleep(seconds):
 
 locks.FileLock.touch = touch
 locks.time = types.SimpleNamespace(sleep=sleep, monotonic=real_time.monotonic)
-path, staged, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-mine = staging.Staging(
-    lambda: staged,
-    lambda: staged,
+path, copies, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+mine = local_copies.LocalCopies(
+    lambda: copies,
+    lambda: copies,
     patience=patience,
-    speed=lambda at: Speed.NVME if at == staged else Speed.SHARED,
+    speed=lambda at: Speed.NVME if at == copies else Speed.SHARED,
 )
 try:
     with mine.hold(path) as local:
         Graph.open(local).validate()
-        print("copies", mine.copies, flush=True)
+        print("copies", mine.made, flush=True)
 except PenstockError as error:
     print(type(error).__name__, error, flush=True)
 """
@@ -84,8 +84,8 @@ except PenstockError as error:
 class Copier:
     """Another process of this host that stages a graph."""
 
-    def __init__(self, path: Path, staged: Path, patience: float = 60) -> None:
-        command = [sys.executable, "-P", "-c", COPY, str(path), str(staged), str(patience)]
+    def __init__(self, path: Path, copies: Path, patience: float = 60) -> None:
+        command = [sys.executable, "-P", "-c", COPY, str(path), str(copies), str(patience)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -106,11 +106,11 @@ class Copier:
 
 
 @pytest.fixture
-def copier(shared: Path, staged: Path) -> Iterator[Callable[..., Copier]]:
+def copier(shared: Path, copies: Path) -> Iterator[Callable[..., Copier]]:
     started: list[Copier] = []
 
     def start(patience: float = 60) -> Copier:
-        started.append(Copier(shared, staged, patience))
+        started.append(Copier(shared, copies, patience))
         return started[-1]
 
     yield start
@@ -119,54 +119,56 @@ def copier(shared: Path, staged: Path) -> Iterator[Callable[..., Copier]]:
 
 
 @pytest.fixture
-def staged(tmp_path: Path) -> Path:
-    (tmp_path / "staged").mkdir()
-    return tmp_path / "staged"
+def copies(tmp_path: Path) -> Path:
+    (tmp_path / "copies").mkdir()
+    return tmp_path / "copies"
 
 
 @pytest.fixture
 def shared(make_graph: Callable[..., Graph]) -> Path:
-    """A graph on storage that passes for slow: whatever is not in ``staged``."""
+    """A graph on storage that passes for slow: whatever is not in ``copies``."""
     return make_graph(weights=True, features="dense", shard_edges=128, name="shared").path
 
 
 @pytest.fixture
-def mine(staged: Path) -> Iterator[Staging]:
-    one = worker(staged)
+def mine(copies: Path) -> Iterator[LocalCopies]:
+    one = worker(copies)
     yield one
     one.close()
 
 
-def worker(staged: Path, **more: Any) -> Staging:
-    return Staging(
-        lambda: staged,
-        lambda: staged,
-        speed=lambda path: Speed.NVME if path == staged else Speed.SHARED,
+def worker(copies: Path, **more: Any) -> LocalCopies:
+    return LocalCopies(
+        lambda: copies,
+        lambda: copies,
+        speed=lambda path: Speed.NVME if path == copies else Speed.SHARED,
         **more,
     )
 
 
-def whole_copies(staged: Path) -> list[str]:
-    return sorted(path.name for path in staged.iterdir() if path.is_dir())
+def whole_copies(copies: Path) -> list[str]:
+    return sorted(path.name for path in copies.iterdir() if path.is_dir())
 
 
 # -- copying --------------------------------------------------------------------------------------
 
 
-def test_a_graph_is_copied_once_and_is_the_same(mine: Staging, staged: Path, shared: Path) -> None:
+def test_a_graph_is_copied_once_and_is_the_same(
+    mine: LocalCopies, copies: Path, shared: Path
+) -> None:
     with mine.hold(shared) as local, mine.hold(str(shared)) as again:
         assert local == again
-        assert local.parent == staged
+        assert local.parent == copies
         Graph.open(local).validate()
         np.testing.assert_array_equal(
             Graph.open(local).csr().indices, Graph.open(shared).csr().indices
         )
         assert (local / "graph.json").read_bytes() == (shared / "graph.json").read_bytes()
-    assert mine.copies == 1
-    other = worker(staged)
+    assert mine.made == 1
+    other = worker(copies)
     assert other(shared) == local
     assert other(shared) == local
-    assert other.copies == 0
+    assert other.made == 0
     other.close()
 
 
@@ -184,22 +186,22 @@ def test_a_graph_is_copied_once_and_is_the_same(mine: Staging, staged: Path, sha
     ],
 )
 def test_what_is_fast_is_used_where_it_lies(
-    there: Speed, scratch: Speed, copied: bool, staged: Path, shared: Path
+    there: Speed, scratch: Speed, copied: bool, copies: Path, shared: Path
 ) -> None:
     taken: list[int] = []
 
     def take() -> Path:
         taken.append(1)
-        return staged
+        return copies
 
-    speed = {staged: scratch, shared: there}
-    one = Staging(lambda: staged, take, speed=lambda path: speed[path])
+    speed = {copies: scratch, shared: there}
+    one = LocalCopies(lambda: copies, take, speed=lambda path: speed[path])
     with one.hold(shared) as local:
         assert (local != shared) is copied
     assert bool(taken) is copied  # no folder is made where none is needed
 
 
-def test_a_part_alone(mine: Staging, shared: Path) -> None:
+def test_a_part_alone(mine: LocalCopies, shared: Path) -> None:
     partition_graph(shared, k=2, quiet=True)
     partition = partition_path(Graph.open(shared), 2)
     local = mine(partition, "parts/00001", "local.npy")
@@ -216,7 +218,7 @@ def test_a_part_alone(mine: Staging, shared: Path) -> None:
 
 
 def test_a_stale_partition_is_refused(
-    mine: Staging, shared: Path, make_graph: Callable[..., Graph]
+    mine: LocalCopies, shared: Path, make_graph: Callable[..., Graph]
 ) -> None:
     partition_graph(shared, k=2, quiet=True)
     partition = partition_path(Graph.open(shared), 2)
@@ -226,27 +228,27 @@ def test_a_stale_partition_is_refused(
 
 
 def test_a_changed_source_is_copied_anew(
-    mine: Staging, staged: Path, shared: Path, make_graph: Callable[..., Graph]
+    mine: LocalCopies, copies: Path, shared: Path, make_graph: Callable[..., Graph]
 ) -> None:
     before = mine(shared)
     shutil.rmtree(shared)
     make_graph(seed=7, name="shared")
     after = mine(shared)
     assert before != after
-    assert mine.copies == 2
+    assert mine.made == 2
     assert Graph.open(after).num_edges == Graph.open(shared).num_edges
     Graph.open(before).validate()  # whoever uses the old one still may
 
 
 def test_replaced_while_it_is_copied(
-    mine: Staging,
-    staged: Path,
+    mine: LocalCopies,
+    copies: Path,
     shared: Path,
     make_graph: Callable[..., Graph],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     new = make_graph(seed=7, weights=True, features="dense", shard_edges=128, name="new").path
-    real = staging.copy_files
+    real = local_copies.copy_files
 
     def replaced(*arguments: Any) -> None:
         if new.exists():
@@ -254,11 +256,11 @@ def test_replaced_while_it_is_copied(
             new.rename(shared)
         real(*arguments)
 
-    monkeypatch.setattr(staging, "copy_files", replaced)
+    monkeypatch.setattr(local_copies, "copy_files", replaced)
     local = mine(shared)
     Graph.open(local).validate()
     assert (local / "graph.json").read_bytes() == (shared / "graph.json").read_bytes()
-    assert whole_copies(staged) == [local.name]
+    assert whole_copies(copies) == [local.name]
 
 
 # -- what goes wrong ------------------------------------------------------------------------------
@@ -287,36 +289,36 @@ def damage(path: Path, how: str) -> None:
     ],
 )
 def test_a_damaged_source_leaves_nothing(
-    how: str, error: type[GraphError], mine: Staging, staged: Path, shared: Path
+    how: str, error: type[GraphError], mine: LocalCopies, copies: Path, shared: Path
 ) -> None:
     file = shared / "shards/00001/indices.npy"
     good = file.read_bytes()
     damage(file, how)
     with pytest.raises(error, match="shards/00001/indices.npy.*Copy it again"):
         mine(shared)
-    assert whole_copies(staged) == []
-    assert mine.copies == 0
+    assert whole_copies(copies) == []
+    assert mine.made == 0
     file.write_bytes(good)
     Graph.open(mine(shared)).validate()
 
 
-def test_what_is_no_graph(mine: Staging, tmp_path: Path) -> None:
+def test_what_is_no_graph(mine: LocalCopies, tmp_path: Path) -> None:
     with pytest.raises(NotAGraph):
         mine(tmp_path / "nowhere")
 
 
-def test_a_manifest_that_leads_elsewhere(mine: Staging, staged: Path, shared: Path) -> None:
+def test_a_manifest_that_leads_elsewhere(mine: LocalCopies, copies: Path, shared: Path) -> None:
     (shared.parent / "secret").write_text("x")
     body = json.loads((shared / "graph.json").read_text())
     body["files"]["../secret"] = {"bytes": 1, "sha256": "0"}
     (shared / "graph.json").write_text(json.dumps(body))
     with pytest.raises(CorruptFile, match=r"'../secret' is no name of a file of this directory"):
         mine(shared)
-    assert os.listdir(staged) == []
+    assert os.listdir(copies) == []
 
 
 def test_a_disk_that_fills_up(
-    mine: Staging, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+    mine: LocalCopies, copies: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -325,12 +327,12 @@ def test_a_disk_that_fills_up(
         patch.setattr(source, "_write_all", full)
         with pytest.raises(CapacityError, match="the disk is full"):
             mine(shared)
-    assert whole_copies(staged) == []
+    assert whole_copies(copies) == []
     assert mine(shared).is_dir()
 
 
 def test_the_first_failure_stops_the_others(
-    mine: Staging, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+    mine: LocalCopies, copies: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One file never ends, unless it is told to.
     victim = min(Graph.open(shared).manifest.files)
@@ -346,19 +348,19 @@ def test_the_first_failure_stops_the_others(
     damage(shared / "shards/00001/weights.npy", "changed")
     with pytest.raises(CorruptFile, match="weights.npy"):
         mine(shared)
-    assert whole_copies(staged) == []
+    assert whole_copies(copies) == []
 
 
 # -- several at once ------------------------------------------------------------------------------
 
 
-def test_threads_of_a_worker_copy_once(mine: Staging, shared: Path) -> None:
+def test_threads_of_a_worker_copy_once(mine: LocalCopies, shared: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(mine, [shared] * 8))) == 1
-    assert mine.copies == 1
+    assert mine.made == 1
 
 
-def test_processes_of_a_host_copy_once(copier: Callable[..., Copier], staged: Path) -> None:
+def test_processes_of_a_host_copy_once(copier: Callable[..., Copier], copies: Path) -> None:
     first = copier()
     assert first.hear() == "copying"
     others = [copier(), copier()]
@@ -371,20 +373,20 @@ def test_processes_of_a_host_copy_once(copier: Callable[..., Copier], staged: Pa
             other.go()
             said = other.hear()
         assert said == "copies 0"
-    assert len(whole_copies(staged)) == 1
+    assert len(whole_copies(copies)) == 1
 
 
 def test_after_a_kill_in_the_middle_the_next_succeeds(
-    copier: Callable[..., Copier], mine: Staging, staged: Path, shared: Path
+    copier: Callable[..., Copier], mine: LocalCopies, copies: Path, shared: Path
 ) -> None:
     victim = copier()
     assert victim.hear() == "copying"
     os.kill(victim.pid, signal.SIGKILL)
     victim.process.wait()
-    assert [path.name for path in staged.glob(".*.partial")] != []
+    assert [path.name for path in copies.glob(".*.partial")] != []
     Graph.open(mine(shared)).validate()
-    assert mine.copies == 1
-    assert whole_copies(staged) == [mine(shared).name]
+    assert mine.made == 1
+    assert whole_copies(copies) == [mine(shared).name]
 
 
 def test_who_waits_takes_over_from_the_killed(copier: Callable[..., Copier]) -> None:
@@ -399,28 +401,28 @@ def test_who_waits_takes_over_from_the_killed(copier: Callable[..., Copier]) -> 
 
 
 def test_who_waits_for_one_that_hangs_names_it(
-    copier: Callable[..., Copier], staged: Path, shared: Path
+    copier: Callable[..., Copier], copies: Path, shared: Path
 ) -> None:
     hanging = copier()
     assert hanging.hear() == "copying"
-    impatient = worker(staged, patience=0.2)
-    with pytest.raises(ClusterError, match=f"staging .* waits for process {hanging.pid}, .*0.2 s"):
+    impatient = worker(copies, patience=0.2)
+    with pytest.raises(ClusterError, match=f"copying .* waits for process {hanging.pid}, .*0.2 s"):
         impatient(shared)
 
 
 def test_a_partial_copy_of_another_graph_goes_too(
-    copier: Callable[..., Copier], mine: Staging, staged: Path, make_graph: Callable[..., Graph]
+    copier: Callable[..., Copier], mine: LocalCopies, copies: Path, make_graph: Callable[..., Graph]
 ) -> None:
     victim = copier()
     assert victim.hear() == "copying"
     other = make_graph(seed=3, name="other").path
     mine(other)
-    assert len(list(staged.glob(".*.partial"))) == 1  # at work: left alone
+    assert len(list(copies.glob(".*.partial"))) == 1  # at work: left alone
     os.kill(victim.pid, signal.SIGKILL)
     victim.process.wait()
     mine(make_graph(seed=4, name="third").path)
-    assert list(staged.glob(".*.partial")) == []
-    assert len(list(staged.glob("*.lock"))) == 2
+    assert list(copies.glob(".*.partial")) == []
+    assert len(list(copies.glob("*.lock"))) == 2
 
 
 # -- room -----------------------------------------------------------------------------------------
@@ -429,12 +431,12 @@ Free = namedtuple("Free", "free")
 
 
 @pytest.fixture
-def room(staged: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Give the scratch disk so many bytes: what lies in ``staged`` counts."""
+def room(copies: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Give the scratch disk so many bytes: what lies in ``copies`` counts."""
 
     def give(total: int) -> None:
         def usage(_: Path) -> Free:
-            files = [file for file in staged.rglob("*") if file.is_file()]
+            files = [file for file in copies.rglob("*") if file.is_file()]
             return Free(total - sum(file.stat().st_size for file in files))
 
         monkeypatch.setattr(shutil, "disk_usage", usage)
@@ -443,7 +445,7 @@ def room(staged: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]
 
 
 def test_the_longest_unused_makes_room(
-    mine: Staging, staged: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
+    mine: LocalCopies, copies: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
 ) -> None:
     paths = [make_graph(seed=n, name=f"g{n}").path for n in range(4)]
     size = sum(file.stat().st_size for file in paths[0].rglob("*") if file.is_file())
@@ -452,19 +454,19 @@ def test_the_longest_unused_makes_room(
         for path in (paths[1], paths[2]):
             with mine.hold(path):
                 pass
-        for number, lock in enumerate(sorted(staged.glob("*.lock"))):
+        for number, lock in enumerate(sorted(copies.glob("*.lock"))):
             os.utime(lock, (number, number))  # g0 is the oldest, and in use
         with mine.hold(paths[3]):
-            names = [name[:2] for name in whole_copies(staged)]
+            names = [name[:2] for name in whole_copies(copies)]
             assert names == ["g0", "g2", "g3"]
-            assert sorted(lock.name[:2] for lock in staged.glob("*.lock")) == names
+            assert sorted(lock.name[:2] for lock in copies.glob("*.lock")) == names
         Graph.open(first).validate()
     with mine.hold(paths[1]):  # its copy is gone, so it is copied again
-        assert mine.copies == 5
+        assert mine.made == 5
 
 
 def test_what_is_in_use_stays_and_the_disk_is_too_small(
-    mine: Staging, staged: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
+    mine: LocalCopies, copies: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
 ) -> None:
     one, two = make_graph(seed=1, name="g1").path, make_graph(seed=2, name="g2").path
     size = sum(file.stat().st_size for file in one.rglob("*") if file.is_file())
@@ -473,27 +475,27 @@ def test_what_is_in_use_stays_and_the_disk_is_too_small(
     with pytest.raises(CapacityError, match="the copy of .*g2 does not fit on the disk of"):
         mine(two)
     Graph.open(local).validate()
-    assert whole_copies(staged) == [local.name]
+    assert whole_copies(copies) == [local.name]
     mine.close()
     assert mine(two).is_dir()
-    assert len(whole_copies(staged)) == 1
+    assert len(whole_copies(copies)) == 1
 
 
 def test_removed_just_before_it_is_used(
-    mine: Staging, staged: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+    mine: LocalCopies, copies: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mine.hold(shared) as local:
         pass
-    real = staging.lock
+    real = local_copies.lock
 
     def late(*arguments: Any, **more: Any) -> FileLock:
-        if mine.copies == 1:
-            staging._remove(local, whole=True)
+        if mine.made == 1:
+            local_copies._remove(local, whole=True)
         return real(*arguments, **more)
 
-    monkeypatch.setattr(staging, "lock", late)
+    monkeypatch.setattr(local_copies, "lock", late)
     with mine.hold(shared) as again:
         assert again == local
         Graph.open(again).validate()
-        assert try_lock(staged / f"{local.name}.lock") is None
-    assert mine.copies == 2
+        assert try_lock(copies / f"{local.name}.lock") is None
+    assert mine.made == 2

@@ -1,6 +1,6 @@
 """Graphs and partitions, copied once a host from shared or slow storage to its scratch disk.
 
-STAGED/                      what the workers of the host share: Scratch.staged
+COPIES/                      what the workers of the host share: Scratch.copies
   NAME-DIGEST.lock           held alone while it is copied or removed, together while it is used
   .NAME-DIGEST.partial/      a copy that is being made, or was when its process was killed
   NAME-DIGEST/               a whole copy; the digest is that of its manifest, and so of its content
@@ -26,19 +26,19 @@ from penstock.workers.source import Source, copy_files
 _TRIES = 3  # where the source is replaced while it is copied
 
 
-class Staging:
+class LocalCopies:
     """The copies of one host, as one worker uses them.
 
-    with stage.hold("/shared/follows") as path:      in use until the end of the block
+    with copies.hold("/shared/follows") as path:      in use until the end of the block
         graph = Graph.open(path)
-    stage("/shared/follows/partition/k4", "parts/00002")     in use until the worker closes
+    copies("/shared/follows/partition/k4", "parts/00002")     in use until the worker closes
 
     What lies on storage that is as fast as the scratch disk is used where it lies. Otherwise it is
     copied once for all workers of the host, sizes and checksums compared on the way, and appears
     only when it is whole. A source that has changed since is copied again. Copies that nobody uses
     make room for new ones, the longest unused first.
 
-    ``root`` gives the scratch disk's folder, and ``staged`` the place for copies; both are asked
+    ``root`` gives the scratch disk's folder, and ``folder`` that of the copies; both are asked
     when they are needed. Who waits for another's copy gives up after ``patience`` seconds without
     progress.
     """
@@ -46,16 +46,16 @@ class Staging:
     def __init__(
         self,
         root: Callable[[], Path],
-        staged: Callable[[], Path],
+        folder: Callable[[], Path],
         *,
         patience: float = 300.0,
         speed: Callable[[Path], Speed] = storage_speed,
     ) -> None:
-        self._root, self._staged = root, staged
+        self._root, self._folder = root, folder
         self._patience, self._speed = patience, speed
         self._kept: dict[Path, FileLock] = {}
         self._changing = threading.Lock()
-        self.copies = 0  # that were made here, and not found
+        self.made = 0  # that were made here, and not found
 
     def __call__(self, path: str | Path, *only: str) -> Path:
         """Return a local copy of a graph or partition, in use until the worker closes.
@@ -96,17 +96,17 @@ class Staging:
         for tries_left in reversed(range(_TRIES)):
             source = Source.read(path, only)
             try:
-                return self._copied(source, self._staged())
+                return self._copied(source, self._folder())
             except (GraphError, OSError):
                 # A graph that was replaced meanwhile only looks damaged.
                 if not tries_left or Source.read(path, only).name == source.name:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def _copied(self, source: Source, staged: Path) -> tuple[Path, FileLock]:
+    def _copied(self, source: Source, folder: Path) -> tuple[Path, FileLock]:
         """Return the copy of ``source`` and the lock that says it is used."""
-        copy, lock_path = staged / source.name, staged / f"{source.name}.lock"
-        what = f"staging {source.path}"
+        copy, lock_path = folder / source.name, folder / f"{source.name}.lock"
+        what = f"copying {source.path}"
         while True:
             if not copy.is_dir() and (alone := try_lock(lock_path)) is not None:
                 try:
@@ -132,17 +132,17 @@ class Staging:
             partial.mkdir()
             copy_files(source, partial, alone.touch)
         with self._changing:
-            self.copies += 1
+            self.made += 1
 
 
-def make_room(staged: Path, size: int, purpose: str) -> None:
+def make_room(folder: Path, size: int, purpose: str) -> None:
     """Remove copies that nobody uses, longest unused first, until ``size`` bytes are free."""
-    for partial in staged.glob(".*.partial"):  # whoever made it was killed
-        _remove(staged / partial.name.removeprefix(".").removesuffix(".partial"), whole=False)
-    oldest = sorted(staged.glob("*.lock"), key=_last_used)
-    while oldest and shutil.disk_usage(staged).free < size:
+    for partial in folder.glob(".*.partial"):  # whoever made it was killed
+        _remove(folder / partial.name.removeprefix(".").removesuffix(".partial"), whole=False)
+    oldest = sorted(folder.glob("*.lock"), key=_last_used)
+    while oldest and shutil.disk_usage(folder).free < size:
         _remove(oldest.pop(0).with_suffix(""), whole=True)
-    need_disk(staged, size, purpose)
+    need_disk(folder, size, purpose)
 
 
 def _remove(copy: Path, *, whole: bool) -> None:
