@@ -44,7 +44,7 @@ _ROLES = ("source", "target", "weight", "relation", "time", "graph")
 class EtlJob(Job[EtlReport]):
     """Makes a graph of tables of edges on workers, or of a TU folder in this process.
 
-    Its stages are given the job itself, by which they know:
+    Its steps are given the job itself, by which they know:
 
     edges, format, pieces  what is read: as it was given, as what, and cut into tasks by its use
     inputs, layout         its files as they were when the run began; what their columns are
@@ -184,22 +184,11 @@ class EtlJob(Job[EtlReport]):
         """Return what the graph can be given to."""
         return after_graph(self.out, Graph.open(self.out).manifest)
 
-    def stage(
-        self,
-        title: str,
-        step: Any,
-        calls: list[Any],
-        sizes: list[int],
-        unit: str = "edges",
-        **shared: Any,
-    ) -> list[Any]:
-        """Run one stage on the workers: ``step(*call, **shared)`` for every call."""
-        return self.connected.tasks(title, step, calls, sizes, unit, **shared)
-
     def read(self, step: Any, calls: list[Any], pieces: list[Piece]) -> list[Any]:
-        """Run the stage that reads the edges; a file that changes meanwhile ends the run."""
+        """Run the step that reads the edges; a file that changes meanwhile ends the run."""
         with self.inputs.reading_edges():
-            return self.stage("read", step, calls, [piece.bytes for piece in pieces], "B")
+            sizes = [piece.bytes for piece in pieces]
+            return self.connected.tasks("read", step, calls, sizes, "B")
 
     @cached_property
     def capacity(self) -> TaskCapacity:
@@ -217,7 +206,7 @@ class EtlJob(Job[EtlReport]):
                 from penstock.pipelines.etl.zoos.build import build_zoo
 
                 return build_zoo(self)
-            from penstock.pipelines.etl.stages import build_graph
+            from penstock.pipelines.etl.steps import build_graph
 
             return build_graph(self)
 

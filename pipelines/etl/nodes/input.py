@@ -1,4 +1,4 @@
-"""The node table goes through the id stages like one more batch of edges, without any edge."""
+"""The node table goes through the steps of ids like one more batch of edges, without any edge."""
 
 from __future__ import annotations
 

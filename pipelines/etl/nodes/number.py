@@ -1,4 +1,4 @@
-"""Everything is read once, and every node gets its number: the first two stages of ETL."""
+"""Everything is read once, and every node gets its number: the first two steps of ETL."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
     )
     cuts = [None, *choose_splitters(folders, ranges), None]
     kept = [job.partial.scratch / "ids" / f"{i:05d}" for i in range(len(cuts) - 1)]
-    results = job.stage(
+    results = job.connected.tasks(
         "merge ids",
         merge_ids,
         [(folders, cuts[i], cuts[i + 1], kept[i]) for i in range(len(kept))],

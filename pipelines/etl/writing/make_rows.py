@@ -93,7 +93,7 @@ def shuffle(
     """Send the training edges to their bins; return the folders of segments and the results."""
     train = [(i, batch) for i, batch in enumerate(batches) if batch.use == "train"]
     folders = [job.partial.scratch / "segments" / f"{i:05d}" for i, _ in train]
-    results = job.stage(
+    results = job.connected.tasks(
         "sort edges into bins",
         shuffle_batch,
         [
@@ -101,6 +101,7 @@ def shuffle(
             for (i, batch), folder in zip(train, folders, strict=True)
         ],
         [batch.rows for _, batch in train],
+        "edges",
         both_ways=not job.options.directed,
         keep_loops=job.options.self_loops == "keep",
     )
@@ -131,11 +132,12 @@ def build_shards(
         (b, segments, [(o[b], o[b + 1]) for o in offsets], shape, folders[b])
         for b in range(shape.bins)
     ]
-    results = job.stage(
+    results = job.connected.tasks(
         title,
         build_shard,
         calls,
         [sum(o[b + 1] - o[b] for o in offsets) for b in range(shape.bins)],
+        "edges",
         merging=merging,
         holdout=holdout,
         root=root,
@@ -154,7 +156,7 @@ def heldout_inputs(
     """Number the edges of --valid and --test."""
     given = [(i, batch) for i, batch in enumerate(batches) if batch.use in ("valid", "test")]
     folders = [job.partial.scratch / "given" / f"{i:05d}" for i, _ in given]
-    job.stage(
+    job.connected.tasks(
         "number held-out edges",
         keep_heldout,
         [
@@ -162,6 +164,7 @@ def heldout_inputs(
             for (i, b), f in zip(given, folders, strict=True)
         ],
         [b.rows for _, b in given],
+        "edges",
     )
     result: dict[str, list[Path]] = {}
     for (_, batch), folder in zip(given, folders, strict=True):
@@ -191,11 +194,12 @@ def trim(
         time_type=shape.time_type,
     )
     folders = [job.partial.scratch / "trimmed" / f"{i:05d}" for i in range(len(manifest.shards))]
-    results = job.stage(
+    results = job.connected.tasks(
         "drop and reorder nodes",
         shuffle_shard,
         [(*which, new_id, small, folder) for which, folder in zip(stored, folders, strict=True)],
         [entry.edges for entry in manifest.shards],
+        "edges",
     )
     job.counts.nodes_dropped = shape.nodes - small.nodes
     return build_shards(

@@ -1,4 +1,4 @@
-"""Intermediate files: raw arrays that one stage leaves for the next, and what is done already.
+"""Intermediate files: raw arrays that one step leaves for the next, and what is done already.
 
 A step's folder appears under its final name only when the step is whole, with its result in
 ``done.json``; a step that finds its folder there does nothing. That is all that a retry and

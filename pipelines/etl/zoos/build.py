@@ -105,11 +105,12 @@ def build_zoo(
     ]
     ranges = _ranges(job, spilled, range_bytes)
     built_in = [scratch / "ranges" / f"{i:05d}" for i in range(len(ranges))]
-    built = job.stage(
+    built = job.connected.tasks(
         "build graphs",
         build_range,
         list(zip(ranges, built_in, strict=True)),
         [edges // len(ranges)] * len(ranges),
+        "edges",
         runs=batches,
         relations=job.relations,
         time_type=job.layout.time_dtype,
@@ -159,7 +160,7 @@ def _write(
     graphs = sum(result["graphs"] for result in built)
     need_disk(root, sum(p.stat().st_size for f in ranges for p in f.iterdir()), "this zoo")
     shards = plan_shards(ranges, shard_size)
-    joined = job.stage(
+    joined = job.connected.tasks(
         "write shards",
         join_shard,
         list(enumerate(shards)),
@@ -171,7 +172,7 @@ def _write(
     )
     # One table each, in order: one task, which holds a row group at a time.
     unsigned = job.layout.id_type == "uint64"
-    tables = job.stage(
+    tables = job.connected.tasks(
         "write nodes and graphs",
         _write_tables,
         [(root, ranges, graphs, unsigned)],

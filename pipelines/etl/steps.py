@@ -1,6 +1,6 @@
-"""The stages of ``penstock etl`` in order: read, number nodes, make rows, write node data.
+"""The steps of ``penstock etl`` in order: read, number nodes, make rows, write node data.
 
-Every stage is a set of independent Dask tasks; what one leaves on disk the next reads. The client
+Every step is a set of independent Dask tasks; what one leaves on disk the next reads. The client
 holds a few numbers a node; edges stay with the workers.
 """
 
