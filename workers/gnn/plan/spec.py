@@ -54,18 +54,41 @@ LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 
 @dataclass(frozen=True, config=_STRICT)
 class Layer:
-    """One layer; ``channels``: how many values a node has after it, None in the last: the classes.
+    """One layer of a model.
 
-    aggregate          sage: mean, max or sum of the neighbours
-    heads, concat      gat: heads are concatenated (channels / heads values each), or their mean is
-                       taken (channels values each)
-    negative_slope     gat: of the leaky ReLU of scores
-    eps                gin: the weight of the node itself is 1 + eps
-    hidden             gin: values between its two products; None: like channels
-    norm, residual     before the activation; the node's value before the layer is added
-    bias               none before a batch norm, which would take it away again
-    dropout            of what comes out, so of the next layer's input
-    attention_dropout  gat: of the attention's weights
+    Attributes
+    ----------
+    kind
+        gcn, sage, gin or gat.
+    channels
+        How many values a node has after it; None in the last: the classes.
+    activation
+        None: ReLU, and in the last layer none.
+    dropout
+        Of what comes out, so of the next layer's input.
+    norm
+        Before the activation.
+    residual
+        The node's value before the layer is added.
+    bias
+        None before a batch norm, which would take it away again.
+    aggregate
+        sage: mean, max or sum of the neighbours.
+    heads, concat
+        gat: heads are concatenated (channels / heads values each), or their mean is taken
+        (channels values each).
+    negative_slope
+        gat: of the leaky ReLU of scores.
+    attention_dropout
+        gat: of the attention's weights.
+    eps
+        gin: the weight of the node itself is 1 + eps.
+    hidden
+        gin: values between its two products; None: like channels.
+
+    Examples
+    --------
+    >>> Layer("gat", 64, heads=8, activation="elu", dropout=0.6)
     """
 
     kind: Literal["gcn", "sage", "gin", "gat"] = "gcn"
@@ -101,7 +124,19 @@ class Layer:
 
 @dataclass(frozen=True, config=_STRICT)
 class Model:
-    """Layers in order, and the share of the features that is dropped before the first."""
+    """What is trained: layers in order.
+
+    Attributes
+    ----------
+    layers
+        One at least; the last may leave its channels to the classes of the graph.
+    input_dropout
+        The share of the features that is dropped before the first.
+
+    Examples
+    --------
+    >>> Model(layers=(Layer("sage", 64, aggregate="max"), Layer("sage")))
+    """
 
     layers: Annotated[tuple[Layer, ...], Field(min_length=1, max_length=1 << LAYER_BITS)]
     input_dropout: Share = 0.0
