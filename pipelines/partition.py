@@ -125,8 +125,6 @@ class PartitionJob(Job["PartitionReport"]):
         elif self.options.k == 1:
             self.made_by = "one"
         return Plan(
-            command=self.command,
-            out=str(self.out),
             what=f"{self.options.k} parts of {self.graph.num_nodes:,} nodes and "
             f"{self.graph.num_edges:,} directed edges",
             steps=(("assign", f"{method}: {does}"), ("build", f"on {cores()} cores")),

@@ -119,8 +119,6 @@ class CentralityJob(Job[CentralityReport]):
                 except CapacityError as error:
                     problem = error
         return Plan(
-            command=self.command,
-            out=str(self.out),
             what=f"{', '.join(self.options.names)} of {source.path}",
             steps=(("compute", how),),
             memory=Need(most, there, where=where),

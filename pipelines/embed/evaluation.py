@@ -83,8 +83,6 @@ class VectorsJob(RunJob[R]):
             has = self.connected.capacity
         there = None if has.on_gpu else has.memory
         return Plan(
-            self.command,
-            str(self.out),
             self.what,
             (("rank", f"the {self.checkpoint} checkpoint of {self.at}, on one rank"),),
             Need(self.memory(), there, "" if has.on_gpu else f"on the {has.worker}"),

@@ -53,8 +53,6 @@ class ExportJob(RunJob[ExportReport]):
     def plan(self) -> Plan:
         """Say what would be written."""
         return Plan(
-            self.command,
-            str(self.out),
             f"vectors of {self.count:,} {self.what}, {self.width} values each",
             (("export", f"the {self.checkpoint} checkpoint of {self.at}"),),
             Need(_MEMORY + 24 * self.count),

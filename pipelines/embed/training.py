@@ -204,8 +204,6 @@ class TrainJob(Job[TrainReport]):
         needed = memory_to_train(graph, training, self.ranks, capacity)
         there = memory_there(capacity)
         return Plan(
-            self.command,
-            str(self.out),
             f"vectors of {graph.num_nodes:,} nodes, {training.epochs:,} "
             f"epoch{'s' * (training.epochs != 1)}",
             (("train", f"{training.model}, {training.dim} values a node, {where}"),),

@@ -142,8 +142,6 @@ class EtlJob(Job[EtlReport]):
         files = len(self.inputs.to_dict())
         kind = "directed" if self.counts.directed else "undirected"
         return Plan(
-            command=self.command,
-            out=str(self.out),
             what=f"a graph of {files} file{'s' * (files != 1)}, {format_bytes(self._size)}",
             steps=(
                 ("read", f"{self.format}: {columns}; {where}"),

@@ -52,8 +52,6 @@ class GenerateJob(Job[GenerateReport]):
         """Say how large it will be, about."""
         limit = f"at most {format_bytes(self.budget.limit)}, on {self.budget.threads} threads"
         return Plan(
-            command=self.command,
-            out=str(self.out),
             what=f"{self.title}, at most {self.nodes:,} nodes, about {self.edges:,} edges drawn",
             steps=(("draw", "edges, by seed, again for every range of rows that fits in memory"),),
             memory=Need(None, where=limit),

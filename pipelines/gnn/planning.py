@@ -55,11 +55,9 @@ def plan_job(
     if count > 1 and not partition_path(graph, count).exists():
         steps = (("run", f"{where}, once it is cut, which this does first"),)
         known = Need(None, where=f"after penstock partition {graph.path} -k {count} it is")
-        return Plan(job.command, str(job.out), what, steps, known, disk)
+        return Plan(what, steps, known, disk)
     ranks, plan, needed, problem = lowered_by(count)
     return Plan(
-        command=job.command,
-        out=str(job.out),
         what=what,
         steps=(("run", where),),
         memory=Need(needed, ranks.capacity.memory, f"on every {ranks.capacity.worker}"),

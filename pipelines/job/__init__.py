@@ -356,7 +356,7 @@ def plan(job: Job[R]) -> Plan:
         problem = error
     job.refuse_taken()
     made = job.plan()
-    made = replace(made, problem=problem or made.problem)
+    made = replace(made, command=job.command, out=str(job.out), problem=problem or made.problem)
     amount = job.amount() if made.seconds is None else None
     if amount is None or (expected := expected_seconds(*amount)) is None:
         return made

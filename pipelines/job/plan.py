@@ -50,10 +50,9 @@ class Plan:
     timed    what these seconds are of
     problem  why it would fail; None: nothing is known to be in the way
     detail   what else is to be seen, as the operations of a model
+    command, out  of the job, which the frame adds
     """
 
-    command: str
-    out: str
     what: str
     steps: tuple[tuple[str, str], ...]
     memory: Need
@@ -62,6 +61,8 @@ class Plan:
     timed: str = ""
     problem: PenstockError | None = None
     detail: Report | None = None
+    command: str = ""
+    out: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""

@@ -194,8 +194,6 @@ class SimilarJob(Job[AllReport]):
         self.capacity = has
         task = self._task(PartialOutput(self.out, self.out))
         return Plan(
-            command=self.command,
-            out=str(self.out),
             what=f"{self.k} neighbours of each of {len(self.vectors):,} ids, {task.files} files",
             steps=(("similar", f"by {self.options.metric}, exactly, on {has.text()}"),),
             memory=Need(self._memory(on_gpu=has.on_gpu), has.memory, f"on every {has.worker}"),

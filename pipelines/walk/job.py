@@ -84,8 +84,6 @@ class WalkJob(Job[WalkReport]):
             else:
                 size, where = None, f"{where}, once it is cut, which this does first"
         return Plan(
-            command=self.command,
-            out=str(self.out),
             what=f"{files.walks:,} walks of at most {options.length} nodes, {files.count} files",
             steps=(("walk", f"{options.app}, {where}"), ("sampler", choice.instead or choice.why)),
             memory=Need(size, there, f"on every {has.worker}"),

@@ -167,8 +167,6 @@ class ExportJob(Job[ExportReport]):
     def plan(self) -> Plan:
         """Say what would be written."""
         return Plan(
-            self.command,
-            str(self.out),
             f"{self.what}, {self.options.format}",
             (("export", f"the vectors of {self.vectors.path}, in this process"),),
             Need(self.memory, available_memory(), "available"),

@@ -120,8 +120,6 @@ class Word2vecJob(Job[Word2vecReport]):
         steps.append(("train", f"{how}{epochs}{of} on {where}"))
         many = "" if words is None else f"{words:,} "
         return Plan(
-            self.command,
-            str(self.out),
             f"vectors of {many}{what}, {training.dim} dimensions",
             tuple(steps),
             memory,

@@ -107,7 +107,7 @@ def too_large(
         remedies.append("fewer --shards take fewer copies")
     elif not has.on_gpu:
         remedies.append("give workers more with --memory-limit")
-    text = ", or ".join(remedies) or "Take a machine with more memory"
+    text = ", or ".join(remedies)
     return has.too_small(
         f"training {words:,} words of {training.dim} dimensions "
         f"({format_bytes(a_word(training.dim))} each)",

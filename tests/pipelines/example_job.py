@@ -107,7 +107,7 @@ class DegreeJob(Job[DegreeReport]):
         k = self.options.parts
         where = f"{k} ranks, a part each" if k else f"{len(self.shards)} tasks, a shard each"
         what, disk = f"degrees of {self.graph.num_nodes:,} nodes", disk_need(self.out, self.bytes)
-        return Plan(self.command, str(self.out), what, (("count", where),), Need(None), disk)
+        return Plan(what, (("count", where),), Need(None), disk)
 
     def work(self, partial: PartialOutput) -> None:
         with self.workers(ranks=self.options.parts) as workers:

@@ -73,8 +73,6 @@ class EvaluateJob(Job[EvaluateReport]):
             rows, classes = len(self.labels.rows), len(self.labels.classes)
             steps.append(("labels", f"{self.splits} splits of {rows:,} ids, {classes:,} classes"))
         return Plan(
-            self.command,
-            str(self.out),
             "no file: how good its vectors are",
             tuple(steps),
             Need(self._memory(), available_memory(), "available"),
