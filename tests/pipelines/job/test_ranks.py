@@ -1,0 +1,25 @@
+"""What runs on ranks: a function or its name, with arguments that may be asked for."""
+
+from __future__ import annotations
+
+from penstock.cluster.connect import connect
+from penstock.cluster.spec import ClusterSpec
+from penstock.pipelines.job import Workers
+from penstock.pipelines.job.ranks import open_ranks
+from penstock.workers.comm.single import SingleRank
+
+
+def test_a_rank_imports_a_function_that_is_named() -> None:
+    spec = ClusterSpec(cluster="threads", workers=1)
+    with connect(spec) as client:
+        workers = Workers(client, spec, quiet=True)
+        assert workers.ranks("builtins:isinstance", (SingleRank,)) == [True]
+        assert workers.ranks("builtins:isinstance", lambda: (int,)) == [False]
+        assert workers.ranks(isinstance, (SingleRank,)) == [True]
+
+
+def test_one_rank_reads_no_part_and_has_what_its_worker_has() -> None:
+    with open_ranks(None, None, ClusterSpec(cluster="threads"), quiet=True) as workers:
+        assert (workers.count, workers.parts) == (1, None)
+        has = workers.capacity
+    assert workers.capacity is has, "it can be told once the worker has gone"
