@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
+from pathlib import Path
 
 from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
 from penstock.kernels.embed_rules import EmbedRules
 from penstock.partition.order import order
+from penstock.pipelines.embed.run import Run, bytes_of_ids
 from penstock.pipelines.job.capacity import Capacity
 from penstock.sizes import does_not_fit
 from penstock.workers.embed.batch_size import edges_of_round, too_large_batch
 from penstock.workers.embed.evaluation import ranking
 from penstock.workers.embed.layout.buckets import largest_bucket
 from penstock.workers.embed.ranks.rounds import partitions_of
-from penstock.workers.embed.spec import BATCH, DISTANCES, Training
+from penstock.workers.embed.spec import BATCH, Training
 from penstock.workers.embed.storage import Geometry
 from penstock.workers.embed.train import node_layout
 
@@ -35,6 +37,12 @@ _WIDEST_TILE = 512  # values of a row that is scored in tiles on any GPU
 _WIDE_SCORES = 1 << 26  # of rows wider than a GPU's tiles, at a time
 # Partitions whose order is made within seconds, of a rank; all, as there is a bucket for each pair.
 _MOST_OF_RANK, _MOST = 1024, 4096
+# Of a warm start, on CPUs: bytes of a node besides those of its id while ids are looked up and rows
+# are found, of a node of the other run in the table that they are looked up in, and of what is read
+# ahead of its vectors, in chunks.
+_BEGUN, _LOOKED_UP, _READ_AHEAD = 64, 128, 6
+_DEGREES, _CHANCES = 16, 24  # bytes of a node drawn by degree, and more while it is counted
+_ALIAS, _ALIAS_MADE = 8, 40  # of a row in an alias table, and while one is made
 
 
 def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
@@ -89,25 +97,26 @@ def geometry(graph: Graph, training: Training, ranks: int = 1) -> Geometry:
     return Geometry.of(count, rows, training.dim, states, places, files=ranks)
 
 
-def _slots(training: Training, partitions: int, ranks: int) -> int:
-    """Return how many partitions a worker has in memory."""
-    if ranks == 1 and partitions == 1:
-        return 1
-    mine = partitions // ranks
-    if (training.partitions or 1) == 1:
-        return mine + 1  # and one that is on its way
-    return min(mine, 4 if training.order == "cover" else 3) + 1  # and one of an evaluation
-
-
 def memory_to_train(
-    graph: Graph, training: Training, ranks: int = 1, on: Capacity | None = None
+    graph: Graph,
+    training: Training,
+    ranks: int = 1,
+    on: Capacity | None = None,
+    *,
+    begin: int = 0,
 ) -> int:
     """Return the bytes that each worker needs at most, about.
 
-    on  what workers have [default: CPUs, of which nothing is known]
+    on     what workers have [default: CPUs, of which nothing is known]
+    begin  bytes of the host's that a warm start takes: see ``memory_to_begin``
     """
     table = geometry(graph, training, ranks)
-    slots = _slots(training, table.partitions, ranks)
+    held, slots = table.partitions // ranks, 1
+    in_memory = (training.partitions or 1) == 1
+    if not in_memory:
+        held = min(held, 4 if training.order == "cover" else 3)
+    if ranks > 1 or not in_memory:
+        slots = held + 1  # one that is on its way, or of an evaluation
     batch = min(training.batch or BATCH, max(graph.num_edges, 1))
     negatives: int = (
         min(graph.num_nodes // ranks, slots * table.rows)
@@ -132,8 +141,32 @@ def memory_to_train(
         work += _step(rules, batch, negatives, sides, on.cores if on is not None else 0)
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
+    if training.by_degree:
+        # Edges between two partitions have an alias table of their own, where not all are there.
+        tables = 1 if in_memory else held**2
+        rows = min(graph.num_nodes, held * table.rows)
+        work += _ALIAS * rows * tables
+        if not on_gpu:
+            work += _DEGREES * graph.num_nodes
+            work += max(_CHANCES * graph.num_nodes, _ALIAS_MADE * rows)
+    if not on_gpu:
+        work += begin
     needed: int = table.slot_bytes(slots) + graph.num_nodes * _PLACE + work
     return needed
+
+
+def memory_to_begin(graph: Graph, folder: Path, init: Run) -> int:
+    """Return what each worker needs of its host to begin with the vectors of a run in ``folder``.
+
+    Ids of the graph are taken to be as long as those of that run.
+    """
+    each = -(-bytes_of_ids(folder) // max(init.nodes, 1))
+    rules = init.training.rules(len(init.relations or ()))
+    relations = (len(init.relations or ()) + rules.inverse) * rules.relation_width
+    states = rules.state_width(1)
+    ahead = Geometry.of(1, init.nodes, init.training.dim, states).chunk_bytes * _READ_AHEAD
+    looked_up = graph.num_nodes * (2 * each + _BEGUN) + init.nodes * (3 * each + _LOOKED_UP)
+    return looked_up + 4 * relations * (1 + states) + ahead
 
 
 def _step(rules: EmbedRules, batch: int, negatives: int, sides: int, cores: int) -> int:
@@ -205,7 +238,13 @@ def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:
 
 
 def fewest_partitions(
-    graph: Graph, training: Training, there: int, ranks: int = 1, on: Capacity | None = None
+    graph: Graph,
+    training: Training,
+    there: int,
+    ranks: int = 1,
+    on: Capacity | None = None,
+    *,
+    begin: int = 0,
 ) -> int:
     """Return one where everything fits in memory, or else as few partitions as fit."""
     most = min(_MOST // ranks, _MOST_OF_RANK, graph.num_nodes // ranks)
@@ -214,7 +253,8 @@ def fewest_partitions(
     within = (count for count in several if count <= most and (ranks == 1 or count % 2 == 0))
 
     def fits(count: int) -> bool:
-        return memory_to_train(graph, replace(training, partitions=count), ranks, on) <= there
+        chosen = replace(training, partitions=count)
+        return memory_to_train(graph, chosen, ranks, on, begin=begin) <= there
 
     if fits(1):
         return 1
@@ -251,7 +291,7 @@ def too_wide(training: Training, widest: int) -> UsageError | None:
 
     widest  values of a vector, of a model whose score is a distance
     """
-    if training.model not in DISTANCES or training.dim <= widest:
+    if training.dim <= widest:
         return None
     return UsageError(
         f"vectors of {training.dim:,} values cannot be trained with --model {training.model} "
@@ -263,15 +303,18 @@ def too_wide(training: Training, widest: int) -> UsageError | None:
 
 
 def too_large(
-    graph: Graph, training: Training, capacity: Capacity, ranks: int = 1
+    graph: Graph, training: Training, capacity: Capacity, ranks: int = 1, *, begin: int = 0
 ) -> CapacityError | None:
     """Return the error of training that needs more memory than there is, None where it fits."""
-    needed, there = memory_to_train(graph, training, ranks, capacity), memory_there(capacity)
+    needed = memory_to_train(graph, training, ranks, capacity, begin=begin)
+    there = memory_there(capacity)
     if needed <= there:
         return None
-    count = fewest_partitions(graph, replace(training, partitions=None), there, ranks, capacity)
+    count = fewest_partitions(
+        graph, replace(training, partitions=None), there, ranks, capacity, begin=begin
+    )
     chosen = replace(training, partitions=count)
-    fits = memory_to_train(graph, chosen, ranks, capacity) <= there
+    fits = memory_to_train(graph, chosen, ranks, capacity, begin=begin) <= there
     would = [f"--partitions {count}"] if fits and count > 1 else []
     # Of as many partitions as are given, or as few as would be chosen.
     limit = capacity.limit_for(needed)

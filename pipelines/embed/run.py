@@ -170,6 +170,15 @@ def _count_of_ids(folder: Path) -> int | None:
         return None
 
 
+def bytes_of_ids(folder: Path) -> int:
+    """Return how many bytes the ids of a run take in memory."""
+    import pyarrow.parquet as pq
+
+    found = pq.read_metadata(folder / IDS)
+    groups = (found.row_group(number) for number in range(found.num_row_groups))
+    return sum(group.column(0).total_uncompressed_size for group in groups)
+
+
 def has_ids(folder: Path, nodes: int) -> bool:
     """Return whether a run has the ids of so many nodes."""
     return _count_of_ids(folder) == nodes

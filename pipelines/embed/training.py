@@ -22,6 +22,7 @@ from penstock.pipelines.embed.planning import (
     disk_to_train,
     fewest_partitions,
     memory_there,
+    memory_to_begin,
     memory_to_train,
     too_large,
     too_wide,
@@ -98,10 +99,11 @@ class TrainJob(Job[TrainReport]):
         check_graph(graph, training, self.ranks)
         self._check_validated()
         names = graph.manifest.relations if training.has_relations else None
-        self.init = self._init(training)
+        self.init, self.begin = self._init(training), 0
         if self.init is not None:
             assert self.options.init is not None
             init_sha256 = _sum_of_newest(self.options.init)
+            self.begin = memory_to_begin(graph, self.options.init, self.init)
         self.run = Run(
             graph=str(graph.path),
             graph_sha256=graph.digest,
@@ -193,15 +195,12 @@ class TrainJob(Job[TrainReport]):
         # No parts of the graph: ranks distribute its nodes, and read what edges they train.
         with self.open_ranks(None, self.ranks, quiet=True) as ranks:
             training = replace(training, partitions=self._partitions(ranks))
-            capacity = ranks.capacity
-            problem: PenstockError | None = self._too_wide(ranks, training)
+            capacity, problem = ranks.capacity, self._problem(ranks, training)
         count = training.partitions or 1
         where = "in memory" if count == 1 else f"{count} partitions on disk, three in memory"
         if self.ranks > 1:
             where += f", on {self.ranks} ranks"
-        problem = problem or too_large(graph, training, capacity, self.ranks)
-        problem = problem or self._batch_problem(training)
-        needed = memory_to_train(graph, training, self.ranks, capacity)
+        needed = memory_to_train(graph, training, self.ranks, capacity, begin=self.begin)
         there = memory_there(capacity)
         return Plan(
             f"vectors of {graph.num_nodes:,} nodes, {training.epochs:,} "
@@ -232,11 +231,7 @@ class TrainJob(Job[TrainReport]):
         with self.open_ranks(None, self.ranks) as ranks:
             training = replace(self.run.training, partitions=self._partitions(ranks))
             self.run = run = replace(self.run, training=training)
-            capacity = ranks.capacity
-            problem: PenstockError | None = self._too_wide(ranks, training)
-            problem = problem or too_large(graph, training, capacity, self.ranks)
-            problem = problem or self._batch_problem(training)
-            if problem is not None:
+            if (problem := self._problem(ranks, training)) is not None:
                 raise problem
             _warn_in_memory(self.options, training.partitions)
             if not self.resumes:
@@ -292,11 +287,15 @@ class TrainJob(Job[TrainReport]):
             only = "only relations began" if any(known.values()) else "nothing began"
             warn(f"{self.options.init} has no node of {self.graph.path}: {only} with its vectors")
 
-    def _too_wide(self, ranks: Workers, training: Training) -> PenstockError | None:
-        """Return the error of vectors too wide for GPUs; only workers that have one know."""
-        if not (ranks.capacity.on_gpu and training.model in DISTANCES):
-            return None
-        return too_wide(training, min(ask_workers(ranks.client, _widest).values()))
+    def _problem(self, ranks: Workers, training: Training) -> PenstockError | None:
+        """Return the error of what does not fit these workers, or the buckets; None: it will do."""
+        if ranks.capacity.on_gpu and training.model in DISTANCES:
+            # Only workers that have a GPU know how wide its kernels are.
+            widest = min(ask_workers(ranks.client, _widest).values())
+            if (problem := too_wide(training, widest)) is not None:
+                return problem
+        large = too_large(self.graph, training, ranks.capacity, self.ranks, begin=self.begin)
+        return large or self._batch_problem(training)
 
     def _batch_problem(self, training: Training) -> PenstockError | None:
         """Return the error of a batch that is too large, of as many partitions as there will be."""
@@ -312,8 +311,9 @@ class TrainJob(Job[TrainReport]):
 
     def _partitions(self, ranks: Workers) -> int:
         training, on = self.run.training, ranks.capacity
-        there = memory_there(on)
-        return training.partitions or fewest_partitions(self.graph, training, there, self.ranks, on)
+        return training.partitions or fewest_partitions(
+            self.graph, training, memory_there(on), self.ranks, on, begin=self.begin
+        )
 
     def report(self, seconds: float) -> TrainReport:
         """Return loss, scores and speed; raise where it, or a vector, became NaN."""

@@ -193,8 +193,7 @@ def numbers_of(ids: Any, run: Path) -> Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    old = read_column(run / IDS, "id").combine_chunks()
-    ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    old = read_column(run / IDS, "id")
     if ids.type != old.type:
         ids, old = ids.cast(pa.large_string()), old.cast(pa.large_string())
     found = pc.index_in(ids, value_set=old)

@@ -1,0 +1,111 @@
+"""Memory that training is expected to take, beside what it takes, of what allocators count."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import combinations_with_replacement
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock import CSR, ClusterSpec, Graph, embed
+from penstock.kernels.cpu import embed as kernels
+from penstock.pipelines.embed.options import EmbedOptions
+from penstock.pipelines.embed.planning import memory_to_begin, memory_to_train
+from penstock.pipelines.embed.run import Run
+from penstock.pipelines.embed.training import TrainJob
+from penstock.pipelines.job import plan
+from penstock.pipelines.job.capacity import Capacity
+from penstock.workers.embed.buffer import Phase
+from penstock.workers.embed.negatives import Negatives
+from penstock.workers.embed.spec import Training
+from penstock.workers.embed.train import node_layout
+from penstock.workers.embed.warm import WarmStart
+
+NODES = 140_000  # just above a power of two, where a table of ids is largest
+
+
+def taken(does: Callable[[], Any]) -> int:
+    """Return the most bytes that NumPy, Python and Arrow have had at once, of what is called."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(pa.system_memory_pool())
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        does()
+        return tracemalloc.get_traced_memory()[1] + int(pool.max_memory() or 0)
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(before)
+
+
+@pytest.fixture(scope="module", params=["numbers", "names"])
+def wide(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A graph of many nodes and few edges."""
+    path = tmp_path_factory.mktemp("wide") / "g"
+    ends = np.random.default_rng(0).integers(0, NODES, (2, NODES))
+    with Graph.create(path) as writer:
+        writer.edges(CSR.from_edges(*ends, NODES))
+        ids = np.arange(NODES) * 3
+        writer.nodes(ids if request.param == "numbers" else [f"node {i:015d}" for i in ids])
+    return Graph.open(path)
+
+
+@pytest.mark.parametrize("partitions", [1, 6])
+def test_a_warm_start_is_counted(
+    wide: Graph, tmp_path: Path, cluster: ClusterSpec, partitions: int
+) -> None:
+    first, options = tmp_path / "first", {"dim": 4, "epochs": 1, "cluster": cluster}
+    embed.train(wide, first, lr=1e-9, batch=70_000, negatives=1, **options)
+    run = Run.load(first)
+
+    def begin() -> None:
+        layout = node_layout(NODES, partitions, 0)
+        with ExitStack() as opened:
+            warm = WarmStart(first, (), wide, run.training.rules(0), opened)
+            if partitions > 1:
+                warm.copy(layout, range(partitions), tmp_path)
+            for partition in range(partitions):
+                nodes = layout.nodes_of(partition)
+                slot = list(np.zeros((2, len(nodes), 4), np.float32))
+                warm.fill(nodes, slot, partition)
+                slot.clear()
+
+    expected, took = memory_to_begin(wide, first, run), taken(begin)
+    assert expected / 3 < took <= expected
+    # It is in the plan.
+    need = [
+        plan(TrainJob(wide, tmp_path / "run", EmbedOptions(dim=4, **more), cluster, quiet=True))
+        for more in ({}, {"init": first})
+    ]
+    assert (need[1].memory.bytes or 0) - (need[0].memory.bytes or 0) == expected
+
+
+@pytest.mark.parametrize("partitions", [1, 6])
+def test_negatives_by_degree_are_counted(wide: Graph, partitions: int) -> None:
+    training = Training(model="dot", by_degree=0.5, partitions=partitions)
+    layout = node_layout(NODES, partitions, 0)
+    held = tuple(range(min(partitions, 3)))
+    first_rows = {p: int(layout.starts[p]) for p in held}
+
+    def draw() -> None:
+        negatives = Negatives(Graph.open(wide.path), training, layout, kernels)
+        drawn = []
+        for kept in (held, held[:-1]):  # of a state: before its swap, and while that runs
+            phase = Phase(0, (), kept, ())
+            pairs = combinations_with_replacement(kept, 2)
+            drawn += [negatives.of(phase, {*pair}, first_rows) for pair in pairs]
+
+    uniform = replace(training, by_degree=0.0)
+    expected = memory_to_train(wide, training) - memory_to_train(wide, uniform)
+    took = taken(draw)
+    assert expected / 3 < took <= expected
+    gpu = Capacity(rows=0, memory=0, on_gpu=True, workers=1)
+    on_gpu = memory_to_train(wide, training, on=gpu) - memory_to_train(wide, uniform, on=gpu)
+    assert 0 < on_gpu < expected / 2
