@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,11 +52,6 @@ class VectorsJob(RunJob[R]):
     def open_graph(self) -> Graph:
         """Open the graph of the run, or the one that is given."""
         return Graph.open(self.graph_path(self.run.graph, "Say where it is with --graph"))
-
-    @contextmanager
-    def output(self) -> Iterator[PartialOutput]:
-        """Give no directory to write in: a run may be read-only."""
-        yield PartialOutput(self.at, self.at)
 
     def memory(self) -> int:
         """Return the bytes that a worker needs, about, of a partition or a block of one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,10 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
 
     def work(self, partial: PartialOutput) -> None:
         """Predict, and score."""
-        self.predict_into(partial.result, probabilities=self.run.task != "value")
-        self.scores = _scored(partial.result, self.run, self.graph, self.counted)
+        # Within the run: ranks on other hosts can write there, too.
+        with tempfile.TemporaryDirectory(prefix=".evaluate-", dir=partial.result) as folder:
+            self.predict_into(Path(folder), probabilities=self.run.task != "value")
+            self.scores = _scored(Path(folder), self.run, self.graph, self.counted)
 
     def report(self, seconds: float) -> EvaluateReport:
         """Return the scores."""

@@ -26,7 +26,6 @@ Manifests are written by ``penstock.formats.Format``, with files listed by
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +61,7 @@ class Job(ABC, Generic[R]):
 
     command    what users call it: ``penstock walk``
     kind       what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``; empty:
-               nothing is made, and ``work`` is given a directory within ``out`` that goes away
+               nothing is made, and ``out``, which may be read-only, is what is read
     on_gpu     whether its tasks or ranks compute on GPUs where there are some
     resumable  whether what an interrupted run has done is kept for ``--resume``
     visible    the manifest of an output that is there while it is made: see ``run_folder``
@@ -168,10 +167,7 @@ class Job(ABC, Generic[R]):
                 yield partial
             return
         if not self.kind:
-            # Within ``out``: ranks on other hosts can write there, too.
-            prefix = f".{self.command.split()[-1]}-"
-            with tempfile.TemporaryDirectory(prefix=prefix, dir=self.out) as folder:
-                yield PartialOutput(Path(folder), Path(folder))
+            yield PartialOutput(self.out, self.out)
             return
         if not self.resumable:
             with fresh_directory(

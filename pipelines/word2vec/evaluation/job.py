@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from penstock.errors import UsageError
 from penstock.limits import available_memory, cores
 from penstock.pipelines.job import Job
@@ -56,11 +53,6 @@ class EvaluateJob(Job[EvaluateReport]):
             if self.labels is None
             else "Give fewer ids labels, and a column of classes, not one of values",
         )
-
-    @contextmanager
-    def output(self) -> Iterator[PartialOutput]:
-        """Give no directory to write in: vectors may be read-only."""
-        yield PartialOutput(self.out, self.out)
 
     def plan(self) -> Plan:
         """Say what is compared with what."""
