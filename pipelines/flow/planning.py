@@ -113,8 +113,10 @@ def plan_flow(
             running.add(name)
             needs = _asked(flow, name, before) | {"last_seconds": _last_seconds(state, name)}
         problem = output_problem(flow, state, name) if runs and not replace_outputs else None
-        for place in map(flow.place, () if replace_targets or choice.only else stage.publish):
-            problem = problem or target_problem(flow, state, name, place, urls=False)
+        for destination in map(
+            flow.destination, () if replace_targets or choice.only else stage.publish
+        ):
+            problem = problem or target_problem(flow, state, name, destination, urls=False)
         if problem is not None:
             needs["problem"] = problem.what
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))

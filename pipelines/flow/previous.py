@@ -39,14 +39,14 @@ def is_previous(value: Any) -> bool:
     return (not rest or rest.startswith("/")) and ".." not in rest.split("/")
 
 
-def with_previous(options: dict[str, Any], place: Path | None) -> dict[str, Any]:
+def with_previous(options: dict[str, Any], previous: Path | None) -> dict[str, Any]:
     """Return options with ``{{previous}}`` replaced by a path; None: without those that name it."""
     made = {}
     for name, value in options.items():
         if not is_previous(value):
             made[name] = value
-        elif place is not None:
-            made[name] = _NAMED.sub(lambda _: str(place), value, count=1)
+        elif previous is not None:
+            made[name] = _NAMED.sub(lambda _: str(previous), value, count=1)
     return made
 
 

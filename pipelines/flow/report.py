@@ -64,7 +64,7 @@ class FlowReport:
             lines.append(f"  {name:<{width}}  {state:<11} {seconds}  {_about(one)}".rstrip())
         for one in self.published:
             if isinstance(one, dict):
-                lines.append(f"  published {one.get('stage')}: {_place(str(one.get('to')))}")
+                lines.append(f"  published {one.get('stage')}: {_shown(str(one.get('to')))}")
         lines += ["", f"  {shown(self.run)}"]
         if self.report is not None:
             lines.append(f"  {shown(self.report)}")
@@ -95,8 +95,8 @@ class FlowReport:
         )  # fmt: skip
 
 
-def _place(place: str) -> str:
-    return place if "://" in place else shown(place)
+def _shown(destination: str) -> str:
+    return destination if "://" in destination else shown(destination)
 
 
 def _about(one: dict[str, Any]) -> str:

@@ -121,8 +121,8 @@ class FlowRun:
         """Run what must run, check the gates, and publish if all is well."""
         flow, began = self.flow, time.monotonic()
         for name, stage in flow.stages.items():
-            for place in map(flow.place, stage.publish):
-                target = target_of(place, "")
+            for destination in map(flow.destination, stage.publish):
+                target = target_of(destination, "")
                 if isinstance(target, LocalTarget):  # a URL may be out of reach now, and not then
                     target.check(flow.output(name))
         flow.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -410,18 +410,18 @@ class FlowRun:
         items, flow = [], self.flow
         for name, stage in flow.stages.items():
             for target in stage.publish:
-                place = flow.place(target)
+                destination = flow.destination(target)
                 key = self.keys.get(name)
                 # A URL is checked only when it may be written: it may be out of reach.
-                taken = self._replace_targets and is_other_publisher(flow, self.state, place)
-                if taken or self.state.published(name, place) != key:
+                taken = self._replace_targets and is_other_publisher(flow, self.state, destination)
+                if taken or self.state.published(name, destination) != key:
                     self._display.say(f"{name}: publishing to {target}")
-                    items.append(Item(name, key, flow.output(name), place))
-        places = self._publication.publish(
+                    items.append(Item(name, key, flow.output(name), destination))
+        destinations = self._publication.publish(
             items, self.record.name, keep=flow.keep, by=self._by(),
             check=None if self._replace_targets else self._refuse_target,
         )  # fmt: skip
-        for item, where in zip(items, places, strict=True):
+        for item, where in zip(items, destinations, strict=True):
             self.record.body["published"].append(
                 {"stage": item.stage, "to": where, "key": item.key}
             )
@@ -434,12 +434,12 @@ class FlowRun:
         if self._replace_targets or self.choice.only:
             return
         for name, stage in self.flow.stages.items():
-            for place in map(self.flow.place, stage.publish):
-                if error := target_problem(self.flow, self.state, name, place, urls=False):
+            for destination in map(self.flow.destination, stage.publish):
+                if error := target_problem(self.flow, self.state, name, destination, urls=False):
                     raise error
 
     def _refuse_target(self, item: Item) -> None:
-        if error := target_problem(self.flow, self.state, item.stage, item.place, urls=True):
+        if error := target_problem(self.flow, self.state, item.stage, item.destination, urls=True):
             raise error
 
     def _by(self) -> dict[str, Any]:
@@ -452,7 +452,7 @@ class FlowRun:
             if said := self._publication.recover():
                 self._display.say(said)
         except PenstockError as error:
-            # A place that cannot be reached now may be at the end, when it must be.
+            # A destination that cannot be reached now may be at the end, when it must be.
             self._display.say(f"{error}; this run tries again when it publishes")
 
 

@@ -53,7 +53,7 @@ class StageProcess:
                 if command.has(name) and value and command.writes:
                     options[name] = True
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-stage-")
-        place = Path(self._folder.name)
+        folder = Path(self._folder.name)
         self.order = {
             "job": None if command is None else command.name,
             "python": stage.python,
@@ -63,10 +63,10 @@ class StageProcess:
             "options": options,
             "cluster": cluster,
             "plan": plan,
-            "result": str(place / "result.json"),
-            "failed": str(place / "failed.json"),
+            "result": str(folder / "result.json"),
+            "failed": str(folder / "failed.json"),
         }
-        self._order_file = place / "order.json"
+        self._order_file = folder / "order.json"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -4,7 +4,7 @@
 <folder>/.flow/<stage>.started   the same for a run that has begun, and has not ended yet
 <folder>/.flow/previous/<stage>  a copy of its output before, while it is replaced: previous.py
 <folder>/.flow/digests.json      digests of files outside, by size and time
-<folder>/.flow/published.json    keys of what was published, by stage and place
+<folder>/.flow/published.json    keys of what was published, by stage and destination
 <folder>/.flow/publishing.json   which targets are just being changed: publishing/
 """
 
@@ -238,53 +238,55 @@ class FlowState:
             copy_output(self.flow.output(stage.name), copy)
         return copy if copy.exists() else None
 
-    def published(self, stage: str, place: str) -> str | None:
-        """Return the key of what was published to a place, if it is there still."""
-        key = (read_record(self.folder / _PUBLISHED) or {}).get(f"{stage} {self._near(place)}")
-        if "://" not in place:
-            record = LocalTarget(place).publisher() or {"key": key}
-            if not Path(place).exists() or record.get("key") != key:  # another flow's
+    def published(self, stage: str, destination: str) -> str | None:
+        """Return the key of what was published to a destination, if it is there still."""
+        key = (read_record(self.folder / _PUBLISHED) or {}).get(
+            f"{stage} {self._near(destination)}"
+        )
+        if "://" not in destination:
+            record = LocalTarget(destination).publisher() or {"key": key}
+            if not Path(destination).exists() or record.get("key") != key:  # another flow's
                 return None
         return key
 
-    def published_keys(self, place: str) -> set[str]:
-        """Return the keys of all that this flow is known to have published to a place."""
-        near = self._near(place)
+    def published_keys(self, destination: str) -> set[str]:
+        """Return the keys of all that this flow is known to have published to a destination."""
+        near = self._near(destination)
         known = (read_record(self.folder / _PUBLISHED) or {}).items()
         found = {key for name, key in known if self._near(name.partition(" ")[2]) == near}
         found |= {key for one, key in self._published_by_runs() if one == near}
         return {key for key in found if isinstance(key, str)}
 
-    def note_published(self, stage: str, place: str, key: str | None) -> None:
-        """Note what was published to a place."""
+    def note_published(self, stage: str, destination: str, key: str | None) -> None:
+        """Note what was published to a destination."""
         path = self.folder / _PUBLISHED
-        save_json(path, (read_record(path) or {}) | {f"{stage} {self._near(place)}": key})
+        save_json(path, (read_record(path) or {}) | {f"{stage} {self._near(destination)}": key})
 
-    def is_own_place(self, place: str) -> bool:
-        """Return whether this flow has published to a place before, from whichever stage.
+    def is_own_destination(self, destination: str) -> bool:
+        """Return whether this flow has published to a destination before, from whichever stage.
 
         The records of runs know that too, where the flow's folder is another one every day.
         """
         known = [one.partition(" ")[2] for one in read_record(self.folder / _PUBLISHED) or {}]
         begun = (read_record(self.journal) or {}).get("entries")
         known += [str(one.get("place")) for one in begun or [] if isinstance(one, dict)]
-        near = self._near(place)
+        near = self._near(destination)
         return near in map(self._near, known) or near in dict(self._published_by_runs())
 
     def _published_by_runs(self) -> list[tuple[str, Any]]:
-        """Return places and keys that the records of runs name."""
+        """Return destinations and keys that the records of runs name."""
         found = []
         for run in all_runs(self.flow.home / FOLDER, self.flow.name):
             home = Path(str(run.body.get("file"))).parent  # elsewhere, where all of it was moved
             listed = run.body.get("published")
             for one in listed if isinstance(listed, list) else []:
                 to = str(one.get("to")) if isinstance(one, dict) else ""
-                place = to.removesuffix(f"/{run.name}") if "://" in to else _near(to, home)
-                found.append((place, one.get("key") if isinstance(one, dict) else None))
+                destination = to.removesuffix(f"/{run.name}") if "://" in to else _near(to, home)
+                found.append((destination, one.get("key") if isinstance(one, dict) else None))
         return found
 
-    def _near(self, place: str) -> str:
-        return _near(place, self.flow.home)
+    def _near(self, destination: str) -> str:
+        return _near(destination, self.flow.home)
 
     def _there(self, stage: StageSpec, record: dict[str, Any]) -> bool:
         now = _stamp(self.flow.output(stage.name), whole=not _in_place(stage))
@@ -292,11 +294,11 @@ class FlowState:
         return all(now.get(name) == size for name, size in before.items())
 
 
-def _near(place: str, home: Path) -> str:
-    """Return a place as one within the flow's own folder, if it is: that may be moved."""
-    if "://" in place:
-        return place.rstrip("/")
-    path = Path(os.path.normpath(home / place))
+def _near(destination: str, home: Path) -> str:
+    """Return a destination as one within the flow's own folder, if it is: that may be moved."""
+    if "://" in destination:
+        return destination.rstrip("/")
+    path = Path(os.path.normpath(home / destination))
     return str(path.relative_to(home)) if path.is_relative_to(home) else str(path)
 
 

@@ -23,7 +23,7 @@ import contextlib
 import datetime as dt
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from penstock.errors import UsageError
 from penstock.options import given_in
 from penstock.paths import client_input
 from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
-from penstock.pipelines.flow.document.places import check_places
+from penstock.pipelines.flow.document.destinations import check_destinations
 from penstock.pipelines.flow.gates import Gate, parse_gate
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import is_previous, names_previous, with_previous
@@ -134,7 +134,7 @@ class Flow:
         with contextlib.chdir(self.home):
             return ClusterSpec(**self.cluster)
 
-    def place(self, target: str) -> str:
+    def destination(self, target: str) -> str:
         """Return the path or URL that a stage's ``publish`` means."""
         target = target.removeprefix("file://").removeprefix("local://")
         return target if "://" in target else str(self.home / Path(target).expanduser())
@@ -214,7 +214,7 @@ def read_flow(
             keep=_number(body, "keep", path, least=0) if "keep" in body else 1,  # type: ignore[arg-type]
             schedule=_schedule(body.get("schedule") or {}, path),
         )
-        check_places(flow)
+        check_destinations(flow)
         return flow
 
 
@@ -516,14 +516,14 @@ def without_stages(options: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def with_stages(value: Any, place: Any) -> Any:
-    """Return options with {{stage.NAME}} replaced by ``place(NAME)``."""
+def with_stages(value: Any, path_of: Callable[[str], object]) -> Any:
+    """Return options with {{stage.NAME}} replaced by ``path_of(NAME)``."""
     if isinstance(value, str):
-        return _VARIABLE.sub(lambda one: str(place(one[1][6:])), value)
+        return _VARIABLE.sub(lambda one: str(path_of(one[1][6:])), value)
     if isinstance(value, list):
-        return [with_stages(one, place) for one in value]
+        return [with_stages(one, path_of) for one in value]
     if isinstance(value, dict):
-        return {key: with_stages(one, place) for key, one in value.items()}
+        return {key: with_stages(one, path_of) for key, one in value.items()}
     return value
 
 

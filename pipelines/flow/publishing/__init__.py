@@ -42,7 +42,7 @@ class Item:
     stage: str
     key: str | None
     output: Path
-    place: str
+    destination: str
 
 
 @dataclass
@@ -51,11 +51,11 @@ class _Entry:
 
     stage: str
     key: str | None
-    place: str
+    destination: str
     target: Target
 
     def to_dict(self) -> dict[str, Any]:
-        return {"stage": self.stage, "key": self.key, "place": self.place,
+        return {"stage": self.stage, "key": self.key, "place": self.destination,
                 "target": self.target.to_dict()}  # fmt: skip
 
 
@@ -63,7 +63,7 @@ class Publication:
     """What a flow publishes.
 
     journal  a file in the flow's folder, there only while something is published
-    note     called with stage, place and key of what was published
+    note     called with stage, destination and key of what was published
     """
 
     def __init__(self, journal: Path, note: Callable[[str, str, str | None], None]) -> None:
@@ -147,7 +147,7 @@ class Publication:
         self._save("settle", run, keep, entries)
         for entry in entries:
             entry.target.settle(keep)
-            self._note(entry.stage, entry.place, entry.key)
+            self._note(entry.stage, entry.destination, entry.key)
         self._journal.unlink()
 
     def _give_up(self, run: str, keep: int, entries: list[_Entry], error: BaseException) -> None:
@@ -181,7 +181,7 @@ class Publication:
 
 def _entry(item: Item, run: str, by: dict[str, Any] | None) -> _Entry:
     more = None if by is None else {**by, "stage": item.stage, "key": item.key}
-    return _Entry(item.stage, item.key, item.place, target_of(item.place, run, more))
+    return _Entry(item.stage, item.key, item.destination, target_of(item.destination, run, more))
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""Whose outputs and published places are: a flow replaces nothing that it has not made itself.
+"""Whose outputs and destinations are: a flow replaces nothing that it has not made itself.
 
 .<name>.published.json   next to a target: who published it, and which earlier ones were kept
 published_by             the same in latest.json at a URL
 by                       in <folder>/.flow/<stage>.json: who made the output of a stage
 
     error = output_problem(flow, state, "walks")   # None: the stage may write there
-    error = target_problem(flow, state, "walks", place, urls=False)
+    error = target_problem(flow, state, "walks", destination, urls=False)
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def made_by(flow: Flow, run: str) -> Body:
 
 def output_problem(flow: Flow, state: FlowState, stage: str) -> PenstockError | None:
     """Return the error of a stage whose output would take the place of what is not the flow's."""
-    place = _written(flow, flow.stages[stage])
-    if place is None:
+    output = _written(flow, flow.stages[stage])
+    if output is None:
         return None
     record = state.record(stage) or state.interrupted(stage)
     if record is None:
-        who = _around(flow, place)
+        who = _around(flow, output)
         if who is not None:
             problem = f"in what {who}"
-        elif is_taken(place):
-            record = LocalTarget(str(place)).publisher()
+        elif is_taken(output):
+            record = LocalTarget(str(output)).publisher()
             who = "" if record is None else f", published by {_named(record)}"
             problem = f"where there is something that this flow did not make{who}"
         else:
@@ -58,7 +58,7 @@ def output_problem(flow: Flow, state: FlowState, stage: str) -> PenstockError | 
             return None
         problem = f"which {_named(by)} made"
     return OutputExists(
-        f"stage {stage} would write {place}, {problem}",
+        f"stage {stage} would write {output}, {problem}",
         expected="nothing, an empty folder, or what this flow has made there",
         remedy="Move it away, or give this flow another folder:, or the stage another name; "
         "or give --replace-outputs, with which the stage may replace it",
@@ -66,31 +66,31 @@ def output_problem(flow: Flow, state: FlowState, stage: str) -> PenstockError | 
 
 
 def target_problem(
-    flow: Flow, state: FlowState, stage: str, place: str, *, urls: bool
+    flow: Flow, state: FlowState, stage: str, destination: str, *, urls: bool
 ) -> PenstockError | None:
-    """Return the error of a place at which there is what this flow has not published.
+    """Return the error of a destination at which there is what this flow has not published.
 
     urls  also check URLs, which may be out of reach before the end, when they must not be
     """
-    target = target_of(place, "")
+    target = target_of(destination, "")
     if isinstance(target, RemoteTarget):
-        found = _taken_by(flow, state, target, place) if urls else None
+        found = _taken_by(flow, state, target, destination) if urls else None
         then = "has latest.json name the new run"
-        return None if found is None else _refused(stage, place, found, then)
+        return None if found is None else _refused(stage, destination, found, then)
     then = "keeps it as .previous" if flow.keep else "removes it, as keep: is 0"
-    if (found := _taken_by(flow, state, target, place)) is not None:
-        return _refused(stage, place, found, then)
+    if (found := _taken_by(flow, state, target, destination)) is not None:
+        return _refused(stage, destination, found, then)
     if (who := _around(flow, target.target)) is not None:
-        return _refused(stage, place, f"in what {who}", "publishes there")
+        return _refused(stage, destination, f"in what {who}", "publishes there")
     record = target.publisher()
     kept = None if record is None else record.get("previous")
-    ours = isinstance(kept, list) and not is_other_publisher(flow, state, place)
+    ours = isinstance(kept, list) and not is_other_publisher(flow, state, destination)
     for name in target.previous_names(flow.keep):
         there = target.target.with_name(name)
         own = ours and kept is not None and name in kept
         if not own and (there.exists() or there.is_symlink()):
             return OutputExists(
-                f"stage {stage} would publish to {place}, and keep what was there before as "
+                f"stage {stage} would publish to {destination}, and keep what was there before as "
                 f"{there}, where there is something that this flow did not keep there",
                 remedy="Move it away, or publish elsewhere; or give --replace-targets, "
                 "which lets it be replaced",
@@ -98,41 +98,41 @@ def target_problem(
     return None
 
 
-def is_other_publisher(flow: Flow, state: FlowState, place: str) -> bool:
-    """Return whether another flow was the last to publish to a place."""
-    record = target_of(place, "").publisher()
-    return record is not None and _is_other_publisher(flow, state, place, record)
+def is_other_publisher(flow: Flow, state: FlowState, destination: str) -> bool:
+    """Return whether another flow was the last to publish to a destination."""
+    record = target_of(destination, "").publisher()
+    return record is not None and _is_other_publisher(flow, state, destination, record)
 
 
-def _refused(stage: str, place: str, found: str, then: str) -> PenstockError:
+def _refused(stage: str, destination: str, found: str, then: str) -> PenstockError:
     return OutputExists(
-        f"stage {stage} would publish to {place}, {found}",
+        f"stage {stage} would publish to {destination}, {found}",
         expected="nothing, an empty folder, or what this flow has published there",
         remedy=f"Move it away, or name another place; or give --replace-targets, which {then}",
     )
 
 
 def _taken_by(
-    flow: Flow, state: FlowState, target: LocalTarget | RemoteTarget, place: str
+    flow: Flow, state: FlowState, target: LocalTarget | RemoteTarget, destination: str
 ) -> str | None:
-    """Return what is at a place that this flow may not replace, in words."""
+    """Return what is at a destination that this flow may not replace, in words."""
     if not target.taken():
         return None
     record = target.publisher()
-    if not state.is_own_place(place):
+    if not state.is_own_destination(destination):
         who = "" if record is None else f", published by {_named(record)}"
         return f"where there is something already{who}"
-    if record is not None and _is_other_publisher(flow, state, place, record):
+    if record is not None and _is_other_publisher(flow, state, destination, record):
         return f"where {_named(record)} has published since"
     return None
 
 
-def _is_other_publisher(flow: Flow, state: FlowState, place: str, record: Body) -> bool:
+def _is_other_publisher(flow: Flow, state: FlowState, destination: str, record: Body) -> bool:
     """Return whether a record next to a target is another flow's.
 
     A flow that was moved, or runs in a new container every day, knows the key of what it published.
     """
-    known = record.get("key") in list(state.published_keys(place))
+    known = record.get("key") in list(state.published_keys(destination))
     return not known and _is_another(flow, record)
 
 
@@ -170,9 +170,9 @@ def _written(flow: Flow, stage: StageSpec) -> Path | None:
     return flow.written(stage.name)
 
 
-def _around(flow: Flow, place: Path) -> str | None:
-    """Return which other flow made what a place is or lies in, or publishes what it lies in."""
-    whole = Path(os.path.realpath(place.parent), place.name)
+def _around(flow: Flow, path: Path) -> str | None:
+    """Return which other flow made what a path is or lies in, or publishes what it lies in."""
+    whole = Path(os.path.realpath(path.parent), path.name)
     for path in (whole, *whole.parents[:-1]):
         record = read_record(path.parent / HIDDEN / f"{path.name}.json")
         if record is not None and path.exists() and _is_other_maker(flow, record.get("by")):

@@ -35,11 +35,11 @@ from penstock.sizes import need_disk
 _BY = "published_by"
 
 
-def target_of(place: str, run: str, by: dict[str, Any] | None = None) -> Target:
+def target_of(destination: str, run: str, by: dict[str, Any] | None = None) -> Target:
     """Return the target at a path or URL, for a run of this name, which ``by`` tells more of."""
-    if "://" in place and not place.startswith("file://"):
-        return RemoteTarget(place.rstrip("/"), run, by=by)
-    return LocalTarget(place.removeprefix("file://"), by=by)
+    if "://" in destination and not destination.startswith("file://"):
+        return RemoteTarget(destination.rstrip("/"), run, by=by)
+    return LocalTarget(destination.removeprefix("file://"), by=by)
 
 
 def from_dict(body: dict[str, Any]) -> Target:
@@ -68,7 +68,7 @@ class LocalTarget:
         self._record = self.target.with_name(f".{self.target.name}.published.json")
 
     def check(self, output: Path) -> None:
-        """Refuse a link, and a place within the output."""
+        """Refuse a link, and a path within the output."""
         target = self.target
         if target.is_symlink():
             raise UsageError(
@@ -234,16 +234,16 @@ class RemoteTarget:
         """Write the folder of the run."""
         with self._explained():
             system, root = self._system()
-            (self.before, self.before_by), place = _latest(system, root), f"{root}/{self.run}"
+            (self.before, self.before_by), to = _latest(system, root), f"{root}/{self.run}"
             if not output.is_dir():
-                system.makedirs(place, exist_ok=True)
-                system.put_file(str(output), f"{place}/{output.name}")
+                system.makedirs(to, exist_ok=True)
+                system.put_file(str(output), f"{to}/{output.name}")
                 return
             for folder, inner, names in os.walk(output):
                 inner[:] = [one for one in inner if not one.startswith(".")]
                 for name in names:
                     path = Path(folder, name)
-                    there = f"{place}/{path.relative_to(output)}"
+                    there = f"{to}/{path.relative_to(output)}"
                     system.makedirs(there.rpartition("/")[0], exist_ok=True)
                     system.put_file(str(path), there)
 
@@ -313,14 +313,16 @@ Target = LocalTarget | RemoteTarget
 
 
 @contextmanager
-def explained(place: str) -> Iterator[None]:
+def explained(destination: str) -> Iterator[None]:
     """Raise what the system refuses as an error of publishing."""
     try:
         yield
     except (OSError, ValueError, ImportError) as error:
-        remedy = "Check the address and its credentials" if "://" in place else "Check the place"
+        remedy = (
+            "Check the address and its credentials" if "://" in destination else "Check the place"
+        )
         raise PenstockError(
-            f"cannot publish to {place}",
+            f"cannot publish to {destination}",
             got=f"{type(error).__name__}: {error}",
             remedy=f"{remedy}, then run again: nothing is rebuilt",
         ) from error

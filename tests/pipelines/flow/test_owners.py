@@ -61,7 +61,7 @@ def problems(path: Path) -> dict[str, str]:
     made = read_flow(path)
     state, found = FlowState(made), {}
     for name, stage in made.stages.items():
-        places = map(made.place, stage.publish)
+        places = map(made.destination, stage.publish)
         all_of_it = [target_problem(made, state, name, one, urls=False) for one in places]
         for problem in (output_problem(made, state, name), *all_of_it):
             if problem is not None:

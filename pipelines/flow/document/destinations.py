@@ -1,4 +1,4 @@
-"""Where the stages of a flow write and publish: no two of these places may meet."""
+"""Where the stages of a flow write and publish: no two of these may meet."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from penstock.pipelines.flow.document import Flow, StageSpec
 
 
-def check_places(flow: Flow) -> None:
-    """Refuse stages that write to one place, and places of publishing that meet, or hold more.
+def check_destinations(flow: Flow) -> None:
+    """Refuse stages that write to one path, and destinations that meet, or hold more.
 
-    What is at a place is moved aside and, a few runs later, removed: the flow itself, its inputs,
-    outputs and runs must not be in it.
+    What is at a destination is moved aside and, a few runs later, removed: the flow itself, its
+    inputs, outputs and runs must not be in it.
     """
     runs = (flow.home / "runs").resolve()
     outputs = {name: flow.output(name).resolve() for name in flow.stages}
@@ -36,12 +36,12 @@ def check_places(flow: Flow) -> None:
         outside = [one.path for one in stage.inputs if one.stage is None and "://" not in one.path]
         needed |= {f"the input {one}": Path(one) for one in outside}
     _check_outputs(flow)
-    places: dict[Path, str] = {}
+    destinations: dict[Path, str] = {}
     for stage in flow.stages.values():
         for target in stage.publish:
-            place = flow.place(target)
-            used = _used_by(place, flow.keep)
-            for what, path in needed.items() if "://" not in place else ():
+            destination = flow.destination(target)
+            used = _used_by(destination, flow.keep)
+            for what, path in needed.items() if "://" not in destination else ():
                 for one in used:
                     within = path in closed and (path == one or path in one.parents)
                     if one == path.resolve() or one in path.resolve().parents or within:
@@ -51,21 +51,21 @@ def check_places(flow: Flow) -> None:
                             f"which {'lies in' if within else 'is or holds'} {what}",
                             remedy="Name a place of its own: what is there would be replaced",
                         )
-            for (other, name), one in itertools.product(places.items(), used):
+            for (other, name), one in itertools.product(destinations.items(), used):
                 if _meet(one, other):
                     raise UsageError(
                         f"{flow.path}: publish names {name} and {target}, which are the same "
                         "place, or one within the other, or where the other's earlier one is kept",
                         remedy="Name a place of its own for each",
                     )
-            places |= dict.fromkeys(used, target)
+            destinations |= dict.fromkeys(used, target)
 
 
-def _used_by(place: str, keep: int) -> list[Path]:
-    """Return the paths that publishing to a place writes: itself, and what was there before."""
-    if "://" in place:
-        return [Path(os.path.normpath(place))]
-    whole = Path(place).resolve()
+def _used_by(destination: str, keep: int) -> list[Path]:
+    """Return the paths that publishing writes: the destination, and what was there before."""
+    if "://" in destination:
+        return [Path(os.path.normpath(destination))]
+    whole = Path(destination).resolve()
     if not whole.name:  # the root, which holds all that is needed
         return [whole]
     return [whole, *map(whole.with_name, LocalTarget(str(whole)).previous_names(keep))]
@@ -76,15 +76,15 @@ def _meet(one: Path, other: Path) -> bool:
 
 
 def _check_outputs(flow: Flow) -> None:
-    """Refuse stages that write to one place: parts as many, or through links of the user's."""
+    """Refuse stages that write to one path: parts as many, or through links of the user's."""
     written = {name: path.resolve() for name in flow.stages if (path := flow.written(name))}
-    for (one, place), (other, where) in itertools.combinations(written.items(), 2):
+    for (one, path), (other, where) in itertools.combinations(written.items(), 2):
         ends = [flow.stages[name] for name in (one, other)]
-        inside = any(stage.in_place and _reads(stage, name) and place != where
+        inside = any(stage.in_place and _reads(stage, name) and path != where
                      for stage, name in zip(ends, (other, one), strict=True))  # fmt: skip
-        if _meet(place, where) and not inside:
+        if _meet(path, where) and not inside:
             raise UsageError(
-                f"{flow.path}: stages {one} and {other} would write {place} and {where}, which are "
+                f"{flow.path}: stages {one} and {other} would write {path} and {where}, which are "
                 "the same place, or one within the other",
                 remedy="Leave one of them out, or have each write a place of its own",
             )
