@@ -15,7 +15,7 @@ _SILENT = 10.0  # seconds for which a log gets no line of work that tells nothin
 
 
 class Progress:
-    """Progress of one stage, with throughput in the job's own unit, on standard error.
+    """Progress of one step, with throughput in the job's own unit, on standard error.
 
     with Progress("build rows", total=edges, unit="edges", quiet=quiet) as progress:
         progress.advance(n)

@@ -51,7 +51,7 @@ def full_disk_explained(path: Path) -> Iterator[None]:
 def from_system(error: BaseException, where: str = "") -> PenstockError | None:
     """Return what the system refused as an error of ours; None: it is of another kind.
 
-    where  in which part of a job, such as `` in the stage 'read'``
+    where  in which part of a job, such as `` in the step 'read'``
     """
     if isinstance(error, MemoryError):
         return CapacityError(f"memory ran out{where}", remedy=MORE_MEMORY)

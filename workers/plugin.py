@@ -185,7 +185,7 @@ def resources(worker: Any = None) -> Resources:
     Returns
     -------
     Resources
-        ``device``, ``scratch``, ``stage`` and ``cache``, each of which is found when it is first
+        ``device``, ``scratch``, ``copies`` and ``cache``, each of which is found when it is first
         asked for.
 
     Examples

@@ -96,7 +96,7 @@ class _Layout:
 
 
 class _Builder:
-    """The stages of building; each writes files and lists them."""
+    """The steps of building; each writes files and lists them."""
 
     def __init__(self, graph: Graph, layout: _Layout, root: Path, threads: int | None) -> None:
         self._graph, self._layout, self._root = graph, layout, root

@@ -49,7 +49,7 @@ class GrowingArray:
 
 
 class Spool:
-    """Raw items on disk between two stages: appended, then mapped, then dropped."""
+    """Raw items on disk between two steps: appended, then mapped, then dropped."""
 
     def __init__(self, path: Path, dtype: Any) -> None:
         self._path, self._dtype = path, np.dtype(dtype)

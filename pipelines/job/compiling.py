@@ -21,7 +21,7 @@ _COMPILING = "compiling kernels"
 
 
 class CompilingNotice:
-    """Shows that workers compile, once for a stage: when the first of them says so."""
+    """Shows that workers compile, once for a step: when the first of them says so."""
 
     def __init__(self, title: str) -> None:
         self.title, self._shown = title, False
@@ -69,8 +69,8 @@ def _as_rank(function: Callable[..., Any], comm: AnyCommunicator, *arguments: An
         return function(comm, *arguments)
 
 
-def as_task(stage: str, step: Callable[..., Any], *call: Any, **shared: Any) -> Any:
-    """Run ``step(*call, **shared)`` on a worker, and report to ``stage`` when it compiles."""
-    reports = Reports(stage, rank=0)
+def as_task(name: str, step: Callable[..., Any], *call: Any, **shared: Any) -> Any:
+    """Run ``step(*call, **shared)`` on a worker, and report under ``name`` when it compiles."""
+    reports = Reports(name, rank=0)
     with notice_compiling(lambda: reports({"metrics": {_COMPILING: 1}})):
         return step(*call, **shared)

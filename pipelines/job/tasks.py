@@ -1,4 +1,4 @@
-"""One stage of a job: the same step for many inputs, on the cluster, with one progress bar."""
+"""One step of a job: the same function for many inputs, on the cluster, with one progress bar."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def run_tasks(
     if not calls:
         return []
     # A key is used once: Dask would take a second task of the same key for the first.
-    stage = f"{step.__name__.strip('_')}-{uuid4().hex}"
-    work = step if quiet else partial(as_task, stage, step)
+    name = f"{step.__name__.strip('_')}-{uuid4().hex}"
+    work = step if quiet else partial(as_task, name, step)
     futures = [
-        client.submit(work, *call, **shared, pure=False, key=f"{stage}-{i}")
+        client.submit(work, *call, **shared, pure=False, key=f"{name}-{i}")
         for i, call in enumerate(calls)
     ]
     position = {future.key: i for i, future in enumerate(futures)}
     results: list[Any] = [None] * len(futures)
-    hearing = nullcontext() if quiet else listening(client, stage, CompilingNotice(title).hear)
+    hearing = nullcontext() if quiet else listening(client, name, CompilingNotice(title).hear)
     try:
         with hearing, Progress(title, total=sum(sizes), unit=unit, quiet=quiet) as progress:
             for future in _watched(as_completed(futures), client, title):
@@ -94,7 +94,7 @@ def _watched(done: Any, client: Client, title: str) -> Iterator[Any]:
         alone_since = None if workers else alone_since or now
         if alone_since is not None and now - alone_since > NO_WORKER_TIMEOUT:
             raise ClusterError(
-                f"no worker is left in the stage {title!r}",
+                f"no worker is left in the step {title!r}",
                 expected=f"one to come back within {NO_WORKER_TIMEOUT} s",
                 remedy="Look into the workers' logs: they ended for want of memory, or have "
                 "another penstock than this machine",
@@ -123,7 +123,7 @@ def _all_paused(workers: list[dict[str, Any]], title: str) -> CapacityError:
     fullest = max(workers, key=lambda worker: worker["memory"] / max(worker["limit"], 1))
     count = "the only worker is" if len(workers) == 1 else f"all {len(workers)} workers are"
     return CapacityError(
-        f"{count} paused for want of memory in the stage {title!r}",
+        f"{count} paused for want of memory in the step {title!r}",
         expected="less than 80 % of --memory-limit in use, beyond which a worker begins no task",
         got=f"{format_bytes(fullest['memory'])} of {format_bytes(fullest['limit'])} on worker "
         f"{fullest['name']}, and nothing has moved for {PAUSED_TIMEOUT:.0f} s",
@@ -140,10 +140,10 @@ def _as_user_sees(error: BaseException, title: str) -> BaseException:
         return error
     if isinstance(error, KilledWorker):
         return ClusterError(
-            f"workers died again and again in the stage {title!r}",
+            f"workers died again and again in the step {title!r}",
             got="most likely more memory used than --memory-limit allows",
             remedy=MORE_MEMORY,
         )
     if isinstance(error, CancelledError):
-        return scheduler_gone(f"in the stage {title!r}")
-    return from_system(error, f" in the stage {title!r}") or error
+        return scheduler_gone(f"in the step {title!r}")
+    return from_system(error, f" in the step {title!r}") or error

@@ -141,7 +141,7 @@ def test_a_worker_that_is_stopped_is_named(
             os.kill(pid, signal.SIGCONT)
 
 
-def test_in_the_middle_of_a_stage(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_the_middle_of_a_step(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query, "SILENT_SECONDS", 3.0)
     began = 0.0
     with (

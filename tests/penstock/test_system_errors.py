@@ -25,7 +25,7 @@ def test_a_full_disk_is_said_with_one_remedy_everywhere(tmp_path: Path, number: 
         said.append(raised.value)
     assert {type(error) for error in said} == {CapacityError}
     assert len({error.remedy for error in said}) == 1
-    assert [error.what for error in said if "in the stage" not in error.what] == [
+    assert [error.what for error in said if "in the step" not in error.what] == [
         f"the disk is full: could not write {tmp_path}/a"
     ] * 4
 
@@ -34,7 +34,7 @@ def test_memory_that_runs_out_has_one_remedy() -> None:
     said = [from_system(MemoryError()), _as_ours(MemoryError())]
     said.append(_as_user_sees(MemoryError(), "read"))
     assert {(type(error), error.remedy) for error in said} == {(CapacityError, MORE_MEMORY)}
-    assert said[2].what == "memory ran out in the stage 'read'"
+    assert said[2].what == "memory ran out in the step 'read'"
 
 
 def test_a_path_that_cannot_be_used_is_named(tmp_path: Path) -> None:

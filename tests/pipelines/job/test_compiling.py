@@ -1,4 +1,4 @@
-"""Tasks and ranks that compile say so, once a stage."""
+"""Tasks and ranks that compile say so, once a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stage gives results in order, and its first failure as a person should see it."""
+"""A step gives results in order, and its first failure as a person should see it."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def die(marker, times):
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Steps in a module that workers can import, as those of every job are."""
     folder = tmp_path_factory.mktemp("steps")
-    (folder / "stage_steps.py").write_text(STEPS)
+    (folder / "job_steps.py").write_text(STEPS)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.setenv("PYTHONPATH", str(folder))
-        yield import_module("stage_steps")
+        yield import_module("job_steps")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_results_come_in_the_order_of_calls(client: Any, steps: Any) -> None:
     ("kind", "error", "message"),
     [
         ("input", InputError, "row 7 is bad. Mend it."),
-        ("disk", CapacityError, "the disk is full in the stage 'try': could not write /scratch/x"),
+        ("disk", CapacityError, "the disk is full in the step 'try': could not write /scratch/x"),
         ("memory", CapacityError, "--memory-limit"),
         ("bug", ZeroDivisionError, None),
     ],
@@ -131,7 +131,7 @@ def test_a_cluster_without_workers_is_not_waited_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "ghost", ghost)
     with (
         connect(ClusterSpec(cluster="local", workers=1), input_bytes=0) as client,
-        pytest.raises(ClusterError, match="no worker is left in the stage 'try'"),
+        pytest.raises(ClusterError, match="no worker is left in the step 'try'"),
     ):
         run(client, ghost.step, [()])
 
@@ -169,6 +169,6 @@ def test_a_worker_that_stands_still_is_lost(
     assert f"process {stopped[0]} on 127.0.0.1) has sent no heartbeat for 5 s and counts" in told
 
 
-def test_a_stage_may_be_run_again(client: Any, steps: Any) -> None:
+def test_a_step_may_be_run_again(client: Any, steps: Any) -> None:
     for plus in range(5):
         assert run(client, steps.slow_square, [(1,)], plus=plus) == [1 + plus]
