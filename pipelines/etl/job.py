@@ -28,7 +28,7 @@ from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.writing.build import EDGE_BYTES
-from penstock.pipelines.job import Job, Workers
+from penstock.pipelines.job import Job
 from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.job.following import after_graph
 from penstock.pipelines.job.partial import PartialOutput
@@ -59,7 +59,6 @@ class EtlJob(Job[EtlReport]):
     inputs: Inputs
     layout: Layout  # a TU folder has none
     partial: PartialOutput
-    connected: Workers
 
     def __init__(
         self,
@@ -199,7 +198,7 @@ class EtlJob(Job[EtlReport]):
         return max(1 << 16, min(_BIN_EDGES, self.capacity.task_memory // 2 // EDGE_BYTES))
 
     def _build(self) -> Manifest:
-        with self.workers(input_bytes=self._size) as self.connected, self.inputs.reading_nodes():
+        with self.workers(input_bytes=self._size), self.inputs.reading_nodes():
             if self.format == "zoo":
                 from penstock.pipelines.etl.zoos.build import build_zoo
 

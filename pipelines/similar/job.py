@@ -191,7 +191,6 @@ class SimilarJob(Job[AllReport]):
         """Say how many files there would be, and what a worker needs."""
         with self._workers() as workers:
             problem, has = self._too_large(workers), workers.capacity
-        self.capacity = has
         task = self._task(PartialOutput(self.out, self.out))
         return Plan(
             what=f"{self.k} neighbours of each of {len(self.vectors):,} ids, {task.files} files",
@@ -218,8 +217,7 @@ class SimilarJob(Job[AllReport]):
             sizes = [last - first for first, last in map(task.range, todo)]
             workers.tasks("similar", find_neighbours, [(task, n) for n in todo], sizes, "ids")
             self.result.stage_seconds["similar"] = time.monotonic() - began
-            self.capacity = workers.capacity
-            self.result.devices = self.capacity.text()
+            self.result.devices = workers.capacity.text()
         files = [entry for n in range(task.files) for entry in task.records.load(part_name(n))[1]]
         body = {
             "vectors": str(self.vectors.path),
@@ -242,7 +240,7 @@ class SimilarJob(Job[AllReport]):
 
     def amount(self) -> tuple[str, float]:
         """Return the products of all pairs."""
-        kind = f"similar on {devices_key(self.capacity)}"
+        kind = f"similar on {devices_key(self.connected.capacity)}"
         return kind, float(len(self.vectors)) ** 2 * self.vectors.dimension
 
     def following(self) -> list[Command]:

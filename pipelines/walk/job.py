@@ -70,7 +70,7 @@ class WalkJob(Job[WalkReport]):
                 placement = choose_placement(graph, options, choice.spec, has)
             except CapacityError as error:
                 placement, problem = "replicated", error
-        self.result.placement, self.capacity = placement, has
+        self.result.placement = placement
         where, there = f"a copy of the graph on each of {has.text()}", has.rows
         size: int | None = choice.spec.bytes(
             graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize
@@ -110,8 +110,7 @@ class WalkJob(Job[WalkReport]):
             else:
                 walk_partitioned(workers, graph, task, todo, ranks=options.parts)
             self.result.stage_seconds["walk"] = time.monotonic() - began
-            self.result.placement, self.capacity = placement, workers.capacity
-            self.result.devices = self.capacity.text()
+            self.result.placement, self.result.devices = placement, workers.capacity.text()
         self.result.resumed_files = files.count - len(todo)
         about = {
             "graph": str(graph.path),
@@ -139,7 +138,7 @@ class WalkJob(Job[WalkReport]):
     def amount(self) -> tuple[str, float] | None:
         """Return the nodes of all walks, as if none ended early."""
         result = self.result
-        devices = devices_key(self.capacity)
+        devices = devices_key(self.connected.capacity)
         kind = f"walk {result.app} {result.sampler}, {result.placement} on {devices}"
         return kind, self.expected_nodes
 
