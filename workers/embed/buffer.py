@@ -394,11 +394,6 @@ class BufferVisit:
         self.before, self.during, self.swaps = before, during, swaps
         self._buffer, self._swapped = buffer, False
 
-    @property
-    def partitions(self) -> State:
-        """The partitions that are in the buffer when the state is entered."""
-        return self.before.partitions
-
     def __iter__(self) -> Iterator[Phase]:
         """Yield what needs the evicted partitions, swap, and yield what does not need them."""
         if self.before.shares:

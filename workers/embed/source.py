@@ -258,10 +258,3 @@ def _open_files(folder: Path, geometry: Geometry, *, device: bool) -> PartitionF
             table.close()
         raise
     return tables[0] if len(tables) == 1 else JoinedFiles(tables)
-
-
-def geometry_of(
-    layout: NodeLayout, width: int, states: int, places: int, files: int = 1
-) -> Geometry:
-    """Return how large the table of a layout is."""
-    return Geometry.of(layout.partitions, max(layout.sizes), width, states, places, files)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.workers.embed.ranks.rounds import partitions_of
 from penstock.workers.embed.spec import Training
 
 
@@ -31,10 +30,6 @@ class TrainTask:
     def partitions(self) -> int:
         """Into how many partitions the nodes are divided; 1: they are in memory."""
         return self.training.partitions or 1
-
-    def partitions_of(self, nodes: int, ranks: int) -> int:
-        """Return into how many partitions so many ranks divide the nodes."""
-        return partitions_of(self.training, nodes, ranks)
 
     @property
     def checkpoints(self) -> Path:

@@ -41,7 +41,7 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.penalty import mean_penalty
-from penstock.workers.embed.ranks.rounds import order_in_memory
+from penstock.workers.embed.ranks.rounds import order_in_memory, partitions_of
 from penstock.workers.embed.rows import rows_digest
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.schedule.theorem import Condition, Machine
@@ -49,7 +49,6 @@ from penstock.workers.embed.source import (
     BufferSource,
     TableSource,
     VectorSource,
-    geometry_of,
     open_checkpoint,
 )
 from penstock.workers.embed.spec import BATCH
@@ -57,7 +56,7 @@ from penstock.workers.embed.storage import RESTORE, Geometry, Slot, open_table
 from penstock.workers.embed.storage.direct import check_file
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, Versions, table_path
 from penstock.workers.embed.task import Trained, TrainTask
-from penstock.workers.embed.warm import WarmStart, steps_before
+from penstock.workers.embed.warm import WarmStart
 from penstock.workers.epoch_lines import keep_lines
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
 
@@ -108,7 +107,12 @@ def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     started = time.monotonic()
     # The loss shows what is infinite.
     with np.errstate(over="ignore", invalid="ignore"), ExitStack() as opened:
-        return _trainer_of(comm)(comm, task, opened).train(started)
+        trainer: type[Trainer] = Trainer
+        if comm.size > 1:
+            from penstock.workers.embed.ranks.run import RankTrainer
+
+            trainer = RankTrainer
+        return trainer(comm, task, opened).train(started)
 
 
 def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
@@ -123,14 +127,6 @@ def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
     parts = np.empty(nodes, np.int32)
     parts[np.argsort(keys, kind="stable")] = np.arange(nodes, dtype=np.int64) * partitions // nodes
     return NodeLayout.of_assignment(parts, partitions)
-
-
-def _trainer_of(comm: AnyCommunicator) -> type[Trainer]:
-    if comm.size == 1:
-        return Trainer
-    from penstock.workers.embed.ranks.run import RankTrainer
-
-    return RankTrainer
 
 
 class Trainer:
@@ -152,7 +148,8 @@ class Trainer:
         self.validation = self._validation()
         states = self.rules.state_width(1)
         places = 2 if self.validation is None else 3
-        geometry = geometry_of(self.layout, training.dim, states, places, files=comm.size)
+        count, rows = self.layout.partitions, max(self.layout.sizes)
+        geometry = Geometry.of(count, rows, training.dim, states, places, comm.size)
         names = graph.manifest.relations if training.has_relations else None
         digest = rows_digest(training, names, task.ids, self.layout)
         geometry = replace(geometry, digest=digest)
@@ -226,7 +223,7 @@ class Trainer:
 
     def _layout(self) -> NodeLayout:
         folder = self.task.checkpoints
-        partitions = self.task.partitions_of(self.graph.num_nodes, self.comm.size)
+        partitions = partitions_of(self.training, self.graph.num_nodes, self.comm.size)
         if (folder / f"{LAST}.json").is_file():
             found = NodeLayout.open(folder)
             if found.partitions != partitions:  # the schedule would leave edges out
@@ -289,7 +286,7 @@ class Trainer:
         if about["epoch"] > 0 and not all(version.number for version in found.versions):
             raise _damaged(path, "versions of partitions that were never written")
         self.initialised = about.get("known", self.initialised)
-        self.steps = steps_before(about)
+        self.steps = about.get("steps", 0)
         self.epoch, self.buffer_state, self.batches = (
             about["epoch"],
             about["state"],

@@ -200,11 +200,6 @@ def numbers_of(ids: Any, run: Path) -> Array:
     return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
 
 
-def steps_before(about: Mapping[str, Any]) -> int:
-    """Return how many steps the optimizer had taken before training, as its checkpoint says."""
-    return int(about.get("steps", 0))
-
-
 def _steps(path: Path, about: Mapping[str, Any]) -> int:
     counts = about.get("batches"), about.get("steps", 0)
     if not all(type(count) is int and count >= 0 for count in counts):

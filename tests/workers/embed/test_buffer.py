@@ -248,7 +248,7 @@ def test_without_prefetch_training_waits(small, monkeypatch):
 
 def test_a_state_whose_phases_nobody_asked_for_is_swapped_all_the_same(small):
     one = small(partitions=7)
-    seen = [state.partitions for state in one.buffer.visits(0)]
+    seen = [state.before.partitions for state in one.buffer.visits(0)]
     assert seen == list(one.schedule.states(0))
 
 

@@ -46,8 +46,7 @@ def test_a_layout_is_read_as_it_was_written(tmp_path):
         ("a", NodeLayout.of_assignment(parts, 5)),
         ("r", NodeLayout.ranges(1000, 7)),
     ):
-        entries = layout.save(tmp_path / name)
-        assert all(entry.bytes for entry in entries)
+        layout.save(tmp_path / name)
         again = NodeLayout.open(tmp_path / name)
         every = np.arange(1000)
         for one, other in zip(located(layout, every), located(again, every), strict=True):

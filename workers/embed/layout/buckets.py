@@ -33,7 +33,6 @@ from penstock.graph import Graph, load_npy
 from penstock.kernels.cpu.buckets import count_edges, mix_edges, mix_keys, scatter_edges
 from penstock.kernels.cpu.buckets import shuffle_edges as shuffle
 from penstock.partition.threads import spread
-from penstock.progress import Progress
 from penstock.sizes import need_disk
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import Share
@@ -221,9 +220,7 @@ def build_buckets(
     *,
     seed: int = 0,
     threads: int | None = None,
-    quiet: bool = True,
     sync: bool = False,
-    about: Mapping[str, Any] | None = None,
 ) -> EdgeBuckets:
     """Sort the edges of a graph into buckets, shuffle each, and return them mapped.
 
@@ -237,19 +234,15 @@ def build_buckets(
     layout
         Which node lies in which partition.
     folder
-        Where to write them. Buckets that are there, made of the same graph, layout, seed and
-        ``about``, are taken as they are, unless they are damaged.
+        Where to write them. Buckets that are there, made of the same graph, layout and seed, are
+        taken as they are, unless they are damaged.
     seed
         Of the order in each bucket.
     threads
         That sort [default: all cores].
-    quiet
-        Whether to show no progress.
     sync
         Whether to write them to the disk before this returns: ranks on other hosts read them there.
         For this process it is not worth waiting, as sums find what a power failure damages.
-    about
-        What else their content depends on.
 
     Raises
     ------
@@ -266,7 +259,6 @@ def build_buckets(
         "placed": None if layout.positions is None else _digest(layout.positions),
         "seed": seed,
         "groups": groups,
-        **(about or {}),
     }
     with suppress(CorruptFile, MissingFile, TruncatedFile):  # which are made of the graph again
         if FORMAT.load(folder).get("of") == identity:
@@ -279,69 +271,65 @@ def build_buckets(
     pieces = list(row_pieces(graph))
     counts = np.zeros((len(pieces), buckets * groups), np.int64)
     firsts = np.cumsum([0, *(rows_of(graph, piece).edges for piece in pieces)])
-    with Progress("sort edges into buckets", total=3 * edges, unit="edge", quiet=quiet) as bar:
 
-        def count(number: int) -> None:
+    def count(number: int) -> None:
+        piece = rows_of(graph, pieces[number])
+        counts[number] = count_edges(
+            piece.indptr,
+            piece.indices,
+            piece.first_row,
+            layout.starts,
+            layout.positions,
+            groups,
+            seed,
+            int(firsts[number]),
+        )
+
+    spread(count, range(len(pieces)), threads)
+    begins = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
+    at = begins[:-1] + np.cumsum(counts, axis=0) - counts
+    with ExitStack() as stack:
+        out = {
+            name: _mapped(stack.enter_context(atomic(folder / f"{name}.npy")), edges, kind)
+            for name, kind in (("heads", dtype), ("tails", dtype), ("relations", np.int32))
+            if name != "relations" or typed
+        }
+
+        def scatter(number: int) -> None:
             piece = rows_of(graph, pieces[number])
-            counts[number] = count_edges(
+            scatter_edges(
                 piece.indptr,
                 piece.indices,
+                piece.relations,
                 piece.first_row,
                 layout.starts,
                 layout.positions,
+                at[number],
+                out["heads"],
+                out["tails"],
+                out.get("relations"),
                 groups,
                 seed,
                 int(firsts[number]),
             )
-            bar.advance(piece.edges)
 
-        spread(count, range(len(pieces)), threads)
-        begins = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
-        at = begins[:-1] + np.cumsum(counts, axis=0) - counts
-        with ExitStack() as stack:
-            out = {
-                name: _mapped(stack.enter_context(atomic(folder / f"{name}.npy")), edges, kind)
-                for name, kind in (("heads", dtype), ("tails", dtype), ("relations", np.int32))
-                if name != "relations" or typed
-            }
+        sums, lock = dict.fromkeys(out, 0), threading.Lock()
 
-            def scatter(number: int) -> None:
-                piece = rows_of(graph, pieces[number])
-                scatter_edges(
-                    piece.indptr,
-                    piece.indices,
-                    piece.relations,
-                    piece.first_row,
-                    layout.starts,
-                    layout.positions,
-                    at[number],
-                    out["heads"],
-                    out["tails"],
-                    out.get("relations"),
-                    groups,
-                    seed,
-                    int(firsts[number]),
-                )
-                bar.advance(piece.edges)
+        def mix(group: int) -> None:
+            a, b = int(begins[group]), int(begins[group + 1])
+            ends = {name: array[a:b] for name, array in out.items()}
+            shuffle(ends["heads"], ends["tails"], ends.get("relations"), seed, a)
+            found = {name: _sum(array) for name, array in ends.items()}
+            with lock:
+                for name, value in found.items():
+                    sums[name] += value
 
-            sums, lock = dict.fromkeys(out, 0), threading.Lock()
-
-            def mix(group: int) -> None:
-                a, b = int(begins[group]), int(begins[group + 1])
-                ends = {name: array[a:b] for name, array in out.items()}
-                shuffle(ends["heads"], ends["tails"], ends.get("relations"), seed, a)
-                found = {name: _sum(array) for name, array in ends.items()}
-                with lock:
-                    for name, value in found.items():
-                        sums[name] += value
-                bar.advance(b - a)
-
-            spread(scatter, range(len(pieces)), threads)
-            spread(mix, range(buckets * groups), threads)
-            for array in out.values():
-                if sync and isinstance(array, np.memmap):
-                    array.flush()
-        save_npy(folder, "offsets.npy", begins[::groups])
+        spread(scatter, range(len(pieces)), threads)
+        spread(mix, range(buckets * groups), threads)
+        for array in out.values():
+            if sync and isinstance(array, np.memmap):
+                array.flush()
+    save_npy(folder, "offsets.npy", begins[::groups])
     FORMAT.save(folder, {"edges": edges, "relations": typed, "of": identity, "sums": sums})
     for array in out.values():
         array.flags.writeable = False

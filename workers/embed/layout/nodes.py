@@ -16,7 +16,7 @@ from penstock.arrays import Array
 from penstock.bounds import check_indices, check_indptr, check_length
 from penstock.csr import id_dtype, offsets_of
 from penstock.errors import UsageError
-from penstock.files import FileEntry, save_npy
+from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.workers.embed.storage import RESTORE
 
@@ -84,12 +84,11 @@ class NodeLayout:
             return np.arange(start, stop, dtype=id_dtype(self.nodes))
         return self.order[start:stop]
 
-    def save(self, folder: Path) -> list[FileEntry]:
-        """Write it to ``folder``; return the files, for a manifest."""
-        entries = [save_npy(folder, "starts.npy", self.starts)]
+    def save(self, folder: Path) -> None:
+        """Write it to ``folder``."""
+        save_npy(folder, "starts.npy", self.starts)
         if self.positions is not None:
-            entries.append(save_npy(folder, "places.npy", self.positions))
-        return entries
+            save_npy(folder, "places.npy", self.positions)
 
     @staticmethod
     def open(folder: Path) -> NodeLayout:

@@ -172,24 +172,3 @@ def _hiding(name: str, partitions: int, ranks: int) -> float:
     # Ranks have like ones.
     schedules = (RankSchedule(ranks, rank, partitions, name) for rank in (0, 1))
     return min(schedule.hiding for schedule in schedules)
-
-
-def exposed_seconds(
-    during_edges: list[int], swapped_bytes: list[int], machine: Machine
-) -> tuple[float, float]:
-    """Return the seconds of swaps that training cannot hide, and of all swaps.
-
-    More than the theorem says: of the very buckets that each swap has to hide behind.
-
-    Parameters
-    ----------
-    during_edges
-        Edges that are trained while each swap runs.
-    swapped_bytes
-        Bytes of the partitions that are written in it; as many are read.
-    machine
-        What was measured.
-    """
-    swaps = [size * machine.seconds_per_byte for size in swapped_bytes]
-    hidden = [edges * machine.seconds_per_edge for edges in during_edges]
-    return sum(max(0.0, s - h) for s, h in zip(swaps, hidden, strict=True)), sum(swaps)

@@ -28,6 +28,7 @@ from penstock.sizes import need_disk
 
 PAGE = 4096
 RESTORE = "Restore the file or train again with --overwrite"  # where one of a run is damaged
+THREADS = 8  # of a table, which have a request in flight each
 _CHUNK = 4 << 20  # bytes of one request
 _MOST_CHUNKS = 480  # whose sums fit into the page of a place
 
@@ -197,7 +198,7 @@ def open_table(
     geometry: Geometry,
     *,
     device: bool,
-    threads: int | None = None,
+    threads: int = THREADS,
     read_only: bool = False,
 ) -> PartitionFile:
     """Open the table ``path``, made if it is not there.
@@ -220,13 +221,9 @@ def open_table(
     """
     from penstock.workers.embed.storage.direct import DirectFile
 
-    threads = threads or THREADS
     if device:
         from penstock.workers.embed.storage.gpu import KvikioFile, has_gds
 
         if has_gds():
             return KvikioFile(path, geometry, threads=threads, read_only=read_only)
     return DirectFile(path, geometry, threads=threads, device=device, read_only=read_only)
-
-
-THREADS = 8

@@ -34,6 +34,7 @@ LAST, BEST = "last", "best"
 _ONE_FILE, _SEVERAL_FILES = 1, 2  # versions of the manifest
 _ATTEMPTS = 5  # to read a checkpoint while a training run replaces it
 R = TypeVar("R")
+V = TypeVar("V", bound="Versions")
 
 
 def table_path(folder: Path, geometry: Geometry, file: int = 0) -> Path:
@@ -162,20 +163,16 @@ class Checkpoints:
         """Whether there is a checkpoint of that name."""
         return (self.folder / f"{name}.json").is_file()
 
-    def versions(self, geometry: Geometry, *, of: str = LAST) -> Versions:
-        """Return where to go on from: the versions of checkpoint ``of``, or initial ones.
+    def versions(self, geometry: Geometry) -> Versions:
+        """Return where to go on from: the versions of the last checkpoint, or initial ones.
 
-        The places of every checkpoint that is there are kept, whichever this is.
+        The places of the best one, if it is there, are kept, too.
         """
-        versions = Versions(geometry, self._newest(of))
-        self._keep_named(versions, geometry)
-        return versions
+        return self._with_kept(Versions(geometry, self._newest()))
 
-    def rank_versions(self, geometry: Geometry, file: int, *, of: str = LAST) -> RankVersions:
+    def rank_versions(self, geometry: Geometry, file: int) -> RankVersions:
         """Return the same of one of several ranks, which has a file of its own."""
-        versions = RankVersions(geometry, file, self._newest(of))
-        self._keep_named(versions, geometry)
-        return versions
+        return self._with_kept(RankVersions(geometry, file, self._newest()))
 
     def has_all(self, name: str = LAST) -> bool:
         """Whether there is such a checkpoint, and every partition was written by then."""
@@ -189,15 +186,16 @@ class Checkpoints:
         """Return which rank had each partition when a checkpoint was written."""
         return tuple(version.file for version in _versions(self._manifest(name)))
 
-    def _newest(self, name: str) -> tuple[Version, ...] | None:
-        return _versions(self._manifest(name)) if self.has(name) else None
+    def _newest(self) -> tuple[Version, ...] | None:
+        return _versions(self._manifest(LAST)) if self.has(LAST) else None
 
-    def _keep_named(self, versions: Versions, geometry: Geometry) -> None:
+    def _with_kept(self, versions: V) -> V:
         for name in (LAST, BEST):
             if self.has(name):
                 body = self._manifest(name)
-                _check_geometry(self.folder / f"{name}.json", body, geometry)
+                _check_geometry(self.folder / f"{name}.json", body, versions.geometry)
                 versions.keep(name, _versions(body))
+        return versions
 
     def load(self, name: str = LAST) -> Checkpoint:
         """Read a checkpoint; what it names is compared with its checksums.

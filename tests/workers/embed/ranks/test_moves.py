@@ -53,7 +53,7 @@ def test_values_and_states_move_together(gang, tmp_path, ranks, states, name):
         try:
             for epoch in range(epochs):
                 for visit in one.buffer.visits(epoch):
-                    for partition in visit.partitions:
+                    for partition in visit.before.partitions:
                         visits[partition] += 1
                         for array in one.buffer.slot(partition):
                             array += 1

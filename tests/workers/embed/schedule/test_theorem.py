@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.partition.order import order
 from penstock.workers.embed.ranks.rounds import RankSchedule
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
-from penstock.workers.embed.schedule.theorem import Condition, Machine, exposed_seconds
+from penstock.workers.embed.schedule.theorem import Condition, Machine
 from penstock.workers.embed.storage import PAGE, Geometry
 
 # What the paper measured, section 4: Twitter, d = 100, 15 GB of buffer.
@@ -161,6 +161,17 @@ def test_an_order_that_hides_nothing_is_told_so():
     assert said.endswith(
         "nothing is trained during a swap with --order cover. Take --order prefetch"
     )
+
+
+def exposed_seconds(during_edges, swapped_bytes, machine):
+    """Return the seconds of swaps that training cannot hide, and of all swaps: of each by itself.
+
+    during_edges   that are trained while each swap runs
+    swapped_bytes  that are written in it; as many are read
+    """
+    swaps = [size * machine.seconds_per_byte for size in swapped_bytes]
+    hidden = [edges * machine.seconds_per_edge for edges in during_edges]
+    return sum(max(0.0, s - h) for s, h in zip(swaps, hidden, strict=True)), sum(swaps)
 
 
 def test_swaps_that_hide_by_the_theorem_hide_in_a_schedule():
