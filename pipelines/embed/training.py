@@ -224,7 +224,7 @@ class TrainJob(Job[TrainReport]):
         graph, folder = self.graph, self.out
         if (finished := self._finished()) is not None:
             keep_ids(folder, graph)
-            self.trained = finished
+            self.trained: Trained = finished
             done = replace(self.run, state="done", results=self.before.results)
             FORMAT.save(folder, done.to_dict())
             return
@@ -252,7 +252,7 @@ class TrainJob(Job[TrainReport]):
                     bar.on_metrics(rank, metrics)
 
                 train = "penstock.workers.embed.train:train"
-                self.trained: Trained = ranks.ranks(
+                self.trained = ranks.ranks(
                     train, (task,), title="train", on_metrics=on_metrics
                 )[0]
             state = "diverged" if self.trained.stopped == "nan" else "done"
