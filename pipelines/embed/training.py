@@ -252,9 +252,7 @@ class TrainJob(Job[TrainReport]):
                     bar.on_metrics(rank, metrics)
 
                 train = "penstock.workers.embed.train:train"
-                self.trained = ranks.ranks(
-                    train, (task,), title="train", on_metrics=on_metrics
-                )[0]
+                self.trained = ranks.ranks(train, (task,), title="train", on_metrics=on_metrics)[0]
             state = "diverged" if self.trained.stopped == "nan" else "done"
             FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
 
