@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from penstock.workers.gnn.plan.rates import Rates
 
 Lower = Callable[[Model], ModelPlan]
+# What a worker has, the model's plan, bytes that it needs, and why that would not do.
+Lowered = tuple[Workers, ModelPlan, int, CapacityError | None]
 
 _LINE, _LINES = 400, 10_000  # bytes of metrics.jsonl an epoch; more epochs than anybody waits for
 _REST = 1 << 15  # run.json, plan.txt and the headers of checkpoints
@@ -41,13 +43,12 @@ def plan_job(
     *,
     what: str,
     disk: Need,
-    lowered_by: Callable[[int], tuple[Workers, ModelPlan, int, CapacityError | None]],
+    lowered_by: Callable[[int], Lowered],
     epochs: int = 0,
 ) -> Plan:
     """Return the plan of a job on ranks.
 
-    lowered_by  for so many ranks: what a worker has, the model's plan, bytes that it needs, and why
-                that would not do
+    lowered_by  what comes of lowering the model for so many ranks
     epochs      of a training run, whose time follows from its plan
     """
     count = ranks_asked(job.options.parts, job.cluster)
@@ -80,7 +81,7 @@ def inspect_worker(
     """Inspect one worker, which stands for all; see ``lowering``."""
     partition = partition_path(graph, count) if count > 1 else None
     with connect(cluster, on_gpu=True) as client:
-        ranks = Workers(client, cluster, quiet=True, count=count, parts=partition)
+        ranks = Workers(client, cluster, quiet=True, count=count, partition_path=partition)
         return ranks, lowering(ranks, graph, training, **sizes)
 
 
@@ -96,7 +97,7 @@ def lowering(
 
     features, outputs  those of a run, where they are not the graph's
     """
-    facts = facts_of(graph, ranks.parts, training=training, on_gpu=ranks.capacity.on_gpu)
+    facts = facts_of(graph, ranks.partition_path, training=training, on_gpu=ranks.capacity.on_gpu)
     if features is not None:
         nonzeros = round(facts.nonzeros * features / max(facts.features, 1))
         facts = replace(facts, features=features, nonzeros=nonzeros)

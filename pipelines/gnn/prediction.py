@@ -14,6 +14,7 @@ from penstock.pipelines.gnn.declare import check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.planning import (
+    Lowered,
     inspect_worker,
     lowering,
     memory_to_predict,
@@ -91,7 +92,7 @@ class WeightsJob(RunJob[R]):
         """Lower the model for the graph and a worker."""
         run, graph = self.run, self.graph
 
-        def lowered_by(count: int) -> Any:
+        def lowered_by(count: int) -> Lowered:
             ranks, lowered = inspect_worker(graph, run.training, count, self.cluster, **self.sizes)
             plan = lowered(run.model)
             return ranks, plan, memory_to_predict(plan), too_large_to_predict(ranks, plan)
@@ -129,7 +130,7 @@ class WeightsJob(RunJob[R]):
                 raise problem
             task = PredictTask(
                 graph.path,
-                ranks.parts,
+                ranks.partition_path,
                 run.model,
                 run.training,
                 plan,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError
@@ -13,6 +12,7 @@ from penstock.graph import Graph
 from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
+    Lowered,
     disk_to_train,
     inspect_worker,
     lowering,
@@ -94,7 +94,7 @@ class TrainJob(Job[TrainReport]):
         run, training = self.run, self.run.training
         self._check_ranks(ranks_asked(self.options.parts, self.cluster))
 
-        def lowered_by(count: int) -> Any:
+        def lowered_by(count: int) -> Lowered:
             ranks, lowered = inspect_worker(self.graph, training, count, self.cluster)
             plan = lowered(run.model)
             problem = too_large_to_train(ranks, run.model, lowered)
@@ -137,7 +137,7 @@ class TrainJob(Job[TrainReport]):
             need_disk_to_train(folder, run.model, run.features, training.epochs)
             # Always resume: a rank that is started again finds the checkpoint of the first.
             task = TrainTask(
-                graph.path, ranks.parts, run.model, training, lowered(run.model), folder,
+                graph.path, ranks.partition_path, run.model, training, lowered(run.model), folder,
                 resume=True, split=split_file(folder, run.split),
             )  # fmt: skip
             # The share of right predictions says something of classes only.

@@ -257,7 +257,8 @@ class RunJob(Job[R]):
 class Workers:
     """The workers of a job: what they have, and how they are given work.
 
-    count  of the ranks of a gang, where ``ranks`` is not told; parts: what they read of a graph
+    count           of the ranks of a gang, where ``ranks`` is not told
+    partition_path  of the partition whose parts ranks read; None: they read no parts
     """
 
     def __init__(
@@ -267,10 +268,10 @@ class Workers:
         *,
         quiet: bool,
         count: int = 1,
-        parts: Path | None = None,
+        partition_path: Path | None = None,
     ) -> None:
         self.client, self.cluster, self.quiet = client, cluster, quiet
-        self.count, self.parts = count, parts
+        self.count, self.partition_path = count, partition_path
 
     @cached_property
     def capacity(self) -> Capacity:

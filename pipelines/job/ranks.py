@@ -72,11 +72,11 @@ def open_ranks(
         # One process that has the machine, rather than one of many that has a core.
         spec = replace(spec, workers=1, threads=spec.threads or cores())
     with connect(spec, ranks=None if asked == 1 else asked, on_gpu=True, quiet=quiet) as client:
-        workers = Workers(client, cluster, quiet=quiet, parts=path)
+        workers = Workers(client, cluster, quiet=quiet, partition_path=path)
         has = workers.capacity  # asked here: reports tell it when workers have gone
         workers.count = asked or has.workers
         if path is None and workers.count > 1:
-            workers.parts = cut(workers.count)
+            workers.partition_path = cut(workers.count)
         yield workers
 
 
