@@ -699,7 +699,7 @@ def test_a_run_on_a_disk_that_is_only_read_is_ranked(
     def refuse(*given: Any, **more: Any) -> None:
         raise OSError(30, "Read-only file system", str(trained[0]))
 
-    monkeypatch.setattr("penstock.pipelines.job.tempfile.TemporaryDirectory", refuse)
+    monkeypatch.setattr("tempfile.TemporaryDirectory", refuse)
     assert embed.evaluate(trained[0], cluster=cluster).edges > 0
     asked = {"head": "e1", "relation": "r0", "top": 3}
     assert len(embed.predict(trained[0], cluster=cluster, **asked).answers) == 3
