@@ -20,6 +20,6 @@ def test_a_rank_imports_a_function_that_is_named() -> None:
 
 def test_one_rank_reads_no_part_and_has_what_its_worker_has() -> None:
     with open_ranks(None, None, ClusterSpec(cluster="threads"), quiet=True) as workers:
-        assert (workers.count, workers.parts) == (1, None)
+        assert (workers.count, workers.partition_path) == (1, None)
         has = workers.capacity
     assert workers.capacity is has, "it can be told once the worker has gone"
