@@ -11,7 +11,10 @@ import os
 import signal
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 # Until then a second Ctrl-C is one too many: it would only break off the closing of what runs.
 _CLOSING = 5.0
@@ -40,7 +43,7 @@ def raise_terminations() -> None:
     ``timeout`` sends two. A signal that is ignored, as SIGHUP is under nohup, stays ignored.
     """
 
-    def tell(number: int, frame: Any) -> None:
+    def tell(number: int, frame: FrameType | None) -> None:
         _end_begins(number)
         raise Terminated(number)
 
@@ -51,7 +54,7 @@ def raise_terminations() -> None:
         signal.signal(signal.SIGINT, _interrupt)
 
 
-def _interrupt(number: int, frame: Any) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt once."""
     _end_begins(number)
     raise KeyboardInterrupt
@@ -61,7 +64,7 @@ def _end_begins(number: int) -> None:
     """Let no further signal break off the closing; Ctrl-C ends it at once where it takes long."""
     began = time.monotonic()
 
-    def again(number: int, frame: Any) -> None:
+    def again(number: int, frame: FrameType | None) -> None:
         if time.monotonic() - began > _CLOSING:
             print("penstock: interrupted again, and ended at once", file=sys.stderr, flush=True)
             os._exit(1)

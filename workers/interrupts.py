@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 from distributed import WorkerPlugin
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 
 class LeaveInterruptsToClient(WorkerPlugin):  # type: ignore[misc]
@@ -14,7 +17,7 @@ class LeaveInterruptsToClient(WorkerPlugin):  # type: ignore[misc]
 
     name = "penstock-interrupts"
 
-    def setup(self, worker: Any) -> None:
+    def setup(self, worker: Worker) -> None:
         """Run once in every worker, also in those that are started again."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -6,7 +6,7 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from distributed import WorkerPlugin, get_worker
 
@@ -20,7 +20,7 @@ from penstock.workers.resources.pool import pool_bytes, take_pool, taken_bytes
 from penstock.workers.resources.scratch import Scratch, find_scratch
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Scheduler, Worker
 
 NAME = "penstock"
 # Of the device's memory, or of a worker's: the rest is for what the jobs compute.
@@ -126,7 +126,7 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
         self._memory_limit = memory_limit  # of workers that are threads, to which Dask gives none
         self._held: Resources | PenstockError | None = None
 
-    def setup(self, worker: Any) -> None:
+    def setup(self, worker: Worker) -> None:
         """Run once in every worker, also in those that come later."""
         devices.ask(self.options["device"] or "auto")
         try:
@@ -136,7 +136,7 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
             raise
         _in_this_process.append(self._held)
 
-    def teardown(self, worker: Any) -> None:
+    def teardown(self, worker: Worker) -> None:
         """Give back what is the worker's; copies that others use stay."""
         devices.withdraw(self.options["device"] or "auto")
         if isinstance(self._held, Resources):
@@ -150,7 +150,7 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
             raise self._held
         return self._held
 
-    def _prepared(self, worker: Any) -> Resources:
+    def _prepared(self, worker: Worker) -> Resources:
         """Return resources; what was asked for by name is tried now, the rest at first use."""
         limit = getattr(getattr(worker, "memory_manager", None), "memory_limit", None)
         limit = limit or self._memory_limit
@@ -171,7 +171,7 @@ _default_lock = threading.Lock()
 _default_pid: int | None = None
 
 
-def resources(worker: Any = None) -> Resources:
+def resources(worker: Worker | None = None) -> Resources:
     """Return what the worker holds whose task calls this.
 
     In a thread that a task started it is the process' only worker; outside of workers, or where
@@ -251,7 +251,7 @@ def register_plugin(
         raise
 
 
-def _forget(dask_scheduler: Any) -> None:
+def _forget(dask_scheduler: Scheduler) -> None:
     dask_scheduler.worker_plugins.pop("penstock", None)
 
 
@@ -262,7 +262,9 @@ def _registered(client: Client, timeout: float | None) -> dict[str, str | None] 
     """Return the options of the plugin that the cluster has, or None where it has none."""
     from distributed.protocol.pickle import loads
 
-    def plugin_there(dask_scheduler: Any) -> bytes | None:  # a scheduler may run without penstock
+    def plugin_there(
+        dask_scheduler: Scheduler,
+    ) -> bytes | None:  # a scheduler may run without penstock
         plugin: bytes | None = dask_scheduler.worker_plugins.get("penstock")
         return plugin
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.query import ask_workers
 from penstock.cluster.spec import ClusterSpec
@@ -49,6 +49,9 @@ from penstock.workers.embed.storage.direct import check_file
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, table_path
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 _HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they
 _FAR = 1.5  # times the loss of vectors of zeros: no further epoch brings it down to them
@@ -382,7 +385,7 @@ def _warn_lost(out: Path, before: Run, epochs: int) -> None:
         )
 
 
-def _widest(dask_worker: Any) -> int:
+def _widest(dask_worker: Worker) -> int:
     """Return how many values a vector may have whose distances a GPU's kernels train."""
     from penstock.kernels.cuda.embed.tiles import widest_distance
 

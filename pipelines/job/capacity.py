@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.cluster.query import ask_scheduler, ask_workers
 from penstock.cluster.spec import ClusterSpec
@@ -14,7 +14,7 @@ from penstock.limits import limit_for, usable_memory
 from penstock.sizes import does_not_fit
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Scheduler, Worker
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class TaskCapacity:
 def task_capacity(client: Client, spec: ClusterSpec) -> TaskCapacity:
     """Ask the scheduler what tasks can have; workers are not asked, nor their devices."""
 
-    def workers(dask_scheduler: Any) -> list[tuple[int, int]]:
+    def workers(dask_scheduler: Scheduler) -> list[tuple[int, int]]:
         return [(w.nthreads, w.memory_limit or 0) for w in dask_scheduler.workers.values()]
 
     return TaskCapacity.of(ask_scheduler(client, workers), spec)
@@ -103,7 +103,7 @@ def task_capacity(client: Client, spec: ClusterSpec) -> TaskCapacity:
 def capacity_of(client: Client) -> Capacity:
     """Ask every worker what it has."""
 
-    def held_by(dask_worker: Any) -> tuple[int, int, str, int, int, str]:
+    def held_by(dask_worker: Worker) -> tuple[int, int, str, int, int, str]:
         from penstock.limits import cores
         from penstock.workers.plugin import resources
         from penstock.workers.resources.device import gpu_identity

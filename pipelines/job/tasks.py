@@ -17,7 +17,7 @@ from penstock.sizes import format_bytes
 from penstock.system_errors import MORE_MEMORY, from_system
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future, Scheduler, as_completed
 
 # A worker that died is back within a few seconds.
 NO_WORKER_TIMEOUT = 60
@@ -72,7 +72,7 @@ def run_tasks(
     return results
 
 
-def _watched(done: Any, client: Client, title: str) -> Iterator[Any]:
+def _watched(done: as_completed, client: Client, title: str) -> Iterator[Future]:
     """Yield futures as they are done; raise once nobody could work on them for a while.
 
     Dask itself would wait for ever: for workers that cannot even load a task and leave without a
@@ -105,7 +105,7 @@ def _watched(done: Any, client: Client, title: str) -> Iterator[Any]:
             raise _all_paused(workers, title)
 
 
-def _states_of_workers(dask_scheduler: Any) -> list[dict[str, Any]]:
+def _states_of_workers(dask_scheduler: Scheduler) -> list[dict[str, Any]]:
     # Runs on the scheduler. A paused worker ends what it has begun, and begins nothing.
     return [
         {

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.pipelines.schedule.entry import changes, flow_of
@@ -32,6 +32,9 @@ from penstock.pipelines.schedule.store import (
     runs_of,
 )
 from penstock.workers.processes import process_began, runs_still
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.base import BaseScheduler
 
 _LOOK_SECONDS = 5.0  # for schedules that another process has added or removed
 _END_SECONDS = 60.0
@@ -171,7 +174,7 @@ def serve(state: Path, *, ready: Any = None) -> None:
             scheduler.shutdown(wait=True)
 
 
-def look_again(scheduler: Any) -> None:
+def look_again(scheduler: BaseScheduler) -> None:
     """Have no schedule wait longer than from now on: the clock may have been put back.
 
     A machine that starts with a clock years ahead would else wait for years.
@@ -187,7 +190,7 @@ def look_again(scheduler: Any) -> None:
 class Flows:
     """The files of all schedules' flows, which may come to say that they run at other times."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: BaseScheduler) -> None:
         self._scheduler, self._seen = scheduler, dict[str, Any]()
 
     def follow(self) -> None:
@@ -222,7 +225,7 @@ def _stamp(path: Path) -> Any:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _run_now(scheduler: Any, name: str, why: str) -> None:
+def _run_now(scheduler: BaseScheduler, name: str, why: str) -> None:
     from apscheduler.jobstores.base import JobLookupError
 
     with suppress(JobLookupError):  # it was removed meanwhile
@@ -230,7 +233,7 @@ def _run_now(scheduler: Any, name: str, why: str) -> None:
         _say(f"{name}: {why}")
 
 
-def _make_up_for(scheduler: Any, state: Path, cut_off: list[ScheduledRun]) -> None:
+def _make_up_for(scheduler: BaseScheduler, state: Path, cut_off: list[ScheduledRun]) -> None:
     """Run what was cut off again."""
     for one in cut_off:
         if scheduler.get_job(one.schedule) is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from penstock.documents import parse_json
 from penstock.errors import PenstockError
@@ -202,7 +202,7 @@ def _is_number(key: str) -> bool:
     return digits.isascii() and digits.isdecimal() and str(int(digits)) == digits
 
 
-def _lines(stream: Any, limit: int | None = None) -> Iterator[tuple[int, bytes]]:
+def _lines(stream: BinaryIO, limit: int | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield lines that are not empty, with their numbers from 0."""
     rest, number, left = b"", 0, limit
     while left is None or left > 0:

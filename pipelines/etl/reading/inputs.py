@@ -135,7 +135,7 @@ def head_of(path: str, size: int = _LOOK) -> bytes:
         return read_fully(stream, size)
 
 
-def read_fully(stream: Any, size: int) -> bytes:
+def read_fully(stream: BinaryIO, size: int) -> bytes:
     """Read ``size`` bytes, or what there is; one read of a compressed stream may give less."""
     first: bytes = stream.read(size)
     if len(first) in (0, size):
@@ -153,7 +153,7 @@ def read_fully(stream: Any, size: int) -> bytes:
 class _Checked:
     """A decompressing stream whose errors name the file."""
 
-    def __init__(self, stream: Any, path: str) -> None:
+    def __init__(self, stream: BinaryIO, path: str) -> None:
         self._stream, self._path = stream, path
 
     def read(self, size: int) -> bytes:
