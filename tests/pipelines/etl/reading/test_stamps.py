@@ -15,7 +15,7 @@ from penstock import Graph, etl
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, UsageError
 from penstock.pipelines.cli import run
-from penstock.pipelines.etl import stages
+from penstock.pipelines.etl import steps
 from penstock.pipelines.etl.reading import read
 from penstock.pipelines.etl.reading.inputs import stamp_of
 from penstock.pipelines.etl.writing import make_rows
@@ -62,7 +62,7 @@ def test_resume_knows_its_inputs(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "build", interrupted)
+        patched.setattr(steps, "build", interrupted)
         assert run(command) == 1
     assert (tmp_path / ".g.partial").exists()
     CHANGES[change](tmp_path / which, texts[which].replace("2", "4").replace("b", "c"))
@@ -89,7 +89,7 @@ def test_resume_knows_the_files_of_a_folder(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "build", interrupted)
+        patched.setattr(steps, "build", interrupted)
         with pytest.raises(KeyboardInterrupt):
             etl(folder, tmp_path / "g", cluster=cluster)
     (folder / "b.csv").rename(folder / "c.csv")
@@ -113,7 +113,7 @@ def test_resume_goes_on_with_inputs_that_are_the_same(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "build", interrupted)
+        patched.setattr(steps, "build", interrupted)
         with pytest.raises(KeyboardInterrupt):
             etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster)
     done = list((tmp_path / ".g.partial/scratch/pieces").glob("*/done.json"))
@@ -173,14 +173,14 @@ def test_features_and_tu_files_are_watched_too(
 ) -> None:
     (tmp_path / "e.csv").write_text("src,dst\n0,1\n1,2\n")
     np.save(tmp_path / "x.npy", np.zeros((3, 2), np.float32))
-    honest = stages.build
+    honest = steps.build
 
     def changed(*args: Any) -> Any:
         time.sleep(0.02)
         np.save(tmp_path / "x.npy", np.ones((3, 2), np.float32))
         return honest(*args)
 
-    monkeypatch.setattr(stages, "build", changed)
+    monkeypatch.setattr(steps, "build", changed)
     with pytest.raises(InputError, match=r"x\.npy changed while"):
         etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, features=tmp_path / "x.npy")
 
@@ -205,13 +205,13 @@ def test_edges_may_change_once_they_are_read(
 ) -> None:
     path = tmp_path / "e.csv"
     path.write_text("src,dst\n1,2\n")
-    honest = stages.build
+    honest = steps.build
 
     def later(*args: Any) -> Any:
         path.write_text("src,dst\n7,8\n9,10\n")
         return honest(*args)
 
-    monkeypatch.setattr(stages, "build", later)
+    monkeypatch.setattr(steps, "build", later)
     etl(path, tmp_path / "g", cluster=cluster)
     assert Graph.open(tmp_path / "g").user_ids().to_pylist() == [1, 2]
 
