@@ -45,10 +45,10 @@ Where a distance has no derivative (at 0), or a margin is met exactly, the gradi
 **Update.** All gradients are taken before anything changes. The gradients g of a row that the batch
 names several times are summed; every row that it names, as a negative too, is then changed once:
 
-ADAGRAD  s += g^2;  x -= rate g / (sqrt(s) + epsilon)
-SGD      x -= rate g
+ADAGRAD  s += g^2;  x -= lr g / (sqrt(s) + epsilon)
+SGD      x -= lr g
 ADAM     m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
-         x -= rate / (1 - beta1^n) m / (sqrt(v / (1 - beta2^n)) + epsilon), n = 1 in the first batch
+         x -= lr / (1 - beta1^n) m / (sqrt(v / (1 - beta2^n)) + epsilon), n = 1 in the first batch
 
 **Negatives.** Place j of chunk c of side s (0 or 1) of a batch is decided by
 

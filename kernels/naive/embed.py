@@ -63,7 +63,7 @@ def step(
     relations: Table | None,
     batch: Batch,
     rules: EmbedRules,
-    rate: float,
+    lr: float,
     number: int = 1,
     work: Any = None,
 ) -> float:
@@ -74,12 +74,12 @@ def step(
     work       what an entered ``workspace`` gave; None: one for this call
     """
     loss, node_slopes, relation_slopes = gradients(nodes, relations, batch, rules)
-    _update(nodes, node_slopes, _touched(batch, len(nodes.values)), rules, rate, number)
+    _update(nodes, node_slopes, _touched(batch, len(nodes.values)), rules, lr, number)
     if relations is not None:
         touched = np.zeros(len(relations.values), bool)
         for side in rules.sides:
             touched[_relation_rows(batch, side, rules)] = True
-        _update(relations, relation_slopes, touched, rules, rate, number)
+        _update(relations, relation_slopes, touched, rules, lr, number)
     return loss
 
 
@@ -360,20 +360,20 @@ def _penalty(
 
 
 def _update(
-    table: Table, slopes: Array, touched: Array, rules: EmbedRules, rate: float, number: int
+    table: Table, slopes: Array, touched: Array, rules: EmbedRules, lr: float, number: int
 ) -> None:
     x, g = table.values[touched].astype(np.float64), slopes[touched]
     state = table.state[touched].astype(np.float64)
     if rules.optimizer == Optimizer.ADAGRAD:
         state += g**2
-        x -= rate * g / (np.sqrt(state) + rules.epsilon)
+        x -= lr * g / (np.sqrt(state) + rules.epsilon)
     elif rules.optimizer == Optimizer.SGD:
-        x -= rate * g
+        x -= lr * g
     else:
         mean, square = np.split(state, 2, axis=1)
         mean = rules.beta1 * mean + (1 - rules.beta1) * g
         square = rules.beta2 * square + (1 - rules.beta2) * g**2
         deviation = np.sqrt(square / (1 - rules.beta2**number)) + rules.epsilon
-        x -= rate / (1 - rules.beta1**number) * mean / deviation
+        x -= lr / (1 - rules.beta1**number) * mean / deviation
         state = np.concatenate([mean, square], axis=1)
     table.values[touched], table.state[touched] = x, state

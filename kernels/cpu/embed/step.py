@@ -37,13 +37,13 @@ def step(
     relations: Table | None,
     batch: Batch,
     rules: EmbedRules,
-    rate: float,
+    lr: float,
     number: int = 1,
     work: Any = None,
 ) -> float:
     """Train one batch, in place; return its loss."""
     with entered(work) as threads:
-        return _Step(threads, nodes, relations, batch, rules).run(rate, number)
+        return _Step(threads, nodes, relations, batch, rules).run(lr, number)
 
 
 def pieces_of(edges: int, chunk: int) -> int:
@@ -94,7 +94,7 @@ class _Step:
         width = rules.relation_width
         self.relation_slopes = work.shared("relation slopes", (self.relation_groups * edges, width))
 
-    def run(self, rate: float, number: int) -> float:
+    def run(self, lr: float, number: int) -> float:
         """Train; return the loss."""
         work, rules = self.work, self.rules
         found: list[Duplicates] = []
@@ -108,9 +108,9 @@ class _Step:
 
         with np.errstate(all="ignore"):  # BLAS says that NaN is invalid; the loss says it too
             work.each(do, len(self.cuts) + 1)
-        update(work, self.nodes, found[0], self.slopes, rules, rate, number)
+        update(work, self.nodes, found[0], self.slopes, rules, lr, number)
         if self.relations is not None:
-            update(work, self.relations, found[1], self.relation_slopes, rules, rate, number)
+            update(work, self.relations, found[1], self.relation_slopes, rules, lr, number)
         return float(self.losses.sum())
 
     def _duplicates(self) -> list[Duplicates]:

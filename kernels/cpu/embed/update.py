@@ -37,7 +37,7 @@ class Duplicates:
 
 def update(
     work: Workspace, table: Table, found: Duplicates, slopes: Array, rules: EmbedRules,
-    rate: float, number: int,
+    lr: float, number: int,
 ) -> None:  # fmt: skip
     """Change every row once, by the sum of its gradients: (gradients, width) float32."""
     distinct = found.distinct
@@ -50,7 +50,7 @@ def update(
     cuts[-1] = distinct
     kind = np.float32
     grown = 1.0 if rules.optimizer != Optimizer.ADAM else 1 / (1 - rules.beta2**number)
-    speed = rate if rules.optimizer != Optimizer.ADAM else rate / (1 - rules.beta1**number)
+    speed = lr if rules.optimizer != Optimizer.ADAM else lr / (1 - rules.beta1**number)
 
     def change(piece: int) -> None:
         _change(
@@ -91,7 +91,7 @@ def _group(ids: Array, marks: Array, slots: Array, rows: Array, start: Array, or
 @njit(cache=True, nogil=True, error_model="numpy")
 def _change(
     optimizer: int, values: Array, state: Array, rows: Array, start: Array, order: Array,
-    slopes: Array, first: int, last: int, rate: Any, epsilon: Any, beta1: Any, rest1: Any,
+    slopes: Array, first: int, last: int, lr: Any, epsilon: Any, beta1: Any, rest1: Any,
     beta2: Any, rest2: Any, grown: Any,
 ) -> None:  # fmt: skip
     width = slopes.shape[1]
@@ -106,13 +106,13 @@ def _change(
             g = pointer(total)
         x = moved(pointer(values), rows[slot] * stride(values))
         if optimizer == _SGD:
-            _sgd(x, g, width, rate)
+            _sgd(x, g, width, lr)
         else:
             s = moved(pointer(state), rows[slot] * stride(state))
             if optimizer == _ADAGRAD:
-                _adagrad(x, s, g, width, rate, epsilon)
+                _adagrad(x, s, g, width, lr, epsilon)
             else:
-                _adam(x, s, g, width, rate, epsilon, beta1, rest1, beta2, rest2, grown)
+                _adam(x, s, g, width, lr, epsilon, beta1, rest1, beta2, rest2, grown)
 
 
 @njit(cache=True)
@@ -126,26 +126,26 @@ def _sum(slopes: Any, order: Any, begin: Any, end: Any, total: Any, width: Any) 
 
 
 @njit(cache=True, fastmath={"contract"})
-def _sgd(x: Any, g: Any, width: Any, rate: Any) -> None:
+def _sgd(x: Any, g: Any, width: Any, lr: Any) -> None:
     for f in range(width):
-        x[f] -= rate * g[f]
+        x[f] -= lr * g[f]
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def _adagrad(x: Any, s: Any, g: Any, width: Any, rate: Any, epsilon: Any) -> None:
+def _adagrad(x: Any, s: Any, g: Any, width: Any, lr: Any, epsilon: Any) -> None:
     for f in range(width):
         grown = s[f] + g[f] * g[f]
         s[f] = grown
-        x[f] -= rate * g[f] / (np.float32(math.sqrt(grown)) + epsilon)
+        x[f] -= lr * g[f] / (np.float32(math.sqrt(grown)) + epsilon)
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
 def _adam(
-    x: Any, s: Any, g: Any, width: Any, rate: Any, epsilon: Any, beta1: Any, rest1: Any,
+    x: Any, s: Any, g: Any, width: Any, lr: Any, epsilon: Any, beta1: Any, rest1: Any,
     beta2: Any, rest2: Any, grown: Any,
 ) -> None:  # fmt: skip
     for f in range(width):
         mean = beta1 * s[f] + rest1 * g[f]
         square = beta2 * s[width + f] + rest2 * g[f] * g[f]
         s[f], s[width + f] = mean, square
-        x[f] -= rate * mean / (np.float32(math.sqrt(square * grown)) + epsilon)
+        x[f] -= lr * mean / (np.float32(math.sqrt(square * grown)) + epsilon)

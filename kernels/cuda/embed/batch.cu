@@ -11,7 +11,7 @@ using i64 = long long;
 // Copy rows to where a step reads them, one array after another, and the numbers of its optimizer.
 __global__ void stage(const int* __restrict__ heads, const int* __restrict__ tails,
                       const int* __restrict__ relations, i64 edges,
-                      const int* __restrict__ negatives, i64 count, float rate, float epsilon,
+                      const int* __restrict__ negatives, i64 count, float lr, float epsilon,
                       float beta1, float beta2, float rest1, float rest2, int* __restrict__ out,
                       Rates* __restrict__ rates) {
   const i64 in_relations = relations ? edges : 0, all = 2 * edges + in_relations + count;
@@ -22,7 +22,7 @@ __global__ void stage(const int* __restrict__ heads, const int* __restrict__ tai
              : i < 2 * edges + in_relations ? relations[e]
                                             : negatives[i - 2 * edges - in_relations];
   }
-  if (thread_number() == 0) *rates = {rate, epsilon, beta1, beta2, rest1, rest2};
+  if (thread_number() == 0) *rates = {lr, epsilon, beta1, beta2, rest1, rest2};
 }
 
 // A sum a block, of every gridDim.x-th 256 losses: the order of additions only depends on how many

@@ -47,7 +47,7 @@ def step(
     relations: Table | None,
     batch: Batch,
     rules: EmbedRules,
-    rate: float,
+    lr: float,
     number: int = 1,
     work: Workspace | None = None,
 ) -> DeviceArray:
@@ -64,7 +64,7 @@ def step(
         return _Inputs.like(batch, rules)
 
     def stage(inputs: _Inputs) -> None:
-        inputs.stage(batch, rules, rate, number)
+        inputs.stage(batch, rules, lr, number)
 
     def train(inputs: _Inputs) -> DeviceArray:
         found = _gradients(nodes, relations, inputs, rules, change=True)
@@ -89,7 +89,7 @@ def gradients(
     """
     _check(nodes, relations, rules)
     inputs = _Inputs.like(batch, rules)
-    # SGD at a rate of -1 from 0.
+    # SGD with an lr of -1, from 0.
     plain = EmbedRules(rules.model, rules.dim, optimizer=Optimizer.SGD)
     inputs.stage(batch, plain, -1.0, 1)
     found = _gradients(nodes, relations, inputs, rules, change=False)
@@ -124,10 +124,10 @@ class _Inputs:
         count = (2 + typed) * edges + batch.negatives.size
         return cls(cp.empty(count, cp.int32), cp.empty(6, cp.float32), edges, shape, typed)
 
-    def stage(self, batch: Batch, rules: EmbedRules, rate: float, number: int) -> None:
+    def stage(self, batch: Batch, rules: EmbedRules, lr: float, number: int) -> None:
         """Copy a batch and the numbers of its step to where the step reads them."""
         numbers = (
-            *(rate, rules.epsilon, rules.beta1, rules.beta2),
+            *(lr, rules.epsilon, rules.beta1, rules.beta2),
             *(1 - rules.beta1**number, 1 - rules.beta2**number),
         )
         launch(

@@ -342,7 +342,7 @@ def put_batch(backend, batch):
     return Batch(*(backend.put(getattr(batch, name)) for name in Batch.__dataclass_fields__))
 
 
-def compare_steps(backend, rules, tables, batches, rate=0.1, rtol=2e-4, atol=2e-5):
+def compare_steps(backend, rules, tables, batches, lr=0.1, rtol=2e-4, atol=2e-5):
     """Train some batches in the backend and in its naive twin, and compare all that changes."""
     # Rounded to 11 bits; squares are twice as far off.
     loose = backend.name == "cuda" and (not rules.is_distance or rules.model == Model.TRANSE_L2)
@@ -351,9 +351,9 @@ def compare_steps(backend, rules, tables, batches, rate=0.1, rtol=2e-4, atol=2e-
     with backend.module("embed").workspace(2) as work:
         for number, batch in enumerate(batches, 1):
             loss = backend.module("embed").step(
-                *found, put_batch(backend, batch), rules, rate, number, work
+                *found, put_batch(backend, batch), rules, lr, number, work
             )
-            truth = naive.step(*expected, batch, rules, rate, number)
+            truth = naive.step(*expected, batch, rules, lr, number)
             assert float(loss) == pytest.approx(truth, rel=loss_rtol), (number, rules)
             for ours, theirs in zip(found, expected, strict=True):
                 if theirs is not None:
@@ -367,8 +367,8 @@ def compare_steps(backend, rules, tables, batches, rate=0.1, rtol=2e-4, atol=2e-
 @pytest.mark.parametrize("optimizer", list(Optimizer), ids=lambda each: each.name)
 def test_steps_equal_naive(backend, model, loss, optimizer):
     rules = rules_of(model, loss=loss, optimizer=optimizer)
-    rate = 0.01 if optimizer == Optimizer.SGD else 0.1
-    compare_steps(backend, rules, tables_of(rules), [batch_of(rules, seed=s) for s in (1, 2)], rate)
+    lr = 0.01 if optimizer == Optimizer.SGD else 0.1
+    compare_steps(backend, rules, tables_of(rules), [batch_of(rules, seed=s) for s in (1, 2)], lr)
 
 
 @MODELS

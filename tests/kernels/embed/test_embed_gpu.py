@@ -376,9 +376,9 @@ def test_captured_steps(cuda: Any, model: Model, dim: int, optimizer: Optimizer)
         losses = []
         with cuda.workspace() as work:
             for number, batch in enumerate(batches, 1):
-                rate = 0.1 / number
+                lr = 0.1 / number
                 given = work if captured else None
-                losses.append(cuda.step(*on_gpu, put(batch), rules, rate, number, given))
+                losses.append(cuda.step(*on_gpu, put(batch), rules, lr, number, given))
             losses = [float(loss) for loss in losses]
         values = [array.get().tobytes() for t in on_gpu if t for array in (t.values, t.state)]
         found.append((losses, values))
