@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array, DeviceArray
+from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.kernels.cpu.uniform_rows import uniform_rows
 from penstock.kernels.embed_rules import EmbedRules, Model
 from penstock.kernels.streams import Stream
@@ -18,7 +17,7 @@ _DEVICE_BYTES = 64 << 20  # of vectors that a GPU draws at a time
 _NODES, _RELATIONS = 0, 1  # the ``step`` of draws
 
 
-def fill_nodes(seed: int, nodes: Array, out: Any, scale: float) -> None:
+def fill_nodes(seed: int, nodes: Array, out: AnyArray, scale: float) -> None:
     """Fill ``out[: len(nodes)]`` with the initial vectors of nodes, and what is behind with 0.
 
     They are uniform, of standard deviation ``scale``.

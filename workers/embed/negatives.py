@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from functools import cached_property
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.csr import offsets_of
 from penstock.graph import Graph
 from penstock.kernels.embed_rules import NegativePool
@@ -25,7 +24,7 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.spec import Training
 from penstock.workers.resources.device import to_device
 
-Draw = Callable[[int, int], Any]
+Draw = Callable[[int, int], AnyArray]
 """The negatives of so many chunks of a batch, whose number is given: (sides, chunks, N) rows."""
 
 
@@ -52,8 +51,10 @@ class Negatives:
             return lambda chunks, number: everything
         pool = self.pool(phase, pair, first_rows)
 
-        def draw(chunks: int, number: int) -> Any:
-            return self.kernels.draw_negatives(seed, number, self.sides, chunks, count, pool)
+        def draw(chunks: int, number: int) -> AnyArray:
+            sides = self.sides
+            drawn: AnyArray = self.kernels.draw_negatives(seed, number, sides, chunks, count, pool)
+            return drawn
 
         return draw
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from penstock.arrays import AnyArray
 from penstock.kernels.embed_rules import Batch, EmbedRules, Model, Side, Table
 
 
@@ -19,7 +18,7 @@ def mean_penalty(nodes: Table, relations: Table | None, batch: Batch, rules: Emb
     return total
 
 
-def _powers(values: Any, rows: Any, weight: float, rules: EmbedRules) -> float:
+def _powers(values: AnyArray, rows: AnyArray, weight: float, rules: EmbedRules) -> float:
     if weight == 0:
         return 0.0
     squares = values[rows] ** 2

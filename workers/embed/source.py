@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.errors import UsageError
 from penstock.limits import available_memory
 from penstock.workers.embed.buffer import PartitionBuffer
@@ -33,17 +33,17 @@ class VectorSource(ABC):
     """
 
     layout: NodeLayout
-    relations: Any
+    relations: AnyArray | None
 
     @abstractmethod
-    def parts(self) -> Iterator[tuple[int, Any]]:
+    def parts(self) -> Iterator[tuple[int, AnyArray]]:
         """Yield where a partition begins in the order, and its vectors, valid until the next."""
 
-    def total(self, sums: Any) -> Any:
+    def total(self, sums: AnyArray) -> AnyArray:
         """Return sums over ``parts`` as sums over all nodes: parts of other ranks are added."""
         return sums
 
-    def gather(self, positions: Array) -> Any:
+    def gather(self, positions: Array) -> AnyArray:
         """Return the vectors at some positions of the order: (n, dim)."""
         found = None
         for first, values in self.parts():
@@ -59,10 +59,12 @@ class VectorSource(ABC):
 class BufferSource(VectorSource):
     """Those that a training run holds in memory: one partition."""
 
-    def __init__(self, buffer: PartitionBuffer, layout: NodeLayout, relations: Any) -> None:
+    def __init__(
+        self, buffer: PartitionBuffer, layout: NodeLayout, relations: AnyArray | None
+    ) -> None:
         self.buffer, self.layout, self.relations = buffer, layout, relations
 
-    def parts(self) -> Iterator[tuple[int, Any]]:
+    def parts(self) -> Iterator[tuple[int, AnyArray]]:
         """Yield the one partition."""
         first = self.buffer.first_rows[0]
         yield 0, self.buffer.values[first : first + self.layout.nodes]
@@ -80,7 +82,7 @@ class TableSource(VectorSource):
         table: PartitionFile,
         versions: list[Version],
         layout: NodeLayout,
-        relations: Any,
+        relations: AnyArray | None,
         *,
         device: bool = False,
         slot: Slot | None = None,
@@ -89,9 +91,9 @@ class TableSource(VectorSource):
         self.table, self.versions, self.device = table, versions, device
         self.in_blocks = in_blocks
         self.layout, self.relations, self._slot = layout, relations, slot
-        self._held: tuple[int, list[Any]] | None = None
+        self._held: tuple[int, list[AnyArray]] | None = None
 
-    def parts(self) -> Iterator[tuple[int, Any]]:
+    def parts(self) -> Iterator[tuple[int, AnyArray]]:
         """Read and yield every partition, whole or in blocks."""
         for partition, size in enumerate(self.layout.sizes):
             first = int(self.layout.starts[partition])
@@ -137,7 +139,7 @@ class TableSource(VectorSource):
         read_page(version, table.geometry, page.data, table.path)
         return np.memmap(table.path, np.float32, "r", at + PAGE, shape)
 
-    def _large_blocks(self, partition: int) -> Iterator[tuple[int, Any]]:
+    def _large_blocks(self, partition: int) -> Iterator[tuple[int, AnyArray]]:
         """Yield the same in larger blocks, where this worker computes."""
         width = self.table.geometry.width
         first, count, most = 0, 0, max(BLOCK_BYTES // (4 * width), 1)
@@ -153,14 +155,15 @@ class TableSource(VectorSource):
         if count:
             yield first, self._placed(block[:count])
 
-    def _placed(self, block: Array) -> Any:
+    def _placed(self, block: Array) -> AnyArray:
         if not self.device:
             return block
         import cupy
 
-        return cupy.asarray(block)
+        there: DeviceArray = cupy.asarray(block)
+        return there
 
-    def optimizer_states(self, partition: int) -> list[Any]:
+    def optimizer_states(self, partition: int) -> list[AnyArray]:
         """Return a partition with the optimizer's arrays, whole."""
         return self._read(partition)
 
@@ -168,7 +171,7 @@ class TableSource(VectorSource):
         """Close the table."""
         self.table.close()
 
-    def _read(self, partition: int) -> list[Any]:
+    def _read(self, partition: int) -> list[AnyArray]:
         if self._held is not None and self._held[0] == partition:
             return self._held[1]
         slot = self._own_slot() if self._slot is None else list(self._slot)
@@ -177,7 +180,7 @@ class TableSource(VectorSource):
         self._held = partition, slot
         return slot
 
-    def _own_slot(self) -> list[Any]:
+    def _own_slot(self) -> list[AnyArray]:
         geometry = self.table.geometry
         shape = geometry.arrays, geometry.rows, geometry.width
         if self.device:

@@ -160,7 +160,7 @@ def _rank_block(
     scores = kernels.answer_scores(asked, given, rules)
     counts = _like(asked, np.zeros((edges.count, 2), np.int64))
 
-    def count(first: int, values: Any, answers: Array, known: KnownAnswers | None) -> None:
+    def count(first: int, values: AnyArray, answers: Array, known: KnownAnswers | None) -> None:
         theirs = _like(asked, answers)
         every: Iterable[tuple[slice, Known | None]] = [(slice(None), None)]
         for some, of in every if known is None else known.pieces():
@@ -184,7 +184,7 @@ def _rank_block(
 
 def _ask(
     source: VectorSource, rules: EmbedRules, edges: Edges, side: Side
-) -> tuple[Any, Any, Array]:
+) -> tuple[AnyArray, AnyArray, Array]:
     """Return the queries of a side, the vectors of their answers, and the answers' positions."""
     given, answer = (edges.heads, edges.tails)[:: 1 if side == Side.TAIL else -1]
     positions = source.layout.positions
@@ -197,12 +197,18 @@ def _ask(
 
 
 def queries_of(
-    source: VectorSource, rules: EmbedRules, rows: Any, given: Array, relation: Array, side: Side
-) -> Any:
+    source: VectorSource,
+    rules: EmbedRules,
+    rows: AnyArray,
+    given: Array,
+    relation: Array,
+    side: Side,
+) -> AnyArray:
     """Return queries of rows and relations, wherever these are."""
     table = None if source.relations is None else _like(rows, source.relations)
     at, of = _like(rows, given.astype(np.int64)), _like(rows, relation)
-    return kernel("embed", rows).queries(rows, table, at, of, side, rules)
+    found: AnyArray = kernel("embed", rows).queries(rows, table, at, of, side, rules)
+    return found
 
 
 def known_answers(

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.bounds import check_indices, check_indptr, check_length
 from penstock.csr import CSR, id_dtype
 from penstock.errors import CorruptFile, MissingFile, TruncatedFile
@@ -187,7 +188,7 @@ class PhaseEdges:
     def __len__(self) -> int:
         return self.count
 
-    def batch(self, start: int, stop: int) -> tuple[Any, Any | None, Any]:
+    def batch(self, start: int, stop: int) -> tuple[AnyArray, AnyArray | None, AnyArray]:
         """Return heads, relations (or None) and tails of edges ``start`` to ``stop``, as rows."""
         size = max(0, min(stop, self.count) - start)
         heads, tails = np.empty(size, self.dtype), np.empty(size, self.dtype)
@@ -207,7 +208,7 @@ class PhaseEdges:
         )
         return heads, relations, tails
 
-    def batches(self, size: int) -> Iterator[tuple[Any, Any | None, Any]]:
+    def batches(self, size: int) -> Iterator[tuple[AnyArray, AnyArray | None, AnyArray]]:
         """Yield batches of ``size`` edges; the last one has what is left."""
         for start in range(0, self.count, size):
             yield self.batch(start, start + size)
@@ -371,7 +372,7 @@ def rows_of(graph: Graph, piece: tuple[int, int, int]) -> CSR:
     return graph.shard(shard).row_range(start, stop)
 
 
-def _mapped(path: Path, edges: int, dtype: Any) -> Array:
+def _mapped(path: Path, edges: int, dtype: DTypeLike) -> Array:
     if edges == 0:
         with path.open("wb") as file:
             np.save(file, np.empty(0, dtype))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.arrays import DeviceArray
+from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.csr import offsets_of
 from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges
 
@@ -34,7 +34,7 @@ class DeviceEdges(PhaseEdges):
     there: tuple[DeviceArray, ...]
     copied: Future[None]
 
-    def batch(self, start: int, stop: int) -> tuple[Any, Any | None, Any]:
+    def batch(self, start: int, stop: int) -> tuple[AnyArray, AnyArray | None, AnyArray]:
         """Return heads, relations (or None) and tails of edges ``start`` to ``stop``, as rows."""
         import cupy
 
@@ -74,7 +74,7 @@ def columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:
     return tuple(None if column is None else _copied(column) for column in columns)  # type: ignore[return-value]
 
 
-def _copied(column: Any) -> DeviceArray:
+def _copied(column: Array) -> DeviceArray:
     import cupy
 
     from penstock.kernels.cuda.uploads import upload

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.arrays import AnyArray
 from penstock.partition.tournament import moves
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.storage.versions import RankVersions
@@ -37,7 +38,7 @@ class Moves:
         self.comm, self.buffer, self.versions = comm, buffer, versions
         self.holders, self.whole = tuple(holders), whole
         self.bytes, self.seconds = 0, 0.0
-        self._incoming: list[Any] | None = None
+        self._incoming: list[AnyArray] | None = None
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -83,7 +84,7 @@ class Moves:
         buffer.empty()
 
     def _exchange(
-        self, outgoing: Sequence[Any], to: int, incoming: Sequence[Any], source: int
+        self, outgoing: Sequence[AnyArray], to: int, incoming: Sequence[AnyArray], source: int
     ) -> None:
         requests = []
         for tag, array in zip((_VALUES, _STATE), incoming, strict=True):

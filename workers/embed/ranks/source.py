@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import TableSource, VectorSource
@@ -25,7 +25,7 @@ class RankSource(VectorSource):
         self,
         comm: AnyCommunicator,
         layout: NodeLayout,
-        relations: Any,
+        relations: AnyArray | None,
         held: Sequence[int],
         *,
         buffer: PartitionBuffer,
@@ -38,7 +38,7 @@ class RankSource(VectorSource):
         if versions is not None:
             self._disk = TableSource(buffer.table, list(versions), layout, relations, device=device)
 
-    def parts(self) -> Iterator[tuple[int, Any]]:
+    def parts(self) -> Iterator[tuple[int, AnyArray]]:
         """Yield the partitions of this rank."""
         for partition in self.held:
             if self._disk is None:
@@ -47,11 +47,11 @@ class RankSource(VectorSource):
                 values = self._disk.optimizer_states(partition)[0]
             yield int(self.layout.starts[partition]), values[: self.layout.sizes[partition]]
 
-    def gather(self, positions: Array) -> Any:
+    def gather(self, positions: Array) -> AnyArray:
         """Return the vectors at some positions of the order, of whatever rank: (n, dim)."""
         # The rows of other ranks are 0 here, and theirs alone there.
         return self.comm.allreduce(super().gather(positions))
 
-    def total(self, sums: Any) -> Any:
+    def total(self, sums: AnyArray) -> AnyArray:
         """Return sums over the parts of all ranks."""
         return self.comm.allreduce(sums)

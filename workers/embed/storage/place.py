@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from penstock.arrays import AnyArray
 from penstock.errors import CorruptFile
 from penstock.workers.embed.storage import PAGE, RESTORE, Geometry, Version
 
@@ -48,7 +48,7 @@ def chunks(geometry: Geometry) -> Iterator[Chunk]:
             number += 1
 
 
-def sum_of(chunk: Any) -> int:
+def sum_of(chunk: AnyArray) -> int:
     """Return the sum of a chunk's 64-bit words; ``chunk`` is uint64, in host or device memory.
 
     A page of an older version, a page of zeros and any one changed bit change it, and it costs
