@@ -330,13 +330,14 @@ stages:
     path = flow(home, text)
     assert run_flow(path).state == "passed"
     before = (home / "real/vectors/run.json").stat().st_mtime_ns
+    trained = json.loads((home / "real/vectors/run.json").read_text())["results"]
     for name in ("walks", "vectors"):
         cut_off(home / "real", name)
     again = run_flow(path)
     assert again.state == "passed", again.stages
     assert "was cut off" in again.stages["walks"]["why"]
     body = json.loads((home / "real/vectors/run.json").read_text())
-    assert body["results"]["first_epoch"] == 2, "it was resumed"
+    assert body["results"] == trained, "it was resumed, with nothing left to train"
     assert (home / "real/vectors/run.json").stat().st_mtime_ns != before
 
 
