@@ -369,6 +369,7 @@ def test_the_command_line(
     assert "400 predictions in 1 file" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_few_evaluations_still_keep_trained_weights(
     blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -398,6 +399,7 @@ def test_few_evaluations_still_keep_trained_weights(
     assert "has no weights yet" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_relations_are_ignored_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], cluster: ClusterSpec
 ) -> None:
@@ -639,6 +641,7 @@ def test_a_lost_rank_is_followed_by_another_gang(
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_two_ranks_learn_the_same(
     trained: tuple[Path, gnn.TrainReport], own_blocks: Graph, tmp_path: Path
 ) -> None:
