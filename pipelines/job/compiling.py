@@ -7,17 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from penstock.workers.comm.reports import Reports
-from penstock.workers.compiling import notice_compiling
-
-if TYPE_CHECKING:
-    from penstock.workers.comm.single import AnyCommunicator
-
-_COMPILING = "compiling kernels"
+from penstock.workers.compiling import COMPILING, as_rank
 
 
 class CompilingNotice:
@@ -28,12 +21,12 @@ class CompilingNotice:
 
     def taken_from(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """Return a report's metrics without what is said of compiling, which is shown."""
-        if _COMPILING not in metrics:
+        if COMPILING not in metrics:
             return metrics
         if not self._shown:
             print(f"{self.title}: compiling kernels (once)", file=sys.stderr, flush=True)
             self._shown = True
-        return {name: value for name, value in metrics.items() if name != _COMPILING}
+        return {name: value for name, value in metrics.items() if name != COMPILING}
 
     def hear(self, report: dict[str, Any]) -> None:
         """Take a report of a task."""
@@ -57,20 +50,4 @@ def of_ranks(
         if rest and on_metrics is not None:
             on_metrics(rank, rest)
 
-    return partial(_as_rank, function), heard
-
-
-def _as_rank(function: Callable[..., Any], comm: AnyCommunicator, *arguments: Any) -> Any:
-    def say() -> None:
-        with suppress(Exception):  # of a gang that is given up: its own thread raises that
-            comm.log(**{_COMPILING: 1})
-
-    with notice_compiling(say):
-        return function(comm, *arguments)
-
-
-def as_task(name: str, step: Callable[..., Any], *call: Any, **shared: Any) -> Any:
-    """Run ``step(*call, **shared)`` on a worker, and report under ``name`` when it compiles."""
-    reports = Reports(name, rank=0)
-    with notice_compiling(lambda: reports({"metrics": {_COMPILING: 1}})):
-        return step(*call, **shared)
+    return partial(as_rank, function), heard

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -23,11 +22,11 @@ from penstock.pipelines.job.parts import partition_into
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.progress import Progress
 from penstock.workers.comm.single import run_single
+from penstock.workers.compiling import call_named
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from penstock.workers.comm.single import AnyCommunicator
 
 # A rank that dies takes its world with it, which is started again. What ranks have written stays.
 RETRIES = 2
@@ -104,7 +103,7 @@ def run_ranks(
     from penstock.cluster import gang
 
     if isinstance(function, str):
-        function = partial(_call, function)
+        function = partial(call_named, function)
     function, on_metrics = compiling.of_ranks(function, on_metrics, title, quiet=quiet)
     if ranks > 1:
         try:
@@ -137,7 +136,3 @@ def run_ranks(
         with gang.listening(client, name, on_report):
             call = name, function, arguments() if callable(arguments) else arguments
             return run_tasks(client, title, run_single, [call], sizes=[1], unit="ranks", quiet=True)
-
-
-def _call(function: str, comm: AnyCommunicator, *arguments: Any) -> Any:
-    return resolve_name(function)(comm, *arguments)

@@ -11,10 +11,11 @@ from uuid import uuid4
 
 from penstock.cluster.query import ask_scheduler, scheduler_gone
 from penstock.errors import CapacityError, ClusterError, PenstockError, SilentScheduler
-from penstock.pipelines.job.compiling import CompilingNotice, as_task
+from penstock.pipelines.job.compiling import CompilingNotice
 from penstock.progress import Progress
 from penstock.sizes import format_bytes
 from penstock.system_errors import MORE_MEMORY, from_system
+from penstock.workers.compiling import as_task
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Scheduler, as_completed

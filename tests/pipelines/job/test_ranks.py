@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.pipelines.job import Workers
@@ -23,3 +25,15 @@ def test_one_rank_reads_no_part_and_has_what_its_worker_has() -> None:
         assert (workers.count, workers.partition_path) == (1, None)
         has = workers.capacity
     assert workers.capacity is has, "it can be told once the worker has gone"
+
+
+def test_a_worker_imports_nothing_of_its_client() -> None:
+    spec = ClusterSpec(cluster="local", workers=1)
+    with connect(spec) as client:
+        workers = Workers(client, spec, quiet=False)
+        assert workers.ranks("builtins:isinstance", (int,), title="ask") == [False]
+        assert workers.ranks(isinstance, (int,), title="ask") == [False]
+        assert workers.tasks("ask", abs, [(-1,), (-2,)], [1, 1], "numbers") == [1, 2]
+        (loaded,) = client.run(lambda: sorted(sys.modules)).values()
+    assert "penstock.workers.compiling" in loaded
+    assert not [name for name in loaded if name.startswith("penstock.pipelines")]
