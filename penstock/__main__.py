@@ -9,12 +9,11 @@ import gc
 import os
 import sys
 
-# Imports make very many objects, and nothing to collect among them: a tenth of their time.
-gc.set_threshold(50_000)
-
 
 def main() -> None:
     """Run a command and exit; Ctrl-C ends it without a traceback while it is imported, too."""
+    # Imports make very many objects, and nothing to collect among them: a tenth of their time.
+    gc.set_threshold(50_000)
     try:
         from penstock.pipelines.cli import main as run
     except KeyboardInterrupt:

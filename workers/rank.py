@@ -26,7 +26,8 @@ _EXIT_SECONDS = 1.0  # for closing the worker, and again for leaving MPI
 def main(arguments: list[str]) -> None:
     """Be a Dask worker until the scheduler goes."""
     end_with_parent()
-    gc.set_threshold(50_000)  # imports are faster by a tenth, as in penstock/__main__.py
+    collect = gc.get_threshold()
+    gc.set_threshold(50_000)  # imports are faster by a tenth
     # Whole lines, so that mpiexec does not mix those of several ranks.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
@@ -43,6 +44,7 @@ def main(arguments: list[str]) -> None:
 
     from penstock.workers.gang import dead_communicators
 
+    gc.set_threshold(*collect)
     without_profile()
     dask_mpi.cli.main(arguments, standalone_mode=False)
     sys.stdout.flush()

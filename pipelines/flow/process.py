@@ -35,7 +35,6 @@ _END_SECONDS = 30.0
 
 def main(order_file: str) -> None:
     """Carry out an order, and exit as a command does."""
-    gc.set_threshold(50_000)  # imports are faster by a tenth, as in penstock/__main__.py
     from penstock.pipelines import cli
     from penstock.pipelines.signals import ignore_more, raise_terminations
 
@@ -92,6 +91,7 @@ def _parsed(text: str) -> Any:
 
 def call_command(order: dict[str, Any]) -> None:
     """Call a command's function as the command line does."""
+    gc.set_threshold(50_000)  # imports are faster by a tenth, as in penstock/__main__.py
     from penstock.cluster.spec import ClusterSpec
     from penstock.paths import client_input
     from penstock.pipelines.flow.document.commands import command_of
