@@ -30,7 +30,8 @@ FORMAT = Format(
     file="*.safetensors",
     thing="checkpoint of penstock gnn",
     make="Make one with penstock gnn train GRAPH RUN",
-    restore="Remove it, and resume from another checkpoint or start over",
+    restore="Remove it and train again with --resume, which then starts over, or predict with the "
+    "other one: --checkpoint best or last",
     foreign=UsageError,
 )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file as numpy_save
 
 from penstock.errors import CorruptFile, MissingFile, NewerVersion, UsageError
 from penstock.workers.gnn import checkpoint
@@ -124,3 +125,10 @@ def test_another_model_is_refused(path: Path) -> None:
         check_model(path, about, other)
     with pytest.raises(UsageError, match="layers: 1 of them, in the checkpoint 2 of them"):
         check_model(path, about, Model(layers=(Layer("gcn", 32),)))
+
+
+def test_the_remedy_for_a_file_of_others_can_be_followed(tmp_path: Path) -> None:
+    numpy_save({"a": np.zeros(1)}, tmp_path / "last.safetensors")
+    with pytest.raises(UsageError, match="not a checkpoint of penstock gnn") as raised:
+        load(tmp_path / "last.safetensors")
+    assert "--checkpoint best or last" in str(raised.value)
