@@ -19,7 +19,7 @@ from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job import R, RunJob
 from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.job.plan import Need, Plan
 from penstock.workers.embed.evaluation.evaluate import (
     SHOWN,
     Evaluated,
@@ -79,7 +79,6 @@ class VectorsJob(RunJob[R]):
             self.what,
             (("rank", f"the {self.checkpoint} checkpoint of {self.at}, on one rank"),),
             Need(self.memory(), there, "" if has.on_gpu else f"on the {has.worker}"),
-            disk_need(self.out, 0),
             problem=self.too_large(),
         )
 
@@ -93,7 +92,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
     """Ranks the answers of edges among all nodes."""
 
     command = "penstock embed evaluate"
-    what = "no file: the ranks of edges"
+    what = "the ranks of edges"
     options: EvaluateOptions
 
     def check(self) -> None:

@@ -21,7 +21,7 @@ class PredictJob(VectorsJob[PredictReport]):
     """Ranks all nodes as answers to one question."""
 
     command = "penstock embed predict"
-    what = "no file: the best answers"
+    what = "the best answers"
     options: PredictOptions
 
     def check(self) -> None:

@@ -12,6 +12,7 @@ from penstock.pipelines.flow.publishing.owners import output_problem, target_pro
 from penstock.pipelines.flow.run import Choice, check_gpus
 from penstock.pipelines.flow.stage import StageProcess
 from penstock.pipelines.flow.state import FlowState
+from penstock.pipelines.job.plan import format_seconds
 from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes
 
@@ -66,10 +67,10 @@ def _needs(one: StagePlan) -> str:
     parts = []
     if one.memory_bytes is not None:
         parts.append(f"memory about {format_bytes(one.memory_bytes)}")
-    if one.disk_bytes is not None:
+    if one.disk_bytes:  # an evaluation takes none
         parts.append(f"disk about {format_bytes(one.disk_bytes)}")
     if one.seconds is not None:
-        parts.append(f"time about {one.seconds:.3g} s")
+        parts.append(f"time about {format_seconds(one.seconds)}")
     if parts and one.assumed:
         parts[-1] += f" (if {one.assumed} comes out as it is now)"
     if one.last_seconds is not None:

@@ -60,8 +60,9 @@ class Job(ABC, Generic[R]):
     """One run of a job.
 
     command    what users call it: ``penstock walk``
-    kind       what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``; empty:
-               nothing is made, and ``out``, which may be read-only, is what is read
+    kind       what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``, or what
+               a job's own ``output`` writes; empty: nothing is made, and ``out``, which may be
+               read-only, is what is read
     on_gpu     whether its tasks or ranks compute on GPUs where there are some
     resumable  whether what an interrupted run has done is kept for ``--resume``
     visible    the manifest of an output that is there while it is made: see ``run_folder``
@@ -353,7 +354,8 @@ def plan(job: Job[R]) -> Plan:
         problem = error
     job.refuse_taken()
     made = job.plan()
-    made = replace(made, command=job.command, out=str(job.out), problem=problem or made.problem)
+    out = str(job.out) if job.kind else None
+    made = replace(made, command=job.command, out=out, problem=problem or made.problem)
     amount = job.amount() if made.seconds is None else None
     if amount is None or (expected := expected_seconds(*amount)) is None:
         return made

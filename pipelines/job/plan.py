@@ -43,26 +43,27 @@ class Need:
 class Plan:
     """What a job would do.
 
-    what     a line of what would be made
+    what     a line of what would be made, or printed
     steps    name and description of each step, in order
-    memory   of the fullest worker; disk: of the output and everything made on the way
+    memory   of the fullest worker; disk: of the output and everything made on the way, or None:
+             nothing is written
     seconds  of what was measured before, or else None: what runs of the kind took is taken then
     timed    what these seconds are of
     problem  why it would fail; None: nothing is known to be in the way
     detail   what else is to be seen, as the operations of a model
-    command, out  of the job, which the frame adds
+    command  and ``out``, of the job, which the frame adds; no ``out``: nothing is made
     """
 
     what: str
     steps: tuple[tuple[str, str], ...]
     memory: Need
-    disk: Need
+    disk: Need | None = None
     seconds: float | None = None
     timed: str = ""
     problem: PenstockError | None = None
     detail: Report | None = None
     command: str = ""
-    out: str = ""
+    out: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
@@ -73,8 +74,8 @@ class Plan:
             "steps": [{"name": name, "does": does} for name, does in self.steps],
             "memory_bytes": self.memory.bytes,
             "memory_there": self.memory.there,
-            "disk_bytes": self.disk.bytes,
-            "disk_free": self.disk.there,
+            "disk_bytes": 0 if self.disk is None else self.disk.bytes,
+            "disk_free": None if self.disk is None else self.disk.there,
             "seconds": self.seconds,
             "problem": None if self.problem is None else self.problem.to_dict(),
             **({} if self.detail is None else {"detail": self.detail.to_dict()}),
@@ -84,17 +85,24 @@ class Plan:
         """Return what a person wants to read."""
         seconds = "not known until a run of this kind and size here"
         if self.seconds is not None:
-            seconds = f"about {self.seconds:.3g} s{self.timed and ' for ' + self.timed}"
+            seconds = f"about {format_seconds(self.seconds)}{self.timed and ' for ' + self.timed}"
         rows = [
             *self.steps,
             ("memory", self.memory.text()),
-            ("disk", self.disk.text()),
+            *([] if self.disk is None else [("disk", self.disk.text())]),
             ("time", seconds),
         ]
         width = max(len(name) for name, _ in rows)
-        lines = [f"{self.command} would write {shown(self.out)}: {self.what}"]
+        would = "print" if self.out is None else f"write {shown(self.out)}:"
+        lines = [f"{self.command} would {would} {self.what}"]
         lines += [f"  {name:<{width}}  {does}" for name, does in rows]
         return "\n".join(lines if self.detail is None else [*lines, "", self.detail.text()])
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time that is expected: nobody knows more than two of its digits."""
+    known = float(f"{seconds:.2g}")
+    return f"{known:,.0f} s" if known >= 10 else f"{known:g} s"
 
 
 def disk_need(folder: Path, size: int) -> Need:

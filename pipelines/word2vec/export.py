@@ -115,7 +115,7 @@ class ExportJob(Job[ExportReport]):
     """Writes a file, or two."""
 
     command = "penstock word2vec export"
-    kind = ""
+    kind = "file"
     options: ExportOptions
 
     def __init__(self, vectors: Vectors, out: Path, options: ExportOptions, *, quiet: bool) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from penstock.errors import UsageError
 from penstock.limits import available_memory, cores
+from penstock.paths import shown
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.job.plan import Need, Plan
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.evaluation import labels, words
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
@@ -65,10 +66,9 @@ class EvaluateJob(Job[EvaluateReport]):
             rows, classes = len(self.labels.rows), len(self.labels.classes)
             steps.append(("labels", f"{self.splits} splits of {rows:,} ids, {classes:,} classes"))
         return Plan(
-            "no file: how good its vectors are",
+            f"how good the vectors of {shown(self.vectors.path)} are",
             tuple(steps),
             Need(self._memory(), available_memory(), "available"),
-            disk_need(self.out, 0),
         )
 
     def _memory(self) -> int:

@@ -28,6 +28,17 @@ def jobs(trained: Trained, tmp_path: Path, cluster: ClusterSpec) -> list[Any]:
     ]
 
 
+def test_a_plan_of_what_writes_nothing_names_no_output(jobs: list[Any], tmp_path: Path) -> None:
+    evaluation, prediction, export = map(plan, jobs)
+    assert evaluation.text().startswith("penstock embed evaluate would print the ranks of edges\n")
+    assert prediction.text().startswith("penstock embed predict would print the best answers\n")
+    for made in (evaluation, prediction):
+        assert "disk" not in made.text()
+        assert (made.to_dict()["out"], made.to_dict()["disk_bytes"]) == (None, 0)
+    assert export.out == str(tmp_path / "v")
+    assert "disk" in export.text()
+
+
 def test_a_plan_after_a_run_has_a_time(
     jobs: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

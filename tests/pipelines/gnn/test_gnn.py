@@ -553,6 +553,7 @@ def test_every_command_shows_what_it_would_do_and_does_not(
         out = [str(tmp_path / "p")] if command == "predict" else []
         assert run(["gnn", command, done, *out, "--json", *threads]) == 0
         plan = json.loads(capsys.readouterr().out)
+        assert plan["out"] == (out[0] if out else None)
         assert plan["detail"]["facts"]["rows"] == 400
         assert 0 < plan["memory_bytes"] < plan["detail"]["memory_bytes"]
     missing = ["gnn", "train", graph, str(tmp_path / "r"), "-k", "7", *threads]

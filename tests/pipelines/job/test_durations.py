@@ -8,6 +8,7 @@ import pytest
 
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.durations import devices_key, expected_seconds, keep_duration
+from penstock.pipelines.job.plan import format_seconds
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +48,17 @@ def test_the_last_runs_count() -> None:
     for _ in range(8):
         keep_duration("walk", 1e6, 5)
     assert expected_seconds("walk", 1e6) == (5, 8)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"), (0.0095312, "0.0095 s"), (1.6449, "1.6 s"), (4.0, "4 s"), (9.97, "10 s"),
+        (102.4, "100 s"), (1294, "1,300 s"), (2.516e6, "2,500,000 s"),
+    ],
+)  # fmt: skip
+def test_a_time_has_the_digits_that_are_known(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1, "runs": {"walk": [3]}}', "\0"])

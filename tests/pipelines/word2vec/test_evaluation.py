@@ -413,13 +413,15 @@ def test_plans(blocks, tmp_path, capsys, monkeypatch):
     given = ["word2vec", "evaluate", "blocks", "--labels", "nodes.parquet", "--shares", "0.5"]
     assert run([*given, "--plan"]) == 0
     told = capsys.readouterr().out
-    assert "would write blocks: no file: how good its vectors are" in told
+    assert "penstock word2vec evaluate would print how good the vectors of blocks are\n" in told
+    assert "disk" not in told
     assert "labels  10 splits of 200 ids, 3 classes" in told
     assert "not known until a run of this kind" in told
     assert run([*given, "-q"]) == 0
     assert run([*given, "--plan", "--json"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert body["memory_bytes"] >= 8 * 200 * 6
+    assert (body["out"], body["disk_bytes"], body["disk_free"]) == (None, 0, None)
     assert body["seconds"] > 0
     (tmp_path / "p").write_text("0 5 1\n")
     assert run(["word2vec", "evaluate", "blocks", "--pairs", "p", "--plan"]) == 0
@@ -431,6 +433,7 @@ def test_plans(blocks, tmp_path, capsys, monkeypatch):
     assert body["disk_bytes"] == 200 * 6 * 4 + vectors.ids.nbytes
     assert body["memory_bytes"] > 0
     assert body["problem"] is None
+    assert body["out"] == str(tmp_path / "b.npy")
     assert not (tmp_path / "b.npy").exists()
     assert run([*export, "-q"]) == 0
     assert run([*export, "--plan"]) == 1
