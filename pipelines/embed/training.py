@@ -180,15 +180,15 @@ class TrainJob(Job[TrainReport]):
         return self.run.differences(old)
 
     def goes_on(self) -> bool:
-        """Whether a run that is done may go on: not where its rate has fallen to 0."""
+        """Whether a run that is done may go on: not where its learning rate has fallen to 0."""
         return self.options.schedule == "constant"
 
     def instead_of_resuming(self) -> str:
-        """Return how to train further where the rate falls with another number of epochs."""
+        """Return how to train further where the learning rate fell over other epochs."""
         if not self.goes_on() and self.only_epochs:
             return (
-                "Train another run from its vectors with --init, as its rate falls to 0 over its "
-                "epochs, or replace it with --overwrite"
+                "Train another run from its vectors with --init, as its learning rate falls to 0 "
+                "over its epochs, or replace it with --overwrite"
             )
         return super().instead_of_resuming()
 
@@ -209,7 +209,7 @@ class TrainJob(Job[TrainReport]):
             f"vectors of {graph.num_nodes:,} nodes, {training.epochs:,} "
             f"epoch{'s' * (training.epochs != 1)}",
             (("train", f"{training.model}, {training.dim} values a node, {where}"),),
-            Need(needed, there, f"on the {capacity.worker}"),
+            Need(needed, there, f"on every {capacity.worker}"),
             disk_need(self.out.parent, self._disk(training)),
             problem=problem,
         )

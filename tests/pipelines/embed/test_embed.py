@@ -348,7 +348,9 @@ def test_the_command_line(graph: Graph, tmp_path: Path, capsys: Any) -> None:
     run = str(tmp_path / "run")
     small = "--dim 8 --epochs 1 --cluster threads".split()
     assert cli(["embed", "train", str(graph.path), run, *small, "--plan"]) == 0
-    assert "values a node, in memory" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "values a node, in memory" in said
+    assert " on every worker\n" in said
     assert not Path(run).exists()
     assert cli(["embed", "train", str(graph.path), run, *small, "--json", "-q"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -547,7 +547,7 @@ def test_a_run_whose_rate_has_fallen_is_begun_from_and_not_resumed(
 ) -> None:
     more: dict[str, Any] = {"batch": 200, "cluster": cluster}
     embed.train(graph, tmp_path / "run", dim=8, epochs=1, **more)
-    with pytest.raises(UsageError, match=r"epochs: 2, in the run 1.*with --init"):
+    with pytest.raises(UsageError, match=r"epochs: 2, in the run 1.*--init, as its learning rate"):
         embed.train(graph, tmp_path / "run", dim=8, epochs=2, resume=True, **more)
     with pytest.raises(UsageError, match=r"dim: 16, in the run 8") as found:
         embed.train(graph, tmp_path / "run", dim=16, epochs=2, resume=True, **more)

@@ -20,6 +20,7 @@ from penstock.graph import Graph
 from penstock.pipelines.cli import run
 from penstock.pipelines.vectors import Vectors, write_vectors
 from penstock.pipelines.word2vec.evaluation import EvaluateOptions, labels, words
+from penstock.sizes import format_bytes
 
 
 def make(folder, ids, values):
@@ -394,6 +395,16 @@ def test_words_take_the_memory_that_is_said(tmp_path, kind):
     taken = taken_by(lambda: evaluate(vectors, **{kind: [path]}))
     said = words.memory(rows, dimension, by_pairs=kind == "pairs", by_analogies=kind != "pairs")
     assert taken < said < 3 * taken
+
+
+def test_the_guide_says_what_memory_it_takes(root):
+    page = " ".join((root / "docs/word2vec.md").read_text().split())
+    every, of = np.arange(10_000), np.arange(10_000) % 10
+    found = labels.Labels("l", every, every, of, list(range(10)), 0)
+    taken = format_bytes(found.memory(32, 2))
+    assert f"10,000 ids of 32 values with 10 classes take {taken} on 2 cores" in page
+    taken = format_bytes(words.memory(300_000, 128, by_pairs=True, by_analogies=True))
+    assert f"300,000 words of 128 values take {taken} with both" in page
 
 
 def taken_by(work):
