@@ -91,12 +91,11 @@ class Halo:
         self._buffers: dict[tuple[object, ...], dict[int, AnyArray]] = {}
         self._forward: list[Requests] = []
         self._backward: list[Requests] = []
-        self._copies: list[tuple[AnyArray, AnyArray]] | None = (
-            None  # to, from: when ghosts have come
-        )
+        # To and from, when ghosts have come.
+        self._copies: list[tuple[AnyArray, AnyArray]] | None = None
         self._separate: AnyArray | None = None  # where ghosts have come that were left there
         self._targeted = False  # whether targets_backward was called for the next start_backward
-        self._target: SharedHalo | None = None  # where that said that rows go, if by a shared_halo
+        self._target: SharedHalo | None = None  # where it said that rows go; None: in messages
         self._received: dict[int, AnyArray] | None = None  # what is to be added, by peer
         self.sent_bytes = 0
 

@@ -50,10 +50,8 @@ class GCNConv(Conv):
         self.implicit = context.implicit and not context.local.symmetric
         stored = has_backward and not self.implicit
         self.rows_of, self.columns_of = whole, context.transpose(whole) if stored else None
-        self.factors: tuple[AnyArray | None, AnyArray | None] = (
-            None,
-            None,
-        )  # of what is gathered forward, and backward
+        # Of what is gathered forward, and backward.
+        self.factors: tuple[AnyArray | None, AnyArray | None] = (None, None)
         if self.columns_of is not None:
             self.factors = whole.right, self.columns_of.right
             self.rows_of = replace(whole, right=None)
