@@ -41,19 +41,15 @@ class Serial(EtlJob):
     ) -> None:
         super().__init__([], partial.result, options, None, quiet=True)
         self.layout, self.partial, self.inputs = layout, partial, Inputs()
-        self.capacity = TaskCapacity(2, memory)
+        workers: Any = SimpleNamespace(tasks=in_order, task_capacity=TaskCapacity(2, memory))
+        self.connected = workers
 
-    def stage(
-        self,
-        title: str,
-        step: Any,
-        calls: list[Any],
-        sizes: list[int],
-        unit: str = "edges",
-        **shared: Any,
-    ) -> list[Any]:
-        assert len(calls) == len(sizes)
-        return [step(*call, **shared) for call in calls]
+
+def in_order(
+    title: str, step: Any, calls: list[Any], sizes: list[int], unit: str, **shared: Any
+) -> list[Any]:
+    assert len(calls) == len(sizes)
+    return [step(*call, **shared) for call in calls]
 
 
 @pytest.fixture
