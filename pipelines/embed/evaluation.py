@@ -247,10 +247,10 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             seed=options.seed,
             own=None if self.own is None else self.own.path,
         )
-        with self.open_ranks(None, 1) as ranks:
+        with self.open_ranks(None, 1) as workers:
             if (problem := self.too_large()) is not None:
                 raise problem
-            self.found: Evaluated = ranks.ranks(evaluate, (task,), title="evaluate")[0]
+            self.found: Evaluated = workers.ranks(evaluate, (task,), title="evaluate")[0]
 
     def report(self, seconds: float) -> EvaluateReport:
         """Return the scores."""

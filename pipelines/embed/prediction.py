@@ -92,10 +92,10 @@ class PredictJob(VectorsJob[PredictReport]):
             top=min(options.top, run.nodes),
             graph=None if self.graph is None else self.graph.path,
         )
-        with self.open_ranks(None, 1) as ranks:
+        with self.open_ranks(None, 1) as workers:
             if (problem := self.too_large()) is not None:
                 raise problem
-            self.found: Predicted = ranks.ranks(predict, (task,), title="predict")[0]
+            self.found: Predicted = workers.ranks(predict, (task,), title="predict")[0]
 
     def amount(self) -> tuple[str, float]:
         """Return the candidates of the query."""

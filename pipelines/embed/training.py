@@ -196,9 +196,9 @@ class TrainJob(Job[TrainReport]):
         """Say what memory and disk the training run takes."""
         training, graph = self.run.training, self.graph
         # No parts of the graph: ranks distribute its nodes, and read what edges they train.
-        with self.open_ranks(None, self.ranks, quiet=True) as ranks:
-            training = replace(training, partitions=self._partitions(ranks))
-            capacity, problem = ranks.capacity, self._problem(ranks, training)
+        with self.open_ranks(None, self.ranks, quiet=True) as workers:
+            training = replace(training, partitions=self._partitions(workers))
+            capacity, problem = workers.capacity, self._problem(workers, training)
         count = training.partitions or 1
         where = "in memory" if count == 1 else f"{count} partitions on disk, three in memory"
         if self.ranks > 1:
@@ -231,10 +231,10 @@ class TrainJob(Job[TrainReport]):
             done = replace(self.run, state="done", results=self.before.results)
             FORMAT.save(folder, done.to_dict())
             return
-        with self.open_ranks(None, self.ranks) as ranks:
-            training = replace(self.run.training, partitions=self._partitions(ranks))
+        with self.open_ranks(None, self.ranks) as workers:
+            training = replace(self.run.training, partitions=self._partitions(workers))
             self.run = run = replace(self.run, training=training)
-            if (problem := self._problem(ranks, training)) is not None:
+            if (problem := self._problem(workers, training)) is not None:
                 raise problem
             _warn_in_memory(self.options, training.partitions)
             if not self.resumes:
@@ -255,7 +255,8 @@ class TrainJob(Job[TrainReport]):
                     bar.on_metrics(rank, metrics)
 
                 train = "penstock.workers.embed.train:train"
-                self.trained = ranks.ranks(train, (task,), title="train", on_metrics=on_metrics)[0]
+                found = workers.ranks(train, (task,), title="train", on_metrics=on_metrics)
+                self.trained = found[0]
             state = "diverged" if self.trained.stopped == "nan" else "done"
             FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
 
@@ -288,14 +289,14 @@ class TrainJob(Job[TrainReport]):
             only = "only relations began" if any(known.values()) else "nothing began"
             warn(f"{self.options.init} has no node of {self.graph.path}: {only} with its vectors")
 
-    def _problem(self, ranks: Workers, training: Training) -> PenstockError | None:
+    def _problem(self, workers: Workers, training: Training) -> PenstockError | None:
         """Return the error of what does not fit these workers, or the buckets; None: it will do."""
-        if ranks.capacity.on_gpu and training.model in DISTANCES:
+        if workers.capacity.on_gpu and training.model in DISTANCES:
             # Only workers that have a GPU know how wide its kernels are.
-            widest = min(ask_workers(ranks.client, _widest).values())
+            widest = min(ask_workers(workers.client, _widest).values())
             if (problem := too_wide(training, widest)) is not None:
                 return problem
-        large = too_large(self.graph, training, ranks.capacity, self.ranks, begin=self.begin)
+        large = too_large(self.graph, training, workers.capacity, self.ranks, begin=self.begin)
         return large or self._batch_problem(training)
 
     def _batch_problem(self, training: Training) -> PenstockError | None:
@@ -310,8 +311,8 @@ class TrainJob(Job[TrainReport]):
         begin = 0 if self.init is None else disk_to_begin(self.graph, training, self.ranks)
         return disk_to_train(self.graph, training, self.ranks) + begin
 
-    def _partitions(self, ranks: Workers) -> int:
-        training, on = self.run.training, ranks.capacity
+    def _partitions(self, workers: Workers) -> int:
+        training, on = self.run.training, workers.capacity
         return training.partitions or fewest_partitions(
             self.graph, training, memory_there(on), self.ranks, on, begin=self.begin
         )

@@ -14,6 +14,7 @@ following    what a graph can be given to next
 durations    how long runs took on this machine, for the time that ``--plan`` expects
 tasks        ``run_tasks``: independent tasks
 ranks        ``run_ranks``: ranks of a gang, started again where one was lost; on how many
+workers      ``Workers``, which gives a job all of these, and ``open_ranks``, which connects to them
 training_bar progress of ranks that train
 compiling    the line that says that workers compile kernels
 plan         ``Plan``, which ``--plan`` shows
@@ -28,7 +29,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -42,15 +43,14 @@ from penstock.options import given_options
 from penstock.paths import client_path
 from penstock.pipelines.job.partial import PartialOutput, kept_bytes, partial_output
 from penstock.pipelines.job.plan import Plan
+from penstock.pipelines.job.workers import Workers as Workers
+from penstock.pipelines.job.workers import open_ranks
 from penstock.pipelines.output import Command, Output, Report
 from penstock.sizes import need_disk
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from penstock.formats import Format
     from penstock.graph import Graph
-    from penstock.pipelines.job.capacity import Capacity, TaskCapacity
     from penstock.pipelines.job.run_folder import TrainingRun
 
 R = TypeVar("R", bound=Report)
@@ -223,9 +223,7 @@ class Job(ABC, Generic[R]):
     def open_ranks(
         self, graph: Graph | None, parts: int | None, *, quiet: bool | None = None
     ) -> Iterator[Workers]:
-        """Connect to as many workers as there are to be ranks: see ``ranks.open_ranks``."""
-        from penstock.pipelines.job.ranks import open_ranks
-
+        """Connect to as many workers as there are to be ranks: see ``workers.open_ranks``."""
         quiet = self.quiet if quiet is None else quiet
         with open_ranks(graph, parts, self.cluster, quiet=quiet) as self.connected:
             yield self.connected
@@ -253,79 +251,6 @@ class RunJob(Job[R]):
         if self.options.graph is None and not Path(graph).is_dir():
             raise UsageError(f"the graph of {self.at} is not at {graph} any more", remedy=remedy)
         return Path(self.options.graph or graph)
-
-
-class Workers:
-    """The workers of a job: what they have, and how they are given work.
-
-    count           of the ranks of a gang, where ``ranks`` is not told
-    partition_path  of the partition whose parts ranks read; None: they read no parts
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        cluster: ClusterSpec,
-        *,
-        quiet: bool,
-        count: int = 1,
-        partition_path: Path | None = None,
-    ) -> None:
-        self.client, self.cluster, self.quiet = client, cluster, quiet
-        self.count, self.partition_path = count, partition_path
-
-    @cached_property
-    def capacity(self) -> Capacity:
-        """What every worker has, as they say themselves."""
-        from penstock.pipelines.job.capacity import capacity_of
-
-        return capacity_of(self.client)
-
-    @cached_property
-    def task_capacity(self) -> TaskCapacity:
-        """What a task can have, as the scheduler says; no device is asked."""
-        from penstock.pipelines.job.capacity import task_capacity
-
-        return task_capacity(self.client, self.cluster)
-
-    def tasks(
-        self,
-        title: str,
-        step: Callable[..., Any],
-        calls: Sequence[tuple[Any, ...]],
-        sizes: Sequence[int],
-        unit: str,
-        **shared: Any,
-    ) -> list[Any]:
-        """Run ``step(*call, **shared)`` for every call, as independent tasks: see ``run_tasks``."""
-        from penstock.pipelines.job.tasks import run_tasks
-
-        return run_tasks(
-            self.client, title, step, calls, sizes=sizes, unit=unit, quiet=self.quiet, **shared
-        )
-
-    def ranks(
-        self,
-        function: Callable[..., Any] | str,
-        arguments: Callable[[], tuple[Any, ...]] | tuple[Any, ...],
-        *,
-        ranks: int | None = None,
-        **more: Any,
-    ) -> list[Any]:
-        """Run ``function(comm, *arguments)`` on ranks that talk: see ``run_ranks``."""
-        from penstock.pipelines.job.ranks import run_ranks
-
-        return run_ranks(
-            self.client, function, arguments, ranks=ranks or self.count, quiet=self.quiet, **more
-        )
-
-    def partition(self, graph: Graph, k: int) -> Path:
-        """Return the partition of ``graph`` into ``k`` parts, which is made where it is missing."""
-        from penstock.pipelines.job.parts import partition_into
-
-        return partition_into(
-            graph, k, quiet=self.quiet, worker_timeout=self.cluster.worker_timeout
-        )
 
 
 def run(job: Job[R]) -> R:

@@ -1,24 +1,16 @@
-"""Ranks: how many a job runs on, the parts that they read, and one function on all of them."""
+"""Ranks: how many a job runs on, and one function on all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from penstock.cluster.connect import connect, kind_for
-from penstock.cluster.count import check_count, check_ranks
-from penstock.cluster.effect import with_effect
+from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError
-from penstock.graph import Graph
-from penstock.limits import cores
-from penstock.pipelines.job import Workers, compiling
-from penstock.pipelines.job.parts import partition_into
+from penstock.pipelines.job import compiling
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.progress import Progress
 from penstock.workers.comm.single import run_single
@@ -42,41 +34,6 @@ def resolve_ranks(parts: int | None, spec: ClusterSpec) -> tuple[str, int | None
     if parts is None:
         return kind, spec.workers if kind == "mpi" else 1
     return kind, parts
-
-
-@contextmanager
-def open_ranks(
-    graph: Graph | None, parts: int | None, cluster: ClusterSpec, *, quiet: bool
-) -> Iterator[Workers]:
-    """Connect to as many workers as a job needs; the partition is made where it is missing.
-
-    graph    of which ranks read parts; None: they read no parts of a graph
-    cluster  as it is configured
-    """
-    kind, asked = resolve_ranks(parts, cluster)
-    spec = with_effect(cluster, kind)
-
-    def cut(count: int) -> Path | None:
-        if graph is None:
-            return None
-        return partition_into(graph, count, quiet=quiet, worker_timeout=spec.worker_timeout)
-
-    path = None
-    if asked is not None and asked > 1:
-        # Before a partition is made for ranks that cannot be started.
-        check_ranks(kind, spec.workers, asked)
-        check_count(spec, kind, asked)
-        path = cut(asked)
-    if asked == 1 and kind == "local" and spec.workers is None:
-        # One process that has the machine, rather than one of many that has a core.
-        spec = replace(spec, workers=1, threads=spec.threads or cores())
-    with connect(spec, ranks=None if asked == 1 else asked, on_gpu=True, quiet=quiet) as client:
-        workers = Workers(client, cluster, quiet=quiet, partition_path=path)
-        has = workers.capacity  # asked here: reports tell it when workers have gone
-        workers.count = asked or has.workers
-        if path is None and workers.count > 1:
-            workers.partition_path = cut(workers.count)
-        yield workers
 
 
 def run_ranks(

@@ -96,23 +96,23 @@ class Word2vecJob(Job[Word2vecReport]):
         words, what = source.words, source.rows_are
         steps = [("input", f"{source.kind} {source.what}, {format_bytes(source.bytes)}")]
         memory, disk, problem = Need(None), Need(None), None
-        with self.open_ranks(None, self.options.parts) as ranks:
-            has = ranks.capacity
-            self._check_ranks(ranks.count, on_gpu=has.on_gpu)
-            where = "one rank" if ranks.count == 1 else f"{ranks.count} ranks"
+        with self.open_ranks(None, self.options.parts) as workers:
+            has = workers.capacity
+            self._check_ranks(workers.count, on_gpu=has.on_gpu)
+            where = "one rank" if workers.count == 1 else f"{workers.count} ranks"
             if words is None:
                 steps.append(("count", "words of all files, as tasks; then they are encoded"))
                 memory_left = has.memory - training.block_bytes(on_gpu=has.on_gpu)
-                a_word = training.word_bytes(ranks.count, on_gpu=has.on_gpu)
+                a_word = training.word_bytes(workers.count, on_gpu=has.on_gpu)
                 most = max(memory_left, 0) // a_word
                 memory = Need(None, has.memory, f"on every {has.worker}: at most {most:,} words")
             else:
-                rows = source.held_bytes(ranks, has.rows)
-                needed = memory_of(training, words, ranks.count, rows, on_gpu=has.on_gpu)
+                rows = source.held_bytes(workers, has.rows)
+                needed = memory_of(training, words, workers.count, rows, on_gpu=has.on_gpu)
                 memory = Need(needed, has.memory, f"on every {has.worker}")
                 disk = disk_need(self.out.parent, self._disk(words))
                 problem = too_large(
-                    training, words, ranks.count, rows, has, counted=source.graph is None
+                    training, words, workers.count, rows, has, counted=source.graph is None
                 )
         epochs = f"{training.epochs} epoch{'s' * (training.epochs != 1)}"
         of = "" if source.tokens is None else f" of {format_count(source.tokens)} words"
@@ -143,16 +143,16 @@ class Word2vecJob(Job[Word2vecReport]):
     def work(self, partial: PartialOutput) -> None:
         """Make a corpus, train on ranks, and write the vectors."""
         training, scratch = self.training, partial.scratch
-        with self.open_ranks(None, self.options.parts) as ranks:
-            has = ranks.capacity
-            self._check_ranks(ranks.count, on_gpu=has.on_gpu)
+        with self.open_ranks(None, self.options.parts) as workers:
+            has = workers.capacity
+            self._check_ranks(workers.count, on_gpu=has.on_gpu)
             # Whatever the vocabulary decides is said before the corpus is written.
-            vocabulary = self.input.counted(ranks, scratch)
-            memory = self._check_size(vocabulary.words, ranks)
+            vocabulary = self.input.counted(workers, scratch)
+            memory = self._check_size(vocabulary.words, workers)
             start = None
             if self.warm is not None:
                 start = self.warm.prepare(vocabulary, self.input.graph, scratch / "start")
-            prepared = self.input.prepare(ranks, has.rows, scratch)
+            prepared = self.input.prepare(workers, has.rows, scratch)
             self._say_size(vocabulary.words, prepared.tokens, memory, has)
             task = TrainTask(
                 prepared.corpus,
@@ -167,7 +167,7 @@ class Word2vecJob(Job[Word2vecReport]):
             total = prepared.tokens * training.epochs
             with TrainingBar(total, "words", "words", quiet=self.quiet) as bar:
                 train = "penstock.workers.word2vec.train:train"
-                self.trained: Trained = ranks.ranks(
+                self.trained: Trained = workers.ranks(
                     train, (task,), title="train", on_metrics=bar.on_metrics
                 )[0]
         if self.trained.stopped == "nan":
@@ -238,16 +238,16 @@ class Word2vecJob(Job[Word2vecReport]):
                 got=f"--shards {training.shards} on {ranks} ranks",
             )
 
-    def _check_size(self, words: int, ranks: Workers) -> int:
+    def _check_size(self, words: int, workers: Workers) -> int:
         """Return what training takes of a rank's memory; CapacityError where it does not fit."""
-        training, has = self.training, ranks.capacity
-        rows = self.input.held_bytes(ranks, has.rows)
+        training, has = self.training, workers.capacity
+        rows = self.input.held_bytes(workers, has.rows)
         counted = self.input.graph is None
-        problem = too_large(training, words, ranks.count, rows, has, counted=counted)
+        problem = too_large(training, words, workers.count, rows, has, counted=counted)
         if problem is not None:
             raise problem
         self._need_disk(words)
-        return memory_of(training, words, ranks.count, rows, on_gpu=has.on_gpu)
+        return memory_of(training, words, workers.count, rows, on_gpu=has.on_gpu)
 
     def _say_size(self, words: int, tokens: int, memory: int, has: Capacity) -> None:
         if self.quiet:
@@ -285,8 +285,8 @@ class Word2vecJob(Job[Word2vecReport]):
             return None
         training = self.training
         how = " deterministic" if training.deterministic else ""
-        ranks = devices_key(self.connected.capacity, self.connected.count)
-        kind = f"word2vec{how}, {training.dim} dimensions, {ranks}"
+        devices = devices_key(self.connected.capacity, self.connected.count)
+        kind = f"word2vec{how}, {training.dim} dimensions, {devices}"
         return kind, float(tokens * training.epochs)
 
     def following(self) -> list[Command]:

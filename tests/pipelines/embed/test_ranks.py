@@ -168,7 +168,7 @@ def test_a_finished_run_of_ranks_starts_none(
     graph: Graph, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(whole, tmp_path / "run")
-    monkeypatch.setattr("penstock.pipelines.job.ranks.connect", None)
+    monkeypatch.setattr("penstock.cluster.connect.connect", None)
     found = resume(graph, tmp_path / "run")
     assert (found.trained.ranks, found.trained.first_epoch, found.trained.epochs) == (2, 12, 12)
 

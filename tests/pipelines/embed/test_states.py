@@ -204,7 +204,7 @@ def test_a_finished_run_is_resumed_without_a_cluster(
     def connect(*_: Any, **__: Any) -> Any:
         raise AssertionError("connected")
 
-    monkeypatch.setattr("penstock.pipelines.job.ranks.connect", connect)
+    monkeypatch.setattr("penstock.cluster.connect.connect", connect)
     (run / "ids.parquet").unlink()  # which is written again all the same
     found = embed.train(graph, run, epochs=2, resume=True, **more)
     edit(run / "run.json", lambda body: body["options"].pop("resume"))

@@ -22,7 +22,7 @@ from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.cluster import gang
 from penstock.errors import CapacityError, GangError, OutputExists, PenstockWarning, UsageError
 from penstock.pipelines.cli import run
-from penstock.pipelines.job.ranks import open_ranks
+from penstock.pipelines.job.workers import open_ranks
 from penstock.workers.comm.single import SingleRank
 
 

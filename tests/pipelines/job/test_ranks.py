@@ -6,8 +6,7 @@ import sys
 
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
-from penstock.pipelines.job import Workers
-from penstock.pipelines.job.ranks import open_ranks
+from penstock.pipelines.job.workers import Workers, open_ranks
 from penstock.workers.comm.single import SingleRank
 
 

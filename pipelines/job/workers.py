@@ -1,0 +1,137 @@
+"""The workers that a job has connected to: what they have, and how they are given work.
+
+What gives them work is imported when it is asked for: it takes Dask, which no command loads for its
+help, and the partition that ranks read is made by a job itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.cluster.spec import ClusterSpec
+from penstock.limits import cores
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from penstock.graph import Graph
+    from penstock.pipelines.job.capacity import Capacity, TaskCapacity
+
+
+class Workers:
+    """The workers of a job: what they have, and how they are given work.
+
+    count           of the ranks of a gang, where ``ranks`` is not given
+    partition_path  of the partition whose parts ranks read; None: they read no parts
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: ClusterSpec,
+        *,
+        quiet: bool,
+        count: int = 1,
+        partition_path: Path | None = None,
+    ) -> None:
+        self.client, self.cluster, self.quiet = client, cluster, quiet
+        self.count, self.partition_path = count, partition_path
+
+    @cached_property
+    def capacity(self) -> Capacity:
+        """What every worker has, as they say themselves."""
+        from penstock.pipelines.job.capacity import capacity_of
+
+        return capacity_of(self.client)
+
+    @cached_property
+    def task_capacity(self) -> TaskCapacity:
+        """What a task can have, as the scheduler says; no device is asked."""
+        from penstock.pipelines.job.capacity import task_capacity
+
+        return task_capacity(self.client, self.cluster)
+
+    def tasks(
+        self,
+        title: str,
+        step: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        sizes: Sequence[int],
+        unit: str,
+        **shared: Any,
+    ) -> list[Any]:
+        """Run ``step(*call, **shared)`` for every call, as independent tasks: see ``run_tasks``."""
+        from penstock.pipelines.job.tasks import run_tasks
+
+        return run_tasks(
+            self.client, title, step, calls, sizes=sizes, unit=unit, quiet=self.quiet, **shared
+        )
+
+    def ranks(
+        self,
+        function: Callable[..., Any] | str,
+        arguments: Callable[[], tuple[Any, ...]] | tuple[Any, ...],
+        *,
+        ranks: int | None = None,
+        **more: Any,
+    ) -> list[Any]:
+        """Run ``function(comm, *arguments)`` on ranks that talk: see ``run_ranks``."""
+        from penstock.pipelines.job.ranks import run_ranks
+
+        return run_ranks(
+            self.client, function, arguments, ranks=ranks or self.count, quiet=self.quiet, **more
+        )
+
+    def partition(self, graph: Graph, k: int) -> Path:
+        """Return the partition of ``graph`` into ``k`` parts, which is made where it is missing."""
+        from penstock.pipelines.job.parts import partition_into
+
+        return partition_into(
+            graph, k, quiet=self.quiet, worker_timeout=self.cluster.worker_timeout
+        )
+
+
+@contextmanager
+def open_ranks(
+    graph: Graph | None, parts: int | None, cluster: ClusterSpec, *, quiet: bool
+) -> Iterator[Workers]:
+    """Connect to as many workers as a job needs; the partition is made where it is missing.
+
+    graph    of which ranks read parts; None: they read no parts of a graph
+    cluster  as it is configured
+    """
+    from penstock.cluster.connect import connect
+    from penstock.cluster.count import check_count, check_ranks
+    from penstock.cluster.effect import with_effect
+    from penstock.pipelines.job.parts import partition_into
+    from penstock.pipelines.job.ranks import resolve_ranks
+
+    kind, asked = resolve_ranks(parts, cluster)
+    spec = with_effect(cluster, kind)
+
+    def cut(count: int) -> Path | None:
+        if graph is None:
+            return None
+        return partition_into(graph, count, quiet=quiet, worker_timeout=spec.worker_timeout)
+
+    path = None
+    if asked is not None and asked > 1:
+        # Before a partition is made for ranks that cannot be started.
+        check_ranks(kind, spec.workers, asked)
+        check_count(spec, kind, asked)
+        path = cut(asked)
+    if asked == 1 and kind == "local" and spec.workers is None:
+        # One process that has the machine, rather than one of many that has a core.
+        spec = replace(spec, workers=1, threads=spec.threads or cores())
+    with connect(spec, ranks=None if asked == 1 else asked, on_gpu=True, quiet=quiet) as client:
+        workers = Workers(client, cluster, quiet=quiet, partition_path=path)
+        has = workers.capacity  # asked here: reports tell it when workers have gone
+        workers.count = asked or has.workers
+        if path is None and workers.count > 1:
+            workers.partition_path = cut(workers.count)
+        yield workers
