@@ -11,7 +11,7 @@ whether features are dense or sparse (their sparsity against the machine's tau).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,6 +38,7 @@ class Memory(StrEnum):
     FEATURES = "features"
     ACTIVATIONS = "activations"
     GRADIENTS = "gradients"
+    WORK = "work"
     BFLOAT16 = "bfloat16"
     HALOS = "halos"
 
@@ -50,6 +51,7 @@ _SHOWN = {
     Memory.FEATURES: "features",
     Memory.ACTIVATIONS: "saved activations",
     Memory.GRADIENTS: "gradients of activations",
+    Memory.WORK: "what a layer works in",
     Memory.BFLOAT16: "rows rounded to bfloat16",
     Memory.HALOS: "halo buffers",
 }
@@ -86,7 +88,10 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What will run: layers in order, and the memory of one rank."""
+    """What will run: layers in order, and the memory of one rank.
+
+    backward  whether there is a backward pass; without one an epoch is a forward pass
+    """
 
     layers: tuple[LayerPlan, ...]
     facts: Facts
@@ -94,6 +99,7 @@ class ModelPlan:
     tau: float
     memory: dict[Memory, int] = field(default_factory=dict)
     rest: tuple[Operation, ...] = ()
+    backward: bool = True
 
     @property
     def memory_bytes(self) -> int:
@@ -132,7 +138,8 @@ class ModelPlan:
             lines.append(_title(layer))
             lines += map(_line_of, layer.operations)
         lines += map(_line_of, self.rest)
-        lines.append(f"{'predicted time of an epoch':<66}{self.seconds * 1e3:9.3g}")
+        passes = "an epoch" if self.backward else "the forward pass"
+        lines.append(f"{f'predicted time of {passes}':<66}{self.seconds * 1e3:9.3g}")
         lines += ["", "memory of a rank"]
         for kind, size in self.memory.items():
             lines.append(f"  {_SHOWN[kind]:<48}{format_bytes(size):>12}")
@@ -157,8 +164,13 @@ def _title(plan: LayerPlan) -> str:
     return f"layer {plan.number + 1}: {kind}, {plan.inputs} to {layer.channels}: {order}{once}{why}"
 
 
-def lower(model: Model, facts: Facts, training: Training, rates: Rates) -> ModelPlan:
-    """Return the plan of one rank; it depends on nothing else than its arguments."""
+def lower(
+    model: Model, facts: Facts, training: Training, rates: Rates, *, backward: bool = True
+) -> ModelPlan:
+    """Return the plan of one rank; it depends on nothing else than its arguments.
+
+    backward  whether there is a backward pass; without one, layers are computed as in training
+    """
     model = model.complete(facts.outputs)
     cost = _Cost(facts, rates)
     sparse = _sparse_layout(model, facts, training, rates)
@@ -170,8 +182,10 @@ def lower(model: Model, facts: Facts, training: Training, rates: Rates) -> Model
         inputs = layer.channels
     _check_implicit(layers, training)
     memory = _memory(model, facts, layers, training, sparse=sparse)
-    rest = (cost.stream("loss and its gradient", 2 * facts.rows * inputs),)
-    return ModelPlan(tuple(layers), facts, sparse, rates.tau, memory, rest)
+    rest: tuple[Operation, ...] = (cost.stream("loss and its gradient", 2 * facts.rows * inputs),)
+    if not backward:
+        layers, memory, rest = [_forward(cost, plan) for plan in layers], _to_predict(memory), ()
+    return ModelPlan(tuple(layers), facts, sparse, rates.tau, memory, rest, backward)
 
 
 def _check_implicit(layers: list[LayerPlan], training: Training) -> None:
@@ -278,6 +292,29 @@ def _layer(
     )
 
 
+def _forward(cost: _Cost, plan: LayerPlan) -> LayerPlan:
+    """Return a layer's plan without its backward pass; times of epochs are no reason there."""
+    operations = _operations(
+        cost,
+        plan.layer,
+        plan.inputs,
+        plan.order,
+        first=plan.number == 0,
+        precomputed=False,  # there is one pass, which aggregates
+        sparse=plan.sparse,
+        backward=False,
+    )
+    return replace(plan, why="", operations=operations)
+
+
+def _to_predict(memory: dict[Memory, int]) -> dict[Memory, int]:
+    """Return what a forward pass holds: a layer works in a matrix of those for gradients."""
+    found = dict(memory)
+    if gradients := found.pop(Memory.GRADIENTS, 0):
+        found[Memory.WORK] = gradients - gradients // 2
+    return found
+
+
 def _operations(
     cost: _Cost,
     layer: Layer,
@@ -287,39 +324,44 @@ def _operations(
     first: bool,
     precomputed: bool,
     sparse: bool,
+    backward: bool = True,
 ) -> tuple[Operation, ...]:
-    """Return the operations of a layer in an epoch, forward and backward."""
+    """Return the operations of a layer in an epoch, forward and backward, or forward alone."""
     assert layer.channels is not None
     width = layer.channels if layer.concat else layer.channels * layer.heads
     inner = (layer.hidden or layer.channels) if layer.kind == "gin" else width
     # Forward, the weight's gradient, and, but for the first layer, the input's.
-    times = 2 if first else 3
+    every = 3 if backward else 1
+    times = min(every, 2) if first else every
+    both = ", and backward" * backward
     products = 2 if layer.kind == "sage" else 1
     if sparse:
         operations: list[Operation | None] = [
-            cost.sparse_product("sparse product with weights, and backward", inner, 2 * products)
+            cost.sparse_product(
+                f"sparse product with weights{both}", inner, (1 + backward) * products
+            )
         ]
     else:
-        operations = [
-            cost.product("product with weights, and backward", inputs, inner, times * products)
-        ]
+        operations = [cost.product(f"product with weights{both}", inputs, inner, times * products)]
     wide = inputs if order == "aggregate" else inner
     if layer.kind == "gat":
         # Backward, every edge is read from both ends.
-        operations.append(cost.neighbours("attention over neighbours, and backward", wide, 3))
-        operations.append(cost.halo(wide, 2))
+        operations.append(cost.neighbours(f"attention over neighbours{both}", wide, every))
+        operations.append(cost.halo(wide, 1 + backward))
     elif not precomputed:
-        back = 0 if first and order == "aggregate" else 1
-        operations.append(cost.neighbours("aggregation, and backward", wide, 1 + back))
+        back = int(backward and not (first and order == "aggregate"))
+        operations.append(cost.neighbours(f"aggregation{both}", wide, 1 + back))
         operations.append(cost.halo(wide, 1 + back))
     if layer.kind == "gin":
-        operations.append(cost.product("second product, and backward", inner, layer.channels, 3))
+        operations.append(cost.product(f"second product{both}", inner, layer.channels, every))
     rows = cost.facts.rows
     passes = 4 + (6 if layer.norm != "none" else 0)
     if layer.kind == "gcn" and not precomputed:
         passes += 4  # rows are multiplied before they are gathered
+    if not backward:
+        passes //= 2
     operations.append(
-        cost.stream("bias, activation, dropout, and backward", passes * rows * layer.channels)
+        cost.stream(f"bias, activation, dropout{both}", passes * rows * layer.channels)
     )
     return tuple(each for each in operations if each is not None)
 

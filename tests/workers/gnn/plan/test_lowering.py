@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,20 @@ def test_a_wide_sum_is_not_computed_once_for_a_few_epochs() -> None:
     wide = replace(FACTS, features=5000, nonzeros=5_000_000)
     assert orders(GCN, wide).startswith("a+ ")
     assert orders(GCN, wide, epochs=2).startswith("t ")
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
+def test_a_forward_pass_alone_is_laid_out_as_in_training(kind: Any) -> None:
+    model = Model(layers=(Layer(kind, 32), Layer(kind, 32, norm="layer"), Layer(kind)))
+    whole = lower(model, FACTS, Training(), RATES)
+    alone = lower(model, FACTS, Training(), RATES, backward=False)
+    for ours, theirs in zip(alone.layers, whole.layers, strict=True):
+        assert (ours.order, ours.precomputed) == (theirs.order, theirs.precomputed)
+        assert "backward" not in " ".join(each.name for each in ours.operations)
+        # What is precomputed is in no epoch.
+        assert ours.seconds < theirs.seconds or ours.precomputed
+    assert Memory.GRADIENTS not in alone.memory
+    assert alone.memory_bytes == whole.memory_bytes - whole.memory[Memory.GRADIENTS] // 2
 
 
 def test_a_gpu_never_holds_features_of_which_only_the_sum_is_kept() -> None:
