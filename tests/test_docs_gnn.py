@@ -178,6 +178,7 @@ def test_the_plan_is_shown_as_it_is_printed(
 ) -> None:
     # Another machine may choose otherwise.
     monkeypatch.setattr(rates, "machine_rates", lambda device: rates.GUESS[device])
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))  # no runs so far
     monkeypatch.chdir(tmp_path)
     generate, *_ = commands(page)
     assert run([*generate, "-q"]) == 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import UsageError
+from penstock.errors import UsageError, warn
 from penstock.graph import Graph
 from penstock.paths import client_path
 from penstock.pipelines.gnn.options import (
@@ -210,6 +210,8 @@ def plan(
 ) -> ModelPlan:
     """Return the plan of a training run without running it.
 
+    Where the run does not fit, a warning says so, and the plan is returned.
+
     Parameters
     ----------
     graph
@@ -232,13 +234,13 @@ def plan(
     Raises
     ------
     UsageError
-        Options that contradict each other or the graph, or a partition that does not exist.
+        Options that contradict each other or the graph, or a partition that does not exist: what
+        ``penstock gnn plan`` shows then has no operations.
 
     Examples
     --------
     >>> print(gnn.plan("g", model="sage", layers=3).text())
     """
-    from penstock.pipelines.gnn.planning import ranks_asked
     from penstock.pipelines.gnn.training import TrainJob, unnamed_run
 
     declared, options = _declared(spec, _with_training(training, options))
@@ -246,8 +248,10 @@ def plan(
     opened = Graph.open(client_path(graph), verify=given.verify)
     job = TrainJob(opened, unnamed_run(opened.path), given, cluster, declared, quiet=True)
     made = plan_job(job)
+    if made.problem is not None:
+        warn(str(made.problem))
     if not isinstance(made.detail, ModelPlan):
-        k = ranks_asked(given.parts, job.cluster)
+        k = job.connected.count
         raise UsageError(
             f"{opened.path} has no partition into {k} parts",
             remedy=f"Make it with penstock partition {opened.path} -k {k}, or by training",

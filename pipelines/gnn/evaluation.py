@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,11 +37,16 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
         super().check()
         _check_labels(self.run, self.at, self.graph)
         self.counted = _counted(self.opened, self.options.split)
+        self.check_disk()
+
+    @property
+    def folder(self) -> Path:
+        """Within the run, where ranks on other hosts can write, too; else a temporary folder."""
+        return self.at if os.access(self.at, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
 
     def work(self, partial: PartialOutput) -> None:
         """Predict, and score."""
-        # Within the run: ranks on other hosts can write there, too.
-        with tempfile.TemporaryDirectory(prefix=".evaluate-", dir=partial.result) as folder:
+        with tempfile.TemporaryDirectory(prefix=".evaluate-", dir=self.folder) as folder:
             self.predict_into(Path(folder), probabilities=self.run.task != "value")
             self.scores = _scored(Path(folder), self.run, self.graph, self.counted)
 

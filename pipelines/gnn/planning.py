@@ -11,16 +11,16 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.connect import connect
-from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.pipelines.gnn.declare import scaled
 from penstock.pipelines.job import Job, Workers
-from penstock.pipelines.job.plan import Need, Plan
-from penstock.pipelines.job.ranks import resolve_ranks
+from penstock.pipelines.job import plan as plan_of
+from penstock.pipelines.job.durations import devices_key
+from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.tasks import run_tasks
+from penstock.pipelines.partition import PartitionJob, PartitionOptions
 from penstock.sizes import need_disk
 from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import Memory, ModelPlan, lower
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from penstock.workers.gnn.plan.rates import Rates
 
 Lower = Callable[[Model], ModelPlan]
-# What a worker has, the model's plan, bytes that it needs, and why that would not do.
-Lowered = tuple[Workers, ModelPlan, int, CapacityError | None]
+# The model's plan, and why a worker has too little for it.
+Lowered = tuple[ModelPlan, CapacityError | None]
 
 _LINE, _LINES = 400, 10_000  # bytes of metrics.jsonl an epoch; more epochs than anybody waits for
 _REST = 1 << 15  # run.json, plan.txt and the headers of checkpoints
@@ -42,93 +42,115 @@ def plan_job(
     graph: Graph,
     *,
     what: str,
-    disk: Need,
-    lowered_by: Callable[[int], Lowered],
-    epochs: int = 0,
+    folder: Path,
+    size: int,
+    lowered_by: Callable[[Workers], Lowered],
 ) -> Plan:
-    """Return the plan of a job on ranks.
+    """Return the plan of a job on ranks, which are started as the job itself would start them.
 
-    lowered_by  what comes of lowering the model for so many ranks
-    epochs      of a training run, whose time follows from its plan
+    folder, size  where it writes, and how many bytes
+    lowered_by    what comes of lowering the model for these workers
     """
-    count = ranks_asked(job.options.parts, job.cluster)
-    where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
-    if count > 1 and not partition_path(graph, count).exists():
-        steps = (("run", f"{where}, once it is cut, which this does first"),)
-        known = Need(None, where=f"after penstock partition {graph.path} -k {count} it is")
-        return Plan(what, steps, known, disk)
-    ranks, plan, needed, problem = lowered_by(count)
+    # Without the graph, of which a partition would be made.
+    with job.open_ranks(None, job.options.parts, quiet=True) as workers:
+        count = workers.count
+        where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
+        if count > 1 and not partition_path(graph, count).exists():
+            return _plan_to_cut(graph, workers, what, ("run", where), folder, size)
+        if count > 1:
+            workers.partition_path = workers.partition(graph, count)
+        made, problem = lowered_by(workers)
+        has = workers.capacity
     return Plan(
         what=what,
         steps=(("run", where),),
-        memory=Need(needed, ranks.capacity.memory, f"on every {ranks.capacity.worker}"),
-        disk=disk,
-        seconds=plan.seconds * epochs if epochs else None,
-        timed=f"{epochs:,} epochs, by what was measured on this machine",
+        memory=Need(made.memory_bytes, has.memory, f"on every {has.worker}"),
+        disk=disk_need(folder, size),
         problem=problem,
-        detail=plan,
+        detail=made,
     )
 
 
-def ranks_asked(parts: int | None, cluster: ClusterSpec) -> int:
-    """Return on how many ranks a job will run, as far as options say."""
-    return resolve_ranks(parts, cluster)[1] or 1
+def _plan_to_cut(
+    graph: Graph, workers: Workers, what: str, run: tuple[str, str], folder: Path, size: int
+) -> Plan:
+    """Return the plan of a job that first cuts the graph: how large parts are is not known."""
+    k = workers.count
+    cut = plan_of(PartitionJob(graph, PartitionOptions(k=k), quiet=True))
+    assert cut.disk is not None
+    does = f"{graph.path} into {k} parts, which takes {cut.disk.text()}"
+    first = (
+        f"until the graph is cut, nor is the time of an epoch: penstock partition {graph.path} "
+        f"-k {k} does that"
+    )
+    return Plan(
+        what=what,
+        steps=(("cut", does), run),
+        memory=Need(None, workers.capacity.memory, until=first),
+        disk=disk_need(folder, size),
+        problem=cut.problem,
+    )
 
 
-def inspect_worker(
-    graph: Graph, training: Training, count: int, cluster: ClusterSpec, **sizes: int
-) -> tuple[Workers, Lower]:
-    """Inspect one worker, which stands for all; see ``lowering``."""
-    partition = partition_path(graph, count) if count > 1 else None
-    with connect(cluster, on_gpu=True) as client:
-        ranks = Workers(client, cluster, quiet=True, count=count, partition_path=partition)
-        return ranks, lowering(ranks, graph, training, **sizes)
+def amount_of(
+    job: Job[Any], model: Model, graph: Graph, inputs: int, epochs: int = 1
+) -> tuple[str, float]:
+    """Return a kind of work, and how much of it: products and sums of forward passes, about.
+
+    inputs  features of a node
+    """
+    devices = devices_key(job.connected.capacity, job.connected.count)
+    kind = f"{job.command} {' '.join(layer.kind for layer in model.layers)} {devices}"
+    work = 0
+    for layer in model.layers:
+        width = layer.channels or 1
+        work += (graph.num_edges + graph.num_nodes * inputs) * width
+        inputs = width
+    return kind, float(epochs * work)
 
 
 def lowering(
-    ranks: Workers,
+    workers: Workers,
     graph: Graph,
     training: Training,
     *,
+    backward: bool = True,
     features: int | None = None,
     outputs: int | None = None,
 ) -> Lower:
     """Return what lowers a model for a graph and these ranks: ``lowered(model)`` is its plan.
 
+    backward           whether there is a backward pass, as in training
     features, outputs  those of a run, where they are not the graph's
     """
-    facts = facts_of(graph, ranks.partition_path, training=training, on_gpu=ranks.capacity.on_gpu)
+    on_gpu = workers.capacity.on_gpu
+    facts = facts_of(graph, workers.partition_path, training=training, on_gpu=on_gpu)
     if features is not None:
         nonzeros = round(facts.nonzeros * features / max(facts.features, 1))
         facts = replace(facts, features=features, nonzeros=nonzeros)
     if outputs is not None:
         facts = replace(facts, outputs=outputs)
-    return cache(partial(lower, facts=facts, training=training, rates=_rates_of(ranks)))
+    rates = _rates_of(workers)
+    return cache(partial(lower, facts=facts, training=training, rates=rates, backward=backward))
 
 
-def too_large_to_train(ranks: Workers, model: Model, lowered: Lower) -> CapacityError | None:
+def too_large_to_train(workers: Workers, model: Model, lowered: Lower) -> CapacityError | None:
     """Return the error of a plan that needs more than a worker has, None where it fits."""
-    plan, there = lowered(model), ranks.capacity.memory
+    plan, there = lowered(model), workers.capacity.memory
     if plan.memory_bytes <= there:
         return None
     best = _largest_that_fits(model, lowered, there)
     remedies = [f"{best} would fit"] if best else []
     if Memory.TRANSPOSE in plan.memory:
         remedies.append("--transpose implicit takes less")
-    return _too_large("training", ranks, plan.memory_bytes, remedies)
+    return _too_large("training", workers, plan.memory_bytes, remedies)
 
 
-def memory_to_predict(plan: ModelPlan) -> int:
-    """Return what predicting takes: no gradients, but a layer works in one of their matrices."""
-    return plan.memory_bytes - plan.memory.get(Memory.GRADIENTS, 0) // 2
-
-
-def too_large_to_predict(ranks: Workers, plan: ModelPlan) -> CapacityError | None:
+def too_large_to_predict(workers: Workers, plan: ModelPlan) -> CapacityError | None:
     """Return the error where predicting takes more than a worker has, None where it fits."""
-    needed = memory_to_predict(plan)
-    if needed <= ranks.capacity.memory:
+    if plan.memory_bytes <= workers.capacity.memory:
         return None
-    return _too_large("predicting", ranks, needed, [])
+    return _too_large("predicting", workers, plan.memory_bytes, [])
 
 
 def need_disk_to_train(folder: Path, model: Model, inputs: int, epochs: int) -> None:
@@ -151,15 +173,15 @@ def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
     return 4 * weights * (2 * 4 + 1) + _LINE * min(epochs, _LINES) + _REST
 
 
-def _too_large(what: str, ranks: Workers, needed: int, remedies: list[str]) -> CapacityError:
+def _too_large(what: str, workers: Workers, needed: int, remedies: list[str]) -> CapacityError:
     more = (
-        "cut the graph into more parts with -k" if ranks.count == 1 else "more parts: a larger -k"
+        "cut the graph into more parts with -k" if workers.count == 1 else "more parts: a larger -k"
     )
-    share = f"a part of {ranks.count}" if ranks.count > 1 else "the whole graph"
-    given = [] if ranks.capacity.on_gpu else ["give workers more with --memory-limit"]
+    share = f"a part of {workers.count}" if workers.count > 1 else "the whole graph"
+    given = [] if workers.capacity.on_gpu else ["give workers more with --memory-limit"]
     text = ", or ".join([*remedies, more, *given])
     remedy = text[0].upper() + text[1:]
-    return ranks.capacity.too_small(f"{what} on {share}", needed, remedy=remedy)
+    return workers.capacity.too_small(f"{what} on {share}", needed, remedy=remedy)
 
 
 def _largest_that_fits(model: Model, lowered: Lower, there: int) -> str | None:
@@ -181,12 +203,12 @@ def _largest_that_fits(model: Model, lowered: Lower, there: int) -> str | None:
     return f"layers of {', '.join(fitting)} channels"
 
 
-def _rates_of(ranks: Workers) -> Rates:
+def _rates_of(workers: Workers) -> Rates:
     """Return how fast the machine of a worker is."""
     from penstock.workers.gnn.plan.rates import machine_rates
 
-    calls = [("gpu" if ranks.capacity.on_gpu else "cpu",)]
+    calls = [("gpu" if workers.capacity.on_gpu else "cpu",)]
     found: list[Rates] = run_tasks(
-        ranks.client, "measure", machine_rates, calls, sizes=[1], unit="machines", quiet=True
+        workers.client, "measure", machine_rates, calls, sizes=[1], unit="machines", quiet=True
     )
     return found[0]

@@ -15,19 +15,17 @@ from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.planning import (
     Lowered,
-    inspect_worker,
+    amount_of,
     lowering,
-    memory_to_predict,
     plan_job,
-    ranks_asked,
     too_large_to_predict,
 )
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.split import counts_text, own_split_file, split_file
-from penstock.pipelines.job import R, RunJob
+from penstock.pipelines.job import R, RunJob, Workers
 from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.job.plan import Plan, disk_need
+from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.workers.gnn.data.kept_split import SplitFile
@@ -75,11 +73,6 @@ class WeightsJob(RunJob[R]):
         return () if self.options.graph is None else ("--graph", self.options.graph)
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Features and outputs of the model, which may not be the graph's."""
-        return {"features": self.run.features, "outputs": self.run.outputs}
-
-    @property
     def bytes(self) -> int:
         """What the predictions take on the disk, about; a column fewer than given takes less."""
         run, options = self.run, self.options
@@ -88,29 +81,34 @@ class WeightsJob(RunJob[R]):
         probabilities = getattr(options, "probabilities", True) * run.outputs
         return self.graph.num_nodes * (28 + 4 * (embeddings + probabilities))
 
+    @property
+    def folder(self) -> Path:
+        """Where the ranks' files go."""
+        return self.out.parent
+
+    def check_disk(self) -> None:
+        """Raise CapacityError where the disk is too small for the predictions."""
+        need_disk(self.folder, self.bytes, f"predictions for {self.graph.num_nodes:,} nodes")
+
     def plan(self) -> Plan:
         """Lower the model for the graph and a worker."""
-        run, graph = self.run, self.graph
-
-        def lowered_by(count: int) -> Lowered:
-            ranks, lowered = inspect_worker(graph, run.training, count, self.cluster, **self.sizes)
-            plan = lowered(run.model)
-            return ranks, plan, memory_to_predict(plan), too_large_to_predict(ranks, plan)
-
         return plan_job(
             self,
-            graph,
-            what=f"{self.what} of {graph.num_nodes:,} nodes of {graph.path}",
-            disk=disk_need(self.out.parent, self.bytes),
-            lowered_by=lowered_by,
+            self.graph,
+            what=f"{self.what} of {self.graph.num_nodes:,} nodes of {self.graph.path}",
+            folder=self.folder,
+            size=self.bytes,
+            lowered_by=self._lowered,
         )
 
-    def amount(self) -> tuple[str, float] | None:
-        """Return the edges to aggregate, once per layer and hidden channel."""
-        layers = self.run.model.layers
-        count = ranks_asked(self.options.parts, self.cluster)
-        kind = f"{self.command} {' '.join(layer.kind for layer in layers)}, {count} ranks"
-        return kind, self.graph.num_edges * sum(layer.channels or 1 for layer in layers)
+    def _lowered(self, workers: Workers) -> Lowered:
+        run, sizes = self.run, {"features": self.run.features, "outputs": self.run.outputs}
+        plan = lowering(workers, self.graph, run.training, backward=False, **sizes)(run.model)
+        return plan, too_large_to_predict(workers, plan)
+
+    def amount(self) -> tuple[str, float]:
+        """Return what one forward pass computes."""
+        return amount_of(self, self.run.model, self.graph, self.run.features)
 
     def predict_into(
         self,
@@ -124,13 +122,13 @@ class WeightsJob(RunJob[R]):
         run, graph, options = self.run, self.graph, self.options
         if self.opened.features.by != "graph":  # else the training run warned
             warn_ignored(graph)
-        with self.open_ranks(graph, options.parts) as ranks:
-            plan = lowering(ranks, graph, run.training, **self.sizes)(run.model)
-            if (problem := too_large_to_predict(ranks, plan)) is not None:
+        with self.open_ranks(graph, options.parts) as workers:
+            plan, problem = self._lowered(workers)
+            if problem is not None:
                 raise problem
             task = PredictTask(
                 graph.path,
-                ranks.partition_path,
+                workers.partition_path,
                 run.model,
                 run.training,
                 plan,
@@ -142,7 +140,7 @@ class WeightsJob(RunJob[R]):
                 embeddings=embeddings,
                 probabilities=probabilities,
             )
-            ranks.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
+            workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
 
 
 class PredictJob(WeightsJob[PredictReport]):
@@ -156,8 +154,7 @@ class PredictJob(WeightsJob[PredictReport]):
     def check(self) -> None:
         """Refuse weights that do not fit the graph, and a disk that is too small."""
         super().check()
-        what = f"predictions for {self.graph.num_nodes:,} nodes"
-        need_disk(self.out.parent, self.bytes, what)
+        self.check_disk()
 
     def work(self, partial: PartialOutput) -> None:
         """Predict every node, and write _predictions.json."""

@@ -7,28 +7,27 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import CapacityError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
     Lowered,
+    amount_of,
     disk_to_train,
-    inspect_worker,
     lowering,
     need_disk_to_train,
     plan_job,
-    ranks_asked,
     too_large_to_train,
 )
 from penstock.pipelines.gnn.report import TrainReport
 from penstock.pipelines.gnn.run import FORMAT, Run
 from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
 from penstock.pipelines.gnn.split import declared_split, draw_split, keep_split, split_file
-from penstock.pipelines.job import Job
+from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.job.plan import Plan, disk_need
+from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.job.run_folder import KIND
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.output import Command
@@ -76,6 +75,7 @@ class TrainJob(Job[TrainReport]):
             split, self.splits = draw_split(split, graph, training.seed)
         about = graph.manifest
         assert about.features is not None
+        self.epochs = training.epochs  # as far as is known: it may stop early
         self.run = Run(
             graph=str(graph.path),
             graph_sha256=graph.digest,
@@ -90,26 +90,36 @@ class TrainJob(Job[TrainReport]):
         )
 
     def plan(self) -> Plan:
-        """Lower the model for the graph and a worker, and say what its epochs take."""
-        run, training = self.run, self.run.training
-        self._check_ranks(ranks_asked(self.options.parts, self.cluster))
+        """Lower the model for the graph and a worker."""
+        run, epochs = self.run, self.run.training.epochs
 
-        def lowered_by(count: int) -> Lowered:
-            ranks, lowered = inspect_worker(self.graph, training, count, self.cluster)
-            plan = lowered(run.model)
-            problem = too_large_to_train(ranks, run.model, lowered)
-            return ranks, plan, plan.memory_bytes, problem
+        def lowered_by(workers: Workers) -> Lowered:
+            self._check_ranks(workers.count)
+            lowered = lowering(workers, self.graph, run.training)
+            problem = too_large_to_train(workers, run.model, lowered)
+            return lowered(run.model), problem or self._too_large_for_disk()
 
         layers = len(run.model.layers)
-        size = disk_to_train(run.model, run.features, training.epochs)
         return plan_job(
             self,
             self.graph,
-            what=f"a model of {layers} layer{'s' * (layers != 1)}, {training.epochs:,} epochs",
-            disk=disk_need(self.out.parent, size),
+            what=f"a model of {layers} layer{'s' * (layers != 1)}, {epochs:,} epochs",
+            folder=self.out.parent,
+            size=disk_to_train(run.model, run.features, epochs),
             lowered_by=lowered_by,
-            epochs=training.epochs,
         )
+
+    def amount(self) -> tuple[str, float]:
+        """Return what the epochs compute."""
+        return amount_of(self, self.run.model, self.graph, self.run.features, self.epochs)
+
+    def _too_large_for_disk(self) -> CapacityError | None:
+        run = self.run
+        try:
+            need_disk_to_train(self.out, run.model, run.features, run.training.epochs)
+        except CapacityError as error:
+            return error
+        return None
 
     def _check_ranks(self, count: int) -> None:
         if self.run.training.measure_overlap is not None and count == 1:
@@ -122,22 +132,22 @@ class TrainJob(Job[TrainReport]):
     def work(self, partial: PartialOutput) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, run, folder, training = self.graph, self.run, self.out, self.run.training
-        with self.open_ranks(graph, self.options.parts) as ranks:
-            self._check_ranks(ranks.count)
-            self.run = run = replace(run, parts=ranks.count)
+        with self.open_ranks(graph, self.options.parts) as workers:
+            self._check_ranks(workers.count)
+            self.run = run = replace(run, parts=workers.count)
             FORMAT.save(folder, run.to_dict())
             if self.splits is not None or run.split is None:
                 keep_split(folder, graph, self.splits)
             if run.split is not None and not self.quiet:
                 does = "Resumes with the" if self.resumes else "Drew a"
                 print(f"{does} split {run.split.declared}", file=sys.stderr)
-            lowered = lowering(ranks, graph, training)
-            if (problem := too_large_to_train(ranks, run.model, lowered)) is not None:
+            lowered = lowering(workers, graph, training)
+            if (problem := too_large_to_train(workers, run.model, lowered)) is not None:
                 raise problem
             need_disk_to_train(folder, run.model, run.features, training.epochs)
             # Always resume: a rank that is started again finds the checkpoint of the first.
             task = TrainTask(
-                graph.path, ranks.partition_path, run.model, training, lowered(run.model), folder,
+                graph.path, workers.partition_path, run.model, training, lowered(run.model), folder,
                 resume=True, split=split_file(folder, run.split),
             )  # fmt: skip
             # The share of right predictions says something of classes only.
@@ -146,12 +156,13 @@ class TrainJob(Job[TrainReport]):
                 training.epochs, "epochs", "epoch", scores=scores, quiet=self.quiet
             ) as bar:
                 train = "penstock.workers.gnn.train:train"
-                self.trained: Trained = ranks.ranks(
+                self.trained: Trained = workers.ranks(
                     train, (task,), title="train", on_metrics=bar.on_metrics
                 )[0]
-                if self.trained.epochs > self.trained.first_epoch:
+                self.epochs = self.trained.epochs
+                if self.epochs > self.trained.first_epoch:
                     # Not every epoch is reported.
-                    bar.on_metrics(0, {"epoch": self.trained.epochs})
+                    bar.on_metrics(0, {"epoch": self.epochs})
             state = "diverged" if self.trained.stopped == "nan" else "done"
             FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
 

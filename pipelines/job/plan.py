@@ -25,16 +25,17 @@ PlanFlag = Annotated[
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that a job takes of something, of those that are there; None: not known."""
+    """Bytes that a job takes of something, of those that are there; None: not known ``until``."""
 
     bytes: int | None
     there: int | None = None
     where: str = ""
+    until: str = "before the run"
 
     def text(self) -> str:
         """Return one line: ``1.2 GB of 8 GB on every worker``."""
         if self.bytes is None:
-            return f"not known before the run{self.where and '; '}{self.where}"
+            return f"not known {self.until}{self.where and '; '}{self.where}"
         there = "" if self.there is None else f" of {format_bytes(self.there)}"
         return f"about {format_bytes(self.bytes)}{there}{self.where and ' ' + self.where}"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
+from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn, partition_graph
 from penstock.cluster import gang
 from penstock.errors import CapacityError, GangError, OutputExists, PenstockWarning, UsageError
 from penstock.pipelines.cli import run
+from penstock.pipelines.gnn import GnnOptions
+from penstock.pipelines.gnn.training import TrainJob
+from penstock.pipelines.job import plan as plan_of
+from penstock.pipelines.job import run as run_job
 from penstock.pipelines.job.workers import open_ranks
 from penstock.workers.comm.single import SingleRank
 
@@ -511,10 +517,126 @@ def test_a_plan_is_shown_and_nothing_is_trained(
     out, err = capsys.readouterr()
     assert json.loads(out)["memory_bytes"] > 10_000
     assert "does not fit on a worker" in err
-    assert run([*line, "-k", "3"]) == 0
-    assert f"after penstock partition {blocks.path} -k 3 it is" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="has no partition into 3 parts.*Make it with"):
-        gnn.plan(blocks, parts=3)
+    with pytest.warns(PenstockWarning, match="training on the whole graph does not fit"):
+        assert gnn.plan(blocks, cluster=ClusterSpec(cluster="threads")).memory_bytes > 10_000
+
+
+@pytest.mark.parametrize("command", ["train", "predict", "evaluate"])
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["-k", "2", "--cluster", "threads"], "a gang needs workers that are processes"),
+        (["-k", "3", "--cluster", "mpi", "-n", "2"], "-k 3 needs as many ranks. Expected -n 3"),
+    ],
+)
+def test_a_plan_refuses_the_ranks_that_the_run_refuses(
+    trained: tuple[Path, gnn.TrainReport],
+    blocks: Graph,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    asked: list[str],
+    said: str,
+) -> None:
+    inputs = [str(blocks.path)] if command == "train" else [str(trained[0])]
+    out = [] if command == "evaluate" else [str(tmp_path / "out")]
+    for more in ([], ["--plan"]):
+        assert run(["gnn", command, *inputs, *out, *asked, *more]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_plan_of_ranks_has_the_memory_of_ranks(
+    own_blocks: Graph,
+    trained: tuple[Path, gnn.TrainReport],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They are started for it, and the graph is not cut."""
+    g = own_blocks.path
+    options = GnnOptions(parts=2)
+    job = TrainJob(own_blocks, tmp_path / "run", options, cluster, quiet=True)
+    made = plan_of(job)
+    names = [name for name, _ in made.steps]
+    assert (names, job.connected.count, made.detail) == (["cut", "run"], 2, None)
+    text = made.text()
+    assert f"{g} into 2 parts, which takes about" in text
+    said = "until the graph is cut, nor is the time of an epoch: penstock partition"
+    assert f"memory  not known {said} {g} -k 2 does that" in text
+    assert not (g / "partition").exists()
+    with pytest.raises(UsageError, match="has no partition into 2 parts.*Make it with"):
+        gnn.plan(own_blocks, parts=2, cluster=cluster)
+    partition_graph(own_blocks, k=2)
+    made = plan_of(job)
+    assert made.memory.there == job.connected.capacity.memory
+    assert job.connected.partition_path == g / "partition/k2"
+    assert isinstance(made.detail, gnn.ModelPlan)
+    assert made.memory.bytes == made.detail.memory_bytes
+    assert made.detail.facts.ranks == 2
+
+
+def test_a_prediction_has_no_backward_pass(
+    trained: tuple[Path, gnn.TrainReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, *out in (("predict", str(tmp_path / "p")), ("evaluate",)):
+        line = ["gnn", command, str(trained[0]), *out, "--plan", "--cluster", "threads"]
+        assert run(line) == 0
+        text = capsys.readouterr().out
+        for word in ("backward", "gradient", "epoch"):
+            assert word not in text
+        assert "predicted time of the forward pass" in text
+        [[needed], [total]] = (
+            re.findall(how, text) for how in ("memory  about (.*?) of", "total +(.*)")
+        )
+        assert needed == total
+        assert run([*line, "--json"]) == 0
+        body = json.loads(capsys.readouterr().out)
+        assert body["memory_bytes"] == body["detail"]["memory_bytes"]
+        assert body["detail"]["backward"] is False
+
+
+def test_a_plan_says_how_long_runs_of_the_kind_took(
+    blocks: Graph, tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch, rank: Any
+) -> None:
+    """All of a run, as of other jobs: not its epochs alone."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+
+    def job(epochs: int) -> TrainJob:
+        options = GnnOptions(epochs=epochs, overwrite=True)
+        return TrainJob(blocks, tmp_path / "run", options, cluster, quiet=True)
+
+    assert plan_of(job(5)).seconds is None
+    run_job(done := job(5))
+    planned = job(10)
+    assert (plan_of(planned).seconds or 0) > 0
+    assert planned.amount() == (done.amount()[0], 2 * done.amount()[1])
+
+
+def test_a_run_that_is_read_only_is_evaluated(
+    trained: tuple[Path, gnn.TrainReport],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What ranks predict goes to a temporary folder of this machine, whose disk is asked."""
+    expected = gnn.evaluate(trained[0], cluster=cluster).scores
+    access, make = os.access, tempfile.TemporaryDirectory
+
+    def denied(path: Any, mode: int) -> bool:
+        return access(path, mode) and not (mode & os.W_OK and Path(path) == trained[0])
+
+    def made(**given: Any) -> Any:
+        assert given["dir"] != trained[0]
+        return make(**given)
+
+    monkeypatch.setattr(os, "access", denied)
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", made)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert gnn.evaluate(trained[0], cluster=cluster).scores == expected
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: 100)
+    with pytest.raises(CapacityError, match=f"does not fit on the disk of {tmp_path}"):
+        gnn.evaluate(trained[0], cluster=cluster)
 
 
 def test_a_plan_is_that_of_train(own_blocks: Graph, capsys: pytest.CaptureFixture[str]) -> None:
@@ -547,7 +669,7 @@ def test_every_command_shows_what_it_would_do_and_does_not(
     text = capsys.readouterr().out
     assert "a model of 2 layers, 7 epochs" in text
     assert "layer 2: gcn, 64 to 4" in text
-    assert "s for 7 epochs, by what was measured on this machine" in text
+    assert "predicted time of an epoch" in text
     before = sorted(trained[0].iterdir())
     for command in ("predict", "evaluate"):
         out = [str(tmp_path / "p")] if command == "predict" else []
@@ -555,11 +677,7 @@ def test_every_command_shows_what_it_would_do_and_does_not(
         plan = json.loads(capsys.readouterr().out)
         assert plan["out"] == (out[0] if out else None)
         assert plan["detail"]["facts"]["rows"] == 400
-        assert 0 < plan["memory_bytes"] < plan["detail"]["memory_bytes"]
-    missing = ["gnn", "train", graph, str(tmp_path / "r"), "-k", "7", *threads]
-    assert run(missing) == 0
-    assert "a part of" in (text := capsys.readouterr().out)
-    assert "once it is cut, which this does first" in text
+        assert 0 < plan["memory_bytes"] == plan["detail"]["memory_bytes"]
     assert run(["gnn", "train", graph, done, "--cluster", "threads", "--plan"]) == 1
     assert "holds a finished run" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
