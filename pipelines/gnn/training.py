@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, PenstockError, UsageError
+from penstock.errors import CapacityError, PenstockError, UsageError, warn
 from penstock.graph import Graph
 from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
@@ -31,6 +31,7 @@ from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.job.run_folder import KIND
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.output import Command
+from penstock.workers.gnn.checkpoint import BEST, LAST, epochs_of
 from penstock.workers.gnn.plan.spec import Model
 from penstock.workers.gnn.task import Trained, TrainTask
 
@@ -63,14 +64,17 @@ class TrainJob(Job[TrainReport]):
         graph, options = self.graph, self.options
         self.resumes = options.resume and (self.out / FORMAT.file).is_file()
         split, self.splits = declared_split(options), None
-        if self.resumes:
+        self.before = Run.load(self.out) if self.resumes else None
+        if self.before is not None:
             # What was drawn stays; another --split is refused when the folder is opened.
-            old = Run.load(self.out).split
+            old = self.before.split
             if old is not None and (split is None or split.declared == old.declared):
                 split = old
         model, training = complete(graph, options, self.declared, drawn=split is not None)
-        if not self.resumes:
+        if self.before is None:
             warn_ignored(graph)
+        else:
+            self.seen = _epochs_seen(self.out, self.before, training.epochs)
         if split is not None and not (self.resumes and (self.out / SPLIT_FILE).is_file()):
             split, self.splits = draw_split(split, graph, training.seed)
         about = graph.manifest
@@ -132,6 +136,15 @@ class TrainJob(Job[TrainReport]):
     def work(self, partial: PartialOutput) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, run, folder, training = self.graph, self.run, self.out, self.run.training
+        if (finished := self._finished()) is not None:
+            self.trained: Trained = finished
+            assert self.before is not None
+            if self.splits is not None:
+                keep_split(folder, graph, self.splits)
+            self.run = replace(run, parts=self.before.parts)
+            done = replace(self.run, state="done", results=self.before.results)
+            FORMAT.save(folder, done.to_dict())
+            return
         with self.open_ranks(graph, self.options.parts) as workers:
             self._check_ranks(workers.count)
             self.run = run = replace(run, parts=workers.count)
@@ -156,7 +169,7 @@ class TrainJob(Job[TrainReport]):
                 training.epochs, "epochs", "epoch", scores=scores, quiet=self.quiet
             ) as bar:
                 train = "penstock.workers.gnn.train:train"
-                self.trained: Trained = workers.ranks(
+                self.trained = workers.ranks(
                     train, (task,), title="train", on_metrics=bar.on_metrics
                 )[0]
                 self.epochs = self.trained.epochs
@@ -166,11 +179,26 @@ class TrainJob(Job[TrainReport]):
             state = "diverged" if self.trained.stopped == "nan" else "done"
             FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
 
+    def _finished(self) -> Trained | None:
+        """Return the results of a run that is resumed with nothing left to train."""
+        before, run = self.before, self.run
+        if before is None or (before.state, before.training) != ("done", run.training):
+            return None
+        with FORMAT.reading(self.out):
+            results = before.results or {}
+            if not results.get("device"):  # which earlier versions lack
+                return None
+            trained = Trained(**results)
+        left = trained.stopped == "epochs" and self.seen < run.training.epochs
+        if left or self.seen != trained.epochs or not (self.out / BEST).is_file():
+            return None
+        return replace(trained, first_epoch=trained.epochs)
+
     def report(self, seconds: float) -> TrainReport:
         """Return the metrics of the best epoch; raise where the loss became NaN."""
         if self.trained.stopped == "nan":
             raise _diverged(self.out, self.trained, old=self.brought_back)
-        training = self.run.training
+        training, connected = self.run.training, getattr(self, "connected", None)
         return TrainReport(
             run=str(self.out),
             graph=str(self.graph.path),
@@ -180,8 +208,8 @@ class TrainJob(Job[TrainReport]):
             evaluate_every=training.evaluate_every,
             split=self.run.split,
             ranks=self.run.parts,
-            device=self.connected.capacity.worker,
-            on_gpu=self.connected.capacity.on_gpu,
+            device=connected.capacity.worker if connected else self.trained.device,
+            on_gpu=self.trained.device == "gpu",
             trained=self.trained,
             seconds=seconds,
             ignored=ignored(self.graph),
@@ -198,6 +226,26 @@ def unnamed_run(graph: Path) -> Path:
     """Return a folder next to a graph that is not there: of a run that is only planned."""
     run = sibling(graph, "run")
     return run if not run.exists() else unnamed_run(run)
+
+
+def _epochs_seen(out: Path, before: Run, epochs: int) -> int:
+    """Return how many epochs a run that is resumed has; warn or raise where it cannot go on."""
+    if not (out / LAST).is_file():
+        if before.state == "done" or (out / BEST).is_file():
+            warn(
+                f"{out / LAST} is not there: {out} starts from the first epoch, and replaces its "
+                "best weights"
+            )
+        return 0
+    seen = epochs_of(out / LAST)
+    if seen > epochs:
+        raise UsageError(
+            f"{out} has trained {seen:,} epoch{'s' * (seen != 1)}",
+            expected=f"--epochs {seen:,} or more",
+            got=f"{epochs:,}",
+            remedy="Train another run for fewer",
+        )
+    return seen
 
 
 def _diverged(out: Path, trained: Trained, *, old: bool) -> PenstockError:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from penstock.system_errors import DISK_FULL
 from penstock.workers.gnn.plan.spec import Model, differences, make_model
 from penstock.workers.resources.device import to_host
 
+LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"  # of a run
 FORMAT = Format(
     name="penstock-gnn",
     version=1,
@@ -62,6 +65,25 @@ def save(
 
 def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the tensors of a checkpoint by name, in host memory, and what it says of them."""
+    with _opened(path) as (file, metadata):
+        tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if _digest(tensors, metadata.get("about", "")) != metadata.get("sha256"):
+        raise _damaged(path, "other content than was written, by its SHA-256")
+    about: dict[str, Any] = json.loads(metadata["about"])
+    return tensors, about
+
+
+def epochs_of(path: Path) -> int:
+    """Return how many epochs a checkpoint has seen, which is read without its tensors."""
+    with _opened(path) as (_, metadata):
+        try:
+            return int(json.loads(metadata["about"])["epoch"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, str(error)) from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -69,16 +91,12 @@ def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata: dict[str, str] = file.metadata() or {}
-            tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            version = metadata.get("version", "")
+            read = {**metadata, "version": int(version) if version.isdecimal() else version}
+            FORMAT.check(path, read, what="a")
+            yield file, metadata
     except (SafetensorError, OSError) as error:
         raise _damaged(path, str(error)) from error
-    version = metadata.get("version", "")
-    read = {**metadata, "version": int(version) if version.isdecimal() else version}
-    FORMAT.check(path, read, what="a")
-    if _digest(tensors, metadata.get("about", "")) != metadata.get("sha256"):
-        raise _damaged(path, "other content than was written, by its SHA-256")
-    about: dict[str, Any] = json.loads(metadata["about"])
-    return tensors, about
 
 
 def check_model(path: Path, about: dict[str, Any], model: Model) -> None:

@@ -15,6 +15,7 @@ from penstock.errors import UsageError
 from penstock.kernels import kernel
 from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.gnn import checkpoint
+from penstock.workers.gnn.checkpoint import BEST, LAST
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.spec import RESUMABLE, Model, Training, differences, make_training
 from penstock.workers.gnn.task import TrainTask
@@ -22,7 +23,6 @@ from penstock.workers.resources.device import to_device, to_host
 
 Weights = tuple[AnyArray, dict[str, AnyArray]]  # all parameters as one vector, and moments by name
 Metrics = dict[str, dict[str, float]]  # loss and score of each split
-LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"
 
 
 class State:

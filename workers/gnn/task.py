@@ -47,6 +47,7 @@ class Trained:
     overlap  what was measured of the hidden share of the communication, as overlap.py says; None
              where that was not asked for, or one rank trained
     stopped  why it ended: epochs, patience, or nan
+    device   what computed: cpu or gpu; empty in runs of an earlier version
     """
 
     epochs: int
@@ -64,6 +65,7 @@ class Trained:
     shares: dict[str, float] = field(default_factory=dict)
     first_epoch: int = 0
     overlap: dict[str, Any] | None = None
+    device: str = ""
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,7 @@ class _Trainer:
             shares=times.shares(),
             overlap=None if stopped == "nan" else self._overlap(),
             first_epoch=first_epoch,
+            device="gpu" if self.network.context.on_gpu else "cpu",
         )
 
     def _epochs(self, times: EpochTimes) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import Graph, generate
+from penstock.workers.gnn.checkpoint import epochs_of, save
 from penstock.workers.gnn.task import Trained, TrainTask
 
 
@@ -54,14 +55,14 @@ class FakeRank:
         self.tasks.append(task)
         self.at_start(task)
         last = task.run / "checkpoints/last.safetensors"
-        first = int(last.read_text()) if task.resume and last.is_file() else 0
+        first = epochs_of(last) if task.resume and last.is_file() else 0
         last.parent.mkdir(exist_ok=True)
         for epoch in range(first + 1, task.training.epochs + 1):
             self.in_epoch(epoch)
             with (task.run / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps({"epoch": epoch}) + "\n")
             for name in self.saves:
-                (last.parent / f"{name}.safetensors").write_text(str(epoch))
+                save(last.parent / f"{name}.safetensors", {}, {}, {"epoch": epoch})
             comm.log(epoch=epoch, loss=1 / epoch, train=0.5, valid=0.25)
             comm.advance()
         return Trained(

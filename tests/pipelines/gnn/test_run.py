@@ -20,11 +20,13 @@ from penstock.errors import (
     NewerVersion,
     OutputExists,
     PenstockError,
+    PenstockWarning,
     UsageError,
 )
 from penstock.pipelines import cli
 from penstock.pipelines.gnn.report import overlap_lines
 from penstock.pipelines.gnn.run import Run
+from penstock.pipelines.gnn.training import TrainJob
 from penstock.pipelines.job import tasks
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.workers.gnn.task import TrainTask
@@ -364,3 +366,39 @@ def test_the_hidden_share_is_told_with_what_it_means() -> None:
     assert "exposed 3 ms (2 ms to 4.1 ms)" in text
     assert "whole 10 ms (9.1 ms to 11 ms)" in text
     assert "further apart than 75 % of the median whole" in text
+
+
+def test_a_finished_run_with_nothing_left_keeps_what_was_measured(
+    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"epochs": 3, "hidden": 4, "profile": True}
+    options["cluster"] = ClusterSpec(cluster="threads")
+    gnn.train(blocks, tmp_path / "run", **options)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    monkeypatch.setattr(TrainJob, "open_ranks", lambda *_: pytest.fail("a rank was started"))
+    report = gnn.train(blocks, tmp_path / "run", resume=True, **options)
+    assert (report.trained.first_epoch, report.trained.epochs) == (3, 3)
+    assert report.trained.epoch_seconds > 0
+    after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    run = tmp_path / "run/run.json"
+    old, new = json.loads(before.pop(run)), json.loads(after.pop(run))
+    assert after == before
+    assert new == old | {"options": new["options"]}
+
+
+def test_fewer_epochs_than_were_trained_are_refused(blocks: Graph, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"hidden": 4, "cluster": ClusterSpec(cluster="threads")}
+    gnn.train(blocks, tmp_path / "run", epochs=3, **options)
+    before = (tmp_path / "run/run.json").read_bytes()
+    with pytest.raises(UsageError, match="has trained 3 epochs. Expected --epochs 3 or more"):
+        gnn.train(blocks, tmp_path / "run", epochs=2, resume=True, **options)
+    assert (tmp_path / "run/run.json").read_bytes() == before
+
+
+def test_a_lost_checkpoint_is_said(blocks: Graph, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"hidden": 4, "cluster": ClusterSpec(cluster="threads")}
+    gnn.train(blocks, tmp_path / "run", epochs=3, **options)
+    (tmp_path / "run/checkpoints/last.safetensors").unlink()
+    with pytest.warns(PenstockWarning, match=r"last\.safetensors is not there: "):
+        report = gnn.train(blocks, tmp_path / "run", epochs=3, resume=True, **options)
+    assert report.trained.first_epoch == 0
