@@ -188,7 +188,7 @@ def export(run: str | Path, out: str | Path, *, quiet: bool = True, **options: A
     out
         Directory to write, which ``penstock similar`` reads.
     quiet
-        Print no progress.
+        Of no effect, as no progress is printed.
     **options
         Fields of ``ExportOptions``: ``relations``, ``checkpoint``, ``overwrite``.
 

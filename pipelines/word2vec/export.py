@@ -83,7 +83,7 @@ def export_vectors(
     out
         File to write. With ``npy`` ids lie next to it, in a file that ends with ``.ids.parquet``.
     quiet
-        Print no progress.
+        Of no effect, as no progress is printed.
     **options
         Fields of ``ExportOptions``: ``format``, ``blank``, ``id_file``, ``overwrite``: the options
         of ``penstock word2vec export``.
@@ -95,6 +95,9 @@ def export_vectors(
 
     Raises
     ------
+    UsageError
+        No such vectors; options that contradict each other; ``out`` does not end as files of the
+        format do, or is among those of the vectors.
     InputError
         Ids that the format cannot hold.
     OutputExists

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_destinations(flow: Flow) -> None:
-    """Refuse stages that write to one path, and destinations that meet, or hold more.
+    """Refuse stages whose outputs, or whose destinations, are one path or lie in each other.
 
     What is at a destination is moved aside and, a few runs later, removed: the flow itself, its
     inputs, outputs and runs must not be in it.
@@ -76,7 +76,11 @@ def _meet(one: Path, other: Path) -> bool:
 
 
 def _check_outputs(flow: Flow) -> None:
-    """Refuse stages that write to one path: parts as many, or through links of the user's."""
+    """Refuse stages that write to one path, or one of them within what another writes.
+
+    Names of stages differ, but two may cut one graph into the same number of parts, and a symbolic
+    link of the user may lead from one output to another.
+    """
     written = {name: path.resolve() for name in flow.stages if (path := flow.written(name))}
     for (one, path), (other, where) in itertools.combinations(written.items(), 2):
         ends = [flow.stages[name] for name in (one, other)]

@@ -47,7 +47,7 @@ class Item:
 
 @dataclass
 class _Entry:
-    """A target of the journal."""
+    """A target of the journal, which calls its destination ``place``, as in earlier versions."""
 
     stage: str
     key: str | None

@@ -35,6 +35,8 @@ def evaluate_vectors(
 
     Raises
     ------
+    UsageError
+        No such vectors, nothing to compare with, or options that contradict each other.
     InputError
         A file that has nothing to do with these vectors; NaN in the vectors.
     CapacityError
