@@ -67,6 +67,8 @@ class Run(TrainingRun):
         for name in ("classes", "feature_names"):
             body[name] = None if body.get(name) is None else tuple(body[name])
         body["split"] = DrawnSplit.of(body.get("split"))
+        if not body.get("parts", 1) >= 1:
+            raise ValueError(f"{body['parts']} parts")
         return cls(**body)
 
     def differences(self, old: Self) -> list[str]:

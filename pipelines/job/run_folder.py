@@ -89,7 +89,10 @@ class TrainingRun(ABC):
         """Return what run.json in ``folder`` says."""
         with cls.format.reading(folder):
             known = {each.name: body[each.name] for each in fields(cls) if each.name in body}
-            return cls.read(known, str(folder / cls.format.file))
+            run = cls.read(known, str(folder / cls.format.file))
+            if not (isinstance(run.state, str) and isinstance(run.results, dict | None)):
+                raise TypeError("state is no text, or results no object")
+            return run
 
     @classmethod
     def load(cls, folder: Path) -> Self:

@@ -45,7 +45,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
         checkpoint.check_trained(task.checkpoint, about)
         checkpoint.check_model(task.checkpoint, about, task.model)
         network = Network(task.plan, task.model, task.training, local, pool, comm, device=gpu())
-        load_tensors(network, tensors)
+        load_tensors(network, tensors, task.checkpoint)
         outputs = network.forward()
         network.synchronize()
         outputs = to_host(outputs)

@@ -6,12 +6,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.arrays import AnyArray, Array
-from penstock.errors import UsageError
+from penstock.errors import CorruptFile, UsageError
 from penstock.kernels import kernel
 from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.gnn import checkpoint
@@ -155,7 +156,7 @@ class State:
                 got="; ".join(found),
                 remedy="Resume with the options it was started with, or train into another folder",
             )
-        load_tensors(self.network, tensors)
+        load_tensors(self.network, tensors, path)
         put = _putter(self.network)
         for i, vector in enumerate(self.moments):
             vector[...] = put(tensors[f"optimizer/{i}"])
@@ -197,10 +198,18 @@ class State:
         }
 
 
-def load_tensors(network: Network, tensors: dict[str, Array]) -> None:
-    """Put the tensors of a checkpoint where they belong."""
+def load_tensors(network: Network, tensors: dict[str, Array], path: Path) -> None:
+    """Put the tensors of the checkpoint ``path`` where they belong."""
     put = _putter(network)
     for name, array in {**network.parameters.named(), **network.moments()}.items():
+        found = tensors[name].shape if name in tensors else "none"
+        if found != array.shape:
+            raise CorruptFile(
+                f"{path} and the run.json next to it do not fit each other",
+                expected=f"{name} of shape {array.shape}",
+                got=f"{found}",
+                remedy="Restore both, or train again with --overwrite",
+            )
         array[...] = put(tensors[name])
 
 

@@ -402,3 +402,23 @@ def test_a_lost_checkpoint_is_said(blocks: Graph, tmp_path: Path) -> None:
     with pytest.warns(PenstockWarning, match=r"last\.safetensors is not there: "):
         report = gnn.train(blocks, tmp_path / "run", epochs=3, resume=True, **options)
     assert report.trained.first_epoch == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"features": 5}, "do not fit each other. Expected layers.0.weight of shape"),
+        ({"parts": -3}, "run.json is damaged.* -3 parts"),
+        ({"state": 5}, "run.json is damaged"),
+        ({"results": 7}, "run.json is damaged"),
+    ],
+)
+def test_a_run_that_was_edited_by_hand_is_refused(
+    blocks: Graph, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    cluster = ClusterSpec(cluster="threads")
+    gnn.train(blocks, tmp_path / "run", epochs=1, hidden=4, cluster=cluster)
+    path = tmp_path / "run/run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(CorruptFile, match=said):
+        gnn.evaluate(tmp_path / "run", cluster=cluster)
