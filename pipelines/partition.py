@@ -20,7 +20,7 @@ from penstock.partition.assignment import Method, memory_for
 from penstock.pipelines.job import Job, run, run_command
 from penstock.pipelines.job.following import learnable, sibling
 from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
+from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need, format_seconds
 from penstock.pipelines.output import Command, Output
 from penstock.sizes import checked_size, format_bytes, need_disk, need_memory, parse_bytes
 
@@ -119,8 +119,10 @@ class PartitionJob(Job["PartitionReport"]):
         elif method in ("auto", "metis"):
             memory, seconds = metis.memory_needed(self.graph), metis.seconds_needed(self.graph)
         limit = memory_for(self.memory_limit)
-        if method == "auto" and (memory > limit or (seconds or 0) > self.options.time_limit):
-            does = f"{_DOES['streaming']}: METIS would take {format_bytes(memory)}, {seconds:.3g} s"
+        most = self.options.time_limit
+        if method == "auto" and seconds is not None and (memory > limit or seconds > most):
+            would = f"{format_bytes(memory)}, {format_seconds(seconds)}"
+            does = f"{_DOES['streaming']}: METIS would take {would}"
             memory, seconds, self.made_by = 0, None, "streaming"
         elif self.options.k == 1:
             self.made_by = "one"
