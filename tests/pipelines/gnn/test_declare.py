@@ -19,7 +19,7 @@ from penstock.pipelines.gnn.declare import (
 )
 from penstock.pipelines.gnn.options import GnnOptions, ModelOptions
 from penstock.workers.gnn.plan.facts import outputs_of
-from penstock.workers.gnn.plan.spec import Layer, Model, Training, make_training
+from penstock.workers.gnn.plan.spec import Layer, Model, Training, make_training, read_model
 
 
 def test_flags_declare_layers() -> None:
@@ -226,3 +226,17 @@ def test_python_takes_a_training(blocks: Graph) -> None:
     assert one == other != gnn.plan(blocks, order="aggregate", hidden=8)
     with pytest.raises(UsageError, match="epochs is given twice: as an option, and by the Train"):
         gnn.train(blocks, "unused", training=training, epochs=3)
+
+
+def test_what_is_no_declaration_is_said_in_words_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    for text, said in (
+        ("", "bad value at the top. Expected a dictionary with layers, got None"),
+        ("layerz: 3", "has no layers. Got {'layerz': 3}"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError) as raised:
+            read_model(path)
+        assert said in str(raised.value)
+    with pytest.raises(UsageError, match="is no model file. Got a directory"):
+        read_model(tmp_path)

@@ -207,9 +207,15 @@ def make_model(declared: Any, *, where: str = "the model") -> Model:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         location = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"])
+        location = location.lstrip(".")
+        if first["type"] == "missing":
+            raise UsageError(f"{where} has no {location}", got=repr(first["input"])) from None
+        expected = first["msg"].removeprefix("Input should be ")
+        if not location:
+            expected = "a dictionary with layers"
         raise UsageError(
-            f"{where} has a bad value at {location.lstrip('.') or 'the top'}",
-            expected=first["msg"].removeprefix("Input should be "),
+            f"{where} has a bad value at {location or 'the top'}",
+            expected=expected,
             got=repr(first["input"]),
         ) from None
 
@@ -220,6 +226,8 @@ def read_model(path: str | Path) -> Model:
         text = Path(path).read_bytes()
     except FileNotFoundError as error:
         raise MissingFile(f"there is no model file {path}") from error
+    except IsADirectoryError as error:
+        raise UsageError(f"{path} is no model file", got="a directory") from error
     try:
         declared = parse_yaml(text)
     except ValueError as error:
