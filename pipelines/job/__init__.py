@@ -280,7 +280,10 @@ def plan(job: Job[R]) -> Plan:
     job.refuse_taken()
     made = job.plan()
     out = str(job.out) if job.kind else None
-    made = replace(made, command=job.command, out=out, problem=problem or made.problem)
+    problem = problem or made.problem
+    if not getattr(job.options, "resume", False):  # a part of which may be there
+        problem = problem or made.too_large_for_disk()
+    made = replace(made, command=job.command, out=out, problem=problem)
     amount = job.amount() if made.seconds is None else None
     if amount is None or (expected := expected_seconds(*amount)) is None:
         return made

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from penstock.errors import PenstockError
+from penstock.errors import CapacityError, PenstockError
 from penstock.paths import shown
 from penstock.pipelines.output import Report
-from penstock.sizes import format_bytes, free_disk
+from penstock.sizes import does_not_fit, format_bytes, free_disk
 
 PlanFlag = Annotated[
     bool,
@@ -65,6 +65,14 @@ class Plan:
     detail: Report | None = None
     command: str = ""
     out: str | None = None
+
+    def too_large_for_disk(self) -> CapacityError | None:
+        """Return the error of an output that is larger than what is free on its disk."""
+        disk = self.disk
+        if disk is None or disk.bytes is None or disk.there is None or disk.bytes <= disk.there:
+            return None
+        remedy = "Free some space or write to another disk"
+        return does_not_fit("the output", "on its disk", disk.bytes, disk.there, remedy=remedy)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""

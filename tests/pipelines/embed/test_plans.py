@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 
-from penstock import ClusterSpec, embed
+from penstock import ClusterSpec, Graph, embed
 from penstock.errors import CapacityError
 from penstock.pipelines.embed.evaluation import EvaluateJob, VectorsJob
 from penstock.pipelines.embed.exporting import ExportJob
-from penstock.pipelines.embed.options import EvaluateOptions, ExportOptions, PredictOptions
+from penstock.pipelines.embed.options import (
+    EmbedOptions,
+    EvaluateOptions,
+    ExportOptions,
+    PredictOptions,
+)
 from penstock.pipelines.embed.prediction import PredictJob
+from penstock.pipelines.embed.training import TrainJob
 from penstock.pipelines.job import plan, run
 
 Trained = tuple[Path, embed.TrainReport]
@@ -58,3 +64,12 @@ def test_what_does_not_fit_is_said_before_anything_is_ranked(
         assert isinstance(plan(job).problem, CapacityError)
         with pytest.raises(CapacityError, match="does not fit on a worker"):
             run(job)
+
+
+def test_a_plan_says_that_the_disk_is_too_small(
+    monkeypatch: pytest.MonkeyPatch, graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    job = TrainJob(graph, tmp_path / "run", EmbedOptions(), cluster, quiet=True)
+    assert plan(job).problem is None
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    assert "does not fit on its disk. Expected about" in str(plan(job).problem)
