@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, UsageError
+from penstock.errors import CapacityError, PenstockError, UsageError
 from penstock.files import fresh_directory, refuse_existing
 from penstock.options import given_options
 from penstock.paths import client_path
@@ -272,7 +272,7 @@ def plan(job: Job[R]) -> Plan:
     """Return what ``run`` would do; what would keep it from that is the plan's ``problem``."""
     from penstock.pipelines.job.durations import expected_seconds
 
-    problem = None
+    problem: PenstockError | None = None
     try:
         job.check()
     except CapacityError as error:
