@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, PenstockError, UsageError, warn
+from penstock.errors import PenstockError, UsageError, warn
 from penstock.graph import Graph
 from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
@@ -100,8 +100,7 @@ class TrainJob(Job[TrainReport]):
         def lowered_by(workers: Workers) -> Lowered:
             self._check_ranks(workers.count)
             lowered = lowering(workers, self.graph, run.training)
-            problem = too_large_to_train(workers, run.model, lowered)
-            return lowered(run.model), problem or self._too_large_for_disk()
+            return lowered(run.model), too_large_to_train(workers, run.model, lowered)
 
         layers = len(run.model.layers)
         return plan_job(
@@ -116,14 +115,6 @@ class TrainJob(Job[TrainReport]):
     def amount(self) -> tuple[str, float]:
         """Return what the epochs compute."""
         return amount_of(self, self.run.model, self.graph, self.run.features, self.epochs)
-
-    def _too_large_for_disk(self) -> CapacityError | None:
-        run = self.run
-        try:
-            need_disk_to_train(self.out, run.model, run.features, run.training.epochs)
-        except CapacityError as error:
-            return error
-        return None
 
     def _check_ranks(self, count: int) -> None:
         if self.run.training.measure_overlap is not None and count == 1:

@@ -422,3 +422,23 @@ def test_a_run_that_was_edited_by_hand_is_refused(
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(CorruptFile, match=said):
         gnn.evaluate(tmp_path / "run", cluster=cluster)
+
+
+def test_a_plan_says_that_the_disk_is_too_small(
+    blocks: Graph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    train = [
+        "gnn",
+        "train",
+        str(blocks.path),
+        str(tmp_path / "run"),
+        "--plan",
+        "--cluster",
+        "threads",
+    ]
+    assert cli.run([*train, "--json"]) == 0
+    assert "does not fit on its disk" in json.loads(capsys.readouterr().out)["problem"]["what"]
