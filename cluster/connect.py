@@ -90,16 +90,13 @@ def connect(
     spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
     spec = spec.configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
-    spec = with_effect(spec, kind)
+    spec = checked(spec, kind, ranks)
     # Here, as Dask's modules are imported next, and take long.
     beginning = _begin_with_gpu(spec) if kind == "threads" and on_gpu else None
     from penstock.cluster.devices import warn_of_unused_gpus
     from penstock.cluster.ended import forgotten_at_the_end
     from penstock.cluster.startup import check_versions, prepare_workers
 
-    if ranks is not None:
-        check_ranks(kind, spec.workers, ranks)
-    check_count(spec, kind, ranks)
     with (
         _awaited(beginning),
         forgotten_at_the_end(),
@@ -235,6 +232,18 @@ def kind_for(
             # Processes of their own would each load the job's data onto the same GPU.
             return "cuda" if gpus > 1 and find_spec("dask_cuda") is not None else "threads"
     return "local" if asked or input_bytes > SMALL_INPUT else "threads"
+
+
+def checked(spec: ClusterSpec, kind: str, ranks: int | None) -> ClusterSpec:
+    """Return ``spec`` without the options that have no effect on ``kind``.
+
+    Raises UsageError where one was given with a kind, or so many workers or ranks cannot be started.
+    """
+    spec = with_effect(spec, kind)
+    if ranks is not None:
+        check_ranks(kind, spec.workers, ranks)
+    check_count(spec, kind, ranks)
+    return spec
 
 
 def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContextManager[Running]:

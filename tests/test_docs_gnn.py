@@ -170,7 +170,7 @@ def test_options_and_their_defaults_are_the_codes(page: str) -> None:
 def test_numbers_are_the_codes(page: str) -> None:
     words = {3: "three"}
     assert f"rounds (at least {LEAST_ROUNDS}) of {words[len(KINDS)]} epochs each" in page
-    assert {2: "twice at most"}[ranks.RETRIES] in page
+    assert {3: "three times at most"}[ranks.retries()] in page
 
 
 def test_the_plan_is_shown_as_it_is_printed(

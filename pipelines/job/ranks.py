@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import dask
+
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-# A rank that dies takes its world with it, which is started again. What ranks have written stays.
-RETRIES = 2
+def retries() -> int:
+    """Return how often ranks are started again after one was lost: as often as Dask a task.
+
+    A rank that dies takes its world with it. What ranks have written stays.
+    """
+    return int(dask.config.get("distributed.scheduler.allowed-failures"))
 
 
 def resolve_ranks(parts: int | None, spec: ClusterSpec) -> tuple[str, int | None]:
@@ -69,7 +75,7 @@ def run_ranks(
                 function,
                 arguments,
                 ranks=ranks,
-                retries=RETRIES,
+                retries=retries(),
                 title=title,
                 total=total,
                 unit=unit,
@@ -81,7 +87,7 @@ def run_ranks(
             if isinstance(cause, PenstockError) and not isinstance(cause, ClusterError):
                 raise cause from error
             raise
-    # A gang of one needs no MPI: it is a task of Dask, which retries it.
+    # A gang of one needs no MPI: it is a task of Dask, which retries it by the same setting.
     name, whole = f"{title}-{uuid4().hex}", 0 if total is None else total()
     with Progress(title, total=whole, unit=unit, quiet=quiet or not whole) as progress:
 

@@ -105,30 +105,24 @@ def open_ranks(
     graph    of which ranks read parts; None: they read no parts of a graph
     cluster  as it is configured
     """
-    from penstock.cluster.connect import connect
-    from penstock.cluster.count import check_count, check_ranks
-    from penstock.cluster.effect import with_effect
+    from penstock.cluster.connect import checked, connect
     from penstock.pipelines.job.parts import partition_into
     from penstock.pipelines.job.ranks import resolve_ranks
 
     kind, asked = resolve_ranks(parts, cluster)
-    spec = with_effect(cluster, kind)
+    ranks = None if asked == 1 else asked
+    spec = checked(cluster, kind, ranks)  # before a partition is made for ranks that cannot start
 
     def cut(count: int) -> Path | None:
         if graph is None:
             return None
         return partition_into(graph, count, quiet=quiet, worker_timeout=spec.worker_timeout)
 
-    path = None
-    if asked is not None and asked > 1:
-        # Before a partition is made for ranks that cannot be started.
-        check_ranks(kind, spec.workers, asked)
-        check_count(spec, kind, asked)
-        path = cut(asked)
+    path = None if ranks is None else cut(ranks)
     if asked == 1 and kind == "local" and spec.workers is None:
         # One process that has the machine, rather than one of many that has a core.
         spec = replace(spec, workers=1, threads=spec.threads or cores())
-    with connect(spec, ranks=None if asked == 1 else asked, on_gpu=True, quiet=quiet) as client:
+    with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
         workers = Workers(client, cluster, quiet=quiet, partition_path=path)
         has = workers.capacity  # asked here: reports tell it when workers have gone
         workers.count = asked or has.workers
