@@ -83,7 +83,7 @@ def check_graph(
         raise UsageError(
             f"all labels of {graph.path} are one class, of which nothing can be learnt",
             expected="two classes or more",
-            got=", ".join(about.classes) or "none",
+            got=f"{about.classes[0]!r} alone" if about.classes else "none",
         )
     if not drawn and not about.splits.get("train"):
         found = ", ".join(f"{name} {count}" for name, count in about.splits.items())

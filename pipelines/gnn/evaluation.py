@@ -124,7 +124,7 @@ def _scored(folder: Path, run: Run, graph: Graph, counted: Array) -> dict[str, A
         table = table.filter(kept)
         predicted.append(_column(table, "prediction", run))
         if run.task != "value":
-            probabilities.append(_matrix(table["probabilities"]))
+            probabilities.append(_matrix(table["probabilities"], run.outputs))
     order = np.concatenate(numbers)
     labels: Any = graph.labels()
     if run.task == "value":
@@ -165,7 +165,7 @@ def _flags(lists: list[list[int]], classes: int) -> Array:
     return flags
 
 
-def _matrix(column: Any) -> Array:
+def _matrix(column: Any, width: int) -> Array:
     lists = column.combine_chunks()
     values: Array = np.asarray(lists.flatten())
-    return values.reshape(len(lists), -1)
+    return values.reshape(len(lists), width)  # of a part that has none of the split, no row

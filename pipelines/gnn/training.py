@@ -208,9 +208,11 @@ class TrainJob(Job[TrainReport]):
         )
 
     def following(self) -> list[Command]:
-        """Return what applies the weights."""
-        predictions = sibling(self.out, "predictions")
-        return [("gnn", "evaluate", self.out), ("gnn", "predict", self.out, predictions)]
+        """Return what applies the weights, and scores them where there are nodes to test on."""
+        predict: Command = ("gnn", "predict", self.out, sibling(self.out, "predictions"))
+        if "test" not in self.trained.metrics:
+            return [predict]
+        return [("gnn", "evaluate", self.out), predict]
 
 
 def unnamed_run(graph: Path) -> Path:

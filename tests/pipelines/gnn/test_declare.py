@@ -180,7 +180,7 @@ def test_widths_are_scaled_together() -> None:
     [
         ({"features": None}, {}, "has no features to learn from"),
         ({"labels": None}, {}, "has no labels to learn"),
-        ({"classes": ("cat",)}, {}, "are one class, of which nothing.* got cat"),
+        ({"classes": ("cat",)}, {}, "are one class, of which nothing.* got 'cat' alone"),
         (
             {"splits": {"train": 0, "valid": 5, "test": 5}},
             {},

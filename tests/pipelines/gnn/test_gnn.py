@@ -705,6 +705,8 @@ def test_reports_end_with_what_to_type_next(
     evaluate, predict = following(*learn, "--epochs", "2")
     assert following(*evaluate) == [predict] == [["gnn", "predict", made, f"{made}-predictions"]]
     assert following(*predict) == [evaluate] == [["gnn", "evaluate", made]]
+    [only] = following(*learn[:3], "untested", "--epochs", "1", "--split", "0.5", "0.5", "0")
+    assert only[:2] == ["gnn", "predict"]  # nothing is there to test on
     line = ["gnn", "evaluate", made]
     assert run(line) == 0
     out = capsys.readouterr().out

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.pipelines.gnn.evaluation import _matrix
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, roc_auc, value_scores
 
 
@@ -105,3 +107,9 @@ def test_scikit_learn_says_the_same() -> None:
     area = metrics.roc_auc_score(truth, probabilities, multi_class="ovr", average="macro")
     assert found["roc_auc"] == pytest.approx(area)
     assert found["confusion"] == metrics.confusion_matrix(truth, predicted).tolist()
+
+
+def test_a_part_may_have_no_node_of_the_split() -> None:
+    probabilities = pa.chunked_array([[[0.25, 0.75]]], pa.list_(pa.float32()))
+    assert _matrix(probabilities, 2).tolist() == [[0.25, 0.75]]
+    assert _matrix(probabilities[:0], 2).shape == (0, 2)

@@ -180,6 +180,15 @@ def test_buckets_are_taken_only_where_they_are_the_same(graph, tmp_path):
     assert len(np.load(tmp_path / "offsets.npy")) == 26
 
 
+def test_what_a_killed_run_left_of_buckets_goes_before_they_are_made(graph, tmp_path, monkeypatch):
+    left = tmp_path / "buckets/.heads.npy.0123abcd.tmp"
+    left.parent.mkdir()
+    left.touch()
+    monkeypatch.setattr(module, "need_disk", lambda *_: None if not left.exists() else 1 / 0)
+    build_buckets(graph, NodeLayout.ranges(graph.num_nodes, 4), left.parent)
+    assert not left.exists()
+
+
 def test_damaged_buckets_are_found_before_a_kernel_follows_them(graph, tmp_path):
     layout = NodeLayout.ranges(graph.num_nodes, 4)
     build_buckets(graph, layout, tmp_path, seed=1)

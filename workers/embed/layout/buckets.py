@@ -28,7 +28,7 @@ from penstock.arrays import AnyArray, Array
 from penstock.bounds import check_indices, check_indptr, check_length
 from penstock.csr import CSR, id_dtype
 from penstock.errors import CorruptFile, MissingFile, TruncatedFile
-from penstock.files import atomic, save_npy
+from penstock.files import atomic, remove_temporaries, save_npy
 from penstock.formats import Format
 from penstock.graph import Graph, load_npy
 from penstock.kernels.cpu.buckets import count_edges, mix_edges, mix_keys, scatter_edges
@@ -266,6 +266,7 @@ def build_buckets(
             return EdgeBuckets.open(folder, layout, relations)
     (folder / FORMAT.file).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
+    remove_temporaries(folder)  # of a run that was killed here: as large as what is made now
     dtype, typed = id_dtype(max(layout.sizes)), relations is not None
     size = edges * (2 * dtype.itemsize + (4 if typed else 0))
     need_disk(folder, size, f"the edge buckets of {graph.path}")
