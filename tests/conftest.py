@@ -96,11 +96,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.one_case:
         _keep_one_case(config, items)
-    if "slow" in config.option.markexpr:
-        return
+    if "slow" not in config.option.markexpr:
+        for item in items:
+            if item.get_closest_marker("slow") is not None:
+                item.add_marker(pytest.mark.skip(reason="slow: run with -m slow"))
+    _skip_once(config, items)
+
+
+def _skip_once(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the cases of a test that are skipped here keep one, which says why: of thousands."""
+    skipped, kept, others = set(), [], []
     for item in items:
-        if item.get_closest_marker("slow") is not None:
-            item.add_marker(pytest.mark.skip(reason="slow: run with -m slow"))
+        name = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("skip") is not None or _lacks_devices(item) is not None:
+            if name in skipped:
+                others.append(item)
+                continue
+            skipped.add(name)
+        kept.append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = kept
 
 
 def _keep_one_case(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -143,11 +158,16 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if (reason := _lacks_devices(item)) is not None:
+        pytest.skip(reason)
+
+
+def _lacks_devices(item: pytest.Item) -> str | None:
+    """Return why a test that needs GPUs cannot run here."""
     for mark, needed in (("gpu", 1), ("multigpu", 2)):
-        if item.get_closest_marker(mark) is not None:
-            count, reason = cuda_devices()
-            if count < needed:
-                pytest.skip(f"needs {needed} CUDA device(s): {reason}")
+        if item.get_closest_marker(mark) is not None and cuda_devices()[0] < needed:
+            return f"needs {needed} CUDA device(s): {cuda_devices()[1]}"
+    return None
 
 
 @pytest.fixture(scope="session")

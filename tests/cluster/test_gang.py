@@ -238,6 +238,7 @@ def test_a_wait_in_vain_says_where(client: Any) -> None:
     assert usable(client)
 
 
+@pytest.mark.slow
 def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
     def sleep(comm: Any) -> None:
         if comm.rank == 1:
@@ -283,6 +284,7 @@ def test_a_death_ends_all_ranks_and_the_world_comes_back(client: Any) -> None:
     assert kept.result() == 41  # Dask made it again
 
 
+@pytest.mark.slow
 def test_a_retry_goes_on_from_the_checkpoint(client: Any, tmp_path: Path) -> None:
     def count(comm: Any, saved: Path) -> int:
         start = int(saved.read_text()) if saved.exists() else 0

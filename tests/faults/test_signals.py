@@ -93,8 +93,7 @@ def ends_in_order(process: Any, code: int, name: str, temporary: Path) -> str:
     return "\n".join(lines[:-1])
 
 
-# One of each cluster, signal and address of it; all the others are slow.
-QUICK = [("threads", signal.SIGTERM, True), ("local", signal.SIGHUP, False)]
+QUICK = [("threads", signal.SIGTERM, True)]  # all the others are slow
 
 
 def case(cluster: str, number: signal.Signals, whole_group: bool) -> Any:
@@ -187,6 +186,7 @@ def test_an_interrupt_for_workers_that_start(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.slow
 def test_while_the_scheduler_starts(edges: Path, tmp_path: Path, temporary: Path) -> None:
     process = start(temporary, "etl", edges, tmp_path / "g", "--cluster", "local", "-n", 2)
     until(lambda: list(temporary.glob("penstock-local-*/*/scheduler-*")), process)
@@ -224,7 +224,14 @@ def test_before_the_command_is_loaded(tmp_path: Path, temporary: Path) -> None:
     assert done.stderr == "penstock: ended by SIGTERM. Nothing half-written was left in place.\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_signals_until_python_has_ended(number: signal.Signals) -> None:
     """Python gives up its handlers while it ends: a process that got one then died of it."""
     code = (

@@ -156,7 +156,8 @@ def sealed() -> list[str]:
     return words
 
 
-@pytest.mark.parametrize("temporary", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("temporary", [True, False])
 def test_kernels_of_a_package_that_is_read_only(
     sealed: list[str], shared: Path, temporary: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

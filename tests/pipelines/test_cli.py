@@ -1,5 +1,6 @@
 """The command line as a shell sees it: help, errors, exit codes, completion."""
 
+import io
 import json
 import os
 import re
@@ -7,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -237,7 +240,7 @@ def test_python_m_penstock(tmp_path):
         ("job g", "penstock job needs option --parts."),
         ("job g --parts", "option --parts needs a value."),
         ("job g --parts 0", "option --parts has a bad value. Expected a value greater than 0, got"),
-        ("job g --parts x", "option --parts has a bad value. Expected a valid integer, got 'x'."),
+        ("job g --parts x", "option --parts has a bad value. Expected a whole number, got 'x'."),
         ("job g --parts 1 --shape rund", "--shape has a bad value. Expected 'round' or 'square'"),
         ("job g --parts 1 --shares 1", "option --shares needs 2 values."),
         ("job g --parts 1 --shares 1 1", "--shares do not add up to one."),
@@ -327,12 +330,24 @@ def test_quiet_prints_no_result(make_graph, capsys):
 # -- completion -----------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def completion():
+    """What completion prints, which takes a second: once for each shell."""
+
+    @cache
+    def script(shell):
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            assert run(["completion", shell]) == 0
+        return printed.getvalue()
+
+    return script
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_script_names_commands_and_options(shell, capsys):
-    assert run(["completion", shell]) == 0
-    script = capsys.readouterr().out
+def test_the_completion_script_names_commands_and_options(shell, completion):
     for word in [*COMMANDS, "rmat", "partition", "verbose", "json"]:
-        assert re.search(rf"\b{word}\b", script), word
+        assert re.search(rf"\b{word}\b", completion(shell)), word
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -344,10 +359,9 @@ def test_the_completion_script_names_commands_and_options(shell, capsys):
         (["penstock", "info", "--js"], {"--json"}),
     ],
 )
-def test_bash_completes(words, expected, capsys, tmp_path):
-    assert run(["completion", "bash"]) == 0
+def test_bash_completes(words, expected, completion, tmp_path):
     script = tmp_path / "penstock.bash"
-    script.write_text(capsys.readouterr().out)
+    script.write_text(completion("bash"))
     ask = (
         f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
         f"COMP_LINE='{' '.join(words)}'; COMP_POINT=${{#COMP_LINE}}; "

@@ -457,7 +457,14 @@ def test_of_two_starts_one_succeeds(fake: Any, state: Path) -> None:
 # -- in the foreground ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_the_foreground_ends_when_told(number: signal.Signals, fake: Any, state: Path) -> None:
     fake("works")
     with command("start", "--foreground", "-n", "2", "--json") as process:

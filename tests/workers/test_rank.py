@@ -58,7 +58,9 @@ def worker_words(address: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "way", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_ranks_go_with_their_scheduler_whatever_they_do(
     mpirun: Callable[..., Any], scheduler: Any, tmp_path: Path, way: signal.Signals
 ) -> None:

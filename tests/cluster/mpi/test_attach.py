@@ -52,6 +52,7 @@ def test_threads_cannot_be_ranks() -> None:
         gang.run(client, lambda comm: None, ranks=2)
 
 
+@pytest.mark.slow
 def test_a_job_with_ranks_gets_a_world_at_once() -> None:
     with connect(ranks=2) as client:
         assert gang.run(client, lambda comm: comm.size) == [2, 2]

@@ -264,8 +264,15 @@ def test_components_and_clustering_are_networkxs(backend, zoo):
 
 
 @FAST
-@DIRECTED
-@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+@pytest.mark.parametrize(
+    ("directed", "weighted"),
+    [
+        pytest.param(False, True, id="undirected-weighted"),
+        pytest.param(True, False, id="directed-unweighted"),
+        pytest.param(True, True, id="directed-weighted", marks=pytest.mark.slow),
+        pytest.param(False, False, id="undirected-unweighted", marks=pytest.mark.slow),
+    ],
+)
 def test_graphs_of_several_words_of_sources(backend, directed, weighted):
     """More sources than a word has bits, in one piece and some of two."""
     graphs = []
@@ -394,7 +401,7 @@ def test_more_levels_than_a_byte_tells_apart(backend, nodes):
     np.testing.assert_allclose(arcs[2:-2], before[1:] * before[:0:-1])
 
 
-@pytest.mark.parametrize("ids", [np.int32, np.int64])
+@pytest.mark.parametrize("ids", [np.int32, pytest.param(np.int64, marks=pytest.mark.slow)])
 def test_mapped_and_wide_ids(tmp_path, ids):
     graph = nx.gnp_random_graph(40, 0.1, seed=1)
     nx.set_edge_attributes(graph, 1.0, "weight")

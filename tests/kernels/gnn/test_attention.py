@@ -11,7 +11,11 @@ from penstock.kernels.streams import Stream
 
 ROWS, COLUMNS = 24, 31
 TOLERANCE = {"float32": {"rtol": 1e-4, "atol": 1e-4}, "float64": {"rtol": 1e-10, "atol": 1e-10}}
-TYPES = pytest.mark.parametrize(("dtype", "index"), [("float32", "int32"), ("float64", "int64")])
+TYPES = pytest.mark.parametrize(
+    ("dtype", "index"),
+    # In float64 no job trains: its tolerances are tighter, and it is compiled once more.
+    [("float32", "int32"), pytest.param("float64", "int64", marks=pytest.mark.slow)],
+)
 SHAPES = pytest.mark.parametrize(
     ("heads", "width"), [(1, 1), (1, 47), (2, 3), (3, 5), (4, 8), (5, 9), (8, 8), (8, 16), (1, 40)]
 )

@@ -162,7 +162,7 @@ CASES: dict[str, tuple[WalkGraph, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("ids", [np.int32, np.int64])
+@pytest.mark.parametrize("ids", [np.int32, pytest.param(np.int64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES)
 def test_walks_are_those_of_the_truth(backend: Any, case: str, ids: Any) -> None:
     rows, more = CASES[case]
@@ -383,7 +383,14 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("app", "sampler"), WAYS)
+@pytest.mark.parametrize(
+    ("app", "sampler"),
+    # Every expression is compiled.
+    [
+        pytest.param(*way, marks=pytest.mark.slow) if way[0].startswith("expression ") else way
+        for way in WAYS
+    ],
+)
 def test_chances(backend: Any, app: str, sampler: Sampler) -> None:
     rows, more = APPS[app]
     hub = len(rows.indptr) > HUB

@@ -173,7 +173,14 @@ def starts_of(columns: dict[str, Any], count: int = WALKS) -> Any:
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    "name",
+    # An expression is compiled.
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "expression" else name
+        for name in RULES
+    ],
+)
 def test_parts_walk_as_the_whole_graph_does(backend: Any, name: str, k: int) -> None:
     rules = RULES[name]
     if backend.name == "cuda" and rules.sampler == Sampler.RESERVOIR:
@@ -218,6 +225,7 @@ def test_any_assignment_will_do(backend: Any, name: str, seed: int, parts: list[
     np.testing.assert_array_equal(paths, whole(backend, rules, columns, starts))
 
 
+@pytest.mark.slow
 def test_wide_ids(backend: Any) -> None:
     rules = RULES["node2vec"]
     columns = columns_of(1, directed=True)

@@ -101,7 +101,10 @@ class Alone:
         """Go on."""
 
 
-@pytest.mark.parametrize("what", ["evaluate", "predict", "export"])
+@pytest.mark.parametrize(
+    "what",
+    ["export", *(pytest.param(name, marks=pytest.mark.slow) for name in ("evaluate", "predict"))],
+)
 def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(
     tmp_path: Path, cluster: ClusterSpec, monkeypatch: Any, what: str
 ) -> None:
@@ -804,7 +807,7 @@ def test_a_plan_tells_of_a_disk_that_is_too_small(
     assert cli([*words, "--plan"]) == 0
     said = capsys.readouterr()
     assert "4 partitions on disk" in said.out
-    assert "the vectors of 400 nodes does not fit" in said.err
+    assert "the vectors of 400 nodes would not fit" in said.err
     assert cli(words) == 1
     assert not (tmp_path / "run").exists()
 

@@ -332,6 +332,7 @@ def test_what_cannot_be_drawn(
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_it_is_the_same_on_two_ranks(ring: Callable[..., Graph], tmp_path: Path) -> None:
     graph = ring()
     options: dict[str, Any] = {"epochs": 4, "hidden": 8, "split": (0.6, 0.2, 0.2)}

@@ -287,6 +287,7 @@ def test_outputs_that_a_later_run_has_made_are_not_shown(make_run, tmp_path):
     assert "vectors: loss" in charts
 
 
+@pytest.mark.slow
 def test_a_stage_that_was_interrupted_shows_how_far_it_came(make_run, tmp_path):
     folder = make_run()
     body = json.loads((folder / "run.json").read_text()) | {"state": "running"}

@@ -18,7 +18,10 @@ PROGRAM = Path(__file__).parent / "ranks" / "waiting.py"
 CHECKS = re.findall(r"^@check\ndef (\w+)", PROGRAM.read_text(), re.MULTILINE)
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["alone", "3 ranks"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(1, id="alone", marks=pytest.mark.slow), pytest.param(3, id="3 ranks")],
+)
 def ended(request: pytest.FixtureRequest, mpirun: Callable[..., Any]) -> Any:
     return mpirun(PROGRAM, request.param, timeout=120)
 

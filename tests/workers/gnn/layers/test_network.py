@@ -116,7 +116,11 @@ LAYERS = {
 
 @pytest.mark.parametrize("order", ["transform", "aggregate"])
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "name",
+    # Attention takes long to compile, once more for float64.
+    [pytest.param(name, marks=pytest.mark.slow) if "gat" in name else name for name in LAYERS],
+)
 def test_gradients_are_those_of_finite_differences(
     name: str, directed: bool, order: str, kernels: str
 ) -> None:
