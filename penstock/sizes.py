@@ -57,6 +57,11 @@ def format_count(count: float) -> str:
 def free_disk(folder: Path) -> int:
     """Return the bytes that are free on the disk of ``folder``, which need not be there yet."""
     there = folder
+def plural(count: int, noun: str) -> str:
+    """Return a count of things for people: ``1 epoch``, ``2,000 epochs``."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
     while not there.exists():
         there = there.parent
     return shutil.disk_usage(there).free
@@ -70,7 +75,7 @@ def does_not_fit(
     fits  the largest that would fit, for the remedy
     """
     return CapacityError(
-        f"{what} does not fit {where}",
+        f"{what} would not fit {where}",
         expected=f"about {format_bytes(needs)}",
         got=format_bytes(has),
         remedy=remedy if fits is None else f"{remedy}; {fits} would fit",

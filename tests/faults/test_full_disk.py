@@ -75,7 +75,7 @@ def test_a_refusal_before_any_work_leaves_nothing(graph, small, capsys):
     for words in (["walk", graph, folder / "w"], ["gnn", "train", graph, folder / "r"]):
         assert run([str(word) for word in words]) == 1
         said = capsys.readouterr().err
-        assert "does not fit on the disk" in said
+        assert "would not fit on the disk" in said
         assert "--resume" not in said
     assert os.listdir(folder) == []
 

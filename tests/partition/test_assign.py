@@ -217,7 +217,7 @@ def test_refining_moves_nodes_of_a_directed_graph_too(tmp_path):
 
 
 def test_metis_asked_for_but_too_big_is_an_error(ring):
-    with pytest.raises(CapacityError, match="METIS of .* does not fit in memory.*--method str"):
+    with pytest.raises(CapacityError, match="METIS of .* would not fit in memory.*--method str"):
         assign(ring, 4, method="metis", memory_limit=1000)
 
 

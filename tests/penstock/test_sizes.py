@@ -9,6 +9,7 @@ from penstock.sizes import (
     need_disk,
     need_memory,
     parse_bytes,
+    plural,
 )
 
 
@@ -61,13 +62,20 @@ def test_counts_are_written(count, text):
 
 
 @given(st.integers(0, 10**16))
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 epochs"), (1, "1 epoch"), (2000, "2,000 epochs")]
+)
+def test_things_are_counted_in_english(count, text):
+    assert plural(count, "epoch") == text
+
+
 def test_what_is_written_reads_back_within_rounding(count):
     assert abs(parse_bytes(format_bytes(count)) - count) <= max(0.006 * count, 0.5)
 
 
 def test_a_disk_that_is_too_small_is_refused(tmp_path):
     need_disk(tmp_path / "not" / "there" / "yet", 1, "it")
-    with pytest.raises(CapacityError, match="the result does not fit on the disk"):
+    with pytest.raises(CapacityError, match="the result would not fit on the disk"):
         need_disk(tmp_path / "not" / "there", 1 << 60, "the result")
 
 

@@ -214,12 +214,12 @@ def test_scratch_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_scratch_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(folder: Path, size: int, purpose: str) -> None:
-        raise CapacityError(f"{purpose} does not fit on the disk of {folder}")
+        raise CapacityError(f"{purpose} would not fit on the disk of {folder}")
 
     monkeypatch.setattr("penstock.workers.resources.scratch.need_disk", full)
     with (
         cluster(1, processes=False) as client,
-        pytest.raises(CapacityError, match="the scratch of a worker does not fit"),
+        pytest.raises(CapacityError, match="the scratch of a worker would not fit"),
     ):
         register_plugin(client, scratch=str(tmp_path))
 

@@ -120,7 +120,7 @@ def test_what_a_worker_itself_takes_is_not_there_for_the_graph(
 ) -> None:
     graph = make_graph(nodes=3000, edges=1_500_000)  # 10 MB of rows
     cluster = ClusterSpec(cluster="local", workers=1, memory_limit="380MB")
-    with pytest.raises(CapacityError, match="does not fit on a worker.*--memory-limit"):
+    with pytest.raises(CapacityError, match="would not fit on a worker.*--memory-limit"):
         walk(graph, tmp_path / "walks", cluster=cluster, length=5)
 
 

@@ -43,7 +43,7 @@ def test_what_is_no_size(text: str) -> None:
 
 
 def test_more_than_there_is() -> None:
-    with pytest.raises(CapacityError, match="--device-pool 81GB does not fit.*81 GB, got 80 GB"):
+    with pytest.raises(CapacityError, match="--device-pool 81GB would not fit.*81 GB, got 80 GB"):
         pool_bytes("81GB", TOTAL)
 
 

@@ -74,7 +74,7 @@ def test_a_named_one_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="/proc/nowhere cannot be used"):
         find_scratch("/proc/nowhere")
     with pytest.raises(
-        CapacityError, match="does not fit on the disk of .*Expected about 1000000 TB"
+        CapacityError, match="would not fit on the disk of .*Expected about 1000000 TB"
     ):
         find_scratch(tmp_path, need=10**18)
 

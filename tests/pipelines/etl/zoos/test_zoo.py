@@ -356,7 +356,7 @@ def test_resume_builds_only_what_is_missing(make_zoo: Any, tmp_path: Path) -> No
 
 
 def test_a_graph_too_large_for_a_worker_is_refused(make_zoo: Any) -> None:
-    with pytest.raises(CapacityError, match=r"graphs from .* to .* does not fit"):
+    with pytest.raises(CapacityError, match=r"graphs from .* to .* would not fit"):
         make_zoo([random_table(1, 5000)], memory=100_000)
 
 

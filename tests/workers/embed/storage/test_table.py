@@ -276,7 +276,7 @@ def test_a_real_disk_that_is_full(tmp_path):
     folder = mount(tmp_path / "small", "size=1m")
     with ExitStack() as stack:
         stack.callback(unmount, folder)
-        with pytest.raises(CapacityError, match="does not fit on the disk"):
+        with pytest.raises(CapacityError, match="would not fit on the disk"):
             open_table(folder / "t", GEOMETRY, device=False)
         small = Geometry.of(2, 10, 16, 1)
         table = open_table(folder / "t", small, device=False)
