@@ -55,9 +55,7 @@ class Format:
         try:
             body = parse_json(path.read_bytes())
         except ValueError as error:
-            raise CorruptFile(
-                f"{path} is damaged", expected="JSON", got=str(error), remedy=self.restore
-            ) from error
+            raise self.damaged(root, expected="JSON", got=str(error)) from error
         self.check(path, body)
         found: dict[str, Any] = body
         return found
@@ -87,9 +85,12 @@ class Format:
         except PenstockError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise CorruptFile(
-                f"{root / self.file} is damaged",
-                expected="the keys that penstock writes",
-                got=f"{type(error).__name__}: {error}",
-                remedy=self.restore,
-            ) from error
+            keys, got = "the keys that penstock writes", f"{type(error).__name__}: {error}"
+            raise self.damaged(root, expected=keys, got=got) from error
+
+    def damaged(
+        self, root: Path, why: str = "", *, expected: str | None = None, got: str | None = None
+    ) -> CorruptFile:
+        """Return the error of a manifest that is not as it was written."""
+        what = f"{root / self.file} is damaged{why and ': ' + why}"
+        return CorruptFile(what, expected=expected, got=got, remedy=self.restore)

@@ -20,6 +20,7 @@ from penstock.pipelines.job import R, RunJob
 from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan
+from penstock.sizes import plural
 from penstock.workers.embed.evaluation.evaluate import (
     SHOWN,
     Evaluated,
@@ -187,7 +188,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
                 raise InputError(
                     f"{path}, line {number} is no edge",
                     expected="head, relation and tail" if typed else "head and tail",
-                    got=f"{len(row)} column{'s' * (len(row) != 1)}",
+                    got=plural(len(row), "column"),
                     remedy="Separate columns by tabs",
                 )
         ids = read_column(self.at / IDS, "id").combine_chunks().cast(pa.string())
@@ -221,7 +222,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             raise UsageError(
                 f"no edge of {path} is known to {self.at}",
                 expected="an edge of nodes and relations that it was trained on",
-                got=f"{bad:,} edge{'s' * (bad != 1)}, which --unknown skip leaves out",
+                got=f"{plural(bad, 'edge')}, which --unknown skip leaves out",
             )
         self.skipped = bad
         # They go to the rank with the task, as narrow as they may be.

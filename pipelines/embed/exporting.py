@@ -19,7 +19,7 @@ from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import KIND, VALUES, as_ids, write_vectors
-from penstock.sizes import need_disk
+from penstock.sizes import need_disk, plural
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints
 from penstock.workers.embed.warm import IDS
@@ -53,7 +53,7 @@ class ExportJob(RunJob[ExportReport]):
     def plan(self) -> Plan:
         """Say what would be written."""
         return Plan(
-            f"vectors of {self.count:,} {self.what}, {self.width} values each",
+            f"vectors of {self.count:,} {self.what}, {plural(self.width, 'value')} each",
             (("export", f"the {self.checkpoint} checkpoint of {self.at}"),),
             Need(_MEMORY + 24 * self.count),
             disk_need(self.out.parent, self.bytes),

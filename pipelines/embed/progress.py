@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from penstock.progress import Progress
-from penstock.sizes import format_count
+from penstock.sizes import format_count, plural
 
 _SHORT = 1.0  # seconds of training of which no rate is shown: kernels may still be compiled
 
@@ -41,7 +41,7 @@ class EdgeBar(Progress):
         if trained >= _SHORT:
             found.append(f"{format_count((self.done - self._before) / trained)} edges/s")
         if (epoch := figures.get("epoch")) is not None:
-            found.append(f"{epoch} of {self._epochs} epoch{'s' * (self._epochs != 1)}")
+            found.append(f"{epoch:,} of {plural(self._epochs, 'epoch')}")
         if (loss := figures.get("loss")) is not None:
             found.append(f"loss {loss:.4g}")
         if (score := figures.get("mrr")) is not None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from penstock.paths import shown
 from penstock.pipelines.output import CountsReport
-from penstock.sizes import format_bytes, format_count
+from penstock.sizes import format_bytes, format_count, plural
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained
+from penstock.workers.stopped import Stopped
 
 
 @dataclass
@@ -42,26 +43,26 @@ class TrainReport:
     def text(self) -> str:
         """Return lines for a person."""
         done, training = self.trained, self.training
-        typed = f" and {done.relations:,} relations" if done.relations else ""
+        typed = f" and {plural(done.relations, 'relation')}" if done.relations else ""
         where = "on a GPU" if self.device == "gpu" else "on CPUs"
         if done.ranks > 1:
             where = f"on {done.ranks} ranks, " + ("a GPU each" if self.device == "gpu" else "CPUs")
         lines = [
-            f"{shown(self.run)}: {training.model} vectors of {done.nodes:,} nodes{typed}, "
-            f"{training.dim} values each, {where}"
+            f"{shown(self.run)}: {training.model} vectors of {plural(done.nodes, 'node')}{typed}, "
+            f"{plural(training.dim, 'value')} each, {where}"
         ]
         again = f", resumed after epoch {done.first_epoch}" if done.first_epoch else ""
         loss = "" if done.loss is None else f", loss {done.loss:.4g}"
         why = f"; early stopping, best epoch {done.best_epoch}"
         lines.append(
-            f"  {done.epochs} epoch{'s' * (done.epochs != 1)} of {done.edges:,} edges{again}{loss}"
-            f"{why if done.stopped == 'patience' else ''}"
+            f"  {plural(done.epochs, 'epoch')} of {plural(done.edges, 'edge')}{again}{loss}"
+            f"{why if done.stopped is Stopped.PATIENCE else ''}"
         )
         if done.validation is not None:
             lines.append(
                 f"  valid MRR {done.validation['mrr']:.4f}, Hits@10 "
                 f"{done.validation['hits10']:.4f}, filtered, best of epoch {done.best_epoch}, "
-                f"on {done.validated:,} edges"
+                f"on {plural(done.validated, 'edge')}"
             )
         if done.known:
             initialised = ", ".join(f"{count:,} {name}" for name, count in done.known.items())
@@ -125,10 +126,9 @@ class EvaluateReport:
         """Return lines for a person."""
         found = self.scores
         how = "filtered" if self.filtered else "not filtered"
-        edges = f"{self.edges:,} edge{'s' * (self.edges != 1)}"
         lines = [
-            f"{shown(self.run)}: {edges} of {self.split}, {how}, among {self.candidates:,} "
-            "candidates"
+            f"{shown(self.run)}: {plural(self.edges, 'edge')} of {self.split}, {how}, among "
+            f"{plural(self.candidates, 'candidate')}"
         ]
         lines.append(f"  {'':9}{'MRR':>8}{'MR':>10}{'Hits@1':>9}{'Hits@3':>9}{'Hits@10':>9}")
         for name, of in (("", found), ("tails", self.tail), ("heads", self.head)):
@@ -196,7 +196,7 @@ class ExportReport(CountsReport):
     def text(self) -> str:
         """Return what a person wants to read."""
         return (
-            f"{shown(self.vectors)}: vectors of {self.count:,} {self.what}, {self.dimension} "
-            f"values each, {format_bytes(self.bytes)}\n"
+            f"{shown(self.vectors)}: vectors of {plural(self.count, self.what[:-1])}, "
+            f"{plural(self.dimension, 'value')} each, {format_bytes(self.bytes)}\n"
             f"  the {self.checkpoint} checkpoint of {shown(self.run)}, in {self.seconds:.1f} s"
         )

@@ -17,7 +17,7 @@ from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
 from penstock.graph import Graph
 from penstock.pipelines.embed.divergence import another_try
-from penstock.pipelines.job.run_folder import TrainingRun, run_format
+from penstock.pipelines.job.run_folder import RunState, TrainingRun, run_format
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.rows import ids_digest, rows_digest
 from penstock.workers.embed.source import check_trained
@@ -49,9 +49,10 @@ class Run(TrainingRun):
     init_sha256: str | None = None
 
     @classmethod
-    def read(cls, body: dict[str, Any], where: str) -> Self:
+    def read(cls, body: dict[str, Any]) -> Self:
         """Return what a run.json says."""
-        body["training"] = _training(body["training"])
+        # As it was decided, whatever was given.
+        body["training"] = replace(Training(), **body["training"])
         relations = body.get("relations")
         body["relations"] = None if relations is None else tuple(relations)
         found = cls(**body)
@@ -81,13 +82,6 @@ def _same_folder(one: str | None, other: str | None) -> bool:
     return Path(one).resolve() == Path(other).resolve()
 
 
-def _training(given: dict[str, Any]) -> Training:
-    try:
-        return replace(Training(), **given)  # as it was decided, whatever was given
-    except UsageError as error:
-        raise ValueError(f"training: {error}") from error
-
-
 def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
     """Return the checkpoint to read of a run: ``best`` is the last where nothing was validated.
 
@@ -104,7 +98,9 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
             f"{folder} has no vectors yet",
             expected=f"checkpoints/{wanted}.json",
             got=f"a run that is {run.state}",
-            remedy=diverged if run.state == "diverged" else "Train first, or resume with --resume",
+            remedy=diverged
+            if run.state is RunState.DIVERGED
+            else "Train first, or resume with --resume",
         )
     found = checkpoints.load(wanted)
     if asked == BEST != wanted and found.about.get("best_epoch"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,17 +38,25 @@ from penstock.pipelines.embed.run import (
     keep_ids,
 )
 from penstock.pipelines.job import Job, Workers
+from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.job.run_folder import KIND
+from penstock.pipelines.job.run_folder import (
+    KIND,
+    RunState,
+    epochs_text,
+    finished_plan,
+    refuse_fewer,
+)
 from penstock.pipelines.output import Command
-from penstock.sizes import need_disk
+from penstock.sizes import need_disk, plural
 from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.storage.direct import check_file
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, table_path
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
+from penstock.workers.stopped import Stopped
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -86,8 +94,9 @@ class TrainJob(Job[TrainReport]):
         """Raise where model, graph and the run to begin with do not go together."""
         graph, training, init_sha256 = self.graph, self.options.training, None
         self.resumes = self.options.resume and (self.out / FORMAT.file).is_file()
-        if self.resumes:
-            self.before = before = Run.load(self.out)
+        self.before = before = Run.load(self.out) if self.resumes else None
+        self.seen, begun = 0, 0
+        if before is not None:
             self._check_rows(before)
             _warn_lost(self.out, before, self.options.training.epochs)
             old, init_sha256 = before.training, before.init_sha256
@@ -97,7 +106,10 @@ class TrainJob(Job[TrainReport]):
                 batch=training.batch or old.batch,
                 partitions=training.partitions or old.partitions,
             )
-            _check_epochs(self.out, training)
+            self.seen, begun = _trained_so_far(self.out)
+            refuse_fewer(self.out, self.seen, training.epochs)
+        # As far as is known: training may stop early.
+        self.edges = graph.num_edges * (training.epochs - self.seen) - begun
         training = training.for_graph(has_relations=graph.manifest.relations is not None)
         check_graph(graph, training, self.ranks)
         self._check_validated()
@@ -195,6 +207,9 @@ class TrainJob(Job[TrainReport]):
     def plan(self) -> Plan:
         """Say what memory and disk the training run takes."""
         training, graph = self.run.training, self.graph
+        what = f"vectors of {graph.num_nodes:,} nodes"
+        if (finished := self._finished()) is not None:
+            return finished_plan(what, training.epochs, self.seen, finished.stopped)
         # No parts of the graph: ranks distribute its nodes, and read what edges they train.
         with self.open_ranks(None, self.ranks, quiet=True) as workers:
             training = replace(training, partitions=self._partitions(workers))
@@ -206,21 +221,18 @@ class TrainJob(Job[TrainReport]):
         needed = memory_to_train(graph, training, self.ranks, capacity, begin=self.begin)
         there = memory_there(capacity)
         return Plan(
-            f"vectors of {graph.num_nodes:,} nodes, {training.epochs:,} "
-            f"epoch{'s' * (training.epochs != 1)}",
-            (("train", f"{training.model}, {training.dim} values a node, {where}"),),
+            f"{what}, {epochs_text(training.epochs, self.seen)}",
+            (("train", f"{training.model}, {plural(training.dim, 'value')} a node, {where}"),),
             Need(needed, there, f"on every {capacity.worker}"),
             disk_need(self.out.parent, self._disk(training)),
             problem=problem,
         )
 
     def amount(self) -> tuple[str, float] | None:
-        """Return the edges to train, by what an edge costs."""
-        training = self.run.training
-        kind = f"{self.command} {training.model} {training.dim} {training.negatives}"
-        if self.ranks > 1:
-            kind += f" {self.ranks} ranks"
-        return kind, float(self.graph.num_edges * training.epochs)
+        """Return the edges that are left, or were trained, by what an edge costs."""
+        training, on = self.run.training, devices_key(self.connected.capacity, self.ranks)
+        kind = f"{self.command} {training.model} {training.dim} {training.negatives} {on}"
+        return kind, float(self.edges)
 
     def work(self, partial: PartialOutput) -> None:
         """Train on ranks, and write run.json with the results."""
@@ -228,7 +240,8 @@ class TrainJob(Job[TrainReport]):
         if (finished := self._finished()) is not None:
             keep_ids(folder, graph)
             self.trained: Trained = finished
-            done = replace(self.run, state="done", results=self.before.results)
+            assert self.before is not None
+            done = replace(self.run, state=RunState.DONE, results=self.before.results)
             FORMAT.save(folder, done.to_dict())
             return
         with self.open_ranks(None, self.ranks) as workers:
@@ -257,23 +270,19 @@ class TrainJob(Job[TrainReport]):
                 train = "penstock.workers.embed.train:train"
                 found = workers.ranks(train, (task,), title="train", on_metrics=on_metrics)
                 self.trained = found[0]
-            state = "diverged" if self.trained.stopped == "nan" else "done"
-            FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
+            self.edges = graph.num_edges * (self.trained.epochs - self.trained.first_epoch)
+            FORMAT.save(folder, run.ended(self.trained).to_dict())
 
     def _finished(self) -> Trained | None:
         """Return the results of a run that is resumed and was done, so that no rank is started.
 
         None: something is left to train, to rank, or to say of its checkpoints.
         """
-        before = self.before if self.resumes else None
-        if before is None or (before.state, before.training) != ("done", self.run.training):
+        before, checkpoints = self.before, Checkpoints(self.out / "checkpoints")
+        if before is None or before.training != self.run.training or not checkpoints.has(LAST):
             return None
-        checkpoints, names = Checkpoints(self.out / "checkpoints"), Trained.__dataclass_fields__
-        results = {name: value for name, value in (before.results or {}).items() if name in names}
-        if not (checkpoints.has(LAST) and "device" in results):  # which earlier versions lack
+        if (trained := before.trained(Trained, self.out)) is None:
             return None
-        with FORMAT.reading(self.out):
-            trained = Trained(**results)
         held = checkpoints.load(LAST)
         for file in range(held.geometry.files):
             check_file(table_path(checkpoints.folder, held.geometry, file), held.geometry)
@@ -319,7 +328,7 @@ class TrainJob(Job[TrainReport]):
 
     def report(self, seconds: float) -> TrainReport:
         """Return loss, scores and speed; raise where it, or a vector, became NaN."""
-        if self.trained.stopped == "nan":
+        if self.trained.stopped is Stopped.NAN:
             raise _diverged(self.out, self.trained, self.run.training, old=self.brought_back)
         _warn_useless(self.out, self.trained, self.run.training)
         self._warn_unknown(self.trained.known)
@@ -346,18 +355,13 @@ def _said(option: str, value: Any) -> str:
     return f"{option} {value}"
 
 
-def _check_epochs(out: Path, training: Training) -> None:
-    """Raise where a run that is resumed has more epochs than are asked for."""
+def _trained_so_far(out: Path) -> tuple[int, int]:
+    """Return how many epochs a run that is resumed has, and edges of the one that is under way."""
     checkpoints = Checkpoints(out / "checkpoints")
-    done = checkpoints.load(LAST).about.get("epoch") if checkpoints.has(LAST) else 0
+    about = checkpoints.load(LAST).about if checkpoints.has(LAST) else {}
     # What is no number is found where the checkpoint is gone on from.
-    if isinstance(done, int) and done > training.epochs:
-        raise UsageError(
-            f"{out} has trained {done:,} epoch{'s' * (done != 1)}",
-            expected=f"--epochs {done:,} or more",
-            got=f"{training.epochs:,}",
-            remedy="Train another run for fewer",
-        )
+    epochs, edges = (about.get(name, 0) for name in ("epoch", "epoch_edges"))
+    return epochs if isinstance(epochs, int) else 0, edges if isinstance(edges, int) else 0
 
 
 def _warn_lost(out: Path, before: Run, epochs: int) -> None:
@@ -368,7 +372,7 @@ def _warn_lost(out: Path, before: Run, epochs: int) -> None:
     checkpoints = Checkpoints(out / "checkpoints")
     last, best = checkpoints.has(LAST), checkpoints.has(BEST)
     # One that was interrupted may have had none yet.
-    had = best or before.state == "done" or any(checkpoints.folder.glob("relations-*"))
+    had = best or before.state is RunState.DONE or any(checkpoints.folder.glob("relations-*"))
     if had and not last:
         warn(
             f"{checkpoints.folder / 'last.json'} is not there: {out} starts from the first epoch, "
@@ -474,9 +478,11 @@ def _warn_patience(training: Training) -> None:
     """Say so where training cannot stop early: a first evaluation is always the best so far."""
     patience, every, epochs = training.patience, training.validate_every, training.epochs
     if patience is not None and (patience + 1) * every >= epochs:
+        often = "one an epoch" if every == 1 else f"one every {every:,} epochs"
+        smaller = "--patience" if every == 1 else "--validate-every"
         warn(
-            f"--patience {patience}: of no effect, as {patience + 1} evaluations, one every "
-            f"{every} epochs, leave none of {epochs} epochs; take a smaller --validate-every"
+            f"--patience {patience}: of no effect, as {patience + 1:,} evaluations, {often}, leave "
+            f"none of {plural(epochs, 'epoch')}; take a smaller {smaller}"
         )
 
 

@@ -13,9 +13,10 @@ from penstock.paths import shown
 from penstock.pipelines.gnn.profile import profile_text
 from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.pipelines.output import CountsReport
-from penstock.sizes import format_bytes, format_count
+from penstock.sizes import format_bytes, format_count, plural
 from penstock.workers.gnn.plan.spec import WIDEST
 from penstock.workers.gnn.task import Trained
+from penstock.workers.stopped import Stopped
 
 _SCORES = {"class": "accuracy", "multi": "micro F1", "value": ""}
 
@@ -52,12 +53,12 @@ class TrainReport:
         kinds = [layer["kind"] for layer in self.model["layers"]]
         channels = [str(layer["channels"]) for layer in self.model["layers"]]
         alike = len(set(kinds)) == 1
-        layers = f"{len(kinds)} {kinds[0] + ' ' if alike else ''}layer{'s' * (len(kinds) != 1)}"
+        layers = plural(len(kinds), f"{kinds[0]} layer" if alike else "layer")
         layers += "" if alike else f" ({', '.join(kinds)})"
         run = shown(self.run)
         lines = [
             f"{run}: {layers} of "
-            f"{', '.join(channels)} channels; {done.parameters:,} parameters; "
+            f"{', '.join(channels)} channels; {plural(done.parameters, 'parameter')}; "
             f"{'sparse' if done.sparse else 'dense'} features",
             "",
             *self._scores(),
@@ -65,10 +66,10 @@ class TrainReport:
         ]
         again = f", resumed after epoch {done.first_epoch}" if done.first_epoch else ""
         why = ""
-        if done.stopped == "patience":
+        if done.stopped is Stopped.PATIENCE:
             # More than the patience, where a run that had gone on without one is resumed with it.
             count = done.epochs // self.evaluate_every - done.best_epoch // self.evaluate_every
-            why = f"; early stopping, {count} evaluation{'s' * (count != 1)} without improvement"
+            why = f"; early stopping, {plural(count, 'evaluation')} without improvement"
         lines.append(f"  best epoch {done.best_epoch} of {done.epochs}{again}{why}")
         if done.epochs > done.first_epoch:
             epoch = ""
@@ -137,10 +138,9 @@ class PredictReport(CountsReport):
 
     def text(self) -> str:
         """Return lines for a person."""
-        files = f"{self.files} file{'s' * (self.files != 1)}"
         return (
-            f"{shown(self.predictions)}: {self.nodes:,} predictions in {files}, "
-            f"{format_bytes(self.bytes)}\n"
+            f"{shown(self.predictions)}: {plural(self.nodes, 'prediction')} in "
+            f"{plural(self.files, 'file')}, {format_bytes(self.bytes)}\n"
             f"  with the {self.checkpoint} weights of {shown(self.run)}, in {self.seconds:.1f} s"
         )
 
@@ -173,7 +173,8 @@ class EvaluateReport:
         found = self.scores
         kept = ", as the training run drew it" if self.drawn else ", as in the training run"
         split = f"{self.split}{kept * (self.split_by == 'run')}"
-        lines = [f"{shown(self.run)}: {found['nodes']:,} nodes of {split}, {shown(self.graph)}"]
+        nodes = plural(found["nodes"], "node")
+        lines = [f"{shown(self.run)}: {nodes} of {split}, {shown(self.graph)}"]
         names = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1"}
         for key, name in names.items():
             if key in found:

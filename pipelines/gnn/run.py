@@ -60,9 +60,9 @@ class Run(TrainingRun):
         return {**super().to_dict(), "model": self.model.to_dict()}
 
     @classmethod
-    def read(cls, body: dict[str, Any], where: str) -> Self:
-        """Return what a run.json says that is ``where``."""
-        body["model"] = make_model(body["model"], where=f"{where}: model")
+    def read(cls, body: dict[str, Any]) -> Self:
+        """Return what a run.json says."""
+        body["model"] = make_model(body["model"])
         body["training"] = make_training(body["training"])
         for name in ("classes", "feature_names"):
             body[name] = None if body.get(name) is None else tuple(body[name])

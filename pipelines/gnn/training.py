@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError, warn
 from penstock.graph import Graph
+from penstock.paths import client_path
 from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
@@ -28,12 +30,20 @@ from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan
-from penstock.pipelines.job.run_folder import KIND
+from penstock.pipelines.job.run_folder import (
+    KIND,
+    RunState,
+    epochs_text,
+    finished_plan,
+    refuse_fewer,
+)
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.output import Command
+from penstock.sizes import plural
 from penstock.workers.gnn.checkpoint import BEST, LAST, epochs_of
 from penstock.workers.gnn.plan.spec import Model
 from penstock.workers.gnn.task import Trained, TrainTask
+from penstock.workers.stopped import Stopped
 
 
 class TrainJob(Job[TrainReport]):
@@ -71,6 +81,7 @@ class TrainJob(Job[TrainReport]):
             if old is not None and (split is None or split.declared == old.declared):
                 split = old
         model, training = complete(graph, options, self.declared, drawn=split is not None)
+        self.seen = 0
         if self.before is None:
             warn_ignored(graph)
         else:
@@ -79,7 +90,7 @@ class TrainJob(Job[TrainReport]):
             split, self.splits = draw_split(split, graph, training.seed)
         about = graph.manifest
         assert about.features is not None
-        self.epochs = training.epochs  # as far as is known: it may stop early
+        self.epochs = training.epochs - self.seen  # as far as is known: it may stop early
         self.run = Run(
             graph=str(graph.path),
             graph_sha256=graph.digest,
@@ -95,25 +106,27 @@ class TrainJob(Job[TrainReport]):
 
     def plan(self) -> Plan:
         """Lower the model for the graph and a worker."""
-        run, epochs = self.run, self.run.training.epochs
+        run, epochs, layers = self.run, self.run.training.epochs, len(self.run.model.layers)
+        what = f"a model of {plural(layers, 'layer')}"
+        if (finished := self._finished()) is not None:
+            return finished_plan(what, epochs, self.seen, finished.stopped)
 
         def lowered_by(workers: Workers) -> Lowered:
             self._check_ranks(workers.count)
             lowered = lowering(workers, self.graph, run.training)
             return lowered(run.model), too_large_to_train(workers, run.model, lowered)
 
-        layers = len(run.model.layers)
         return plan_job(
             self,
             self.graph,
-            what=f"a model of {layers} layer{'s' * (layers != 1)}, {epochs:,} epochs",
+            what=f"{what}, {epochs_text(epochs, self.seen)}",
             folder=self.out.parent,
             size=disk_to_train(run.model, run.features, epochs),
             lowered_by=lowered_by,
         )
 
     def amount(self) -> tuple[str, float]:
-        """Return what the epochs compute."""
+        """Return what the epochs compute that are left, or were trained."""
         return amount_of(self, self.run.model, self.graph, self.run.features, self.epochs)
 
     def _check_ranks(self, count: int) -> None:
@@ -133,12 +146,14 @@ class TrainJob(Job[TrainReport]):
             if self.splits is not None:
                 keep_split(folder, graph, self.splits)
             self.run = replace(run, parts=self.before.parts)
-            done = replace(self.run, state="done", results=self.before.results)
+            self.device = finished.device
+            done = replace(self.run, state=RunState.DONE, results=self.before.results)
             FORMAT.save(folder, done.to_dict())
             return
         with self.open_ranks(graph, self.options.parts) as workers:
             self._check_ranks(workers.count)
             self.run = run = replace(run, parts=workers.count)
+            self.device = workers.capacity.worker
             FORMAT.save(folder, run.to_dict())
             if self.splits is not None or run.split is None:
                 keep_split(folder, graph, self.splits)
@@ -163,33 +178,29 @@ class TrainJob(Job[TrainReport]):
                 self.trained = workers.ranks(
                     train, (task,), title="train", on_metrics=bar.on_metrics
                 )[0]
-                self.epochs = self.trained.epochs
-                if self.epochs > self.trained.first_epoch:
+                self.epochs = self.trained.epochs - self.trained.first_epoch
+                if self.epochs:
                     # Not every epoch is reported.
-                    bar.on_metrics(0, {"epoch": self.epochs})
-            state = "diverged" if self.trained.stopped == "nan" else "done"
-            FORMAT.save(folder, replace(run, state=state, results=asdict(self.trained)).to_dict())
+                    bar.on_metrics(0, {"epoch": self.trained.epochs})
+            FORMAT.save(folder, run.ended(self.trained).to_dict())
 
     def _finished(self) -> Trained | None:
         """Return the results of a run that is resumed with nothing left to train."""
         before, run = self.before, self.run
-        if before is None or (before.state, before.training) != ("done", run.training):
+        if before is None or before.training != run.training:
             return None
-        with FORMAT.reading(self.out):
-            results = before.results or {}
-            if not results.get("device"):  # which earlier versions lack
-                return None
-            trained = Trained(**results)
-        left = trained.stopped == "epochs" and self.seen < run.training.epochs
+        if (trained := before.trained(Trained, self.out)) is None:
+            return None
+        left = trained.stopped is Stopped.EPOCHS and self.seen < run.training.epochs
         if left or self.seen != trained.epochs or not (self.out / BEST).is_file():
             return None
         return replace(trained, first_epoch=trained.epochs)
 
     def report(self, seconds: float) -> TrainReport:
         """Return the metrics of the best epoch; raise where the loss became NaN."""
-        if self.trained.stopped == "nan":
+        if self.trained.stopped is Stopped.NAN:
             raise _diverged(self.out, self.trained, old=self.brought_back)
-        training, connected = self.run.training, getattr(self, "connected", None)
+        training = self.run.training
         return TrainReport(
             run=str(self.out),
             graph=str(self.graph.path),
@@ -199,7 +210,7 @@ class TrainJob(Job[TrainReport]):
             evaluate_every=training.evaluate_every,
             split=self.run.split,
             ranks=self.run.parts,
-            device=connected.capacity.worker if connected else self.trained.device,
+            device=self.device,
             on_gpu=self.trained.device == "gpu",
             trained=self.trained,
             seconds=seconds,
@@ -216,28 +227,27 @@ class TrainJob(Job[TrainReport]):
 
 
 def unnamed_run(graph: Path) -> Path:
-    """Return a folder next to a graph that is not there: of a run that is only planned."""
+    """Return a folder that is not there, of a run that is only planned.
+
+    Next to a graph, or where nothing can be written there, in the working folder.
+    """
     run = sibling(graph, "run")
+    if not os.access(run.parent, os.W_OK | os.X_OK):
+        run = client_path(run.name)
     return run if not run.exists() else unnamed_run(run)
 
 
 def _epochs_seen(out: Path, before: Run, epochs: int) -> int:
     """Return how many epochs a run that is resumed has; warn or raise where it cannot go on."""
     if not (out / LAST).is_file():
-        if before.state == "done" or (out / BEST).is_file():
+        if before.state is RunState.DONE or (out / BEST).is_file():
             warn(
                 f"{out / LAST} is not there: {out} starts from the first epoch, and replaces its "
                 "best weights"
             )
         return 0
     seen = epochs_of(out / LAST)
-    if seen > epochs:
-        raise UsageError(
-            f"{out} has trained {seen:,} epoch{'s' * (seen != 1)}",
-            expected=f"--epochs {seen:,} or more",
-            got=f"{epochs:,}",
-            remedy="Train another run for fewer",
-        )
+    refuse_fewer(out, seen, epochs)
     return seen
 
 

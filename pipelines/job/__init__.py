@@ -41,12 +41,18 @@ from penstock.errors import CapacityError, PenstockError, UsageError
 from penstock.files import fresh_directory, refuse_existing
 from penstock.options import given_options
 from penstock.paths import client_path
-from penstock.pipelines.job.partial import PartialOutput, kept_bytes, partial_output
+from penstock.pipelines.job.partial import (
+    PartialOutput,
+    kept_bytes,
+    partial_output,
+    refuse_another,
+)
 from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.job.workers import Workers as Workers
 from penstock.pipelines.job.workers import open_ranks
 from penstock.pipelines.output import Command, Output, Report
-from penstock.sizes import need_disk
+from penstock.sizes import need_disk, plural
+from penstock.system_errors import from_system
 
 if TYPE_CHECKING:
     from penstock.formats import Format
@@ -66,6 +72,7 @@ class Job(ABC, Generic[R]):
     on_gpu     whether its tasks or ranks compute on GPUs where there are some
     resumable  whether what an interrupted run has done is kept for ``--resume``
     visible    the manifest of an output that is there while it is made: see ``run_folder``
+    resumes    whether this run goes on from there, so that its amount is what is left
     passing    options that do not decide what is made
     out        absolute; options: may be completed by ``check``; cluster: resolved
     connected  its workers, once it has connected to them
@@ -77,6 +84,7 @@ class Job(ABC, Generic[R]):
     on_gpu: ClassVar[bool] = False
     resumable: ClassVar[bool] = True
     visible: ClassVar[Format | None] = None
+    resumes: bool = False
     passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch", "verify"})
     connected: Workers
     run: TrainingRun
@@ -141,6 +149,9 @@ class Job(ABC, Generic[R]):
         return "Repeat its command with --resume, or replace it with --overwrite"
 
     @property
+    def _made_of(self) -> dict[str, Any]:
+        return {**self.identity(), "options": self.given}
+
     def given(self) -> dict[str, Any]:
         """The options that decide what is made, where they are not the defaults."""
         return given_options(self.options, passing=self.passing)
@@ -182,7 +193,7 @@ class Job(ABC, Generic[R]):
             return
         with partial_output(
             self.out,
-            {**self.identity(), "options": self.given},
+            self._made_of(),
             command=self.command,
             kind=self.kind,
             scratch=getattr(self.options, "scratch", None),
@@ -192,7 +203,7 @@ class Job(ABC, Generic[R]):
             yield partial
 
     def refuse_taken(self) -> None:
-        """Raise where ``out`` is there and neither replaced nor resumed."""
+        """Raise where ``out`` is there and neither replaced nor resumed, or of another run."""
         if self.visible is not None:
             from penstock.pipelines.job.run_folder import refuse_taken
 
@@ -200,6 +211,8 @@ class Job(ABC, Generic[R]):
         elif self.kind:
             refuse_existing(self.out, overwrite=self.options.overwrite, kind=self.kind)
 
+            if self.resumable and self.options.resume:
+                refuse_another(self.out, self._made_of())
     @contextmanager
     def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Iterator[Workers]:
         """Connect to the cluster, which is started where it is not there.
@@ -288,7 +301,8 @@ def plan(job: Job[R]) -> Plan:
     if amount is None or (expected := expected_seconds(*amount)) is None:
         return made
     seconds, runs = expected
-    return replace(made, seconds=seconds, timed=f"all, by {runs} run{'s' * (runs != 1)} here")
+    of = "what is left" if job.resumes else "all"
+    return replace(made, seconds=seconds, timed=f"{of}, by {plural(runs, 'run')} here")
 
 
 def run_command(job: Job[R], output: Output, *, planned: bool) -> R | None:

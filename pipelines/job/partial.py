@@ -89,7 +89,7 @@ def partial_output(
     """
     _remove_left(out, kind, scratch, command)
     with claimed(out, overwrite=overwrite, kind=kind, command=command) as out:
-        home = out.with_name(f".{out.name}.partial")
+        home = _home(out)
         partial = PartialOutput(home / kind, _scratch(home, scratch, out))
         own_directory(home)
         refuse_link(partial.result)
@@ -125,7 +125,7 @@ def _remove_left(out: Path, kind: str, scratch: Path | None, command: str) -> No
     Of all hidden directories it alone does not say what run it is of.
     """
     out = out.resolve()
-    home = out.with_name(f".{out.name}.partial")
+    home = _home(out)
 
     def left() -> bool:
         return out.exists() and is_own_directory(home) and not (home / "run.json").exists()
@@ -136,6 +136,10 @@ def _remove_left(out: Path, kind: str, scratch: Path | None, command: str) -> No
                 _remove(home, PartialOutput(home / kind, _scratch(home, scratch, out)))
 
 
+def _home(out: Path) -> Path:
+    return out.with_name(f".{out.name}.partial")
+
+
 def _scratch(home: Path, scratch: Path | None, out: Path) -> Path:
     if scratch is None:
         return home / "scratch"
@@ -144,24 +148,37 @@ def _scratch(home: Path, scratch: Path | None, out: Path) -> Path:
 
 
 def _prepare(home: Path, partial: PartialOutput, identity: dict[str, Any], *, resume: bool) -> None:
-    record = home / "run.json"
-    identity = json.loads(json.dumps(identity, default=str))
-    if resume and record.exists():
-        before = _read(record)
-        if before != identity:
-            _refuse_changed_inputs(home, before, identity)
-            raise UsageError(
-                f"the run interrupted in {home} was another one",
-                expected="the same inputs and options",
-                got=_differing(before, identity),
-                remedy="Repeat its command, or run without --resume to start over",
-            )
+    if resume and (home / "run.json").exists():
+        _refuse_another(home, identity)
     else:
         shutil.rmtree(partial.result, ignore_errors=True)
         shutil.rmtree(partial.scratch, ignore_errors=True)
-        save_json(record, identity)
+        save_json(home / "run.json", _as_saved(identity))
     partial.result.mkdir(parents=True, exist_ok=True)
     own_directory(partial.scratch)
+
+
+def refuse_another(out: Path, identity: dict[str, Any]) -> None:
+    """Raise where ``out`` has an interrupted run that was another one than this."""
+    home = _home(out.resolve())
+    if (home / "run.json").exists():
+        _refuse_another(home, identity)
+
+
+def _as_saved(identity: dict[str, Any]) -> Any:
+    return json.loads(json.dumps(identity, default=str))
+
+
+def _refuse_another(home: Path, identity: dict[str, Any]) -> None:
+    before, identity = _read(home / "run.json"), _as_saved(identity)
+    if before != identity:
+        _refuse_changed_inputs(home, before, identity)
+        raise UsageError(
+            f"the run interrupted in {home} was another one",
+            expected="the same inputs and options",
+            got=_differing(before, identity),
+            remedy="Repeat its command, or run without --resume to start over",
+        )
 
 
 def _differing(before: dict[str, Any], identity: dict[str, Any]) -> str:
@@ -192,11 +209,16 @@ def _has_work(partial: PartialOutput) -> bool:
     )
 
 
+def kept_scratch(out: Path, scratch: Path | None = None) -> Path:
+    """Return where an interrupted run of ``out`` keeps its intermediate files."""
+    out = out.resolve()
+    return _scratch(_home(out), scratch, out)
+
+
 def kept_bytes(out: Path, scratch: Path | None = None) -> int:
     """Return how much of the disk an interrupted run of ``out`` holds already."""
-    out = out.resolve()
-    home = out.with_name(f".{out.name}.partial")
-    files = {path for folder in (home, _scratch(home, scratch, out)) for path in folder.rglob("*")}
+    folders = _home(out.resolve()), kept_scratch(out, scratch)
+    files = {path for folder in folders for path in folder.rglob("*")}
     return sum(path.lstat().st_size for path in files if not path.is_dir())
 
 

@@ -5,7 +5,7 @@ metrics.jsonl      a line per epoch; with the first one the run has begun
 checkpoints/       what ranks write; ``last`` is what ``--resume`` goes on from
 .NAME.old          next to it: the run to replace, until the new one has a checkpoint and has ended
 
-States are training, interrupted, done and diverged.
+A run is known by its files: what a run that was killed leaves says that it is training.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, asdict, dataclass, fields
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from penstock.errors import (
     CapacityError,
@@ -36,13 +37,34 @@ from penstock.output_lock import (
     refuse_strangers_link,
 )
 from penstock.pipelines.job.partial import PartialOutput
+from penstock.pipelines.job.plan import Need, Plan
+from penstock.sizes import plural
+from penstock.workers.stopped import Stopped
 
 if TYPE_CHECKING:
     from penstock.pipelines.job import Job
 
 KIND = "run"
 _CHECKPOINTS = "last", "best"
-_HOLDS = {"done": "a finished run", "diverged": "a run whose loss became NaN"}
+_E = TypeVar("_E", bound=StrEnum)
+_T = TypeVar("_T")
+
+
+class RunState(StrEnum):
+    """How a training run stands, as its run.json says."""
+
+    TRAINING = "training"  # or it was killed
+    INTERRUPTED = "interrupted"
+    DONE = "done"
+    DIVERGED = "diverged"
+
+
+_HOLDS = {
+    RunState.TRAINING: "an interrupted run",
+    RunState.INTERRUPTED: "an interrupted run",
+    RunState.DONE: "a finished run",
+    RunState.DIVERGED: "a run whose loss became NaN",
+}
 
 
 def run_format(job: str) -> Format:
@@ -63,15 +85,14 @@ def run_format(job: str) -> Format:
 class TrainingRun(ABC):
     """What run.json holds of every training run.
 
-    state    training, interrupted, done or diverged
-    results  what Trained holds, once it is done
+    results  what Trained holds, once it has ended
     """
 
     format: ClassVar[Format]
     graph: str
     graph_sha256: str
     _: KW_ONLY
-    state: str = "training"
+    state: RunState = RunState.TRAINING
     options: dict[str, Any] | None = None
     results: dict[str, Any] | None = None
 
@@ -81,17 +102,23 @@ class TrainingRun(ABC):
 
     @classmethod
     @abstractmethod
-    def read(cls, body: dict[str, Any], where: str) -> Self:
-        """Return what a run.json says that is ``where``; KeyError and the like if it is damaged."""
+    def read(cls, body: dict[str, Any]) -> Self:
+        """Return what a run.json says; UsageError, KeyError and the like where it is damaged."""
 
     @classmethod
     def of(cls, body: dict[str, Any], folder: Path) -> Self:
         """Return what run.json in ``folder`` says."""
         with cls.format.reading(folder):
             known = {each.name: body[each.name] for each in fields(cls) if each.name in body}
-            run = cls.read(known, str(folder / cls.format.file))
-            if not (isinstance(run.state, str) and isinstance(run.results, dict | None)):
-                raise TypeError("state is no text, or results no object")
+            known["state"] = state_of(body, folder, cls.format)
+            try:
+                run = cls.read(known)
+            except UsageError as error:  # of an option that the model or the training has
+                raise cls.format.damaged(
+                    folder, error.what, expected=error.expected, got=error.got
+                ) from error
+            if not isinstance(run.results, dict | None):
+                raise TypeError("results are no object")
             return run
 
     @classmethod
@@ -107,6 +134,59 @@ class TrainingRun(ABC):
         changed = f"{self.graph} has changed"
         other = f"{self.graph}, in the run {old.graph}"
         return [f"the graph: {changed if self.graph == old.graph else other}"]
+
+    def ended(self, trained: Any) -> Self:
+        """Return what run.json holds of a run that has ended so."""
+        state = RunState.DIVERGED if trained.stopped is Stopped.NAN else RunState.DONE
+        return replace(self, state=state, results=asdict(trained))
+
+    def trained(self, kind: type[_T], folder: Path) -> _T | None:
+        """Return the results of a run that is done; None: it is not, or an earlier version's."""
+        results = self.results or {}
+        if self.state is not RunState.DONE or not results.get("device"):
+            return None
+        with self.format.reading(folder):
+            known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+            given = {name: value for name, value in results.items() if name in known}
+            stopped = _one_of(Stopped, given["stopped"], "results.stopped", folder, self.format)
+            return kind(**given | {"stopped": stopped})
+
+
+def state_of(body: dict[str, Any], folder: Path, manifest: Format) -> RunState:
+    """Return the state that run.json of ``folder`` names; CorruptFile where that is none."""
+    return _one_of(RunState, body.get("state"), "state", folder, manifest)
+
+
+def _one_of(kind: type[_E], value: Any, key: str, folder: Path, manifest: Format) -> _E:
+    if value in [*kind]:
+        return kind(value)
+    expected = f"{key}: one of {', '.join(kind)}"
+    raise manifest.damaged(folder, expected=expected, got=repr(value))
+
+
+def refuse_fewer(out: Path, done: int, epochs: int) -> None:
+    """Raise where a run that is resumed has trained more epochs than are asked for."""
+    if done > epochs:
+        raise UsageError(
+            f"{out} has trained {plural(done, 'epoch')}",
+            expected=f"--epochs {done:,} or more",
+            got=f"{epochs:,}",
+            remedy="Train another run for fewer",
+        )
+
+
+def epochs_text(epochs: int, done: int = 0) -> str:
+    """Return how many epochs a plan has, of which some may be done."""
+    of = plural(epochs, "epoch")
+    return f"{done:,} of {of} {'is' if done == 1 else 'are'} done" if done else of
+
+
+def finished_plan(what: str, epochs: int, done: int, stopped: Stopped) -> Plan:
+    """Return the plan of a run that is resumed with nothing left to train."""
+    why = epochs_text(epochs, done)
+    if stopped is Stopped.PATIENCE:
+        why = f"early stopping after {done:,} of {epochs_text(epochs)}"
+    return Plan(what, (("train", f"nothing is left to train: {why}"),), Need(0), seconds=0.0)
 
 
 @contextmanager
@@ -155,12 +235,12 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
             else:
                 # A full disk; the manifest says "training" then.
                 with suppress(OSError, CapacityError):
-                    manifest.save(out, manifest.load(out) | {"state": "interrupted"})
+                    manifest.save(out, manifest.load(out) | {"state": RunState.INTERRUPTED})
                 _forget(old)
                 if not damaged:
                     _say_how_to_resume(out)
             raise
-        diverged = manifest.load(out)["state"] == "diverged"
+        diverged = manifest.load(out)["state"] == RunState.DIVERGED
         if old is not None and diverged and not _has_checkpoint(out):
             _bring_back(old, out)
             job.brought_back = True
@@ -182,15 +262,15 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
                 remedy=job.instead_of_resuming(),
             )
     elif there and not job.options.overwrite:
-        state = manifest.load(out).get("state")
+        state = state_of(manifest.load(out), out, manifest)
         go_on = "Resume it with --resume, replace"
-        if state == "done":
+        if state is RunState.DONE:
             go_on = "Resume it with --resume and more --epochs, replace"
             go_on = go_on if job.goes_on() else "Replace"
-        elif state == "diverged":  # and would again
+        elif state is RunState.DIVERGED:  # and would again
             go_on = "Replace"
         raise OutputExists(
-            f"{out} holds {_HOLDS.get(str(state), 'an interrupted run')}",
+            f"{out} holds {_HOLDS[state]}",
             remedy=f"{go_on} it with --overwrite, or name another",
         )
     else:

@@ -21,9 +21,10 @@ from penstock.options import given_options
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.durations import devices_key
-from penstock.pipelines.job.partial import PartialOutput, kept_bytes
+from penstock.pipelines.job.partial import PartialOutput, kept_bytes, kept_scratch
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import resolve_ranks
+from penstock.pipelines.job.run_folder import epochs_text
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.output import Command
 from penstock.pipelines.vectors.store import CONTEXT, KIND, VALUES, write_vectors
@@ -38,8 +39,9 @@ from penstock.pipelines.word2vec.planning import (
 )
 from penstock.pipelines.word2vec.report import Word2vecReport, report_of
 from penstock.pipelines.word2vec.warm import WarmStart
-from penstock.sizes import format_bytes, format_count
-from penstock.workers.word2vec.state import EPOCHS, Checkpoints
+from penstock.sizes import format_bytes, format_count, plural
+from penstock.workers.stopped import Stopped
+from penstock.workers.word2vec.state import EPOCHS, Checkpoints, Position
 from penstock.workers.word2vec.task import Trained, TrainTask
 
 _GENTLE = 0.05  # a learning rate that is offered, at most
@@ -105,7 +107,8 @@ class Word2vecJob(Job[Word2vecReport]):
                 memory_left = has.memory - training.block_bytes(on_gpu=has.on_gpu)
                 a_word = training.word_bytes(workers.count, on_gpu=has.on_gpu)
                 most = max(memory_left, 0) // a_word
-                memory = Need(None, has.memory, f"on every {has.worker}: at most {most:,} words")
+                fits = f"on every {has.worker}: at most {format_count(most)} words"
+                memory = Need(None, has.memory, fits)
             else:
                 rows = source.held_bytes(workers, has.rows)
                 needed = memory_of(training, words, workers.count, rows, on_gpu=has.on_gpu)
@@ -114,23 +117,33 @@ class Word2vecJob(Job[Word2vecReport]):
                 problem = too_large(
                     training, words, workers.count, rows, has, counted=source.graph is None
                 )
-        epochs = f"{training.epochs} epoch{'s' * (training.epochs != 1)}"
+        seen = self._position().epoch
+        left = training.epochs - seen
         of = "" if source.tokens is None else f" of {format_count(source.tokens)} words"
         how = "deterministic, " if training.deterministic else ""
-        steps.append(("train", f"{how}{epochs}{of} on {where}"))
+        does = f"{how}{plural(left, 'epoch')}{of} on {where}"
+        if seen:
+            more = "nothing is left to train" if left == 0 else does
+            does = f"{more}; {epochs_text(training.epochs, seen)}"
+        steps.append(("train", does))
         many = "" if words is None else f"{words:,} "
         return Plan(
-            f"vectors of {many}{what}, {training.dim} dimensions",
+            f"vectors of {many}{what}, {plural(training.dim, 'dimension')}",
             tuple(steps),
             memory,
             disk,
             problem=problem,
         )
 
+    def _position(self) -> Position:
+        """Return where the checkpoint was written that this run goes on from, if it does."""
+        found = Checkpoints(kept_scratch(self.out), 0).position() if self.resumes else None
+        return found or Position()
+
     def _need_disk(self, words: int) -> None:
         self.need_disk(
             disk_of(self.training, words),
-            f"vectors of {words:,} words of {self.training.dim} dimensions",
+            f"vectors of {words:,} words of {plural(self.training.dim, 'dimension')}",
             scratch=checkpoint_bytes(self.training, words) + self.input.scratch_bytes,
         )
 
@@ -170,7 +183,7 @@ class Word2vecJob(Job[Word2vecReport]):
                 self.trained: Trained = workers.ranks(
                     train, (task,), title="train", on_metrics=bar.on_metrics
                 )[0]
-        if self.trained.stopped == "nan":
+        if self.trained.stopped is Stopped.NAN:
             raise self._diverged(partial)
         if not self.trained.pairs:
             raise self._untrained()
@@ -279,7 +292,7 @@ class Word2vecJob(Job[Word2vecReport]):
         return report_of(self.trained, about, seconds=seconds, ranks=ranks, device=device)
 
     def amount(self) -> tuple[str, float] | None:
-        """Return the words of all epochs, where they are known."""
+        """Return the words of all epochs that are left, or were trained, where they are known."""
         tokens = self.input.tokens
         if tokens is None:
             return None
@@ -287,7 +300,8 @@ class Word2vecJob(Job[Word2vecReport]):
         how = " deterministic" if training.deterministic else ""
         devices = devices_key(self.connected.capacity, self.connected.count)
         kind = f"word2vec{how}, {training.dim} dimensions, {devices}"
-        return kind, float(tokens * training.epochs)
+        done = (position := self._position()).total + position.epoch_sums
+        return kind, float(max(tokens * training.epochs - done.words, 0))
 
     def following(self) -> list[Command]:
         """Return the command to run next."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.workers.embed.spec import Training
+from penstock.workers.stopped import Stopped
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Trained:
                     several epochs the first, which may compile them, does not count
     exposed_seconds in which training waited for the disk, bytes moved by swaps, and their
                     bytes a second: of all epochs of this process
-    stopped         why it ended: epochs, patience, or nan
+    stopped         why it ended
     theorem         whether swaps hide behind training, in words; None: nothing is swapped
     known           how many nodes and relations began with vectors of --init
     ranks           that trained together; of several, bytes and seconds in which partitions
@@ -71,7 +72,7 @@ class Trained:
     batches: int
     seconds: float
     epoch_seconds: float
-    stopped: str
+    stopped: Stopped
     utilization: float = 0.0
     exposed_seconds: float = 0.0
     bytes_read: int = 0

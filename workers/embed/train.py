@@ -59,6 +59,7 @@ from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import WarmStart
 from penstock.workers.epoch_lines import keep_lines
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
+from penstock.workers.stopped import Stopped
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
@@ -365,7 +366,7 @@ class Trainer:
         if self._last is not None:
             nodes = Table(self.buffer.values, self.buffer.state)
             penalty = mean_penalty(nodes, self.relations, self._last, self.rules)
-        if stopped != "nan" and self._saved_batches != self.batches:
+        if stopped is not Stopped.NAN and self._saved_batches != self.batches:
             self._save()
         self._drop_buckets()
         traffic = self.buffer.traffic
@@ -373,7 +374,7 @@ class Trainer:
             epochs=self.epoch,
             first_epoch=first_epoch,
             best_epoch=self.best_epoch or self.epoch,
-            loss=self.loss if stopped != "nan" and math.isfinite(self.loss) else None,
+            loss=self.loss if stopped is not Stopped.NAN and math.isfinite(self.loss) else None,
             loss_before=self._before if math.isfinite(self._before) else None,
             penalty=penalty if math.isfinite(penalty) else None,
             loss_of_zeros=self.zeros / self.done if self.done else None,
@@ -440,18 +441,18 @@ class Trainer:
             ranks=self.comm.size,
         )
 
-    def _epochs(self, done: list[EpochTime]) -> str:
+    def _epochs(self, done: list[EpochTime]) -> Stopped:
         training, edges = self.training, self.graph.num_edges
         while self.epoch < training.epochs:
             if training.patience is not None and self.bad >= training.patience:
-                return "patience"
+                return Stopped.PATIENCE
             begun, busy, edges_before = time.perf_counter(), self.busy.seconds, self.done
             exposed = self._exposed
             self.busy.pause()
             share = 1 - self.epoch_edges / edges
             paused = self._visits(self.epoch)
             if paused is None:
-                return "nan"
+                return Stopped.NAN
             self._before, self.loss = self.loss, self.epoch_loss / max(self.epoch_edges, 1)
             took = EpochTime(
                 time.perf_counter() - begun - paused,
@@ -466,13 +467,13 @@ class Trainer:
             )
             due = self._save_due()
             if (last or validates or due) and not self._finite():
-                return "nan"
+                return Stopped.NAN
             if share:
                 done.append(took)
             self.epoch, self.buffer_state = self.epoch + 1, 0
             self.epoch_loss, self.epoch_edges = 0.0, 0
             self._finish_epoch(took, validates=validates, due=due)
-        return "epochs"
+        return Stopped.EPOCHS
 
     def _visits(self, epoch: int) -> float | None:
         """Train the states of an epoch that are left; return the seconds of checkpoints.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.workers.gnn.data.kept_split import SplitFile
 from penstock.workers.gnn.plan.spec import Model, Training
+from penstock.workers.stopped import Stopped
 
 if TYPE_CHECKING:
     from penstock.workers.gnn.plan.lowering import ModelPlan
@@ -46,7 +47,7 @@ class Trained:
              (packing, waiting, adding; waiting for slower ranks included), other; imbalance
     overlap  what was measured of the hidden share of the communication, as overlap.py says; None
              where that was not asked for, or one rank trained
-    stopped  why it ended: epochs, patience, or nan
+    stopped  why it ended
     device   what computed: cpu or gpu; empty in runs of an earlier version
     """
 
@@ -59,7 +60,7 @@ class Trained:
     nodes: int
     edges: int
     parameters: int
-    stopped: str
+    stopped: Stopped
     sparse: bool
     memory: int
     shares: dict[str, float] = field(default_factory=dict)

@@ -25,6 +25,7 @@ from penstock.workers.gnn.state import Metrics, State
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.resources.device import gpu, to_host
+from penstock.workers.stopped import Stopped
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
@@ -102,7 +103,7 @@ class _Trainer:
             save_text(self.task.run / "plan.txt", self.plan.text() + "\n")
         first_epoch = state.epoch
         stopped = self._epochs(times)
-        if stopped != "nan":
+        if stopped is not Stopped.NAN:
             state.save(self.first_rank)
         state.save_best(self.first_rank)
         if self.training.profile:
@@ -123,12 +124,12 @@ class _Trainer:
             sparse=self.plan.sparse,
             memory=max(self._peak, _peak_bytes() + self.passes.bytes),
             shares=times.shares(),
-            overlap=None if stopped == "nan" else self._overlap(),
+            overlap=None if stopped is Stopped.NAN else self._overlap(),
             first_epoch=first_epoch,
             device="gpu" if self.network.context.on_gpu else "cpu",
         )
 
-    def _epochs(self, times: EpochTimes) -> str:
+    def _epochs(self, times: EpochTimes) -> Stopped:
         """Run the epochs that are left; return what ended them."""
         state, first_epoch = self.state, self.state.epoch
         while state.epoch < self.training.epochs and not self._patience_ends():
@@ -140,7 +141,7 @@ class _Trainer:
                 begun += time.perf_counter() - paused
             if not _finite(metrics):
                 state.epoch += 1
-                return "nan"
+                return Stopped.NAN
             if self._patience_ends():
                 break
             with self.clock.span("update", "compute"):
@@ -151,12 +152,12 @@ class _Trainer:
             times.after(state.epoch - 1 - first_epoch, seconds, kinds)
             self._unfinished = _Epoch(metrics["train"], seconds, kinds)
             if not self.same and not self._finish_epoch(evaluated):
-                return "nan"
+                return Stopped.NAN
         # The last epoch's weights are evaluated whatever --evaluate-every says.
         known = self._evaluated == state.epoch and state.best_epoch
         if not known and not self._finish_epoch(self._evaluate(), last=True):
-            return "nan"
-        return "patience" if self._patience_ends() else "epochs"
+            return Stopped.NAN
+        return Stopped.PATIENCE if self._patience_ends() else Stopped.EPOCHS
 
     def _patience_ends(self) -> bool:
         # Not before the last update is evaluated, which may be the best.

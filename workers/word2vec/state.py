@@ -162,13 +162,17 @@ class Checkpoints:
         self._saved_at = time.monotonic()
         return [each.result() for each in made]
 
-    def load(self) -> tuple[Position, tuple[AnyArray, AnyArray]] | None:
-        """Return the last one, if there is one: its vectors are mapped."""
+    def position(self) -> Position | None:
+        """Return where the last one was written, if there is one; its vectors are not read."""
+        return None if (found := self._read()) is None else found[0]
+
+    def _read(self) -> tuple[Position, list[FileEntry]] | None:
+        """Return what the last one says, if there is one."""
         if not (self.folder / LAST).is_file():
             return None
         try:
             body = parse_json((self.folder / LAST).read_bytes())
-            first, second = (FileEntry(**file) for file in body["files"])
+            _, _ = files = [FileEntry(**file) for file in body["files"]]
             position = Position.of(body)
             if not isinstance(body["number"], int) or body["number"] < 1:
                 raise ValueError(f"number {body['number']!r}")
@@ -179,12 +183,17 @@ class Checkpoints:
                 got=f"no {error}" if isinstance(error, KeyError) else str(error),
                 remedy=_START_OVER,
             ) from error
-        for file in (first, second):
+        return position, files
+
+    def load(self) -> tuple[Position, tuple[AnyArray, AnyArray]] | None:
+        """Return the last one, if there is one: its vectors are mapped."""
+        if (found := self._read()) is None:
+            return None
+        position, files = found
+        for file in files:
             file.check_size(self.folder, listed_in=LAST, remedy=_START_OVER)
             file.check_sum(self.folder, remedy=_START_OVER)
-        vectors, context = (
-            load_npy(self.folder / file.name, remedy=_START_OVER) for file in (first, second)
-        )
+        vectors, context = (load_npy(self.folder / file.name, remedy=_START_OVER) for file in files)
         return position, (vectors, context)
 
     def load_for(

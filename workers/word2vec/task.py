@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.files import FileEntry
 from penstock.kernels.word2vec_rules import Word2vecRules
 from penstock.limits import cores
+from penstock.workers.stopped import Stopped
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
 BLOCK_WORDS = 1 << 20  # trained between two checks whether the client is still there
@@ -127,7 +128,7 @@ class Trained:
     loss     the mean over the pairs of the last epoch
     words    that were trained, by this run and those that it went on from, before subsampling
     seconds  of training in this run alone; run_words: the words of these seconds
-    stopped  why it ended: epochs, or nan
+    stopped  why it ended: not by patience
     resumed  the share of the words that were there from the run before
     parts    the Parquet files that rank 0 wrote; none where there was nothing left to train
     """
@@ -142,7 +143,7 @@ class Trained:
     pairs: int
     seconds: float
     run_words: int
-    stopped: str
+    stopped: Stopped
     resumed: float = 0.0
     unseen: int = 0
     threads: int = 1

@@ -31,6 +31,7 @@ from penstock.partition.threads import spread
 from penstock.workers.cores import cores_of_rank
 from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device
+from penstock.workers.stopped import Stopped
 from penstock.workers.word2vec.corpus import Corpus, WalkCorpus
 from penstock.workers.word2vec.deltas import Pair, Shards
 from penstock.workers.word2vec.state import EPOCHS, Checkpoints, Parts, Position, note_epoch
@@ -111,10 +112,10 @@ class _Trainer:
         stopped = self._epochs()
         self.comm.synchronize()  # with the last exchange, which a lost rank would never end
         if not self._finite():  # a loss is that from before the step
-            stopped = "nan"
+            stopped = Stopped.NAN
         seconds = time.monotonic() - begun
         written: list[FileEntry] = []
-        if parts is not None and stopped != "nan":
+        if parts is not None and stopped is not Stopped.NAN:
             found = parts.result()
             if not self.checkpoints.number or self._done() > before:
                 last = self.position, self.vectors, self.corpus.sentences
@@ -237,7 +238,7 @@ class _Trainer:
 
     # -- epochs ------------------------------------------------------------------------------------
 
-    def _epochs(self) -> str:
+    def _epochs(self) -> Stopped:
         """Run what is left; return what ended it."""
         self._epoch_begun = time.monotonic()
         if self.training.deterministic:
@@ -255,18 +256,18 @@ class _Trainer:
             if shards is not None:
                 self._combine(shards, block.epoch, block.begin, block.end)
             if not self._note(launched, self._ahead_by):
-                return "nan"
-        return "epochs" if self._note(None, 0) else "nan"
+                return Stopped.NAN
+        return Stopped.EPOCHS if self._note(None, 0) else Stopped.NAN
 
-    def _in_order(self) -> str:
+    def _in_order(self) -> Stopped:
         """Train shards of rounds, each in order by one thread."""
         shards = self._shards(self.training.shards)
         for first, last in self._rounds(self._words_of_round()):
             found = self._round_of_shards(shards, first, last)
             self._combine(shards, self.position.epoch, first, last)
             if not self._note(_Round(found, None, last), 0):
-                return "nan"
-        return "epochs"
+                return Stopped.NAN
+        return Stopped.EPOCHS
 
     def _words_of_round(self) -> int:
         training = self.training

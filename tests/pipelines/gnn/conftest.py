@@ -12,6 +12,7 @@ import pytest
 from penstock import Graph, generate
 from penstock.workers.gnn.checkpoint import epochs_of, save
 from penstock.workers.gnn.task import Trained, TrainTask
+from penstock.workers.stopped import Stopped
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +48,7 @@ class FakeRank:
     in_epoch: Callable[[int], None] = lambda epoch: None
     at_start: Callable[[TrainTask], None] = lambda task: None
     tasks: list[TrainTask] = field(default_factory=list)
-    stopped: str = "epochs"
+    stopped: Stopped = Stopped.EPOCHS
     saves: tuple[str, ...] = ("last", "best")
     best: int | None = None
 

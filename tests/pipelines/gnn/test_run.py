@@ -24,12 +24,16 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.pipelines import cli
+from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.report import overlap_lines
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.training import TrainJob
+from penstock.pipelines.job import plan as plan_of
+from penstock.pipelines.job import run as run_job
 from penstock.pipelines.job import tasks
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.workers.gnn.task import TrainTask
+from penstock.workers.stopped import Stopped
 
 
 @pytest.fixture
@@ -130,7 +134,7 @@ def test_what_no_epoch_was_timed_for_has_no_speed(
 
 
 def test_patience_is_told_in_evaluations(train: Any, rank: Any) -> None:
-    rank.stopped, rank.best = "patience", 2
+    rank.stopped, rank.best = Stopped.PATIENCE, 2
     text = train(patience=2, evaluate_every=2, epochs=7).text()
     assert "best epoch 2 of 7; early stopping, 2 evaluations without improvement" in text
     # A finished run that patience would have ended long before.
@@ -199,7 +203,7 @@ def test_overwrite_begins_anew(train: Any, tmp_path: Path, rank: Any) -> None:
     with pytest.raises(OSError, match="cable"):
         train(overwrite=True, hidden=5)
     assert (tmp_path / "run/run.json").read_bytes() == before, "there is nothing of the new one"
-    rank.in_epoch, rank.stopped, rank.saves = lambda epoch: None, "nan", ()
+    rank.in_epoch, rank.stopped, rank.saves = lambda epoch: None, Stopped.NAN, ()
     with pytest.raises(PenstockError, match="run holds the run before, which was not replaced"):
         train(overwrite=True, hidden=5)
     assert (tmp_path / "run/run.json").read_bytes() == before
@@ -207,7 +211,7 @@ def test_overwrite_begins_anew(train: Any, tmp_path: Path, rank: Any) -> None:
     with pytest.raises(PenstockError, match="best.safetensors holds the last good weights"):
         train(overwrite=True, hidden=5)
     assert Run.load(tmp_path / "run").state == "diverged"
-    rank.stopped, rank.saves = "epochs", ("last", "best")
+    rank.stopped, rank.saves = Stopped.EPOCHS, ("last", "best")
     rank.in_epoch = break_in(2)
     with pytest.raises(OSError, match="cable"):
         train(overwrite=True, hidden=5)
@@ -237,7 +241,7 @@ def test_two_do_not_train_in_one_folder(train: Any, tmp_path: Path) -> None:
 def test_a_loss_that_is_nan_is_an_error_that_keeps_the_weights(
     train: Any, tmp_path: Path, rank: Any
 ) -> None:
-    rank.stopped = "nan"
+    rank.stopped = Stopped.NAN
     with pytest.raises(PenstockError, match=r"loss became NaN or infinite in epoch 5.*lower --lr"):
         train()
     run = Run.load(tmp_path / "run")
@@ -409,7 +413,10 @@ def test_a_lost_checkpoint_is_said(blocks: Graph, tmp_path: Path) -> None:
     [
         ({"features": 5}, "do not fit each other. Expected layers.0.weight of shape"),
         ({"parts": -3}, "run.json is damaged.* -3 parts"),
-        ({"state": 5}, "run.json is damaged"),
+        ({"state": 5}, "run.json is damaged. Expected state: one of training, .*, got 5"),
+        ({"state": "finished"}, "Expected state: one of training, .*, got 'finished'"),
+        ({"training": {"epochs": "x"}}, "damaged: option --epochs .* a whole number, got 'x'. Res"),
+        ({"model": {"layers": 3}}, "damaged: the model has a bad value at layers. Expected a list"),
         ({"results": 7}, "run.json is damaged"),
     ],
 )
@@ -441,4 +448,38 @@ def test_a_plan_says_that_the_disk_is_too_small(
         "threads",
     ]
     assert cli.run([*train, "--json"]) == 0
-    assert "does not fit on its disk" in json.loads(capsys.readouterr().out)["problem"]["what"]
+    assert "would not fit on its disk" in json.loads(capsys.readouterr().out)["problem"]["what"]
+
+
+def test_a_plan_counts_the_epochs_that_are_done(
+    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    cluster = ClusterSpec(cluster="threads")
+
+    def job(epochs: int, *, resume: bool) -> TrainJob:
+        options = GnnOptions(epochs=epochs, hidden=4, resume=resume)
+        return TrainJob(blocks, tmp_path / "run", options, cluster, quiet=True)
+
+    run_job(done := job(3, resume=False))
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    planned = plan_of(resumed := job(5, resume=True))
+    assert planned.what == "a model of 2 layers, 3 of 5 epochs are done"
+    assert "for what is left, by 1 run here" in planned.text()
+    (kind, whole), left = done.amount(), resumed.amount()
+    assert left == (kind, whole * 2 / 3)
+    monkeypatch.setattr(TrainJob, "open_ranks", lambda *_: pytest.fail("a rank was started"))
+    planned = plan_of(job(3, resume=True))
+    assert "train   nothing is left to train: 3 of 3 epochs are done" in planned.text()
+    assert (planned.seconds, planned.memory.bytes) == (0, 0)
+    after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_a_plan_of_a_run_that_stopped_early_has_nothing_left(blocks: Graph, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"epochs": 50, "patience": 1, "lr": 1e-30, "hidden": 4}
+    spec = ClusterSpec(cluster="threads")
+    gnn.train(blocks, tmp_path / "run", cluster=spec, **options)
+    given = GnnOptions(**options, resume=True)
+    planned = plan_of(TrainJob(blocks, tmp_path / "run", given, spec, quiet=True))
+    assert "nothing is left to train: early stopping after 2 of 50 epochs" in planned.text()

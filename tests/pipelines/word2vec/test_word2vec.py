@@ -36,6 +36,7 @@ from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
 from penstock.options import asked
 from penstock.pipelines.cli import run
 from penstock.pipelines.generate import generate
+from penstock.pipelines.job import plan
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.inputs import lists, text
@@ -552,7 +553,7 @@ def test_one_rank_has_no_exchanges(
     assert not (tmp_path / "v").exists()
     # What several ranks have begun can go on here.
     (tmp_path / ".v.partial").mkdir()
-    (tmp_path / ".v.partial/run.json").write_text("{}")
+    (tmp_path / ".v.partial/work").write_text("some")
     for more in (["--deterministic"], ["--resume"]):
         assert run([*given, "--dim", "8", "--walks", "1", "--plan", *more]) == 0
 
@@ -599,6 +600,33 @@ def _stopping(save: Any, saved: list[Any]) -> Any:
             raise PenstockError("stopped here")
 
     return stop_soon
+
+
+def test_a_plan_counts_what_an_interrupted_run_has_done(
+    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"dim": 16, "walks": 4, "length": 20, "epochs": 6}
+    options |= {"checkpoint_minutes": 1e-9, "deterministic": True, "sync_words": 8000}
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", _stopping(Checkpoints.save, saved := list[Any]()))
+        with pytest.raises(PenstockError, match="stopped here"):
+            word2vec(blocks, tmp_path / "v", **options)
+
+    def job(**more: Any) -> Word2vecJob:
+        given = Word2vecOptions(**options | more)
+        return Word2vecJob([blocks.path], tmp_path / "v", given, quiet=True)
+
+    epoch, words = saved[-1].epoch, (saved[-1].total + saved[-1].epoch_sums).words
+    planned, anew = plan(resumed := job(resume=True)), plan(fresh := job())
+    assert 0 < epoch < 6
+    does = f"deterministic, {6 - epoch} epochs of 32 k words on one rank; {epoch} of 6 epochs are"
+    assert dict(planned.steps)["train"].startswith(does)
+    assert "6 epochs of 32 k words on one rank" in anew.text()
+    whole, left = fresh.amount(), resumed.amount()
+    assert whole is not None
+    assert left == (whole[0], whole[1] - words)
+    with pytest.raises(UsageError, match="was another one.*got another --dim"):
+        plan(job(resume=True, dim=8))
 
 
 # -- warm start ------------------------------------------------------------------------------------
