@@ -69,7 +69,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from penstock.arrays import AnyArray
+from penstock.arrays import AnyArray, OptionalArray
 
 CHUNK_BITS = 24  # of ``which``; the rest counts batches
 
@@ -174,7 +174,7 @@ class Table:
     state   (rows, state_width(width)) float32, 0 at first
     """
 
-    values: Any
+    values: Any  # in GPU memory or not, which each backend knows
     state: Any
 
 
@@ -189,7 +189,7 @@ class Batch:
     """
 
     heads: AnyArray
-    relations: Any
+    relations: OptionalArray
     tails: AnyArray
     negatives: AnyArray
 
@@ -209,8 +209,8 @@ class NegativePool:
     first: AnyArray
     start: AnyArray
     by_degree: int = 0
-    chance: Any = None
-    other: Any = None
+    chance: OptionalArray = None
+    other: OptionalArray = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from penstock.arrays import AnyArray
+from penstock.arrays import AnyArray, OptionalArray
 
 NEVER = -(1 << 63)  # before every time
 TRIALS = 32
@@ -79,17 +79,17 @@ class WalkGraph:
 
     indptr: AnyArray
     indices: AnyArray
-    weights: Any = None
-    relations: Any = None
-    times: Any = None
+    weights: OptionalArray = None
+    relations: OptionalArray = None
+    times: OptionalArray = None
     groups: int = 1
     neighbours: tuple[AnyArray, AnyArray] | None = None
-    degrees: Any = None
-    labels: Any = None
-    bounds: Any = None
-    prefix: Any = None
-    chance: Any = None
-    other: Any = None
+    degrees: OptionalArray = None
+    labels: OptionalArray = None
+    bounds: OptionalArray = None
+    prefix: OptionalArray = None
+    chance: OptionalArray = None
+    other: OptionalArray = None
     packed: Any = None
 
     @property

@@ -52,6 +52,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.arrays import AnyArray, OptionalArray
+
 SENTENCE_BITS = 40  # of ``which``; the rest is the epoch
 MAX_SENTENCES = 1 << SENTENCE_BITS
 MAX_EPOCHS = 1 << (64 - SENTENCE_BITS)
@@ -80,9 +82,9 @@ class Sentences:
     epoch    from 0, below MAX_EPOCHS
     """
 
-    tokens: Any
-    offsets: Any
-    lrs: Any
+    tokens: AnyArray
+    offsets: OptionalArray
+    lrs: AnyArray
     first: int = 0
     epoch: int = 0
 
@@ -98,10 +100,10 @@ class Noise:
             subsampling; None where it is not known. It decides no draw
     """
 
-    chance: Any
-    alias: Any
-    keep: Any = None
-    counts: Any = None
+    chance: AnyArray
+    alias: AnyArray
+    keep: OptionalArray = None
+    counts: OptionalArray = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]  # in host memory
 AnyArray = Array  # wherever it is, where what is done is the same
+OptionalArray = AnyArray | Any  # or None: who reads it knows by other fields whether it is there
 
 if TYPE_CHECKING:
 

@@ -26,9 +26,9 @@ NONE, RELU, LEAKY_RELU, ELU, TANH, SIGMOID = (int(each) for each in Activation)
 class EpilogueFields(NamedTuple):
     """An Epilogue for a kernel: what does not exist is empty. All are arrays, or all pointers."""
 
-    bias: Any
-    skip: Any
-    ids: Any
+    bias: Array
+    skip: Array
+    ids: Array
     skip_stride: int
     biased: bool
     skipping: bool

@@ -41,12 +41,12 @@ _AHEAD = 2048  # numbers that are prefetched, over the numbers of a row: edges a
 class CSRPointers(NamedTuple):
     """A ScaledCSR for a kernel: what does not exist is empty. All are arrays, or all pointers."""
 
-    indptr: Any
-    indices: Any
-    weights: Any
-    left: Any
-    right: Any
-    diagonal: Any
+    indptr: Array
+    indices: Array
+    weights: Array
+    left: Array
+    right: Array
+    diagonal: Array
     edges: int
     has_weights: bool
     has_left: bool

@@ -40,29 +40,29 @@ class Scratch(NamedTuple):
     pool                  words that negatives are drawn from
     """
 
-    x: Any
-    x_first: Any
-    y: Any
-    x_before: Any
-    y_before: Any
-    empty: Any
-    rows_x: Any
-    rows_y: Any
-    before_x: Any
-    before_y: Any
-    pairs: Any
-    words: Any
-    slot_of: Any
-    places: Any
-    words_in: Any
-    uses: Any
-    slots: Any
-    times_x: Any
-    targets: Any
-    times_y: Any
-    drawn: Any
-    random: Any
-    pool: Any
+    x: Array
+    x_first: Array
+    y: Array
+    x_before: Array
+    y_before: Array
+    empty: Array
+    rows_x: Array
+    rows_y: Array
+    before_x: Array
+    before_y: Array
+    pairs: Array
+    words: Array
+    slot_of: Array
+    places: Array
+    words_in: Array
+    uses: Array
+    slots: Array
+    times_x: Array
+    targets: Array
+    times_y: Array
+    drawn: Array
+    random: Array
+    pool: Array
 
 
 def scratch_of(dimension: int, rules: Word2vecRules) -> Scratch:

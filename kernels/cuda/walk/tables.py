@@ -99,12 +99,13 @@ def alias_table(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, De
 
 def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
     """Return rows with what the sampler needs next to them, packed."""
-    if rows.weights is not None:
-        rows = replace(rows, bounds=_bounds(rows.indptr, rows.weights)[0], packed=None)
+    weights: DeviceArray | None = rows.weights  # type: ignore[assignment]
+    if weights is not None:
+        rows = replace(rows, bounds=_bounds(rows.indptr, weights)[0], packed=None)
         if rules.sampler == Sampler.ITS:
-            rows = replace(rows, prefix=prefix_sums(rows.indptr, rows.weights))
+            rows = replace(rows, prefix=prefix_sums(rows.indptr, weights))
         if rules.sampler == Sampler.ALIAS:
-            chance, other = alias_table(rows.indptr, rows.weights)
+            chance, other = alias_table(rows.indptr, weights)
             rows = replace(rows, chance=chance, other=other)
     return rows if rules.sampler == Sampler.RESERVOIR else pack(replace(rows, packed=None), rules)
 
@@ -212,7 +213,8 @@ def rows_by_time(rows: WalkGraph) -> WalkGraph:
 
     ``neighbours`` are the old rows' where they had none.
     """
-    order = order_in_rows(rows.indptr, rows.times)
+    times: DeviceArray = rows.times  # type: ignore[assignment]
+    order = order_in_rows(rows.indptr, times)
     picked: dict[str, Any] = {
         name: None if (column := getattr(rows, name)) is None else column[order]
         for name in ("indices", "weights", "times", "relations")
