@@ -33,8 +33,7 @@ def output_lock(
     The kernel takes the lock back when its holder dies. Where another process has it, raise
     OutputExists at once, or with ``wait`` when it has not given it back within an hour.
     """
-    name = path.with_name(f".{path.name}.lock")
-    missing = [folder for folder in path.parents if not folder.exists()]
+    name, missing = _lock_of(path), _missing(path)
     begun, noticed = time.monotonic(), quiet
     while (descriptor := _try(name)) is None:
         waited = time.monotonic() - begun
@@ -57,6 +56,33 @@ def output_lock(
         with suppress(OSError):  # a failure leaves nothing, not even folders; others are not empty
             for folder in missing:
                 folder.rmdir()
+
+
+def refusal(path: Path) -> OSError | None:
+    """Return the error with which the lock of ``path`` would be refused, None where it would not.
+
+    Nothing is written to find out.
+    """
+    path = path.resolve()
+    missing = _missing(path)
+    made = missing[-1] if missing else _lock_of(path)
+    if not made.parent.is_dir():
+        number = errno.ENOTDIR
+    elif os.access(made.parent, os.W_OK | os.X_OK, effective_ids=True):
+        return None
+    else:
+        read_only = os.statvfs(made.parent).f_flag & os.ST_RDONLY
+        number = errno.EROFS if read_only else errno.EACCES
+    return OSError(number, os.strerror(number), str(made))
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
+def _missing(path: Path) -> list[Path]:
+    """Return the folders above ``path`` that are not there, the innermost first."""
+    return [folder for folder in path.parents if not folder.exists()]
 
 
 def own_directory(path: Path) -> None:

@@ -54,14 +54,14 @@ def format_count(count: float) -> str:
     return f"{count:.3g} G" if count < 999.5 else f"{count:.0f} G"
 
 
-def free_disk(folder: Path) -> int:
-    """Return the bytes that are free on the disk of ``folder``, which need not be there yet."""
-    there = folder
 def plural(count: int, noun: str) -> str:
     """Return a count of things for people: ``1 epoch``, ``2,000 epochs``."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def free_disk(folder: Path) -> int:
+    """Return the bytes that are free on the disk of ``folder``, which need not be there yet."""
+    there = folder
     while not there.exists():
         there = there.parent
     return shutil.disk_usage(there).free

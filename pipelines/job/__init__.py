@@ -39,7 +39,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, PenstockError, UsageError
 from penstock.files import fresh_directory, refuse_existing
-from penstock.options import given_options
+from penstock.options import given_options, source_named
+from penstock.output_lock import refusal
 from penstock.paths import client_path
 from penstock.pipelines.job.partial import (
     PartialOutput,
@@ -71,8 +72,8 @@ class Job(ABC, Generic[R]):
                read-only, is what is read
     on_gpu     whether its tasks or ranks compute on GPUs where there are some
     resumable  whether what an interrupted run has done is kept for ``--resume``
-    visible    the manifest of an output that is there while it is made: see ``run_folder``
     resumes    whether this run goes on from there, so that its amount is what is left
+    visible    the manifest of an output that is there while it is made: see ``run_folder``
     passing    options that do not decide what is made
     out        absolute; options: may be completed by ``check``; cluster: resolved
     connected  its workers, once it has connected to them
@@ -83,8 +84,8 @@ class Job(ABC, Generic[R]):
     kind: ClassVar[str]
     on_gpu: ClassVar[bool] = False
     resumable: ClassVar[bool] = True
-    visible: ClassVar[Format | None] = None
     resumes: bool = False
+    visible: ClassVar[Format | None] = None
     passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch", "verify"})
     connected: Workers
     run: TrainingRun
@@ -148,10 +149,10 @@ class Job(ABC, Generic[R]):
         """Return what to do where a visible output cannot be resumed because of differences."""
         return "Repeat its command with --resume, or replace it with --overwrite"
 
-    @property
     def _made_of(self) -> dict[str, Any]:
         return {**self.identity(), "options": self.given}
 
+    @property
     def given(self) -> dict[str, Any]:
         """The options that decide what is made, where they are not the defaults."""
         return given_options(self.options, passing=self.passing)
@@ -210,9 +211,9 @@ class Job(ABC, Generic[R]):
             refuse_taken(self, self.visible)
         elif self.kind:
             refuse_existing(self.out, overwrite=self.options.overwrite, kind=self.kind)
-
             if self.resumable and self.options.resume:
                 refuse_another(self.out, self._made_of())
+
     @contextmanager
     def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Iterator[Workers]:
         """Connect to the cluster, which is started where it is not there.
@@ -291,6 +292,8 @@ def plan(job: Job[R]) -> Plan:
     except CapacityError as error:
         problem = error
     job.refuse_taken()
+    if job.kind and (refused := refusal(job.out)) is not None:
+        problem = problem or from_system(refused)
     made = job.plan()
     out = str(job.out) if job.kind else None
     problem = problem or made.problem

@@ -60,12 +60,16 @@ def said_by(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_disk_that_is_read_only(
     job: str, given: Path, mount: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A plan says so as the run does, before anything is read or computed."""
     words = words_of(job, given, mount("size=8m") / "out")
     disk = mount("remount,ro")
+    assert run([*words, "--plan"]) == 0
+    planned = said_by(capsys).splitlines()[-1]
     assert run(words) == 1
     said = said_by(capsys)
     assert "Read-only file system" in said
     assert str(disk / "out") in said.replace("/.out", "/out")
+    assert planned in said.splitlines()
 
 
 @pytest.mark.parametrize(("job", "name"), CUT)

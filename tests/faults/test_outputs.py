@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from penstock import Graph, generate, partition_graph
 from penstock.errors import CorruptFile, OutputExists, PenstockError, UsageError
 from penstock.files import FileEntry, claimed, fresh_directory, publish, recover
-from penstock.output_lock import output_lock, own_directory
+from penstock.output_lock import output_lock, own_directory, refusal
 from penstock.pipelines.job.partial import partial_output
 from penstock.pipelines.job.parts import partition_into
 
@@ -83,6 +84,30 @@ def test_a_lock_goes_with_its_holder_however_that_dies(tmp_path, held):
     with fresh_directory(tmp_path / "out") as partial:
         (partial / "graph.json").write_text("{}")
     assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of threads and fork
+@pytest.mark.parametrize("name", ["out", "new/folder/out"])
+def test_what_a_folder_will_refuse_is_known_before(name):
+    """Asked in a process of another user where this one is root, who may write anywhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / name
+        assert refusal(out) is None
+        Path(folder).chmod(0o555)
+        if (child := os.fork()) == 0:
+            told = 1
+            try:
+                if os.geteuid() == 0:
+                    os.seteuid(65534)
+                expected = refusal(out)
+                with output_lock(out):
+                    pass
+            except PermissionError as error:
+                told = 0 if str(error) == str(expected) else 2
+            finally:
+                os._exit(told)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        Path(folder).chmod(0o755)
 
 
 def test_who_waits_comes_after(tmp_path, held):

@@ -151,9 +151,25 @@ def test_the_plan_says_what_would_run_and_writes_nothing(
     assert "not known" in planned.text()
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
     too_large = plan(job(example, graph, tmp_path / "out", parts=2))
-    assert "does not fit on the disk" in str(too_large.problem)
+    assert "would not fit on the disk" in str(too_large.problem)
     assert too_large.to_dict()["problem"]["error"] == "CapacityError"
     assert "2 ranks, a part each" in too_large.text()
+
+
+def test_the_plan_says_that_the_output_cannot_be_written(
+    example: Any, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also as root, to whom all folders of most disks are writable."""
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, *how, **more: path != tmp_path and access(path, *how, **more)
+    )
+    planned = plan(job(example, graph, tmp_path / "out"))
+    said = f"cannot use {tmp_path}/.out.lock. Got Permission denied. Check the path, its permiss"
+    assert str(planned.problem).startswith(said)
+    assert str(plan(job(example, graph, tmp_path / "new/out")).problem).startswith(
+        f"cannot use {tmp_path}/new. Got"
+    )
 
 
 @pytest.mark.parametrize(
