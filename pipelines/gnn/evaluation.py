@@ -30,6 +30,7 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
     command = "penstock gnn evaluate"
     kind = ""
     what = "scores"
+    folder_remedy = "Make the folder of the run writable, or have TMPDIR name one on such a disk"
     options: EvaluateOptions
 
     def check(self) -> None:
@@ -37,6 +38,7 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
         super().check()
         _check_labels(self.run, self.at, self.graph)
         self.counted = _counted(self.opened, self.options.split)
+        self.probabilities = self.run.task != "value"
         self.check_disk()
 
     @property
@@ -47,7 +49,7 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
     def work(self, partial: PartialOutput) -> None:
         """Predict, and score."""
         with tempfile.TemporaryDirectory(prefix=".evaluate-", dir=self.folder) as folder:
-            self.predict_into(Path(folder), probabilities=self.run.task != "value")
+            self.predict_into(Path(folder))
             self.scores = _scored(Path(folder), self.run, self.graph, self.counted)
 
     def report(self, seconds: float) -> EvaluateReport:

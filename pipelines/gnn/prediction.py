@@ -43,10 +43,17 @@ FORMAT = Format(
 
 
 class WeightsJob(RunJob[R]):
-    """Predicts with the weights of a run: what ``predict`` and ``evaluate`` share."""
+    """Predicts with the weights of a run: what ``predict`` and ``evaluate`` share.
+
+    labels, embeddings, probabilities  columns that the predictions have besides
+    """
 
     on_gpu = True
     what: ClassVar[str]
+    labels: ClassVar[bool] = False
+    embeddings: bool = False
+    probabilities: bool = False
+    folder_remedy: ClassVar[str] = "Name an output on such a disk"
     options: WeightsOptions
     run: Run
 
@@ -75,11 +82,10 @@ class WeightsJob(RunJob[R]):
     @property
     def bytes(self) -> int:
         """What the predictions take on the disk, about; a column fewer than given takes less."""
-        run, options = self.run, self.options
+        run = self.run
         width = sum(layer.channels or 0 for layer in run.model.layers[-2:-1]) or run.features
-        embeddings = getattr(options, "embeddings", False) * width
-        probabilities = getattr(options, "probabilities", True) * run.outputs
-        return self.graph.num_nodes * (28 + 4 * (embeddings + probabilities))
+        numbers = self.embeddings * width + self.probabilities * run.outputs
+        return self.graph.num_nodes * (28 + 4 * numbers)
 
     @property
     def folder(self) -> Path:
@@ -110,14 +116,7 @@ class WeightsJob(RunJob[R]):
         """Return what one forward pass computes."""
         return amount_of(self, self.run.model, self.graph, self.run.features)
 
-    def predict_into(
-        self,
-        folder: Path,
-        *,
-        labels: bool = False,
-        embeddings: bool = False,
-        probabilities: bool = False,
-    ) -> None:
+    def predict_into(self, folder: Path) -> None:
         """Have ranks write their files into ``folder``."""
         run, graph, options = self.run, self.graph, self.options
         if self.opened.features.by != "graph":  # else the training run warned
@@ -135,10 +134,11 @@ class WeightsJob(RunJob[R]):
                 run.checkpoint(self.at, options.checkpoint),
                 folder,
                 feature_columns=self.opened.features.columns,
-                classes=run.classes if labels else None,
+                classes=run.classes if self.labels else None,
                 split=self.opened.split,
-                embeddings=embeddings,
-                probabilities=probabilities,
+                embeddings=self.embeddings,
+                probabilities=self.probabilities,
+                out_remedy=self.folder_remedy,
             )
             workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
 
@@ -149,22 +149,20 @@ class PredictJob(WeightsJob[PredictReport]):
     command = "penstock gnn predict"
     kind = KIND
     what = "predictions"
+    labels = True
     options: PredictOptions
 
     def check(self) -> None:
         """Refuse weights that do not fit the graph, and a disk that is too small."""
         super().check()
+        self.embeddings = self.options.embeddings
+        self.probabilities = self.options.probabilities
         self.check_disk()
 
     def work(self, partial: PartialOutput) -> None:
         """Predict every node, and write _predictions.json."""
         options, run, opened = self.options, self.run, self.opened
-        self.predict_into(
-            partial.result,
-            labels=True,
-            embeddings=options.embeddings,
-            probabilities=options.probabilities,
-        )
+        self.predict_into(partial.result)
         about = {
             "run": str(self.at),
             "checkpoint": options.checkpoint,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow
 from penstock.csr import offsets_of
+from penstock.errors import UsageError
 from penstock.files import atomic, part_name
 from penstock.graph import SPLITS, Graph
 from penstock.vector_parts import vector_lists
@@ -29,6 +31,7 @@ _PIECE = 1 << 16  # nodes that are made into a table at once
 
 def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
     """Predict this rank's nodes and write them; ranks write a file each."""
+    _check_seen(comm.rank, task)
     with (
         open_local(
             comm,
@@ -56,6 +59,17 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
         path = task.out / f"{part_name(local.rank)}.parquet"
         _write(path, task, local, outputs, hidden, kind)
         return Predicted(nodes=local.owned, bytes=path.stat().st_size)
+
+
+def _check_seen(rank: int, task: PredictTask) -> None:
+    """Raise where the client made the folder on a disk that this rank does not have."""
+    if not task.out.is_dir():
+        raise UsageError(
+            f"rank {rank} cannot see the folder of the predictions",
+            expected=f"{task.out} on a disk that the hosts of all ranks share",
+            got=f"no such folder on {socket.gethostname()}",
+            remedy=task.out_remedy,
+        )
 
 
 def _write(

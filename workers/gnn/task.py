@@ -76,6 +76,7 @@ class PredictTask:
     split            as for TrainTask
     feature_columns  which of the graph's features, in the model's order; None: all, as they stand
     classes          their names, for predicted_label; None: there are none
+    out_remedy       what to do where a rank does not see ``out``
 
     columns: id, prediction (class number, list of classes, or value), predicted_label (the name of
     the class, or a list of them; not without names), probability (of the prediction; not for
@@ -95,6 +96,7 @@ class PredictTask:
     split: SplitFile | None = None
     embeddings: bool = False
     probabilities: bool = False
+    out_remedy: str = ""
 
 
 @dataclass(frozen=True)

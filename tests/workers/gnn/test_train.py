@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,23 @@ def test_a_checkpoint_from_before_the_first_evaluation_goes_on_as_older_ones_did
     assert (resumed.first_epoch, resumed.epochs, resumed.best_epoch) == (10, 30, 30)
     assert resumed.metrics["valid"]["score"] > 0.5
     assert predict(SingleRank(), given).nodes == 600
+
+
+def test_a_rank_that_does_not_see_the_folder_of_predictions_says_so(
+    graph: Path, tmp_path: Path
+) -> None:
+    """It would make one of its own, on its host, and the others' rows alone would be scored."""
+    run(graph, tmp_path, epochs=1)
+    trained, best = task(graph, tmp_path, MODEL, Training()), "checkpoints/best.safetensors"
+    given = PredictTask(
+        graph, None, trained.model, trained.training, trained.plan, tmp_path / best,
+        tmp_path / "elsewhere", out_remedy="Name another",
+    )  # fmt: skip
+    host = socket.gethostname()
+    said = f"rank 0 cannot see .*elsewhere on a disk that .* share, got no such folder on {host}. N"
+    with pytest.raises(UsageError, match=said):
+        predict(SingleRank(), given)
+    assert not given.out.exists()
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_what_differs(
