@@ -131,17 +131,12 @@ def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
     import pyarrow.parquet as pq
 
     body = FORMAT.load(folder)
-    state = body.get("state", "done")
-    files = body.get("files")
-    if not isinstance(files, dict) or VALUES not in files:
-        raise InputError(
-            f"{folder} holds no vectors yet",
-            expected=f"{VALUES}, as {FORMAT.file} lists it",
-            got=f"a training run that is {state}",
-            remedy="Let it end, or go on with --resume",
-        )
     with FORMAT.reading(folder):
-        for entry in read_file_table(body["files"]).values():
+        entries = read_file_table(body["files"])
+        if VALUES not in entries:
+            listed = ", ".join(entries) or "none"
+            raise FORMAT.damaged(folder, expected=f"{VALUES} among its files", got=listed)
+        for entry in entries.values():
             entry.check_size(folder, listed_in=FORMAT.file, remedy=FORMAT.restore)
         shape = (body["rows"], body["dimension"])
         names = [f"{part_name(number)}.parquet" for number in range(body["parts"])]

@@ -16,6 +16,7 @@ from penstock.files import sha256_of
 from penstock.options import shown
 from penstock.paths import client_path
 from penstock.pipelines.vectors import store
+from penstock.sizes import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -242,7 +243,7 @@ class Vectors:
             bad += (rows[: _NAMED - len(bad)] + start).tolist()
         if count:
             raise InputError(
-                f"{self.path} has {count:,} vector{'s' * (count != 1)} with NaN or infinite values",
+                f"{self.path} has {plural(count, 'vector')} with NaN or infinite values",
                 expected="finite numbers",
                 got=_listed([self.ids[row].as_py() for row in bad], count),
                 remedy="Train again with a lower learning rate, or leave these rows out",

@@ -147,7 +147,9 @@ class ExportJob(Job[ExportReport]):
                 expected="a file outside the directory",
             )
         self.need_disk(self.bytes, self.what)
-        need_memory(self.memory, f"writing {self.what}", remedy="Take --format npy, or free some")
+        least = self.options.format == "npy"
+        remedy = "Free some memory" if least else "Take --format npy, or free some"
+        need_memory(self.memory, f"writing {self.what}", remedy=remedy)
 
     def refuse_taken(self) -> None:
         """Raise where a file is there and is not to be replaced."""

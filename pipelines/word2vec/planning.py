@@ -8,7 +8,7 @@ from penstock.errors import CapacityError
 from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.word2vec.options import Word2vecOptions
-from penstock.sizes import format_bytes
+from penstock.sizes import format_bytes, format_count, plural
 from penstock.workers.word2vec.task import TrainingSettings
 
 _SHARDS = 4  # of deterministic training
@@ -89,7 +89,7 @@ def too_large(
     def a_word(dim: int) -> int:
         return replace(training, dim=dim).word_bytes(ranks, on_gpu=has.on_gpu)
 
-    remedies = []
+    remedies, dimensions = [], plural(training.dim, "dimension")
     if memory > 0:
         most = memory // a_word(training.dim)
         if counted and most > 0:
@@ -100,7 +100,7 @@ def too_large(
         if dim > 0:
             remedies.append(f"--dim {dim} would fit")
         if not remedies:
-            remedies.append(f"at most {most:,} words of {training.dim} dimensions would fit")
+            remedies.append(f"at most {format_count(most)} words of {dimensions} would fit")
     else:
         remedies.append("a narrower --window takes less")
     if training.deterministic and training.shards > 1:
@@ -109,8 +109,7 @@ def too_large(
         remedies.append("give workers more with --memory-limit")
     text = ", or ".join(remedies)
     return has.too_small(
-        f"training {words:,} words of {training.dim} dimensions "
-        f"({format_bytes(a_word(training.dim))} each)",
+        f"training {words:,} words of {dimensions} ({format_bytes(a_word(training.dim))} each)",
         needed,
         remedy=text[0].upper() + text[1:],
     )

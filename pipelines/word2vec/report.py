@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.paths import shown
 from penstock.pipelines.output import CountsReport
-from penstock.sizes import format_bytes, format_count
+from penstock.sizes import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
     from penstock.workers.word2vec.task import Trained
@@ -54,12 +54,12 @@ class Word2vecReport(CountsReport):
         what, rate = self.rows_are, self.words_per_second
         fast = "" if rate is None else f", {format_count(rate)} words/s"
         rank = "GPU" if self.on_gpu else "rank"
-        where = f"{self.ranks} {rank}{'s' * (self.ranks != 1)}"
+        where = plural(self.ranks, rank)
         lines = [
-            f"{shown(self.vectors)}: {self.rows:,} {what}, {self.dimension} dimensions, "
-            f"{format_bytes(self.bytes)}",
+            f"{shown(self.vectors)}: {plural(self.rows, what[:-1])}, "
+            f"{plural(self.dimension, 'dimension')}, {format_bytes(self.bytes)}",
             f"  loss {self.loss:.4f} in epoch {self.epochs} of {self.epochs}",
-            f"  {self.words:,} words in {self.seconds:.1f} s on {where}{fast}",
+            f"  {plural(self.words, 'word')} in {self.seconds:.1f} s on {where}{fast}",
         ]
         if self.resumed:
             lines.append(f"  {self.resumed:.0%} was there from the run before")

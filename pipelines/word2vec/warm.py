@@ -15,6 +15,7 @@ from penstock.graph import Graph
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import CONTEXT
 from penstock.pipelines.word2vec.inputs import Counted
+from penstock.sizes import plural
 
 _NODES = 1 << 16  # new nodes whose neighbours are read together
 
@@ -33,7 +34,7 @@ class WarmStart:
             raise UsageError(
                 f"{path} holds vectors of another dimension",
                 expected=f"--dim {dim}",
-                got=f"{self.vectors.dimension} dimensions",
+                got=plural(self.vectors.dimension, "dimension"),
                 remedy=f"Give --dim {self.vectors.dimension}",
             )
         self.context = self.vectors.context  # here: damage is said before the input is read

@@ -13,7 +13,7 @@ from penstock.pipelines.word2vec.evaluation import labels, words
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
 from penstock.pipelines.word2vec.evaluation.report import EvaluateReport
 from penstock.progress import Progress
-from penstock.sizes import need_memory
+from penstock.sizes import need_memory, plural
 
 _QUESTION = 32  # bytes of a line of four words, about
 
@@ -60,7 +60,7 @@ class EvaluateJob(Job[EvaluateReport]):
         steps = []
         for kind in ("pairs", "analogies"):
             if given := getattr(self.options, kind):
-                files = f"{len(given)} file{'s' * (len(given) != 1)}"
+                files = plural(len(given), "file")
                 steps.append((kind, f"of {files}, among the first {self.words:,} vectors"))
         if self.labels is not None:
             rows, classes = len(self.labels.rows), len(self.labels.classes)

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.paths import shown
 from penstock.pipelines.word2vec.evaluation.labels import LabelsResult
 from penstock.pipelines.word2vec.evaluation.words import AnalogiesResult, PairsResult
+from penstock.sizes import plural
 
 
 @dataclass
@@ -40,7 +41,7 @@ class EvaluateReport:
         lines = [f"{shown(self.vectors)}: {self.rows:,} vectors of {self.dimension}"]
         for pairs in self.pairs:
             rho = "undefined" if pairs.spearman is None else f"{pairs.spearman:.4f}"
-            used = f"{pairs.used:,} pair{'s' * (pairs.used != 1)}"
+            used = plural(pairs.used, "pair")
             lines.append(
                 f"  {Path(pairs.file).name}: Spearman {rho}, {used}, "
                 f"{pairs.unknown:,} with unknown words{_skipped(pairs.skipped)}"

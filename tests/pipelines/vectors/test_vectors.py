@@ -105,9 +105,10 @@ def test_a_damaged_directory_says_so(written):
         Vectors.open(folder)
 
 
-def test_a_training_without_vectors_yet(tmp_path):
-    store.FORMAT.save(tmp_path, {"state": "interrupted"})
-    with pytest.raises(InputError, match="no vectors yet.*a training run that is interrupted"):
+def test_a_manifest_that_lists_no_vectors(tmp_path):
+    store.FORMAT.save(tmp_path, {"files": {}})
+    said = "vectors.json is damaged. Expected vectors.npy among its files, got none"
+    with pytest.raises(CorruptFile, match=said):
         Vectors.open(tmp_path)
 
 
@@ -247,7 +248,11 @@ def test_npy_of_python_objects(tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"parts": 0}, "0 in 0 parts"), ({"parts": 2}, "part-00001"), ({"files": None}, "no vectors")],
+    [
+        ({"parts": 0}, "0 in 0 parts"),
+        ({"parts": 2}, "part-00001"),
+        ({"files": None}, "damaged"),
+    ],
 )
 def test_a_manifest_that_was_edited(written, changed, said):
     folder = written(np.arange(9))

@@ -459,7 +459,7 @@ def test_what_does_not_fit_is_said_before_it_begins(blocks, tmp_path, capsys, mo
     given = ["word2vec", "evaluate", "blocks", "--labels", "nodes.parquet"]
     export = ["word2vec", "export", "blocks", "b.txt"]
     monkeypatch.setattr("penstock.sizes.available_memory", lambda: 1000)
-    said = "of 6 does not fit in memory. Expected about "
+    said = "of 6 would not fit in memory. Expected about "
     for words_of in (given, export):
         assert run(words_of) == 1
         assert said in capsys.readouterr().err
@@ -467,4 +467,7 @@ def test_what_does_not_fit_is_said_before_it_begins(blocks, tmp_path, capsys, mo
         out, err = capsys.readouterr()
         assert json.loads(out)["problem"]["error"] == "CapacityError"
         assert said in err
+    assert "--format npy" in err
+    assert run(["word2vec", "export", "blocks", "b.npy", "--format", "npy"]) == 1
+    assert capsys.readouterr().err.endswith("Free some memory.\n")  # nothing takes less
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blocks", "nodes.parquet"]
