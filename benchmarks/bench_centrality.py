@@ -276,7 +276,7 @@ def whole_command(given: argparse.Namespace) -> dict[str, Any]:
             tasks.AHEAD, out = depth, Path(folder) / "out"
             cluster = ClusterSpec(cluster="threads", workers=given.threads)
             report = centrality(edges, out, metrics=given.metrics, cluster=cluster, overwrite=True)
-            seconds.setdefault(depth, []).append(report.stage_seconds["compute"])
+            seconds.setdefault(depth, []).append(report.seconds_by_step["compute"])
             digests.add(str(json.loads((out / "centrality.json").read_text())["files"]))
     if len(digests) > 1:
         sys.exit("files differ with the number of pieces ahead")

@@ -323,7 +323,7 @@ def from_parquet(given: argparse.Namespace) -> dict[str, Any]:
         most = WHOLE_AT_MOST[metric] * given.graphs / 1e6
         cpu = {"user": after.user - before.user, "system": after.system - before.system}
         report[name] = {
-            "seconds": seconds, "at_most": most, "stages": done.stage_seconds, "cpu": cpu,
+            "seconds": seconds, "at_most": most, "stages": done.seconds_by_step, "cpu": cpu,
             "phases": phases.spent.copy(), "pieces": done.pieces,
         }  # fmt: skip
         if not given.json:
@@ -332,7 +332,7 @@ def from_parquet(given: argparse.Namespace) -> dict[str, Any]:
                 f"{name:14} {seconds:7.2f} s for {done.graphs:,} graphs in {done.pieces} pieces; "
                 f"at most {most:.1f} s: {verdict}; {done.devices}; user {cpu['user']:.1f}, system "
                 f"{cpu['system']:.1f} s; "
-                + ", ".join(f"{stage} {took:.1f}" for stage, took in done.stage_seconds.items())
+                + ", ".join(f"{stage} {took:.1f}" for stage, took in done.seconds_by_step.items())
             )
             for phase, (elapsed, used) in phases.spent.items():
                 print(f"    {phase:48} {elapsed:8.1f} s, CPU {used:8.1f} s", flush=True)

@@ -107,7 +107,7 @@ class ClusterSpec:
     """port of the scheduler; 0: any that is free"""
     dashboard: str = "localhost:0"
     """address of the dashboard, or none"""
-    start_timeout: Annotated[float, Field(gt=0)] = 60.0
+    start_timeout: Annotated[float, Field(gt=0, le=86400)] = 60.0
     """seconds within which every worker must have connected"""
     worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 30.0
     """seconds without a heartbeat after which a worker counts as lost: its tasks run again"""
@@ -152,19 +152,13 @@ class ClusterSpec:
         return found
 
     def _filled(self, values: Any, source: str) -> ClusterSpec:
-        names = [field.name for field in fields(self)]
         if not isinstance(values, dict):
             raise UsageError(
                 f"the cluster options in {source}", expected="a mapping", got=type(values).__name__
             )
         values = {str(key).replace("-", "_"): value for key, value in values.items()}
-        if unknown := set(values) - set(names):
-            raise UsageError(
-                f"{source} has the unknown cluster option {sorted(unknown)[0]!r}",
-                expected=f"one of {', '.join(names)}",
-            )
-        plain = ClusterSpec()
-        missing = {k: v for k, v in values.items() if getattr(self, k) == getattr(plain, k)}
+        own = self._changed()  # given explicitly, they win
+        missing = {name: value for name, value in values.items() if name not in own}
         with given_in(source):
             return replace(self, **missing)
 

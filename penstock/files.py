@@ -24,6 +24,7 @@ from penstock.errors import (
     MissingFile,
     OutputExists,
     TruncatedFile,
+    UsageError,
 )
 from penstock.output_lock import (
     is_own_directory,
@@ -312,6 +313,19 @@ def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None
         )
     if not overwrite and any(path.iterdir()):
         raise OutputExists(f"{path} exists", remedy="Name another output or give --overwrite")
+
+
+def refuse_own_input(path: Path, inputs: Iterable[str | Path]) -> None:
+    """Raise UsageError where an input is ``path``, or in it: with what is there it would go."""
+    out = path.resolve()
+    for one in inputs:
+        if "://" not in str(one) and Path(one).resolve().is_relative_to(out):
+            where = "is the output" if Path(one).resolve() == out else f"lies in the output {path}"
+            raise UsageError(
+                f"the input {one} {where}",
+                expected="an output of its own: what is there would be replaced, and the input go",
+                remedy="Name another output",
+            )
 
 
 def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:

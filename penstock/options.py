@@ -16,10 +16,20 @@ what would be ignored is refused by a method ``check_asked``, which is called th
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 from cyclopts import Group, Parameter
 from pydantic import (
@@ -34,11 +44,14 @@ from pydantic_core import ArgsKwargs
 from penstock.errors import UsageError
 from penstock.paths import A_PATH, client_input, client_path
 
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
 T = TypeVar("T")
 
 _CONFIG = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 _SHOWN = 100  # characters of a bad value
-_ASKED = "_asked"
+_ASKED, _SOURCE = "_asked", "_source"
 
 
 def _path_option(value: Any) -> Path:
@@ -73,7 +86,7 @@ def options(cls: type[T]) -> type[T]:
         try:
             checked_init(self, **values)
         except ValidationError as error:
-            raise bad_option(cls.__name__, error, list(made.__dataclass_fields__)) from None
+            raise bad_option(error, made.__dataclass_fields__) from None
 
     __init__.__signature__ = getattr(checked_init, "__signature__", None)  # type: ignore[attr-defined]
     made.__init__ = __init__
@@ -143,13 +156,16 @@ def _remember_asked(cls: type[Any], given: Any, make: Callable[[Any], Any]) -> A
 
 def _refuse_bools(cls: type[Any], values: dict[str, Any]) -> None:
     """Raise where a number is yes or no, as in YAML's ``dim: on``: Python takes it for 1 or 0."""
-    for name in (name for name, value in values.items() if isinstance(value, bool)):
+    for name, value in values.items():
+        several = value if isinstance(value, list | tuple) else (value,)
+        if not any(isinstance(one, bool) for one in several):
+            continue
         leaves = _leaves(get_type_hints(cls).get(name))
         if leaves & {int, float} and not leaves & {bool, str}:
             raise UsageError(
-                f"option {flag(name)} is no yes or no",
-                expected="what --help says",
-                got=str(values[name]).lower(),
+                f"option {flag(name)} has a bad value",
+                expected="a whole number" if int in leaves else "a number",
+                got=shown(value).lower(),
             )
 
 
@@ -194,24 +210,69 @@ def check_fractions(
     )
 
 
-def bad_option(owner: str, error: ValidationError, known: Iterable[str] = ()) -> UsageError:
-    """Return what pydantic found wrong first, naming the option as it is spelled in a shell."""
-    first = error.errors(include_url=False)[0]
-    name = str(first["loc"][0]) if first["loc"] else owner
+def bad_option(
+    error: ValidationError, known: Iterable[str] = (), *, owner: str | None = None
+) -> UsageError:
+    """Return what pydantic found wrong first, naming the option as it is spelled in a shell.
+
+    owner  the command that has the options, where there is one
+    """
+    found = error.errors(include_url=False)
+    first, name = found[0], str(found[0]["loc"][0]) if found[0]["loc"] else ""
     if first["type"] == "unexpected_keyword_argument":
-        return UsageError(f"{owner} has no option {name!r}", expected=f"one of {', '.join(known)}")
+        return no_option(name, known, owner=owner)
     if first["type"] == "missing" and len(first["loc"]) == 1:
-        return UsageError(f"{owner} needs option {flag(name)}")
-    expected = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    expected = expected.partition(", unable to parse")[0]
-    if first["type"] == "int_parsing_size":
-        expected = "a whole number of fewer digits"
-    if expected.startswith(("greater", "less")):
-        expected = f"a value {expected}"
-    if first["type"] == "missing":
-        expected = "more values"
+        return UsageError(
+            f"{owner} needs option {flag(name)}" if owner else f"{flag(name)} is needed"
+        )
+    # Where several types will do, it is none of them; their names are texts, positions are not.
+    several = [one for one in found if one["loc"][:1] == first["loc"][:1]]
+    several = several if all(isinstance(one["loc"][-1], str) for one in several) else [first]
     return UsageError(
-        f"option {flag(name)} has a bad value", expected=expected, got=shown(first["input"])
+        f"option {flag(name)} has a bad value" if name else "these options cannot go together",
+        expected=" or ".join(dict.fromkeys(map(expected_by, several))),
+        got=shown(first["input"]) if name else None,
+    )
+
+
+# What pydantic calls errors, and what is said of them; other texts of its own are good enough.
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "yes or no",
+    "bool_parsing": "yes or no",
+    "string_type": "text",
+    "string_unicode": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "missing": "more values",
+    "too_long": "fewer values",
+    "too_short": "more values",
+}
+
+
+def expected_by(error: ErrorDetails) -> str:
+    """Return what pydantic expected, in our words."""
+    if error["type"] in _EXPECTED:
+        return _EXPECTED[error["type"]]
+    text = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return f"a value {text}" if text.startswith(("greater", "less")) else text
+
+
+def no_option(name: str, known: Iterable[str], *, owner: str | None = None) -> UsageError:
+    """Return the error of an option that there is not, with the nearest of those that there are."""
+    known = tuple(known)
+    near = get_close_matches(name, known, n=1)
+    return UsageError(
+        f"{owner} has no option {name!r}" if owner else f"there is no option {name!r}",
+        expected=None if near or not known else f"one of {', '.join(known)}",
+        remedy=f"Did you mean {near[0]!r}?" if near else None,
     )
 
 
@@ -227,6 +288,24 @@ def given_in(source: object) -> Iterator[None]:
             got=error.got,
             remedy=error.remedy,
         ) from error
+
+
+def note_source(options: Any, source: object, names: Iterable[str]) -> None:
+    """Note that a file, as a recipe, gave these of the options."""
+    object.__setattr__(options, _SOURCE, (source, frozenset(map(flag, names))))
+
+
+@contextmanager
+def source_named(options: Any) -> Iterator[None]:
+    """Say of an error that names an option in which file it was given, if it was in one."""
+    try:
+        yield
+    except UsageError as error:
+        source, flags = options.__dict__.get(_SOURCE, (None, frozenset()))
+        if flags.isdisjoint(re.findall(r"--[a-z0-9-]+", str(error))):
+            raise
+        with given_in(source):
+            raise
 
 
 def shown(value: object) -> str:

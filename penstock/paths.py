@@ -3,11 +3,13 @@
 Every path that a user gives passes here once, where options and arguments come in. Workers that
 somebody else started have another current folder, and a relative path would mean another file
 there. Symbolic links stay as they are: what is opened through a link shall be found through it.
+``..`` goes, so that a path has one form wherever it is shown, compared and kept.
 """
 
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 from pathlib import Path
 
@@ -19,10 +21,13 @@ _LOCAL = ("file", "local")  # protocols of fsspec that mean files of this machin
 
 
 def client_path(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` absolute, by the current folder of this process; ``~`` is the user's home."""
+    """Return ``path`` absolute, by the current folder of this process, and without ``..``.
+
+    ``~`` is the user's home.
+    """
     if not isinstance(path, str | os.PathLike):
         raise UsageError(NO_PATH, expected=A_PATH, got=repr(path)[:_SHOWN])
-    return Path(os.path.expanduser(path)).absolute()  # noqa: PTH111  (leaves ~nobody alone)
+    return _without_dots(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111  (~nobody)
 
 
 def client_input(path: str | Path) -> str:
@@ -54,6 +59,21 @@ def _absolute(path: str) -> str:
     absolute = str(client_path(path))
     if not glob.has_magic(path) or os.path.lexists(absolute):
         return absolute
+    local = Path(os.path.expanduser(path))  # noqa: PTH111
+    plain = list(itertools.takewhile(lambda part: not glob.has_magic(part), local.parts))
     # The current folder is no pattern, whatever its name.
-    local = os.path.expanduser(path)  # noqa: PTH111
-    return local if local.startswith("/") else str(Path(glob.escape(str(Path.cwd())), local))
+    folder = glob.escape(str(client_path(Path(*plain))))
+    return str(Path(folder, *local.parts[len(plain) :]))
+
+
+def _without_dots(path: Path) -> Path:
+    """Return an absolute path without ``..``, which after a link leads from where that leads."""
+    if ".." not in path.parts:
+        return path
+    found = Path(path.anchor)
+    for part in path.parts[1:]:
+        if part != "..":
+            found /= part
+        else:  # os.path raises nothing for what cannot be read
+            found = Path(os.path.realpath(found) if os.path.islink(found) else found).parent  # noqa: PTH114
+    return found

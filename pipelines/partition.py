@@ -52,18 +52,18 @@ class PartitionOptions:
     cut; greedy: even load, whatever the cut; streaming: for what METIS cannot hold in memory or
     takes too long for, then refined if memory allows; random: even counts; hash: by the user's id,
     the same every day"""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed: the same seed gives the same parts"""
     memory_limit: str | None = None
     """memory that METIS and the refinement of streamed parts may use, such as 8GB [default: nine
     tenths of what is available]"""
-    passes: Annotated[int, Field(ge=1)] = 10
+    passes: Annotated[int, Field(ge=1, le=1000)] = 10
     """number of passes over the graph, of the streaming method"""
     time_limit: Annotated[float, Field(ge=0)] = 300.0
     """auto: seconds that METIS may take, by estimate; what takes longer is streamed and refined"""
     worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 30.0
     """seconds without computing after which METIS' process is killed: METIS has failed then"""
-    width: Annotated[int | None, Field(ge=1)] = None
+    width: Annotated[int | None, Field(ge=1, lt=2**31)] = None
     """columns for which halo bytes are predicted [default: the features', or 128]"""
     verify: Annotated[bool, Parameter(negative="")] = False
     """before anything else, compare every file of the graph with its SHA-256"""

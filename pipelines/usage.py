@@ -32,7 +32,7 @@ def usage_error(error: CycloptsError) -> UsageError:
     command = " ".join(["penstock", *(error.command_chain or ())])
     see = f"See {command} --help"
     if isinstance(error.__cause__, ValidationError):
-        return bad_option(command, error.__cause__)
+        return bad_option(error.__cause__, owner=command)
     if isinstance(error, UnknownCommandError):
         return _unknown_command(error, command)
     if isinstance(error, UnknownOptionError):

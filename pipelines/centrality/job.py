@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, InputError, UsageError
-from penstock.files import save_npy
+from penstock.files import refuse_own_input, save_npy
 from penstock.graph import Graph
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.directory import DirectoryInput
@@ -73,6 +73,7 @@ class CentralityJob(Job[CentralityReport]):
                 remedy="Leave --weighted out, or give them to etl or in a column",
             )
         folder = source.path
+        refuse_own_input(self.out, [folder])
         if not isinstance(source, DirectoryInput) and self.out.resolve().is_relative_to(
             folder.resolve()
         ):
@@ -143,7 +144,7 @@ class CentralityJob(Job[CentralityReport]):
             specs = self.source.prepare(workers, partial)
             self._refuse_too_large(workers, specs)
             task = CentralityTask(self.options, writer, workers.task_capacity.worker_memory)
-            self.result.stage_seconds["read"] = time.monotonic() - began
+            self.result.seconds_by_step["read"] = time.monotonic() - began
             began = time.monotonic()
             todo = [n for n in range(len(specs)) if not writer.done(n)]
             self.result.resumed_pieces = len(specs) - len(todo)
@@ -151,7 +152,7 @@ class CentralityJob(Job[CentralityReport]):
             large = {n: spec for n, spec in missing.items() if spec.large}
             self._large(workers, task, large)
             self._pieces(workers, task, {n: missing[n] for n in missing if n not in large})
-            self.result.stage_seconds["compute"] = time.monotonic() - began
+            self.result.seconds_by_step["compute"] = time.monotonic() - began
             self.result.devices = workers.capacity.text()
         self.source.check_unchanged()
         about = {

@@ -63,12 +63,12 @@ class CentralityOptions:
     """pagerank: damping factor"""
     tol: Annotated[float, Field(gt=0)] = 1e-6
     """pagerank: stop where a step changes the ranks by less than this, a node"""
-    max_iter: Annotated[int, Field(ge=1)] = 100
+    max_iter: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """pagerank: most iterations; graphs that need more are listed among the failures"""
     distances: Annotated[bool, Parameter(negative="")] = False
     """also write the distances of all pairs as .npy"""
 
-    samples: Annotated[int, Field(ge=1)] | None = None
+    samples: Annotated[int, Field(ge=1, lt=2**63)] | None = None
     """one large graph: estimate from shortest paths of so many source nodes, drawn by the seed
     [default: all]"""
     epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None

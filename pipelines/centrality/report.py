@@ -26,11 +26,11 @@ class CentralityReport(CountsReport):
     bytes: int = 0
     devices: str = ""
     seconds: float = 0.0
-    stage_seconds: dict[str, float] = field(default_factory=dict)
+    seconds_by_step: dict[str, float] = field(default_factory=dict)
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        computing = self.stage_seconds.get("compute", 0.0)
+        computing = self.seconds_by_step.get("compute", 0.0)
         what = "1 graph" if self.graphs == 1 else f"{self.graphs:,} graphs"
         rate = ""
         if self.graphs > 1 and computing > 1:  # below a second or so it is the start that is timed

@@ -12,7 +12,7 @@ from pydantic_core import ArgsKwargs
 
 from penstock.documents import parse_yaml
 from penstock.errors import MissingFile, UsageError
-from penstock.options import ClientPath, asked, bad_option, given_in, headings, options
+from penstock.options import ClientPath, asked, bad_option, given_in, headings, note_source, options
 from penstock.paths import client_path
 from penstock.workers.embed.spec import Training
 
@@ -94,10 +94,12 @@ class TrainingOptions(Training):
             try:
                 return make(values)
             except ValidationError as error:
-                raise bad_option(cls.__name__, error, cls.__dataclass_fields__) from None
+                raise bad_option(error, cls.__dataclass_fields__) from None
 
         try:
-            return checked({**declared, **values})
+            made = checked({**declared, **values})
+            note_source(made, path, declared.keys() - values.keys())
+            return made
         except UsageError as error:
             try:
                 checked(values)

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, UsageError
-from penstock.files import file_entry, save_json
+from penstock.files import file_entry, refuse_own_input, save_json
 from penstock.graph import Graph
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.options import EtlOptions
@@ -88,6 +88,7 @@ class EtlJob(Job[EtlReport]):
             if not self.reads_tables and len(edges) != 1:
                 raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
             self.inputs = Inputs.of(edges, self.format, options)
+        refuse_own_input(self.out, [*self.inputs.to_dict(), *edges])
         if self.reads_tables:
             self.layout = find_layout(edges, options, self.format)
             if options.missing_features != "error" and not (

@@ -69,7 +69,7 @@ class EtlOptions:
     until: Moment | None = None
     """drop edges at or after this time"""
 
-    min_degree: Annotated[int, Field(ge=0)] = 0
+    min_degree: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """drop nodes with fewer edges than this (once, not repeatedly)"""
     largest_component: bool = False
     """keep only the largest connected component"""

@@ -16,7 +16,7 @@ from typing import Any
 from penstock.errors import UsageError
 from penstock.pipelines.flow.command import settings
 from penstock.pipelines.flow.document import read_flow, read_schedule
-from penstock.pipelines.schedule.cron import parse_cron, zone_of
+from penstock.pipelines.schedule.cron import parse_cron
 from penstock.pipelines.schedule.emit import Entry
 from penstock.pipelines.schedule.options import ScheduleOptions
 
@@ -39,7 +39,6 @@ def _entry(flow: Path, name: str, own: Mapping[str, Any], options: ScheduleOptio
             f"{flow} says nothing of when it runs", expected='--cron "30 2 * * *", or in the flow '
             'schedule: {cron: "30 2 * * *"}',
         )  # fmt: skip
-    zone_of(found.timezone)
     name = found.name or name
     if re.fullmatch(r"[\w.-]+", name, re.ASCII) is None:  # it is part of names of files and units
         raise UsageError("option --name has a bad value", expected="letters, digits, -, _ and .",

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from penstock.options import ClientPath, options
+from penstock.pipelines.schedule.cron import parse_cron, zone_of
 
 _LONGEST_WAIT = 3600.0
 
@@ -40,6 +41,12 @@ class ScheduleOptions:
     """name of the schedule [default: the flow's]"""
     set: tuple[str, ...] = ()
     """a variable of the flow, as name=value; may be repeated"""
+
+    def __post_init__(self) -> None:
+        if self.cron is not None:
+            parse_cron(self.cron)
+        if self.timezone is not None:
+            zone_of(self.timezone)
 
 
 @options

@@ -216,7 +216,7 @@ class SimilarJob(Job[AllReport]):
             began = time.monotonic()
             sizes = [last - first for first, last in map(task.range, todo)]
             workers.tasks("similar", find_neighbours, [(task, n) for n in todo], sizes, "ids")
-            self.result.stage_seconds["similar"] = time.monotonic() - began
+            self.result.seconds_by_step["similar"] = time.monotonic() - began
             self.result.devices = workers.capacity.text()
         files = [entry for n in range(task.files) for entry in task.records.load(part_name(n))[1]]
         body = {

@@ -54,11 +54,11 @@ class AllReport(CountsReport):
     bytes: int = 0
     devices: str = ""
     seconds: float = 0.0
-    stage_seconds: dict[str, float] = field(default_factory=dict)
+    seconds_by_step: dict[str, float] = field(default_factory=dict)
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        searching = self.stage_seconds.get("similar", 0.0)
+        searching = self.seconds_by_step.get("similar", 0.0)
         rate = f", {format_count(self.ids / searching)} ids/s" if searching > 1 else ""
         lines = [
             f"{shown(self.out)}: {self.k} neighbours of each of {self.ids:,} ids, by {self.metric}",

@@ -11,6 +11,7 @@ from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
 from penstock.csr import id_dtype
 from penstock.errors import CapacityError, warn
+from penstock.files import refuse_own_input
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import partition_path
@@ -47,6 +48,8 @@ class WalkJob(Job[WalkReport]):
 
     def check(self) -> None:
         """Refuse what the graph does not have."""
+        starts = self.options.starts
+        refuse_own_input(self.out, [self.graph.path, *([] if starts is None else [starts])])
         check_graph(self.graph, self.options)
 
     def identity(self) -> dict[str, Any]:
@@ -109,7 +112,7 @@ class WalkJob(Job[WalkReport]):
                 walk_replicated(workers, task, todo)
             else:
                 walk_partitioned(workers, graph, task, todo, ranks=options.parts)
-            self.result.stage_seconds["walk"] = time.monotonic() - began
+            self.result.seconds_by_step["walk"] = time.monotonic() - began
             self.result.placement, self.result.devices = placement, workers.capacity.text()
         self.result.resumed_files = files.count - len(todo)
         about = {

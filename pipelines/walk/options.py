@@ -9,7 +9,7 @@ from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.kernels.expression import Expression
-from penstock.kernels.walk_rules import MAX_LENGTH
+from penstock.kernels.walk_rules import MAX_LENGTH, MAX_WALKS
 from penstock.moments import Moment
 from penstock.options import ClientPath, flag, headings, options
 
@@ -36,7 +36,7 @@ class WalkingOptions:
     metapath: along relations in order; custom: by --weight"""
     length: Annotated[int, Field(ge=1, lt=MAX_LENGTH)] = 80
     """walk length: the most nodes of a walk"""
-    walks: Annotated[int, Field(ge=1)] = 1
+    walks: Annotated[int, Field(ge=1, le=MAX_WALKS)] = 1
     """number of walks per start node"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed: the same seed gives the same walks"""
@@ -48,9 +48,9 @@ class WalkingOptions:
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     """start from this fraction of the nodes, drawn by the seed"""
 
-    p: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    p: Annotated[float, Field(ge=1e-30, le=1e30)] | None = None
     """node2vec: return parameter; weights of edges back are divided by it [default: 1]"""
-    q: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    q: Annotated[float, Field(ge=1e-30, le=1e30)] | None = None
     """node2vec: in-out parameter; weights of edges to nodes that are no neighbours of the previous
     node are divided by it [default: 1]"""
     stop: Annotated[float, Field(gt=0, le=1)] | None = None

@@ -29,7 +29,7 @@ class WalkReport(CountsReport):
     resumed_files: int = 0
     zero_rows: int = 0
     seconds: float = 0.0
-    stage_seconds: dict[str, float] = field(default_factory=dict)
+    seconds_by_step: dict[str, float] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -43,7 +43,7 @@ class WalkReport(CountsReport):
     def text(self) -> str:
         """Return what a person wants to read."""
         mean = self.nodes / max(self.walks, 1)
-        walking = self.stage_seconds.get("walk", 0.0)
+        walking = self.seconds_by_step.get("walk", 0.0)
         # Below a second or so it is the start that is timed.
         rate = f", {format_count(self.steps / walking)} steps/s" if walking > 1 else ""
         lines = [

@@ -49,7 +49,8 @@ def test_the_environment_reaches_it() -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("wrokers: 4\n", "unknown cluster option 'wrokers'.*workers"),
+        ("wrokers: 4\n", r"cluster\.yaml: there is no option 'wrokers'\. Did you mean 'workers'"),
+        ("kind: mpi\n", r"cluster\.yaml: there is no option 'kind'\. Expected one of cluster, "),
         ("- mpi\n", "Expected a mapping, got list"),
         ("workers: -1\n", r"cluster\.yaml: option --workers has a bad value"),
         ("workers: [\n", "cannot read .* as YAML"),

@@ -28,7 +28,22 @@ def test_links_stay_links(here: Path) -> None:
     (here / "real").mkdir()
     (here / "link").symlink_to("real")
     assert client_path("link/g") == here / "link/g"
-    assert client_path("link/../g") == here / "link/../g"  # not g: the link may lead elsewhere
+
+
+def test_what_goes_up_and_down_again_has_one_form(here: Path) -> None:
+    (here / "real/inner").mkdir(parents=True)
+    (here / "link").symlink_to("real/inner")
+    (here / "loop").symlink_to("loop")
+    assert client_path("a/../b/./c") == here / "b/c"
+    assert client_path(f"../{here.name}/b") == here / "b"
+    assert client_path("/../../a") == Path("/a")
+    assert client_path("link/../g") == here / "real/g"  # not g: the link leads elsewhere
+    assert client_path("link/g/..") == here / "link"
+    assert client_path("loop/../g") == here / "g"
+    assert client_input("a/../b.csv") == f"{here}/b.csv"
+    assert client_input("a/../b-*.csv") == f"{here}/b-*.csv"
+    assert client_input("*/../b.csv") == f"{here}/*/../b.csv"
+    assert client_input("file://a/../b.csv") == f"file://{here}/b.csv"
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,14 @@ from typing import Any
 from penstock.cluster.spec import ClusterSpec
 from penstock.documents import parse_yaml
 from penstock.errors import UsageError
-from penstock.options import given_in
-from penstock.paths import client_input
+from penstock.options import given_in, shown
+from penstock.paths import client_input, client_path
 from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
 from penstock.pipelines.flow.document.destinations import check_destinations
 from penstock.pipelines.flow.gates import Gate, parse_gate
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import is_previous, names_previous, with_previous
+from penstock.pipelines.schedule.options import ScheduleOptions
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -137,7 +138,9 @@ class Flow:
     def destination(self, target: str) -> str:
         """Return the path or URL that a stage's ``publish`` means."""
         target = target.removeprefix("file://").removeprefix("local://")
-        return target if "://" in target else str(self.home / Path(target).expanduser())
+        return (
+            target if "://" in target else str(client_path(self.home / Path(target).expanduser()))
+        )
 
     def output(self, stage: str) -> Path:
         """Return where the output of a stage is."""
@@ -191,27 +194,27 @@ def read_flow(
         raise UsageError(f"{path}: name", expected="letters, digits, - and _", got=repr(name))
     names = _Variables(path, body.get("variables") or {}, settings or {}, now)
     with contextlib.chdir(path.parent):
-        folder = Path(names.filled(str(body.get("folder") or name), "folder")).expanduser()
+        folder = names.filled(str(body.get("folder") or name), "folder")
         stages = _stages(body.get("stages"), names, path)
         cluster = names.all_filled(body.get("cluster") or {}, "cluster")
         cluster = {"cluster": cluster} if isinstance(cluster, str) else cluster
         if not isinstance(cluster, dict):
             raise UsageError(f"{path}: cluster", expected="options of a cluster", got=repr(cluster))
-        cluster = {str(k).replace("-", "_"): v for k, v in cluster.items()}
+        cluster = _with_underscores(cluster, f"{path}: cluster")
         with given_in(f"{path}: cluster"):
             ClusterSpec(**cluster)  # so that what is wrong is said before anything runs
         flow = Flow(
             path=path,
             text=text,
             name=name,
-            folder=folder.absolute(),
+            folder=client_path(folder),
             cluster=cluster,
             stages=_in_order(stages, path),
             variables=names.used,
-            parallel=_number(body, "parallel", path, least=1),
+            parallel=_number(body, "parallel", path, least=1, most=1000),
             on_success=_text(body, "on_success", names, path),
             on_failure=_text(body, "on_failure", names, path),
-            keep=_number(body, "keep", path, least=0) if "keep" in body else 1,  # type: ignore[arg-type]
+            keep=_number(body, "keep", path, most=1000) if "keep" in body else 1,  # type: ignore[arg-type]
             schedule=_schedule(body.get("schedule") or {}, path),
         )
         check_destinations(flow)
@@ -381,8 +384,8 @@ def _stage(
     if not isinstance(body, dict):
         raise UsageError(where, expected="job: and its options", got=repr(body))
     body = {
-        str(key).replace("-", "_"): names.all_filled(one, where, kept=(PREVIOUS,))
-        for key, one in body.items()
+        key: names.all_filled(one, where, kept=(PREVIOUS,))
+        for key, one in _with_underscores(body, where).items()
     }
     if ("job" in body) == ("python" in body):
         raise UsageError(where, expected="either job: or python:", got=", ".join(body) or "nothing")
@@ -426,8 +429,8 @@ def _stage(
             for one in (expected if isinstance(expected, list) and expected else [expected])
         ),
         publish=tuple(map(str, _listed(body.get("publish"), where))),
-        retries=_number(body, "retries", where, least=0) or 0,
-        gpus=_number(body, "gpus", where, least=0) or 0,
+        retries=_number(body, "retries", where, most=100) or 0,
+        gpus=_number(body, "gpus", where, most=100_000) or 0,
         timeout=_seconds(body.get("timeout"), where),
     )
     if spec.previous and (command is None or command.in_place or not command.writes):
@@ -441,6 +444,17 @@ def _stage(
                          remedy="Publish the stage that it reads")  # fmt: skip
     made[name] = spec
     return spec
+
+
+def _with_underscores(given: dict[Any, Any], where: str) -> dict[str, Any]:
+    """Return options by their names in Python: ``-`` may stand for ``_``."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        name = str(key).replace("-", "_")
+        if name in found:
+            raise UsageError(f"{where}: {name} is given twice", expected="it once, with - or _")
+        found[name] = value
+    return found
 
 
 def _check_previous(body: dict[str, Any], where: str) -> None:
@@ -563,16 +577,18 @@ def _schedule(given: Any, path: Path) -> dict[str, Any]:
     given = {"cron": given} if isinstance(given, str) else given
     if not isinstance(given, dict) or set(given) - set(known):
         raise UsageError(f"{path}: schedule", expected=", ".join(known), got=repr(given))
+    with given_in(f"{path}: schedule"):
+        ScheduleOptions(**given)
     return given
 
 
-def _number(body: dict[str, Any], key: str, where: Any, *, least: int) -> int | None:
+def _number(body: dict[str, Any], key: str, where: Any, *, least: int = 0, most: int) -> int | None:
     value = body.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise UsageError(
-            f"{where}: {key}", expected=f"a whole number from {least}", got=repr(value)
+            f"{where}: {key}", expected=f"a whole number from {least} to {most}", got=shown(value)
         )
     return value
 

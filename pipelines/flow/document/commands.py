@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 from cyclopts import App
 
 from penstock.errors import UsageError
+from penstock.options import no_option
 
 # Commands that make no result, or whose result is not a stage's.
 _NOT_STAGES = {"cluster", "completion", "demo", "doctor", "order", "report"}
@@ -84,16 +85,11 @@ class StageCommand:
         if self.out in options:
             raise UsageError(
                 f"option {self.out} is the flow's, which knows where the output of a stage is",
-                remedy="Leave it out; publish: names a place where others find the output",
+                remedy="Leave it out; publish: names the target where others find it",
             )
         unknown = [name for name in options if name not in self.names]
         if unknown:
-            near = _nearest(unknown[0], self.names)
-            raise UsageError(
-                f"penstock {self.name} has no option {unknown[0]!r}",
-                expected=f"one of {', '.join(sorted(self.names))}" if near is None else None,
-                remedy=f"Did you mean {near!r}?" if near else None,
-            )
+            raise no_option(unknown[0], sorted(self.names), owner=f"penstock {self.name}")
         made: dict[str, Any] = {}
         for parameter, kind in self.classes.items():
             own = {one.name for one in fields(kind)}
@@ -195,10 +191,3 @@ def _made_of(kind: Any) -> Any:
     """Return the class of options in a type: ``Options`` of ``Options | None``."""
     inner = [one for one in getattr(kind, "__args__", ()) if is_dataclass(one)]
     return inner[0] if inner else kind
-
-
-def _nearest(name: str, known: Iterable[str]) -> str | None:
-    from difflib import get_close_matches
-
-    found = get_close_matches(name, list(known), n=1)
-    return found[0] if found else None

@@ -49,14 +49,14 @@ def check_destinations(flow: Flow) -> None:
                             f"{flow.path}: stage {stage.name} would publish to {used[0]}"
                             f"{'' if one == used[0] else f', and keep what was there as {one}'}, "
                             f"which {'lies in' if within else 'is or holds'} {what}",
-                            remedy="Name a place of its own: what is there would be replaced",
+                            remedy="Name a target of its own: what is there would be replaced",
                         )
             for (other, name), one in itertools.product(destinations.items(), used):
                 if _meet(one, other):
                     raise UsageError(
                         f"{flow.path}: publish names {name} and {target}, which are the same "
-                        "place, or one within the other, or where the other's earlier one is kept",
-                        remedy="Name a place of its own for each",
+                        "path, or one within the other, or where the other's earlier one is kept",
+                        remedy="Name a target of its own for each",
                     )
             destinations |= dict.fromkeys(used, target)
 
@@ -89,8 +89,8 @@ def _check_outputs(flow: Flow) -> None:
         if _meet(path, where) and not inside:
             raise UsageError(
                 f"{flow.path}: stages {one} and {other} would write {path} and {where}, which are "
-                "the same place, or one within the other",
-                remedy="Leave one of them out, or have each write a place of its own",
+                "the same path, or one within the other",
+                remedy="Leave one of them out, or have each write an output of its own",
             )
 
 

@@ -108,7 +108,7 @@ def _refused(stage: str, destination: str, found: str, then: str) -> PenstockErr
     return OutputExists(
         f"stage {stage} would publish to {destination}, {found}",
         expected="nothing, an empty folder, or what this flow has published there",
-        remedy=f"Move it away, or name another place; or give --replace-targets, which {then}",
+        remedy=f"Move it away, or name another target; or give --replace-targets, which {then}",
     )
 
 

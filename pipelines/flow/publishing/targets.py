@@ -76,7 +76,7 @@ class LocalTarget:
             )
         if target.resolve() == output.resolve() or output.resolve() in target.resolve().parents:
             raise UsageError(
-                f"publish: {target} lies in the output itself", remedy="Name another place"
+                f"publish: {target} lies in the output itself", remedy="Name another target"
             )
 
     def taken(self) -> bool:
@@ -319,7 +319,7 @@ def explained(destination: str) -> Iterator[None]:
         yield
     except (OSError, ValueError, ImportError) as error:
         remedy = (
-            "Check the address and its credentials" if "://" in destination else "Check the place"
+            "Check the address and its credentials" if "://" in destination else "Check the path"
         )
         raise PenstockError(
             f"cannot publish to {destination}",

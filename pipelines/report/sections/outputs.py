@@ -148,7 +148,7 @@ def _results(body: dict[str, Any]) -> dict[str, Any]:
     """Return what a manifest says that a report would."""
     if body.get("format") == "penstock-partition":
         return body | {"arcs": body.get("edges"), "seconds": None,
-                       "stage_seconds": body.get("seconds")}  # fmt: skip
+                       "seconds_by_step": body.get("seconds")}  # fmt: skip
     return mapping(body.get("results")) | {
         key: body[key] for key in ("graph", "task", "rows", "dimension", "words", "nodes", "edges")
         if body.get("results") is None and key in body

@@ -80,7 +80,7 @@ def _known(output: StageOutput) -> dict[str, float]:
 
 def _steps(output: StageOutput) -> list[tuple[str, float]]:
     """Return the steps that a job times, named after the stage."""
-    steps: dict[str, Any] = mapping(output.report.get("stage_seconds"))
+    steps: dict[str, Any] = mapping(output.report.get("seconds_by_step"))
     steps = steps or mapping(output.report.get("seconds"))  # as partition says it
     return [
         (f"{output.name}: {step}", seconds)

@@ -427,6 +427,17 @@ def test_a_recipe_gives_options_and_flags_win(
             embed.train(graph, tmp_path / "other", recipe=recipe, cluster=cluster)
 
 
+def test_a_recipe_is_named_where_only_the_graph_shows_that_it_is_wrong(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("partitions: 1000000\n")
+    with pytest.raises(UsageError, match=r"^/.*recipe\.yaml: .* cannot lie in 1,000,000 partit"):
+        embed.train(graph, tmp_path / "run", recipe=recipe, cluster=cluster)
+    with pytest.raises(UsageError, match=r"^\d+ nodes cannot lie in 2,000,000 partitions"):
+        embed.train(graph, tmp_path / "run", recipe=recipe, partitions=2_000_000, cluster=cluster)
+
+
 def test_a_recipe_that_cannot_be_meant_is_said_with_its_name(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("resume: true\n")
@@ -443,7 +454,7 @@ def test_a_recipe_that_cannot_be_meant_is_said_with_its_name(tmp_path: Path) -> 
     ("text", "given", "said"),
     [
         ("dim: many", {}, "{}: option --dim has a bad value. Expected"),
-        ("dim: on", {}, "{}: option --dim is no yes or no"),
+        ("dim: on", {}, "{}: option --dim has a bad value. Expected a whole number, got true."),
         ("{dim: 7, model: rotate}", {}, "{}: --dim 7 is odd"),
         ("partitions: 6", {"parts": 2}, "{}: 6 partitions cannot be distributed over 2 ranks"),
         ("margin: 2", {"epochs": 2}, "{}: option --margin needs --loss"),
@@ -452,7 +463,7 @@ def test_a_recipe_that_cannot_be_meant_is_said_with_its_name(tmp_path: Path) -> 
         ("dim: 8", {"dim": 7, "model": "rotate"}, "--dim 7 is odd"),
         ("dim: 8", {"epochs": 0}, "option --epochs has a bad value"),
         ("dim: 8", {"resume": True, "overwrite": True}, "--resume and --overwrite cannot go"),
-        ("dim: 8", {"wide": 7}, "EmbedOptions has no option 'wide'"),
+        ("dim: 8", {"wide": 7}, "there is no option 'wide'"),
     ],
     ids=str,
 )

@@ -45,6 +45,17 @@ stages:
     assert flow.output("score") == flow.output("model") == tmp_path / "flow/model"
 
 
+def test_paths_of_a_flow_have_one_form(write, tmp_path):
+    flow = write("""
+folder: x/../out/.
+stages:
+  a: {job: walk, input: ../g/./h, publish: y/../walks}
+""")
+    assert flow.folder == tmp_path / "out"
+    assert flow.stages["a"].inputs[0].path == str(tmp_path.parent / "g/h")
+    assert flow.destination("y/../walks") == str(tmp_path / "walks")
+
+
 def test_variables_come_from_outside_the_file_the_date_and_the_environment(write, monkeypatch):
     monkeypatch.setenv("WHERE", "/srv/in")
     text = """
@@ -149,6 +160,38 @@ stages:
         ("stages: {a: {job: embed evaluate, input: g, triples: '{{previous}}/t'}}", "of its own"),
         ("folder: '{{previous}}'\nstages: {a: {job: walk, input: g}}", "unknown variable"),
         ("parallel: 0\nstages: {a: {job: walk, input: g}}", "parallel"),
+        ("parallel: 1000000000000\nstages: {a: {job: walk, input: g}}", "from 1 to 1000, got"),
+        ("keep: 1000000000000\nstages: {a: {job: walk, input: g}}", "from 0 to 1000, got"),
+        ("stages: {a: {job: walk, input: g, retries: 1000000000000}}", "from 0 to 100, got"),
+        ("stages: {a: {job: walk, input: g, min-x: 1, min_x: 1}}", "min_x is given twice"),
+        (
+            "cluster: {kind: local}\nstages: {a: {job: walk, input: g}}",
+            r"flow\.yaml: cluster: there is no option 'kind'\. Expected one of cluster, ",
+        ),
+        (
+            "cluster: {workers: true}\nstages: {a: {job: walk, input: g}}",
+            r"flow\.yaml: cluster: option --workers has .*Expected a whole number, got true",
+        ),
+        (
+            "stages: {a: {job: walk, input: g, length: true}}",
+            r"flow\.yaml: stage a: option --length .*Expected a whole number, got true",
+        ),
+        (
+            "stages: {a: {job: walk, input: g, p: [1]}}",
+            r"flow\.yaml: stage a: option --p .*Expected a number, got \[1\]",
+        ),
+        (
+            "schedule: {cron: 5}\nstages: {a: {job: walk, input: g}}",
+            r"flow\.yaml: schedule: option --cron has a bad value\. Expected text, got 5",
+        ),
+        (
+            "schedule: 0 99 * * *\nstages: {a: {job: walk, input: g}}",
+            r"flow\.yaml: schedule: the hour of the cron expression",
+        ),
+        (
+            "schedule: {cron: 0 1 * * *, retries: 1000}\nstages: {a: {job: walk, input: g}}",
+            r"flow\.yaml: schedule: option --retries",
+        ),
     ],
 )
 def test_a_bad_file_is_refused_and_says_where(write, text, says):

@@ -279,7 +279,7 @@ def test_targets_that_are_one_place_are_refused_when_the_flow_is_read(
         flow(home, "two", text),
         flow(home, "list", f"a: {{make, publish: ['{one}', '{other}']}}"),
     ):
-        with pytest.raises(UsageError, match="the same place, or one within the other"):
+        with pytest.raises(UsageError, match="the same path, or one within the other"):
             read_flow(path)
 
 

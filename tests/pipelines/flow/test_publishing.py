@@ -102,7 +102,7 @@ def test_places_that_meet_are_refused_before_anything_runs(tmp_path: Path, other
     path = tmp_path / "flow.yaml"
     stage = '{{python: "mine:make", publish: {}}}'
     path.write_text(f"stages: {{a: {stage.format('pub')}, b: {stage.format(other)}}}")
-    with pytest.raises(UsageError, match="the same place, or one within the other"):
+    with pytest.raises(UsageError, match="the same path, or one within the other"):
         read_flow(path)
 
 

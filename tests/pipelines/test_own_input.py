@@ -1,0 +1,57 @@
+"""An output that is, or holds, an input is refused: to replace it would remove the input."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import centrality, etl, walk
+from penstock.errors import UsageError
+
+
+@pytest.fixture
+def here(make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with outputs of each job, and inputs in them."""
+    monkeypatch.chdir(tmp_path)
+    make_graph()  # as ./graph
+    for made in ("graph", "walks", "centralities"):
+        Path(made).mkdir(exist_ok=True)
+        Path(made, "edges.csv").write_text("src,dst\n1,2\n")
+        Path(made, "starts.txt").write_text("1\n")
+    for made, manifest in (("walks", "_walks.json"), ("centralities", "centrality.json")):
+        Path(made, manifest).write_text("{}")
+        shutil.copytree("graph", Path(made, "graph"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda: etl("graph/edges.csv", "graph", overwrite=True), "graph/edges.csv lies in"),
+        (lambda: etl("graph/e*.csv", "graph", overwrite=True), "graph/edges.csv lies in"),
+        (lambda: etl("walks/edges.csv", "walks/edges.csv"), "walks/edges.csv is the output"),
+        (
+            lambda: etl("walks/edges.csv", "graph", nodes="graph/edges.csv", node_id="src",
+                        overwrite=True),
+            "graph/edges.csv lies in",
+        ),
+        (lambda: walk("walks/graph", "walks", overwrite=True), "walks/graph lies in"),
+        (lambda: walk("graph", "graph", overwrite=True), "graph is the output"),
+        (
+            lambda: walk("graph", "walks", starts="walks/starts.txt", overwrite=True),
+            "starts.txt lies in",
+        ),
+        (
+            lambda: centrality("centralities/graph", "centralities", overwrite=True),
+            "centralities/graph lies in",
+        ),
+    ],
+)  # fmt: skip
+def test_an_input_is_not_replaced(here: Path, call: Any, what: str) -> None:
+    before = sorted(here.rglob("*"))
+    with pytest.raises(UsageError, match=what):
+        call()
+    assert sorted(here.rglob("*")) == before
