@@ -270,7 +270,8 @@ class RunJob(Job[R]):
 def run(job: Job[R]) -> R:
     """Run a job from its checks to its report."""
     begun = time.monotonic()
-    job.check()
+    with source_named(job.options):
+        job.check()
     with job.output() as partial:
         job.work(partial)
     seconds = time.monotonic() - begun
@@ -288,7 +289,8 @@ def plan(job: Job[R]) -> Plan:
 
     problem: PenstockError | None = None
     try:
-        job.check()
+        with source_named(job.options):
+            job.check()
     except CapacityError as error:
         problem = error
     job.refuse_taken()
