@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.arrow import as_arrow, read_column, take
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, UsageError
@@ -33,6 +33,7 @@ from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import as_ids
+from penstock.sizes import plural
 from penstock.vector_parts import save_table
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_device, to_host
@@ -88,8 +89,8 @@ class SimilarTask:
 class _Kept:
     """Vectors as a worker keeps them between tasks."""
 
-    values: Any
-    lengths: Any
+    values: AnyArray
+    lengths: AnyArray
     ids: pa.Array
     nbytes: int
 
@@ -139,7 +140,7 @@ def _held(task: SimilarTask) -> Iterator[_Kept]:
 
 
 def _load(task: SimilarTask) -> _Kept:
-    values: Any = load_npy(task.values)
+    values: AnyArray = load_npy(task.values)
     ids = as_ids(read_column(task.ids, "id"))
     if resources().device is not None:
         import cupy
@@ -175,7 +176,8 @@ class SimilarJob(Job[AllReport]):
         """Refuse what has no neighbours, and what does not fit on the disk."""
         if len(self.vectors) < 2:
             raise UsageError(
-                f"{self.vectors.path} has {len(self.vectors)} vectors", expected="two at least"
+                f"{self.vectors.path} has {plural(len(self.vectors), 'vector')}",
+                expected="two at least",
             )
         if self.out.resolve() == self.vectors.path.resolve():
             raise UsageError(f"--all {self.out} names the vectors themselves")
@@ -193,7 +195,8 @@ class SimilarJob(Job[AllReport]):
             problem, has = self._too_large(workers), workers.capacity
         task = self._task(PartialOutput(self.out, self.out))
         return Plan(
-            what=f"{self.k} neighbours of each of {len(self.vectors):,} ids, {task.files} files",
+            what=f"{plural(self.k, 'neighbour')} of each of {len(self.vectors):,} ids, "
+            f"{plural(task.files, 'file')}",
             steps=(("similar", f"by {self.options.metric}, exactly, on {has.text()}"),),
             memory=Need(self._memory(on_gpu=has.on_gpu), has.memory, f"on every {has.worker}"),
             disk=disk_need(self.out.parent, self._disk_bytes()),

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.paths import shown
 from penstock.pipelines.output import CountsReport
-from penstock.sizes import format_bytes, format_count
+from penstock.sizes import format_bytes, format_count, plural
 
 
 @dataclass
@@ -61,12 +61,15 @@ class AllReport(CountsReport):
         searching = self.seconds_by_step.get("similar", 0.0)
         rate = f", {format_count(self.ids / searching)} ids/s" if searching > 1 else ""
         lines = [
-            f"{shown(self.out)}: {self.k} neighbours of each of {self.ids:,} ids, by {self.metric}",
-            f"  {self.files} file{'s' * (self.files != 1)}, {format_bytes(self.bytes)}, "
+            f"{shown(self.out)}: {plural(self.k, 'neighbour')} of each of {self.ids:,} ids, by "
+            f"{self.metric}",
+            f"  {plural(self.files, 'file')}, {format_bytes(self.bytes)}, "
             f"in {self.seconds:.1f} s on {self.devices}{rate}",
         ]
         if self.resumed_files:
-            lines.append(f"  {self.resumed_files} files were there from the run before")
+            were = "was" if self.resumed_files == 1 else "were"
+            files = plural(self.resumed_files, "file")
+            lines.append(f"  {files} {were} there from the run before")
         if self.zeros:
             lines.append(
                 f"  {self.zeros:,} {'ids have' if self.zeros > 1 else 'id has'} a vector of zeros, "

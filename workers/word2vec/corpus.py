@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,6 +41,7 @@ _RESIDENT_SHARE = 0.5
 COUNTED_WORDS = 1 << 24
 _VISITS_WORDS, _VISITS_WORDS_GPU = 1 << 22, 1 << 25  # walked at a time
 
+S = TypeVar("S", int, Array)  # one sentence, or several
 Tokens = tuple[AnyArray, AnyArray | None]  # tokens and offsets of Sentences
 
 
@@ -54,7 +55,7 @@ class Corpus(ABC):
     words: int
 
     @abstractmethod
-    def before(self, sentences: Any) -> Any:
+    def before(self, sentences: S) -> S:
         """Return how many words of the epoch stand before each of these sentences."""
 
     @abstractmethod
@@ -74,9 +75,9 @@ class Corpus(ABC):
 
         It has one sentence at least, and never more words unless that one has.
         """
-        start = int(self.before(first))
+        start = self.before(first)
         last = self.sentence_at(start + words)
-        if int(self.before(last)) > start + words:
+        if self.before(last) > start + words:
             last -= 1
         return min(max(last, first + 1), self.sentences)
 
@@ -86,7 +87,7 @@ class Corpus(ABC):
         They are as few as have about ``words`` words each, or less.
         """
         count = max(1, -(-self.words // words))
-        number, end = int(self.before(first)) * count // max(self.words, 1), first
+        number, end = self.before(first) * count // max(self.words, 1), first
         while end <= first:
             number += 1
             end = self.sentence_at(self.words * number // count)
@@ -101,8 +102,8 @@ class Corpus(ABC):
 
     def shares(self, first: int, last: int, count: int) -> list[int]:
         """Return where to cut a range of sentences into so many of about as many words."""
-        start = int(self.before(first))
-        words = int(self.before(last)) - start
+        start = self.before(first)
+        words = self.before(last) - start
         places = [self.sentence_at(start + words * i // count) for i in range(1, count)]
         return [first, *(min(max(place, first), last) for place in places), last]
 
@@ -157,7 +158,7 @@ class WalkCorpus(Corpus):
         self.kept: Array | None = None
         self.kept_from = 0
 
-    def before(self, sentences: Any) -> Any:
+    def before(self, sentences: S) -> S:
         """Return how many words stand before sentences, were none to end early."""
         return sentences * self.rules.length
 
@@ -202,7 +203,7 @@ class WalkCorpus(Corpus):
         paths[low - first : high - first] = kept[low - self.kept_from : high - self.kept_from]
         return (0, low - first) if high == last else (high - first, last - first)
 
-    def visits(self, nodes: int, first: int, last: int) -> Any:
+    def visits(self, nodes: int, first: int, last: int) -> AnyArray:
         """Return how often walks of the first epoch come to each node, as int64."""
         arrays = arrays_of_device()
         counts = arrays.zeros(nodes, np.int64)
@@ -275,13 +276,13 @@ class EncodedCorpus(Corpus):
         self.sentences, self.words = self._sentences[-1], self._words[-1]
         self._resident: AnyArray | None = None
 
-    def before(self, sentences: Any) -> Any:
+    def before(self, sentences: S) -> S:
         """Return how many words stand before sentences."""
-        if np.ndim(sentences) == 0:
-            return int(self._before(np.array([sentences]))[0])
-        return self._before(np.asarray(sentences))
+        if isinstance(sentences, np.ndarray):
+            return self._before(sentences)
+        return int(self._before(np.array([sentences]))[0])
 
-    def _before(self, sentences: Any) -> Any:
+    def _before(self, sentences: Array) -> Array:
         pieces = np.searchsorted(self._sentences, sentences, side="right") - 1
         found = np.empty(len(sentences), np.int64)
         for piece in np.unique(pieces):
@@ -303,8 +304,8 @@ class EncodedCorpus(Corpus):
 
     def read(self, epoch: int, first: int, last: int) -> Tokens:
         """Return a range of sentences, which is the same in every epoch."""
-        start = int(self.before(first))
-        offsets = np.append(self.before(np.arange(first, last)), int(self.before(last))) - start
+        start = self.before(first)
+        offsets = np.append(self.before(np.arange(first, last)), self.before(last)) - start
         if self._resident is not None:
             return self._resident[start : start + int(offsets[-1])], to_device(offsets)
         tokens = np.empty(int(offsets[-1]), np.int32)
@@ -313,7 +314,7 @@ class EncodedCorpus(Corpus):
             return to_device(tokens), to_device(offsets)
         return tokens, offsets
 
-    def _copy(self, start: int, into: Any) -> None:
+    def _copy(self, start: int, into: Array) -> None:
         done = 0
         while done < len(into):
             piece = bisect_right(self._words, start + done) - 1

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from penstock.kernels.word2vec_rules import Losses
 from penstock.output_lock import refuse_link
 from penstock.vector_parts import rows_of_part, save_part
 from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FOLDER, LAST, EPOCHS = "checkpoints", "checkpoints/last.json", "epochs.jsonl"
 _START_OVER = "Run without --resume to start over"
@@ -85,12 +88,12 @@ class Position:
 class Parts:
     """What the Parquet files of vectors hold next to them, and where they go; threads: that encode.
 
-    ids  an Arrow array; counts: (words,) int64
+    counts  (words,) int64
     """
 
     folder: Path
-    ids: Any
-    counts: Any
+    ids: pa.Array
+    counts: Array
     threads: int
 
     def save(self, number: int, values: Array) -> FileEntry:
@@ -241,7 +244,7 @@ def _save_rows(
     ahead   pieces that are there at once, at most
     """
     rows = rows_of_part(array.shape[1])
-    under_way: deque[tuple[Any, list[Future[Any]]]] = deque()
+    under_way: deque[tuple[Array, list[Future[Any]]]] = deque()
     with npy_writer(folder, name, array.shape, array.dtype) as writer:
         for number, start in enumerate(range(0, len(array), rows)):
             memory = None

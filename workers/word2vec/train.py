@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.arrays import empty_lines
+from penstock.arrays import AnyArray, Array, empty_lines
 from penstock.arrow import one_array, read_column
 from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
@@ -152,7 +152,7 @@ class _Trainer:
 
     # -- what stands before the first word ---------------------------------------------------------
 
-    def _counts(self) -> Any:
+    def _counts(self) -> AnyArray:
         """Return how often each word is, of a file; or each node, in the first walks of starts."""
         if self.task.counts is not None:
             return np.asarray(load_npy(self.task.counts))
@@ -177,7 +177,7 @@ class _Trainer:
         keep = module.keep_thresholds(counts, training.sample) if training.sample else None
         return Noise(chance, alias, keep, to_device(shares))
 
-    def _pairs(self) -> tuple[Pair, Any]:
+    def _pairs(self) -> tuple[Pair, AnyArray]:
         """Return how many pairs a word of the corpus brings to rows, and how often rows are met."""
         training, counts, rules = self.training, self.counts.astype(np.float64), self.training.rules
         kept = counts / max(counts.sum(), 1)
@@ -301,7 +301,7 @@ class _Trainer:
 
         Before losses are known: what is no number by now is thrown away after it too.
         """
-        words = int(self.corpus.before(last)) - int(self.corpus.before(first))
+        words = self.corpus.before(last) - self.corpus.before(first)
         shards.combine(words, float(self._lrs(epoch, first, first + 1)[0]))
 
     def _note(self, launched: _Round | None, ahead: int) -> bool:
@@ -384,7 +384,7 @@ class _Trainer:
     def _done(self) -> int:
         """Return how many words of all epochs are done, places beyond the ends of walks too."""
         position, corpus = self.position, self.corpus
-        return position.epoch * corpus.words + int(corpus.before(position.sentence))
+        return position.epoch * corpus.words + corpus.before(position.sentence)
 
     # -- blocks ------------------------------------------------------------------------------------
 
@@ -433,12 +433,12 @@ class _Trainer:
         tokens, offsets = self.corpus.read(block.epoch, block.first, block.last)
         return Sentences(tokens, offsets, lrs, first=block.first, epoch=block.epoch)
 
-    def _lrs(self, epoch: int, first: int, last: int) -> Any:
+    def _lrs(self, epoch: int, first: int, last: int) -> Array:
         """Return the learning rate of each sentence: it falls by words, those before it."""
         training, corpus = self.training, self.corpus
         words = corpus.before(np.arange(first, last, dtype=np.int64)).astype(np.float64)
         done = (epoch * corpus.words + words) / max(training.epochs * corpus.words, 1)
-        lrs = training.lr - (training.lr - training.min_lr) * done
+        lrs: Array = training.lr - (training.lr - training.min_lr) * done
         return lrs.astype(np.float32)
 
     def _train(
