@@ -101,14 +101,18 @@ def test_every_guide_is_listed(root):
         assert page.name == "README.md" or f"]({page.name})" in listed, page.name
 
 
-def public_functions():
+def public_names():
     found = {}
     for name in penstock.__all__:
         value = getattr(penstock, name)
         names = value.__all__ if inspect.ismodule(value) else []
         found |= {f"{name}.{one}": getattr(value, one) for one in names}
         found[name] = value
-    return {name: value for name, value in found.items() if inspect.isfunction(value)}
+    return found
+
+
+def public_functions():
+    return {name: value for name, value in public_names().items() if inspect.isfunction(value)}
 
 
 METHODS = types.FunctionType, classmethod, staticmethod
@@ -171,9 +175,7 @@ def test_a_public_method_says_what_it_takes_gives_and_raises(name):
 
 
 def test_a_public_class_says_what_it_holds():
-    public = [getattr(penstock, name) for name in penstock.__all__]
-    public += [penstock.gnn.Layer, penstock.gnn.Model]  # which users make, too
-    for owner in (one for one in public if inspect.isclass(one)):
+    for owner in filter(inspect.isclass, public_names().values()):
         titles, listed = sections(owner)
         assert "Examples" in titles
         assert titles & {"Attributes", "Parameters"}, owner

@@ -112,7 +112,22 @@ class TrainingOptions(Training):
 
 @options
 class EmbedOptions(TrainingOptions):
-    """Options of ``penstock embed train``."""
+    """Options of ``penstock embed train``.
+
+    Parameters
+    ----------
+    model, dim, epochs, ...
+        The options of ``penstock embed train --help``, each with the text under its field below.
+
+    Raises
+    ------
+    UsageError
+        An option has a bad value, or two cannot go together.
+
+    Examples
+    --------
+    >>> embed.EmbedOptions(model="complex", dim=64, epochs=10)
+    """
 
     verify: Annotated[bool, Parameter(negative="")] = False
     """before anything else, compare every file of the graph with its SHA-256"""
@@ -166,7 +181,22 @@ class GraphOptions(VectorOptions):
 
 @options
 class EvaluateOptions(GraphOptions):
-    """Options of ``penstock embed evaluate``."""
+    """Options of ``penstock embed evaluate``.
+
+    Parameters
+    ----------
+    split, filtered, candidates, ...
+        The options of ``penstock embed evaluate --help``, each with the text under its field below.
+
+    Raises
+    ------
+    UsageError
+        An option has a bad value, or two cannot go together.
+
+    Examples
+    --------
+    >>> embed.EvaluateOptions(split="valid", filtered=True)
+    """
 
     split: Literal["train", "valid", "test"] | None = None
     """edges to rank: those trained on, or those held out [default: test]"""
@@ -218,7 +248,22 @@ Id = Annotated[str, BeforeValidator(_as_text)]
 
 @options
 class PredictOptions(GraphOptions):
-    """Options of ``penstock embed predict``."""
+    """Options of ``penstock embed predict``.
+
+    Parameters
+    ----------
+    head, tail, relation, ...
+        The options of ``penstock embed predict --help``, each with the text under its field below.
+
+    Raises
+    ------
+    UsageError
+        An option has a bad value, or two cannot go together.
+
+    Examples
+    --------
+    >>> embed.PredictOptions(head="e12", relation="r3", top=5)
+    """
 
     head: Id | None = None
     """id of the head: predict tails"""
@@ -241,7 +286,22 @@ class PredictOptions(GraphOptions):
 
 @options
 class ExportOptions(VectorOptions):
-    """Options of ``penstock embed export``."""
+    """Options of ``penstock embed export``.
+
+    Parameters
+    ----------
+    relations, checkpoint, overwrite
+        The options of ``penstock embed export --help``, each with the text under its field below.
+
+    Raises
+    ------
+    UsageError
+        An option has a bad value, or two cannot go together.
+
+    Examples
+    --------
+    >>> embed.ExportOptions(relations=True)
+    """
 
     relations: Annotated[bool, Parameter(negative="")] = False
     """export the vectors of relations, not those of nodes"""

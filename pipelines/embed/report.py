@@ -15,7 +15,25 @@ from penstock.workers.stopped import Stopped
 
 @dataclass
 class TrainReport:
-    """The result of a training run."""
+    """The result of a training run.
+
+    Attributes
+    ----------
+    run, graph
+        The folders of the run and of the graph.
+    training
+        The options, as they were decided for the graph and the machine.
+    trained
+        Epochs, loss, validation scores, times.
+    seconds
+        Of the whole command.
+
+    Examples
+    --------
+    >>> report = embed.train("g", "run", epochs=10)
+    >>> report.trained.loss, report.speed
+    >>> print(report.text())
+    """
 
     run: str
     graph: str
@@ -95,9 +113,35 @@ class TrainReport:
 class EvaluateReport:
     """The ranks of a split's edges.
 
-    filters     the graphs whose edges were no candidates; None: all were
-    unfiltered  the graph that was trained on, which is not there any more to filter by
-    unseen      edges with a node that no training edge has; None: they were not counted
+    Attributes
+    ----------
+    run, graph
+        The folders of the training run and of the graph.
+    split
+        The split, or the file, whose edges were ranked.
+    filtered
+        Whether other true answers were left out of the candidates.
+    checkpoint
+        Whose vectors: best or last.
+    edges, skipped
+        How many were ranked, and how many have unknown nodes or relations.
+    candidates
+        Nodes that each answer was ranked among.
+    seconds
+        Of the whole command.
+    scores, tail, head
+        mr, mrr, hits1, hits3 and hits10, of both sides and of one each.
+    filters
+        The graphs whose edges were no candidates; None: all were.
+    unfiltered
+        The graph that was trained on, which is not there any more to filter by.
+    unseen
+        Edges with a node that no training edge has; None: they were not counted.
+
+    Examples
+    --------
+    >>> report = embed.evaluate("run", filtered=True)
+    >>> report.scores["mrr"], report.tail["hits10"]
     """
 
     run: str
@@ -159,7 +203,26 @@ class EvaluateReport:
 
 @dataclass
 class PredictReport(CountsReport):
-    """The best answers to a question."""
+    """The best answers to a question.
+
+    Attributes
+    ----------
+    run
+        The folder of the training run.
+    head, relation, tail
+        The question: one of head and tail is None.
+    checkpoint
+        Whose vectors: best or last.
+    seconds
+        Of the whole command.
+    answers
+        ``id`` and ``score`` of each, the best first.
+
+    Examples
+    --------
+    >>> report = embed.predict("run", head="e12", relation="r3", top=3)
+    >>> [answer["id"] for answer in report.answers]
+    """
 
     run: str
     head: str | None
@@ -182,7 +245,25 @@ class PredictReport(CountsReport):
 
 @dataclass
 class ExportReport(CountsReport):
-    """Vectors that were written."""
+    """Vectors that were written.
+
+    Attributes
+    ----------
+    vectors, run
+        The folders that were written and read.
+    checkpoint
+        Whose vectors: best or last.
+    what
+        What has a vector each: nodes or relations.
+    count, dimension, bytes
+        How many there are, their values, and the size of the files.
+    seconds
+        Of the whole command.
+
+    Examples
+    --------
+    >>> embed.export("run", "vectors").count
+    """
 
     vectors: str
     run: str

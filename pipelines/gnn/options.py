@@ -44,7 +44,24 @@ _BELONGS = {
     parts="Computation",
 )
 class ModelOptions(Training):
-    """A model, its training, and how that is computed: everything that decides a plan."""
+    """A model, its training, and how that is computed: everything that decides a plan.
+
+    Parameters
+    ----------
+    model, layers, hidden, ...
+        The options of ``penstock gnn train`` but for ``verify``, ``resume`` and
+        ``overwrite``, each with the text under its field below.
+
+    Raises
+    ------
+    UsageError
+        An option has a bad value, or two cannot go together.
+
+    Examples
+    --------
+    >>> gnn.ModelOptions(model="gat", hidden=64, heads=8).training.epochs
+    200
+    """
 
     model: Literal["gcn", "sage", "gin", "gat"] = "gcn"
     """kind of the layers"""
@@ -126,7 +143,22 @@ class ModelOptions(Training):
 
 @options
 class GnnOptions(ModelOptions):
-    """Options of ``penstock gnn train``."""
+    """Options of ``penstock gnn train``.
+
+    Parameters
+    ----------
+    model, layers, hidden, ...
+        The options of ``penstock gnn train --help``, each with the text under its field below.
+
+    Raises
+    ------
+    UsageError
+        An option has a bad value, or two cannot go together.
+
+    Examples
+    --------
+    >>> gnn.GnnOptions(model="sage", layers=3, epochs=100, resume=True)
+    """
 
     verify: Annotated[bool, Parameter(negative="")] = False
     """before anything else, compare every file of the graph and its partition with its SHA-256"""
@@ -158,7 +190,22 @@ class WeightsOptions:
 
 @options
 class PredictOptions(WeightsOptions):
-    """Options of ``penstock gnn predict``."""
+    """Options of ``penstock gnn predict``.
+
+    Parameters
+    ----------
+    graph, checkpoint, embeddings, ...
+        The options of ``penstock gnn predict --help``, each with the text under its field below.
+
+    Raises
+    ------
+    UsageError
+        An option has a bad value, or two cannot go together.
+
+    Examples
+    --------
+    >>> gnn.PredictOptions(embeddings=True, checkpoint="last")
+    """
 
     embeddings: Annotated[bool, Parameter(negative="")] = False
     """also write embeddings, the input of the last layer, as a list of numbers"""
@@ -170,7 +217,22 @@ class PredictOptions(WeightsOptions):
 
 @options
 class EvaluateOptions(WeightsOptions):
-    """Options of ``penstock gnn evaluate``."""
+    """Options of ``penstock gnn evaluate``.
+
+    Parameters
+    ----------
+    graph, checkpoint, split, ...
+        The options of ``penstock gnn evaluate --help``, each with the text under its field below.
+
+    Raises
+    ------
+    UsageError
+        An option has a bad value, or two cannot go together.
+
+    Examples
+    --------
+    >>> gnn.EvaluateOptions(split="valid")
+    """
 
     split: Literal["train", "valid", "test", "all"] = "test"
     """nodes to score, by the split that the run was trained on; all: every labelled node"""

@@ -23,7 +23,40 @@ _SCORES = {"class": "accuracy", "multi": "micro F1", "value": ""}
 
 @dataclass
 class TrainReport:
-    """The result of a training run."""
+    """The result of a training run.
+
+    Attributes
+    ----------
+    run, graph
+        The folders of the run and of the graph.
+    task
+        What is predicted: class, multi or value.
+    model
+        The declaration, complete.
+    patience, evaluate_every
+        The options of these names.
+    ranks, device
+        How many ranks trained, and on what: a worker or a GPU each, or cpu and gpu where nothing
+        was left to train.
+    trained
+        Epochs, metrics of the best one, times, memory.
+    seconds
+        Of the whole command.
+    on_gpu
+        Whether GPUs trained.
+    split
+        The split that the run drew; None: the graph's own.
+    ignored
+        Of edges: relations, times.
+    profile
+        The file of a profile, where one was made.
+
+    Examples
+    --------
+    >>> report = gnn.train("g", "run", epochs=50)
+    >>> report.trained.best_epoch, report.trained.metrics["valid"]["loss"]
+    >>> print(report.text())
+    """
 
     run: str
     graph: str
@@ -37,7 +70,7 @@ class TrainReport:
     seconds: float
     on_gpu: bool = False
     split: DrawnSplit | None = None
-    ignored: list[str] = field(default_factory=list)  # of edges: relations, times
+    ignored: list[str] = field(default_factory=list)
     profile: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,7 +154,30 @@ class TrainReport:
 
 @dataclass
 class PredictReport(CountsReport):
-    """The result of a prediction."""
+    """The result of a prediction.
+
+    Attributes
+    ----------
+    predictions, run, graph
+        The folders of the dataset, the training run and the graph.
+    checkpoint
+        Whose weights predicted: best or last.
+    ranks, device
+        How many ranks predicted, and on what each.
+    nodes, bytes, files
+        What was written.
+    features_by
+        How features were found: graph, where it is that of the training run, by name or by order.
+    features_ignored
+        Features that the run was not trained on.
+    seconds
+        Of the whole command.
+
+    Examples
+    --------
+    >>> report = gnn.predict("run", "predictions")
+    >>> report.nodes, report.files
+    """
 
     predictions: str
     run: str
@@ -132,7 +188,7 @@ class PredictReport(CountsReport):
     nodes: int
     bytes: int
     files: int
-    features_by: str  # graph, name or order: see Matched
+    features_by: str
     features_ignored: tuple[str, ...]
     seconds: float
 
@@ -147,13 +203,40 @@ class PredictReport(CountsReport):
 
 @dataclass
 class EvaluateReport:
-    """The result of an evaluation."""
+    """The result of an evaluation.
+
+    Attributes
+    ----------
+    run, graph
+        The folders of the training run and of the graph.
+    split
+        The nodes that were scored.
+    drawn
+        Whether by the split that the training run drew.
+    split_by
+        Whose split counts: run, that of its split.parquet; graph, the graph's own.
+    checkpoint
+        Whose weights predicted: best or last.
+    task, classes
+        What is predicted, and the names of classes.
+    features_by, features_ignored
+        As of ``PredictReport``.
+    seconds
+        Of the whole command.
+    scores
+        Accuracy, F1, ROC-AUC and the confusion matrix, or errors of values.
+
+    Examples
+    --------
+    >>> report = gnn.evaluate("run", split="valid")
+    >>> report.scores["accuracy"], report.scores["confusion"]
+    """
 
     run: str
     graph: str
     split: str
-    drawn: bool  # whether by the split that the training run drew
-    split_by: str  # run: by the split.parquet of the run; graph: by the graph's own split
+    drawn: bool
+    split_by: str
     checkpoint: str
     task: str
     classes: tuple[str, ...]

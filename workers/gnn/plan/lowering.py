@@ -90,7 +90,28 @@ class LayerPlan:
 class ModelPlan:
     """What will run: layers in order, and the memory of one rank.
 
-    backward  whether there is a backward pass; without one an epoch is a forward pass
+    Attributes
+    ----------
+    layers
+        How each layer is computed: ``LayerPlan``, with its operations.
+    facts
+        What the plan depends on, of the graph and its largest part.
+    sparse
+        Whether features are kept sparse.
+    tau
+        The share of zeros in features from which sparse ones are faster on this machine.
+    memory
+        Bytes of one rank, by what they are for.
+    rest
+        Operations of an epoch that belong to no layer.
+    backward
+        Whether there is a backward pass; without one an epoch is a forward pass.
+
+    Examples
+    --------
+    >>> plan = gnn.plan("g", model="sage", layers=3)
+    >>> plan.seconds, plan.memory_bytes
+    >>> print(plan.text())
     """
 
     layers: tuple[LayerPlan, ...]

@@ -13,12 +13,20 @@ In YAML:
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
@@ -26,10 +34,21 @@ from penstock.documents import parse_yaml
 from penstock.errors import MissingFile, UsageError
 from penstock.float32 import IN_FLOAT32, Decay
 from penstock.kernels.gnn_rules import LAYER_BITS
+from penstock.options import expected_by, options, shown
 
-Share = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[int, Field(ge=1)]
-_STRICT = ConfigDict(extra="forbid", validate_default=True)
+T = TypeVar("T")
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):  # YAML's on, which Python takes for 1
+        raise ValueError("a number")
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_no_bool)]
+Share = Annotated[Number, Field(ge=0, lt=1)]
+Positive = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
+_STRICT = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 
 # Options of training that may differ when a run is resumed: the weights at an epoch do not depend
 # on them, or (epochs) only with a schedule that does.
@@ -52,6 +71,22 @@ _FORMERLY_OF_LAYERS = {"width": "channels", "slope": "negative_slope", "join": "
 LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 
 
+def _own_errors(cls: type[T]) -> type[T]:
+    """Have UsageError be raised of what is wrong in a declaration that is made in Python."""
+    checked_init: Any = cls.__init__
+
+    def __init__(self: T, *values: Any, **named: Any) -> None:  # noqa: N807
+        try:
+            checked_init(self, *values, **named)
+        except ValidationError as error:
+            raise _bad_declaration(error, f"the {cls.__name__}", cls) from None
+
+    made: Any = cls
+    made.__init__ = functools.wraps(checked_init)(__init__)
+    return cls
+
+
+@_own_errors
 @dataclass(frozen=True, config=_STRICT)
 class Layer:
     """One layer of a model.
@@ -101,9 +136,9 @@ class Layer:
     aggregate: Literal["mean", "max", "sum"] = "mean"
     heads: Positive = 1
     concat: bool = True
-    negative_slope: float = 0.2
+    negative_slope: Number = 0.2
     attention_dropout: Share = 0.0
-    eps: float = 0.0
+    eps: Number = 0.0
     hidden: Positive | None = None
 
     @model_validator(mode="before")
@@ -122,6 +157,7 @@ class Layer:
         return self.activation or "relu"
 
 
+@_own_errors
 @dataclass(frozen=True, config=_STRICT)
 class Model:
     """What is trained: layers in order.
@@ -205,19 +241,35 @@ def make_model(declared: Any, *, where: str = "the model") -> Model:
     try:
         return TypeAdapter(Model).validate_python(declared)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        location = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"])
-        location = location.lstrip(".")
-        if first["type"] == "missing":
-            raise UsageError(f"{where} has no {location}", got=repr(first["input"])) from None
-        expected = first["msg"].removeprefix("Input should be ")
-        if not location:
-            expected = "a dictionary with layers"
-        raise UsageError(
-            f"{where} has a bad value at {location or 'the top'}",
-            expected=expected,
-            got=repr(first["input"]),
-        ) from None
+        raise _bad_declaration(error, where) from None
+
+
+def _bad_declaration(error: ValidationError, where: str, of: type[Any] | None = None) -> UsageError:
+    """Return what is wrong first in a declaration, and where in it.
+
+    of  what was made in Python, with values that may stand without their names
+    """
+    first = error.errors(include_url=False)[0]
+    path, names = [*first["loc"]], [*(of or Model).__dataclass_fields__]
+    if path and isinstance(path[0], int):
+        path[0] = names[path[0]]
+    location = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
+    location, got = location.lstrip("."), shown(first["input"])
+    if first["type"] == "missing":
+        return UsageError(f"{where} has no {location}", got=got)
+    if first["type"] == "unexpected_keyword_argument":
+        known = [*Layer.__dataclass_fields__] if len(path) > 1 else names
+        return UsageError(f"{where} knows no {location}", expected=f"one of {', '.join(known)}")
+    expected = expected_by(first)
+    if first["type"] == "dataclass_type":
+        expected = "a dictionary, as {kind: gcn, channels: 64}"
+    if first["type"] == "too_short":
+        expected = "one layer at least"
+    if not location:
+        expected = "a dictionary with layers"
+    return UsageError(
+        f"{where} has a bad value at {location or 'the top'}", expected=expected, got=got
+    )
 
 
 def read_model(path: str | Path) -> Model:
@@ -270,11 +322,24 @@ def _shown(value: Any) -> str:
     return f"{len(value)} of them" if isinstance(value, list | tuple) else str(value)
 
 
-@dataclass(frozen=True, config=_STRICT)
+@options
 class Training:
     """How a model is trained, and how that is computed.
 
-    These are options of ``penstock gnn train``: the string under a field is its help there.
+    Parameters
+    ----------
+    epochs, optimizer, lr, ...
+        The options of ``penstock gnn train --help`` of these names, each with the text
+        under its field below.
+
+    Raises
+    ------
+    UsageError
+        An option has a bad value, or two cannot go together.
+
+    Examples
+    --------
+    >>> gnn.train("g", "run", training=gnn.Training(lr=0.005, patience=20))
     """
 
     epochs: Positive = 200
