@@ -69,7 +69,13 @@ class Run(TrainingRun):
         body["split"] = DrawnSplit.of(body.get("split"))
         if not body.get("parts", 1) >= 1:
             raise ValueError(f"{body['parts']} parts")
-        return cls(**body)
+        run = cls(**body)
+        if not isinstance(run.graph, str) or type(run.features) is not int:
+            raise TypeError("graph is no text, or features no number")
+        for names, count in ((run.classes, run.outputs), (run.feature_names, run.features)):
+            if names is not None and len(names) != count:
+                raise ValueError(f"{len(names)} names of {count} classes or features")
+        return run
 
     def differences(self, old: Self) -> list[str]:
         """Return what keeps this run from going on where ``old`` stopped."""

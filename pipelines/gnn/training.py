@@ -189,7 +189,8 @@ class TrainJob(Job[TrainReport]):
         before, run = self.before, self.run
         if before is None or before.training != run.training:
             return None
-        if (trained := before.trained(Trained, self.out)) is None:
+        trained = before.trained(Trained, self.out)
+        if trained is None or not isinstance(trained.metrics, dict):  # it was edited
             return None
         left = trained.stopped is Stopped.EPOCHS and self.seen < run.training.epochs
         if left or self.seen != trained.epochs or not (self.out / BEST).is_file():

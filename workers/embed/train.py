@@ -56,7 +56,7 @@ from penstock.workers.embed.storage import RESTORE, Geometry, Slot, open_table
 from penstock.workers.embed.storage.direct import check_file
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, Versions, table_path
 from penstock.workers.embed.task import Trained, TrainTask
-from penstock.workers.embed.warm import WarmStart
+from penstock.workers.embed.warm import COUNTED, WarmStart
 from penstock.workers.epoch_lines import keep_lines
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
 from penstock.workers.stopped import Stopped
@@ -724,7 +724,9 @@ def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
     wrong = [
         name
         for name, kinds in types.items()
-        if name not in said or type(said[name]) not in kinds or (kinds is count and said[name] < 0)
+        if name not in said
+        or type(said[name]) not in kinds
+        or (kinds is count and not 0 <= said[name] <= COUNTED)
     ]
     if not wrong:
         scores, known = said["scores"], said["known"]
@@ -733,11 +735,13 @@ def _check_position(path: Path, about: Any, states: int, edges: int) -> None:
             best = scores["mrr"]
         beyond = {
             "state": said["state"] >= states,
+            "batches": said["batches"] > (said["epoch"] + 1) * edges,  # of an edge or more
             "epoch_edges": said["epoch_edges"] > edges,
             "epoch_loss": not math.isfinite(said["epoch_loss"]),
             "best": said["best"] != best,  # also where scores are none
             "best_epoch": said["best_epoch"] > said["epoch"],
-            "known": any(type(count) is not int for count in known.values()),
+            "known": any(type(count) is not int for count in known.values())
+            or not known.keys() <= {"nodes", "relations"},
         }
         wrong = [name for name, is_beyond in beyond.items() if is_beyond]
     if wrong:

@@ -26,6 +26,7 @@ from penstock.workers.embed.storage.versions import BEST, Checkpoints
 from penstock.workers.resources.device import to_device
 
 _BYTES = 1 << 22  # read at a time of what was copied
+COUNTED = 1 << 53  # steps and the like, at most: a float has no more of them
 IDS = "ids.parquet"  # of a run: the user's id of every node, in the order of their numbers
 
 
@@ -202,7 +203,7 @@ def numbers_of(ids: Any, run: Path) -> Array:
 
 def _steps(path: Path, about: Mapping[str, Any]) -> int:
     counts = about.get("batches"), about.get("steps", 0)
-    if not all(type(count) is int and count >= 0 for count in counts):
+    if not all(type(count) is int and 0 <= count <= COUNTED for count in counts):
         raise CorruptFile(
             f"{path} is damaged",
             expected="how many batches were trained",

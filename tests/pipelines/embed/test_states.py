@@ -425,8 +425,9 @@ def test_ids_of_other_nodes_are_refused_and_written_again(
         lambda body: body["partitions"].__setitem__(0, ["0", 1]),
         lambda body: body.pop("partitions"),
         lambda body: body["geometry"].update(files=0),
+        lambda body: body.update(number="1"),
     ],
-    ids=["too few", "place", "text", "none", "files"],
+    ids=["too few", "place", "text", "none", "files", "number"],
 )
 def test_a_checkpoint_that_names_no_places_is_refused(
     mine: Path, cluster: ClusterSpec, change: Any
@@ -440,7 +441,8 @@ def test_a_checkpoint_that_names_no_places_is_refused(
     ("name", "value"),
     [("epoch", "x"), ("epoch", -1), ("state", 99), ("batches", None), ("epoch_edges", 10**9),
      ("best", "a"), ("loss", "q"), ("known", "x"), ("epoch", 2), ("known", {"nodes": "x"}),
-     ("best", 9.0), ("epoch_loss", float("nan"))],
+     ("best", 9.0), ("epoch_loss", float("nan")), ("batches", 10**12), ("steps", 10**30),
+     ("known", {"edges": 1})],
 )  # fmt: skip
 def test_a_checkpoint_that_is_nowhere_in_a_training_is_refused(
     mine: Path, graph: Graph, cluster: ClusterSpec, name: str, value: Any

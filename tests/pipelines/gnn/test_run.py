@@ -418,6 +418,9 @@ def test_a_lost_checkpoint_is_said(blocks: Graph, tmp_path: Path) -> None:
         ({"training": {"epochs": "x"}}, "damaged: option --epochs .* a whole number, got 'x'. Res"),
         ({"model": {"layers": 3}}, "damaged: the model has a bad value at layers. Expected a list"),
         ({"results": 7}, "run.json is damaged"),
+        ({"graph": 5}, "run.json is damaged.* graph is no text"),
+        ({"features": "16"}, "run.json is damaged.* features no number"),
+        ({"classes": ["a"]}, "run.json is damaged.* 1 names of 4 classes"),
     ],
 )
 def test_a_run_that_was_edited_by_hand_is_refused(
@@ -429,6 +432,19 @@ def test_a_run_that_was_edited_by_hand_is_refused(
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(CorruptFile, match=said):
         gnn.evaluate(tmp_path / "run", cluster=cluster)
+
+
+def test_results_that_were_edited_by_hand_are_written_again(
+    train: Callable[..., gnn.TrainReport], tmp_path: Path
+) -> None:
+    train()
+    path = tmp_path / "run/run.json"
+    body = json.loads(path.read_text())
+    # Ranks that only count name no device, as earlier versions did not.
+    body["results"] |= {"metrics": None, "device": "cpu"}
+    path.write_text(json.dumps(body))
+    assert train(resume=True).trained.metrics["test"]["score"] == 0.5
+    assert json.loads(path.read_text())["results"]["metrics"]
 
 
 def test_a_plan_says_that_the_disk_is_too_small(

@@ -370,8 +370,10 @@ def _versions(body: dict[str, Any]) -> tuple[Version, ...]:
 
 
 def _check_versions(body: dict[str, Any]) -> None:
-    """Raise ValueError unless a manifest names a place that there is for every partition."""
+    """Raise ValueError unless a manifest has a number, and names a place for every partition."""
     geometry, versions = Geometry(**body["geometry"]), _versions(body)
+    if type(body["number"]) is not int or body["number"] < 1:
+        raise ValueError(f"number {body['number']!r}")
     if any(size < (name not in ("states", "digest")) for name, size in asdict(geometry).items()):
         raise ValueError(f"a table of {geometry}")
     places = geometry.places if geometry.files == 1 else geometry.file_places
