@@ -85,8 +85,11 @@ class Format:
         except PenstockError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            keys, got = "the keys that penstock writes", f"{type(error).__name__}: {error}"
-            raise self.damaged(root, expected=keys, got=got) from error
+            got = f"no {error}" if isinstance(error, KeyError) else str(error)
+            if isinstance(error, AttributeError):  # in words of Python's
+                got = "a value of another type"
+            expected = "the keys that penstock writes, with their values"
+            raise self.damaged(root, expected=expected, got=got) from error
 
     def damaged(
         self, root: Path, why: str = "", *, expected: str | None = None, got: str | None = None

@@ -15,7 +15,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
+from dataclasses import KW_ONLY, MISSING, asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -109,7 +109,8 @@ class TrainingRun(ABC):
     def of(cls, body: dict[str, Any], folder: Path) -> Self:
         """Return what run.json in ``folder`` says."""
         with cls.format.reading(folder):
-            known = {each.name: body[each.name] for each in fields(cls) if each.name in body}
+            needed = [each for each in fields(cls) if each.name in body or each.default is MISSING]
+            known = {each.name: body[each.name] for each in needed}
             known["state"] = state_of(body, folder, cls.format)
             try:
                 run = cls.read(known)

@@ -412,7 +412,8 @@ def test_a_lost_checkpoint_is_said(blocks: Graph, tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"features": 5}, "do not fit each other. Expected layers.0.weight of shape"),
-        ({"parts": -3}, "run.json is damaged.* -3 parts"),
+        ({"parts": -3}, "run.json is damaged.* with their values, got -3 parts"),
+        ({"task": None}, "run.json is damaged.* with their values, got no 'task'"),
         ({"state": 5}, "run.json is damaged. Expected state: one of training, .*, got 5"),
         ({"state": "finished"}, "Expected state: one of training, .*, got 'finished'"),
         ({"training": {"epochs": "x"}}, "damaged: option --epochs .* a whole number, got 'x'. Res"),
@@ -429,7 +430,8 @@ def test_a_run_that_was_edited_by_hand_is_refused(
     cluster = ClusterSpec(cluster="threads")
     gnn.train(blocks, tmp_path / "run", epochs=1, hidden=4, cluster=cluster)
     path = tmp_path / "run/run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    body = json.loads(path.read_text()) | change
+    path.write_text(json.dumps({k: v for k, v in body.items() if k != "task" or v is not None}))
     with pytest.raises(CorruptFile, match=said):
         gnn.evaluate(tmp_path / "run", cluster=cluster)
 
