@@ -110,8 +110,10 @@ class Plan:
 
 def format_seconds(seconds: float) -> str:
     """Return a time that is expected: nobody knows more than two of its digits."""
-    known = float(f"{seconds:.2g}")
-    return f"{known:,.0f} s" if known >= 10 else f"{known:g} s"
+    units = {"d": 86400, "h": 3600, "s": 1}
+    unit = next((unit for unit, size in units.items() if seconds >= 2 * size), "s")
+    known = float(f"{seconds / units[unit]:.2g}")
+    return f"{known:,.0f} {unit}" if known >= 10 else f"{known:g} {unit}"
 
 
 def disk_need(folder: Path, size: int) -> Need:

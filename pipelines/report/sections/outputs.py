@@ -14,6 +14,7 @@ from typing import Any
 from penstock.documents import parse_json
 from penstock.errors import UsageError
 from penstock.pipelines.flow.records import RunRecord, State
+from penstock.pipelines.job.run_folder import RunState
 from penstock.pipelines.report.values import amount, mapping, text
 
 # Manifests by name, in the order in which a folder is asked for them.
@@ -29,7 +30,7 @@ _JOBS = {
 }  # fmt: skip
 # Of a training run that no flow made.
 _STATES: dict[str, str] = {
-    "training": State.RUNNING, "done": State.PASSED, "diverged": State.FAILED,
+    RunState.TRAINING: State.RUNNING, RunState.DONE: State.PASSED, RunState.DIVERGED: State.FAILED,
 }  # fmt: skip
 
 

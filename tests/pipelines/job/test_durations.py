@@ -54,7 +54,7 @@ def test_the_last_runs_count() -> None:
     ("seconds", "text"),
     [
         (0, "0 s"), (0.0095312, "0.0095 s"), (1.6449, "1.6 s"), (4.0, "4 s"), (9.97, "10 s"),
-        (102.4, "100 s"), (1294, "1,300 s"), (2.516e6, "2,500,000 s"),
+        (102.4, "100 s"), (1294, "1,300 s"), (9000, "2.5 h"), (1e5, "28 h"), (2.516e6, "29 d"),
     ],
 )  # fmt: skip
 def test_a_time_has_the_digits_that_are_known(seconds: float, text: str) -> None:
