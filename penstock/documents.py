@@ -1,11 +1,14 @@
-"""JSON and YAML as people hand them in: whatever cannot be read is a ValueError that says why."""
+"""JSON and YAML as people hand them in: what cannot be read is a ValueError that says why."""
 
 from __future__ import annotations
 
 import json
 import math
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+from penstock.errors import MissingFile, UsageError
 
 _TOO_DEEP = "it is nested too deeply"
 
@@ -53,6 +56,20 @@ def parse_yaml(text: str | bytes) -> Any:
         raise ValueError(" ".join(str(error).split())) from error
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
+
+
+def read_yaml(path: Path, thing: str) -> Any:
+    """Return what a YAML file holds that the user named; errors call it a ``thing``."""
+    try:
+        return parse_yaml(path.read_bytes())
+    except FileNotFoundError as error:
+        raise MissingFile(f"there is no {thing} {path}") from error
+    except OSError as error:
+        raise UsageError(
+            f"the {thing} {path} cannot be read", expected="a file of YAML", got=error.strerror
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not YAML", got=str(error)) from error
 
 
 @cache

@@ -10,8 +10,8 @@ from cyclopts import Parameter
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import ArgsKwargs
 
-from penstock.documents import parse_yaml
-from penstock.errors import MissingFile, UsageError
+from penstock.documents import read_yaml
+from penstock.errors import UsageError
 from penstock.options import ClientPath, asked, bad_option, given_in, headings, note_source, options
 from penstock.paths import client_path
 from penstock.workers.embed.spec import Training
@@ -21,16 +21,7 @@ Count = Annotated[int, Field(ge=1)]
 
 def read_recipe(path: Path) -> dict[str, Any]:
     """Return the options that a recipe gives, which are not checked yet."""
-    try:
-        declared = parse_yaml(path.read_bytes())
-    except FileNotFoundError as error:
-        raise MissingFile(f"there is no recipe {path}") from error
-    except OSError as error:
-        raise UsageError(
-            f"the recipe {path} cannot be read", expected="a file of YAML", got=str(error.strerror)
-        ) from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not YAML", got=str(error)) from error
+    declared = read_yaml(path, "recipe")
     if not isinstance(declared, dict) or not all(isinstance(name, str) for name in declared):
         raise UsageError(f"{path} is no recipe", expected="options and their values, as dim: 100")
     found = {name.replace("-", "_"): value for name, value in declared.items()}

@@ -30,8 +30,8 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
-from penstock.documents import parse_yaml
-from penstock.errors import MissingFile, UsageError
+from penstock.documents import read_yaml
+from penstock.errors import UsageError
 from penstock.float32 import IN_FLOAT32, Decay
 from penstock.kernels.gnn_rules import LAYER_BITS
 from penstock.options import expected_by, options, shown
@@ -274,17 +274,7 @@ def _bad_declaration(error: ValidationError, where: str, of: type[Any] | None = 
 
 def read_model(path: str | Path) -> Model:
     """Return the model that a YAML file declares."""
-    try:
-        text = Path(path).read_bytes()
-    except FileNotFoundError as error:
-        raise MissingFile(f"there is no model file {path}") from error
-    except IsADirectoryError as error:
-        raise UsageError(f"{path} is no model file", got="a directory") from error
-    try:
-        declared = parse_yaml(text)
-    except ValueError as error:
-        raise UsageError(f"{path} is not YAML", got=str(error)) from error
-    return make_model(declared, where=str(path))
+    return make_model(read_yaml(Path(path), "model file"), where=str(path))
 
 
 def make_training(declared: dict[str, Any]) -> Training:
