@@ -54,7 +54,7 @@ def format_count(count: float) -> str:
         if abs(count) < 999.5:
             return f"{count:.3g} {unit}".rstrip()
         count /= 1000
-    return f"{count:.3g} G" if count < 999.5 else f"{count:.0f} G"
+    return f"{count:.3g} G" if count < 999.5 else f"{count:,.0f} G"
 
 
 def plural(count: int, noun: str) -> str:

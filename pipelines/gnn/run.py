@@ -16,6 +16,7 @@ from typing import Any, Self
 from penstock.errors import UsageError
 from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.pipelines.job.run_folder import KIND, TrainingRun, run_format
+from penstock.workers.gnn.checkpoint import BEST, LAST
 from penstock.workers.gnn.plan.spec import (
     RESUMABLE,
     Model,
@@ -93,7 +94,7 @@ class Run(TrainingRun):
 
     def checkpoint(self, folder: Path, which: str) -> Path:
         """Return a file of weights, which is there."""
-        path = folder / "checkpoints" / f"{which}.safetensors"
+        path = folder / {"best": BEST, "last": LAST}[which]
         if not path.is_file():
             raise UsageError(
                 f"{folder} has no weights yet",

@@ -257,9 +257,9 @@ def _diverged(out: Path, trained: Trained, *, old: bool) -> PenstockError:
 
     old  whether the run that was to be replaced is there again
     """
-    kept = [n for n in ("best", "last") if (out / f"checkpoints/{n}.safetensors").is_file()]
+    kept = [out / name for name in (BEST, LAST) if (out / name).is_file()]
     again = "train again with a lower --lr, with --warmup, or with --clip 1"
-    holds = f"{out}/checkpoints/{kept[0]}.safetensors holds the last good weights" if kept else ""
+    holds = f"{kept[0]} holds the last good weights" if kept else ""
     if old:
         holds = f"{out} holds the run before, which was not replaced"
     return PenstockError(

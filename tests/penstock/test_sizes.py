@@ -56,7 +56,7 @@ def test_sizes_are_written(count, text):
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(7, "7"), (2_400_000, "2.4 M"), (3e9, "3 G"), (1.2e13, "12000 G")]
+    ("count", "text"), [(7, "7"), (2_400_000, "2.4 M"), (3e9, "3 G"), (1.2e13, "12,000 G")]
 )
 def test_counts_are_written(count, text):
     assert format_count(count) == text
