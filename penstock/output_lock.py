@@ -33,7 +33,8 @@ def output_lock(
     The kernel takes the lock back when its holder dies. Where another process has it, raise
     OutputExists at once, or with ``wait`` when it has not given it back within an hour.
     """
-    name, missing = _lock_of(path), _missing(path)
+    name = lock_of(path)
+    missing = [folder for folder in path.parents if not folder.exists()]
     begun, noticed = time.monotonic(), quiet
     while (descriptor := _try(name)) is None:
         waited = time.monotonic() - begun
@@ -59,13 +60,11 @@ def output_lock(
 
 
 def refusal(path: Path) -> OSError | None:
-    """Return the error with which the lock of ``path`` would be refused, None where it would not.
+    """Return the error of a file or folder that cannot be made, None where it can or is there.
 
     Nothing is written to find out.
     """
-    path = path.resolve()
-    missing = _missing(path)
-    made = missing[-1] if missing else _lock_of(path)
+    made = next((one for one in reversed([path, *path.parents]) if not one.exists()), path)
     if not made.parent.is_dir():
         number = errno.ENOTDIR
     elif os.access(made.parent, os.W_OK | os.X_OK, effective_ids=True):
@@ -76,13 +75,9 @@ def refusal(path: Path) -> OSError | None:
     return OSError(number, os.strerror(number), str(made))
 
 
-def _lock_of(path: Path) -> Path:
+def lock_of(path: Path) -> Path:
+    """Return the file by which others are kept away from ``path``."""
     return path.with_name(f".{path.name}.lock")
-
-
-def _missing(path: Path) -> list[Path]:
-    """Return the folders above ``path`` that are not there, the innermost first."""
-    return [folder for folder in path.parents if not folder.exists()]
 
 
 def own_directory(path: Path) -> None:

@@ -40,11 +40,12 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, PenstockError, UsageError
 from penstock.files import fresh_directory, refuse_existing
 from penstock.options import given_options, source_named
-from penstock.output_lock import refusal
+from penstock.output_lock import lock_of, refusal
 from penstock.paths import client_path
 from penstock.pipelines.job.partial import (
     PartialOutput,
     kept_bytes,
+    kept_scratch,
     partial_output,
     refuse_another,
 )
@@ -214,6 +215,16 @@ class Job(ABC, Generic[R]):
             if self.resumable and self.options.resume:
                 refuse_another(self.out, self._made_of())
 
+    def unwritable(self) -> PenstockError | None:
+        """Return the error where output or intermediate files cannot be written, None elsewhere."""
+        if not self.kind:
+            return None
+        scratch = getattr(self.options, "scratch", None)
+        made = [lock_of(self.out.resolve())]
+        made += [] if scratch is None else [kept_scratch(self.out, scratch)]
+        refused = next(filter(None, map(refusal, made)), None)
+        return None if refused is None else from_system(refused)
+
     @contextmanager
     def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Iterator[Workers]:
         """Connect to the cluster, which is started where it is not there.
@@ -294,8 +305,7 @@ def plan(job: Job[R]) -> Plan:
     except CapacityError as error:
         problem = error
     job.refuse_taken()
-    if job.kind and (refused := refusal(job.out)) is not None:
-        problem = problem or from_system(refused)
+    problem = problem or job.unwritable()
     made = job.plan()
     out = str(job.out) if job.kind else None
     problem = problem or made.problem

@@ -14,7 +14,7 @@ import pytest
 from penstock import Graph, generate, partition_graph
 from penstock.errors import CorruptFile, OutputExists, PenstockError, UsageError
 from penstock.files import FileEntry, claimed, fresh_directory, publish, recover
-from penstock.output_lock import output_lock, own_directory, refusal
+from penstock.output_lock import lock_of, output_lock, own_directory, refusal
 from penstock.pipelines.job.partial import partial_output
 from penstock.pipelines.job.parts import partition_into
 
@@ -92,14 +92,14 @@ def test_what_a_folder_will_refuse_is_known_before(name):
     """Asked in a process of another user where this one is root, who may write anywhere."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / name
-        assert refusal(out) is None
+        assert refusal(lock_of(out)) is None
         Path(folder).chmod(0o555)
         if (child := os.fork()) == 0:
             told = 1
             try:
                 if os.geteuid() == 0:
                     os.seteuid(65534)
-                expected = refusal(out)
+                expected = refusal(lock_of(out))
                 with output_lock(out):
                     pass
             except PermissionError as error:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -160,16 +161,19 @@ def test_the_plan_says_that_the_output_cannot_be_written(
     example: Any, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also as root, to whom all folders of most disks are writable."""
-    access = os.access
+    access, denied = os.access, tmp_path / "denied"
+    denied.mkdir()
     monkeypatch.setattr(
-        os, "access", lambda path, *how, **more: path != tmp_path and access(path, *how, **more)
+        os, "access", lambda path, *how, **more: path != denied and access(path, *how, **more)
     )
-    planned = plan(job(example, graph, tmp_path / "out"))
-    said = f"cannot use {tmp_path}/.out.lock. Got Permission denied. Check the path, its permiss"
-    assert str(planned.problem).startswith(said)
-    assert str(plan(job(example, graph, tmp_path / "new/out")).problem).startswith(
-        f"cannot use {tmp_path}/new. Got"
-    )
+    for out, made in (("denied/out", ".out.lock"), ("denied/new/out", "new")):
+        planned = plan(job(example, graph, tmp_path / out))
+        said = f"cannot use {denied}/{made}. Got Permission denied. Check the path, its permissions"
+        assert str(planned.problem).startswith(said)
+    other = job(example, graph, tmp_path / "out")
+    assert other.unwritable() is None
+    other.options = SimpleNamespace(scratch=denied)
+    assert str(other.unwritable()).startswith(f"cannot use {denied}/penstock-")
 
 
 @pytest.mark.parametrize(
