@@ -88,6 +88,7 @@ class TrainJob(Job[TrainReport]):
     ) -> None:
         super().__init__(out, options, cluster, quiet=quiet)
         self.graph, self.ranks = graph, options.ranks
+        self.checkpoints = Checkpoints(self.out / "checkpoints")
         self._told = False  # that --init has none of the nodes
 
     def check(self) -> None:
@@ -98,7 +99,7 @@ class TrainJob(Job[TrainReport]):
         self.seen, begun = 0, 0
         if before is not None:
             self._check_rows(before)
-            _warn_lost(self.out, before, self.options.training.epochs)
+            _warn_lost(self.out, self.checkpoints, before, self.options.training.epochs)
             old, init_sha256 = before.training, before.init_sha256
             training = replace(
                 training,
@@ -106,7 +107,7 @@ class TrainJob(Job[TrainReport]):
                 batch=training.batch or old.batch,
                 partitions=training.partitions or old.partitions,
             )
-            self.seen, begun = _trained_so_far(self.out)
+            self.seen, begun = _trained_so_far(self.checkpoints)
             refuse_fewer(self.out, self.seen, training.epochs)
         # As far as is known: training may stop early.
         self.edges = graph.num_edges * (training.epochs - self.seen) - begun
@@ -142,9 +143,8 @@ class TrainJob(Job[TrainReport]):
 
     def _check_rows(self, before: Run) -> None:
         """Raise where the checkpoint to go on from is not of the run in whose folder it is."""
-        checkpoints = Checkpoints(self.out / "checkpoints")
-        if checkpoints.has(LAST) and has_ids(self.out, before.nodes):  # else written again
-            check_rows(self.out, LAST, checkpoints.digest(), before)
+        if self.checkpoints.has(LAST) and has_ids(self.out, before.nodes):  # else written again
+            check_rows(self.out, LAST, self.checkpoints.digest(), before)
 
     def _check_validated(self) -> None:
         """Raise where an option of validation was given, and no edges are held out for it."""
@@ -162,7 +162,7 @@ class TrainJob(Job[TrainReport]):
         None: there is none, or the checkpoint to go on from has all that was taken from it.
         """
         folder = self.options.init
-        if folder is None or (self.resumes and Checkpoints(self.out / "checkpoints").has_all()):
+        if folder is None or (self.resumes and self.checkpoints.has_all()):
             return None
         if folder.resolve() == self.out.resolve():
             raise UsageError(
@@ -278,7 +278,7 @@ class TrainJob(Job[TrainReport]):
 
         None: something is left to train, to rank, or to say of its checkpoints.
         """
-        before, checkpoints = self.before, Checkpoints(self.out / "checkpoints")
+        before, checkpoints = self.before, self.checkpoints
         if before is None or before.training != self.run.training or not checkpoints.has(LAST):
             return None
         if (trained := before.trained(Trained, self.out)) is None:
@@ -329,7 +329,7 @@ class TrainJob(Job[TrainReport]):
     def report(self, seconds: float) -> TrainReport:
         """Return loss, scores and speed; raise where it, or a vector, became NaN."""
         if self.trained.stopped is Stopped.NAN:
-            raise _diverged(self.out, self.trained, self.run.training, old=self.brought_back)
+            raise self._diverged()
         _warn_useless(self.out, self.trained, self.run.training)
         self._warn_unknown(self.trained.known)
         return TrainReport(
@@ -338,6 +338,19 @@ class TrainJob(Job[TrainReport]):
             training=self.run.training,
             trained=self.trained,
             seconds=seconds,
+        )
+
+    def _diverged(self) -> PenstockError:
+        """Return the error of a loss or a vector that is no number."""
+        again = f"train again with {another_try(self.run.training)}"
+        remedy = again[0].upper() + again[1:]
+        if self.checkpoints.has(LAST):
+            replaced = "of the run before, which was not replaced"
+            whose = replaced if self.brought_back else "of the last checkpoint"
+            remedy = f"{self.out} holds the vectors {whose}; {again}"
+        epoch = self.trained.epochs + 1
+        return PenstockError(
+            f"the loss or a vector became NaN or infinite in epoch {epoch}", remedy=remedy
         )
 
     def following(self) -> list[Command]:
@@ -355,21 +368,19 @@ def _said(option: str, value: Any) -> str:
     return f"{option} {value}"
 
 
-def _trained_so_far(out: Path) -> tuple[int, int]:
+def _trained_so_far(checkpoints: Checkpoints) -> tuple[int, int]:
     """Return how many epochs a run that is resumed has, and edges of the one that is under way."""
-    checkpoints = Checkpoints(out / "checkpoints")
     about = checkpoints.load(LAST).about if checkpoints.has(LAST) else {}
     # What is no number is found where the checkpoint is gone on from.
     epochs, edges = (about.get(name, 0) for name in ("epoch", "epoch_edges"))
     return epochs if isinstance(epochs, int) else 0, edges if isinstance(edges, int) else 0
 
 
-def _warn_lost(out: Path, before: Run, epochs: int) -> None:
+def _warn_lost(out: Path, checkpoints: Checkpoints, before: Run, epochs: int) -> None:
     """Say so where one of two checkpoints is not there, whose vectors are not to be had again.
 
     epochs  that the run will have
     """
-    checkpoints = Checkpoints(out / "checkpoints")
     last, best = checkpoints.has(LAST), checkpoints.has(BEST)
     # One that was interrupted may have had none yet.
     had = best or before.state is RunState.DONE or any(checkpoints.folder.glob("relations-*"))
@@ -401,22 +412,6 @@ def _sum_of_newest(run: Path) -> str:
     """Return what identifies the vectors that a warm start takes from a run."""
     folder = run / "checkpoints"
     return sha256_of(folder / f"{newest(folder)}.json")
-
-
-def _diverged(out: Path, trained: Trained, training: Training, *, old: bool) -> PenstockError:
-    """Return the error of a loss or a vector that is no number.
-
-    old  whether the run that was to be replaced is there again
-    """
-    again = f"train again with {another_try(training)}"
-    whose = "of the run before, which was not replaced" if old else "of the last checkpoint"
-    kept = (out / "checkpoints/last.json").is_file()
-    return PenstockError(
-        f"the loss or a vector became NaN or infinite in epoch {trained.epochs + 1}",
-        remedy=f"{out} holds the vectors {whose}; {again}"
-        if kept
-        else again[0].upper() + again[1:],
-    )
 
 
 def _warn_useless(out: Path, trained: Trained, training: Training) -> None:

@@ -200,7 +200,7 @@ class TrainJob(Job[TrainReport]):
     def report(self, seconds: float) -> TrainReport:
         """Return the metrics of the best epoch; raise where the loss became NaN."""
         if self.trained.stopped is Stopped.NAN:
-            raise _diverged(self.out, self.trained, old=self.brought_back)
+            raise self._diverged()
         training = self.run.training
         return TrainReport(
             run=str(self.out),
@@ -217,6 +217,18 @@ class TrainJob(Job[TrainReport]):
             seconds=seconds,
             ignored=ignored(self.graph),
             profile=self.out / "profile.json" if training.profile else None,
+        )
+
+    def _diverged(self) -> PenstockError:
+        """Return the error of a loss that is no number."""
+        kept = [self.out / name for name in (BEST, LAST) if (self.out / name).is_file()]
+        again = "train again with a lower --lr, with --warmup, or with --clip 1"
+        holds = f"{kept[0]} holds the last good weights" if kept else ""
+        if self.brought_back:
+            holds = f"{self.out} holds the run before, which was not replaced"
+        return PenstockError(
+            f"the loss became NaN or infinite in epoch {self.trained.epochs}",
+            remedy=f"{holds}; {again}" if holds else again.capitalize(),
         )
 
     def following(self) -> list[Command]:
@@ -250,19 +262,3 @@ def _epochs_seen(out: Path, before: Run, epochs: int) -> int:
     seen = epochs_of(out / LAST)
     refuse_fewer(out, seen, epochs)
     return seen
-
-
-def _diverged(out: Path, trained: Trained, *, old: bool) -> PenstockError:
-    """Return the error of a loss that is no number.
-
-    old  whether the run that was to be replaced is there again
-    """
-    kept = [out / name for name in (BEST, LAST) if (out / name).is_file()]
-    again = "train again with a lower --lr, with --warmup, or with --clip 1"
-    holds = f"{kept[0]} holds the last good weights" if kept else ""
-    if old:
-        holds = f"{out} holds the run before, which was not replaced"
-    return PenstockError(
-        f"the loss became NaN or infinite in epoch {trained.epochs}",
-        remedy=f"{holds}; {again}" if holds else again.capitalize(),
-    )

@@ -26,7 +26,7 @@ from penstock.cluster import gang
 from penstock.errors import CapacityError, GangError, OutputExists, PenstockWarning, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.gnn import GnnOptions
-from penstock.pipelines.gnn.training import TrainJob
+from penstock.pipelines.gnn.training import TrainJob, unnamed_run
 from penstock.pipelines.job import plan as plan_of
 from penstock.pipelines.job import run as run_job
 from penstock.pipelines.job.workers import open_ranks
@@ -657,6 +657,18 @@ def test_a_plan_is_that_of_train(own_blocks: Graph, capsys: pytest.CaptureFixtur
     (Path(f"{graph}-run") / "run.json").write_text("{}")
     assert run(["gnn", "plan", graph, "--cluster", "threads"]) == 0  # of another
     assert "g-run-run: a model of 2 layers" in capsys.readouterr().out
+
+
+def test_a_run_without_a_name_is_planned_where_it_could_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert unnamed_run(tmp_path / "data/g") == tmp_path / "data/g-run"
+    monkeypatch.setattr(os, "access", lambda path, how: path != tmp_path / "data")
+    assert unnamed_run(tmp_path / "data/g") == tmp_path / "g-run"
+    (tmp_path / "g-run").mkdir()
+    assert unnamed_run(tmp_path / "data/g") == tmp_path / "g-run-run"
 
 
 def test_every_command_shows_what_it_would_do_and_does_not(
