@@ -58,12 +58,14 @@ def cuda_devices() -> tuple[int, str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run all tests in two processes where pytest-xdist is installed, unless options say otherwise.
+    """Run all tests in several processes where pytest-xdist is installed, if no option says how.
 
-    Half of their time they wait for processes that they started. Tests of a file stay together, so
-    that they share its fixtures. On a GPU all run in one process, since some measure its memory.
+    Three on two cores, as a third of their time they wait for processes that they started; four at
+    most, of which each may take two GB. Tests of a file stay together, so that they share its
+    fixtures. On a GPU all run in one process, since some measure its memory.
     """
     everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    cores = len(os.sched_getaffinity(0))
     if (
         everything
         and getattr(config.option, "numprocesses", 0) is None  # 0: there is no pytest-xdist
@@ -73,9 +75,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         and not config.option.trace
         and config.option.capture != "no"
         and find_spec("cupy") is None
-        and len(os.sched_getaffinity(0)) > 1
+        and cores > 1
     ):
-        config.option.numprocesses = 2
+        config.option.numprocesses = min(cores * 3 // 2, 4)
         config.option.dist = "loadfile"
 
 
