@@ -315,9 +315,20 @@ def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None
         raise OutputExists(f"{path} exists", remedy="Name another output or give --overwrite")
 
 
-def refuse_own_input(path: Path, inputs: Iterable[str | Path]) -> None:
-    """Raise UsageError where an input is ``path``, or in it: with what is there it would go."""
+def refuse_own_input(
+    path: Path, inputs: Iterable[str | Path], *, searched: Iterable[str | Path] = ()
+) -> None:
+    """Raise UsageError where an input is ``path``, or in it: with what is there it would go.
+
+    searched  folders whose files are inputs, at any depth: ``path`` must not be in one
+    """
     out = path.resolve()
+    for one in searched:
+        if "://" not in str(one) and Path(one).is_dir() and Path(one).resolve() in out.parents:
+            raise UsageError(
+                f"{path} lies in {one}, whose files are the input",
+                remedy="Name an output elsewhere: what is written there would be read next time",
+            )
     for one in inputs:
         if "://" not in str(one) and Path(one).resolve().is_relative_to(out):
             where = "is the output" if Path(one).resolve() == out else f"lies in the output {path}"

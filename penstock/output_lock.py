@@ -22,6 +22,7 @@ from penstock.locks import open_locked
 _LONGEST_WAIT = 3600.0
 _POLL = 0.1
 _NOTICE_AFTER = 2.0  # seconds of silence
+_TRIES = 100  # to make a lock in a folder that others remove
 
 
 @contextmanager
@@ -144,13 +145,18 @@ def refuse_link(path: Path) -> None:
 
 def _try(name: Path) -> int | None:
     """Return a descriptor that holds the lock, or None where another process does."""
+    left = _TRIES
     while True:
         name.parent.mkdir(parents=True, exist_ok=True)
         try:
             remedy = "Write to another disk, or mount it with locks (Lustre: -o flock)"
             return open_locked(name, mode=0o666, remedy=remedy)
         except FileNotFoundError:
-            continue  # another writer, which failed, removed the folder that it had made
+            # Another writer, which failed, removed the folder that it had made; or nothing can be
+            # made there at all, as in /proc.
+            left -= 1
+            if not left:
+                raise
         except OSError as error:
             if error.errno == errno.ELOOP:
                 refuse_link(name)

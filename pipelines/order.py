@@ -25,7 +25,7 @@ class OrderOptions:
     method: Literal["prefetch", "beta", "cover", "legend"] = "prefetch"
     """prefetch: each swap hides behind training; beta: Marius; cover: GE2, for 4, 16, 64, ...;
     legend: the published prefetch order, to compare with"""
-    capacity: Annotated[int, Field(ge=2)] | None = None
+    capacity: Annotated[int, Field(ge=2, le=512)] | None = None
     """partitions the buffer holds (default: 4 for cover, else 3); only beta takes others"""
 
 

@@ -72,15 +72,8 @@ class CentralityJob(Job[CentralityReport]):
                 f"{source.path} has no weights",
                 remedy="Leave --weighted out, or give them to etl or in a column",
             )
-        folder = source.path
-        refuse_own_input(self.out, [folder])
-        if not isinstance(source, DirectoryInput) and self.out.resolve().is_relative_to(
-            folder.resolve()
-        ):
-            raise UsageError(
-                f"{self.out} lies in {folder}, whose files are the input",
-                remedy="Name an output elsewhere: what is written there would be read next time",
-            )
+        searched = () if isinstance(source, DirectoryInput) else (source.path,)
+        refuse_own_input(self.out, [source.path], searched=searched)
         if options.sampled and not source.one:
             raise UsageError(
                 "--samples and --epsilon are for one large graph",

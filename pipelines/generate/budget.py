@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 # Beyond this many, the memory of threads that each write a shard outgrows what they gain.
 _MOST_THREADS = 8
 _SHUFFLED = 1 << 18  # ids shuffled at a time
-_INTERPRETER = 300_000_000  # Python, NumPy, Numba and Arrow themselves
+INTERPRETER = 300_000_000  # Python, NumPy, Numba and Arrow themselves
 
 
 def each(task: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
@@ -51,7 +51,6 @@ class Budget:
         self.limit = parse_bytes(memory) if memory else available_memory() // 2
         self.threads = threads or min(cores(), _MOST_THREADS)
         self.left = self.limit
-        self.take(_INTERPRETER, "Python itself")
 
     def take(self, size: int, purpose: str) -> None:
         """Set ``size`` bytes aside, or raise CapacityError."""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 from penstock.graph import Graph
-from penstock.pipelines.generate.budget import Budget
+from penstock.pipelines.generate.budget import INTERPRETER, Budget
 from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.job import Job
@@ -22,20 +22,20 @@ class GenerateJob(Job[GenerateReport]):
     """Makes one graph in this process, piece by piece, within a limit of memory.
 
     title         what the report calls such a graph
-    nodes, edges  about how many there will be
+    nodes, edges  about how many there will be; bytes: about their size on the disk; 0: not known
     details       what the report says besides
     """
 
     kind = "graph"
     resumable = False
     title: ClassVar[str]
-    nodes: int
-    edges: int
+    nodes = edges = bytes = 0
     drawn: int
 
     def check(self) -> None:
         """Refuse what fits neither in memory nor on the disk."""
         self.budget = Budget(self.options.memory)
+        self.budget.take(INTERPRETER, "Python itself")
         self.bytes = self.sizes()
         self.details: dict[str, Any] = {}
         need_disk(self.out.parent, self.bytes, "the graph")
@@ -51,11 +51,12 @@ class GenerateJob(Job[GenerateReport]):
     def plan(self) -> Plan:
         """Say how large it will be, about."""
         limit = f"at most {format_bytes(self.budget.limit)}, on {self.budget.threads} threads"
+        size = f"at most {self.nodes:,} nodes, about {self.edges:,} edges drawn"
         return Plan(
-            what=f"{self.title}, at most {self.nodes:,} nodes, about {self.edges:,} edges drawn",
+            what=f"{self.title}, {size if self.bytes else 'which is too large'}",
             steps=(("draw", "edges, by seed, again for every range of rows that fits in memory"),),
             memory=Need(None, where=limit),
-            disk=disk_need(self.out.parent, self.bytes),
+            disk=disk_need(self.out.parent, self.bytes) if self.bytes else Need(None),
         )
 
     def work(self, partial: PartialOutput) -> None:
@@ -81,8 +82,10 @@ class GenerateJob(Job[GenerateReport]):
         )
 
     def amount(self) -> tuple[str, float] | None:
-        """Return the edges to draw."""
-        return f"{self.command} {getattr(self.options, 'format', '')}".rstrip(), self.edges
+        """Return the bytes to write, of edges and features."""
+        if not self.bytes:
+            return None
+        return f"{self.command} {getattr(self.options, 'format', '')} bytes", float(self.bytes)
 
     def following(self) -> list[Command]:
         """Return what the graph can be given to."""

@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from penstock.files import (
     save_npy,
     sha256_of,
 )
+from penstock.output_lock import output_lock
 
 
 @pytest.mark.parametrize(
@@ -170,3 +172,8 @@ def test_a_line_that_does_not_fit_on_the_disk_is_not_there_in_part(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     append_text(path, "two\n")
     assert path.read_text() == "one\ntwo\n"
+
+
+def test_a_lock_that_cannot_be_made_is_not_waited_for():
+    with pytest.raises(FileNotFoundError), output_lock(Path("/proc/x")):
+        pass

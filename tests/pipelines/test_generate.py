@@ -21,7 +21,9 @@ from penstock.kernels.streams import Stream
 from penstock.pipelines.cli import run
 from penstock.pipelines.generate import budget, build
 from penstock.pipelines.generate import zoo as zoo_job
+from penstock.pipelines.generate.options import SbmOptions
 from penstock.pipelines.generate.rmat import RmatSource
+from penstock.pipelines.generate.sbm import SbmJob
 from penstock.pipelines.generate.zoo import SHARES, SIZES, scaled
 
 THRESHOLDS = generate_rules.thresholds(0.57, 0.19, 0.19)
@@ -564,6 +566,36 @@ def test_every_kind_has_help_and_runs(
     assert shell(kind, "g", "-q", *small.get(kind, ["--graphs", "2"])) == 0
     assert capsys.readouterr().out == ""
     assert Graph.open("g").manifest.made["by"] == f"penstock generate {kind}"
+
+
+@pytest.mark.parametrize("kind", ["rmat", "sbm", "kg", "zoo"])
+def test_what_is_too_large_has_a_plan_that_says_so(
+    kind: str, shell: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = {
+        "rmat": ["--scale", "31", "--memory", "1GB"],
+        "sbm": ["--nodes", "2147483647", "--memory", "1GB"],
+        "kg": ["--triples", "1099511627776"],
+        "zoo": ["--graphs", "2147483647", "--memory", "1GB"],
+    }
+    for given in (large[kind], ["--memory", "1"]):
+        assert shell(kind, "g", "--plan", *given) == 0
+        said = capsys.readouterr()
+        assert f"penstock generate {kind} would write g" in said.out
+        assert "would not fit in memory. Expected about" in said.err
+        assert shell(kind, "g", *given) == 1
+        capsys.readouterr()
+
+
+def test_features_take_time(tmp_path: Path) -> None:
+    def amount(width: int) -> float:
+        job = SbmJob(tmp_path / "g", SbmOptions(nodes=1000, width=width), quiet=True)
+        job.check()
+        found = job.amount()
+        assert found is not None
+        return found[1]
+
+    assert amount(2000) > 10 * amount(100)
 
 
 def test_bad_usage(shell: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:

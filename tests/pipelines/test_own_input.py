@@ -17,7 +17,7 @@ def here(make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     """A folder with outputs of each job, and inputs in them."""
     monkeypatch.chdir(tmp_path)
     make_graph()  # as ./graph
-    for made in ("graph", "walks", "centralities"):
+    for made in ("graph", "walks", "centralities", "data"):
         Path(made).mkdir(exist_ok=True)
         Path(made, "edges.csv").write_text("src,dst\n1,2\n")
         Path(made, "starts.txt").write_text("1\n")
@@ -31,13 +31,15 @@ def here(make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     ("call", "what"),
     [
         (lambda: etl("graph/edges.csv", "graph", overwrite=True), "graph/edges.csv lies in"),
-        (lambda: etl("graph/e*.csv", "graph", overwrite=True), "graph/edges.csv lies in"),
+        (lambda: etl("graph/e*.csv", "graph", overwrite=True), r"graph/e\*.csv lies in"),
         (lambda: etl("walks/edges.csv", "walks/edges.csv"), "walks/edges.csv is the output"),
         (
             lambda: etl("walks/edges.csv", "graph", nodes="graph/edges.csv", node_id="src",
                         overwrite=True),
             "graph/edges.csv lies in",
         ),
+        (lambda: etl("data", "data/graph"), "data/graph lies in /.*/data, whose files"),
+        (lambda: etl("data", "data/a/graph"), "data/a/graph lies in /.*/data, whose files"),
         (lambda: walk("walks/graph", "walks", overwrite=True), "walks/graph lies in"),
         (lambda: walk("graph", "graph", overwrite=True), "graph is the output"),
         (
