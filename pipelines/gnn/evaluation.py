@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import UsageError
+from penstock.errors import PenstockError, UsageError
 from penstock.graph import SPLITS, Graph
+from penstock.output_lock import is_own_directory, output_lock
 from penstock.pipelines.gnn.features import listed
 from penstock.pipelines.gnn.options import EvaluateOptions
 from penstock.pipelines.gnn.prediction import OpenedRun, WeightsJob, files_of
@@ -48,9 +52,9 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
 
     def work(self, partial: PartialOutput) -> None:
         """Predict, and score."""
-        with tempfile.TemporaryDirectory(prefix=".evaluate-", dir=self.folder) as folder:
-            self.predict_into(Path(folder))
-            self.scores = _scored(Path(folder), self.run, self.graph, self.counted)
+        with _passing_folder(self.folder) as folder:
+            self.predict_into(folder)
+            self.scores = _scored(folder, self.run, self.graph, self.counted)
 
     def report(self, seconds: float) -> EvaluateReport:
         """Return the scores."""
@@ -73,6 +77,21 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
     def following(self) -> list[Command]:
         """Return what writes the predictions."""
         return [("gnn", "predict", self.at, sibling(self.at, "predictions"), *self.elsewhere)]
+
+
+@contextmanager
+def _passing_folder(home: Path) -> Iterator[Path]:
+    """Give a folder in ``home`` that goes away, as do those of evaluations that were killed."""
+    for left in filter(is_own_directory, home.glob(".evaluate-*")):
+        with suppress(PenstockError, OSError), output_lock(left):  # nobody else's any more
+            shutil.rmtree(left)
+    own = home / f".evaluate-{secrets.token_hex(4)}"
+    with ExitStack() as opened:
+        with suppress(UsageError):  # on a disk without locks nobody removes what others left
+            opened.enter_context(output_lock(own))
+        own.mkdir(mode=0o700)
+        opened.callback(shutil.rmtree, own, ignore_errors=True)
+        yield own
 
 
 def _check_labels(run: Run, run_at: Path, graph: Graph) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from penstock.errors import warn
+from penstock.errors import PenstockError, warn
 from penstock.files import FileEntry, file_entry, file_table, sha256_of
 from penstock.formats import Format
 from penstock.graph import Graph
@@ -32,6 +32,7 @@ from penstock.workers.gnn.data.kept_split import SplitFile
 from penstock.workers.gnn.task import PredictTask
 
 KIND = "predictions"
+_ATTEMPTS = 5  # to predict with weights that training replaces meanwhile
 FORMAT = Format(
     name="penstock-predictions",
     version=1,
@@ -116,9 +117,13 @@ class WeightsJob(RunJob[R]):
         """Return what one forward pass computes."""
         return amount_of(self, self.run.model, self.graph, self.run.features)
 
-    def predict_into(self, folder: Path) -> None:
-        """Have ranks write their files into ``folder``."""
+    def predict_into(self, folder: Path) -> str:
+        """Have ranks write their files into ``folder``; return the SHA-256 of the weights.
+
+        Every rank reads them. Where training replaces them meanwhile, all predict again.
+        """
         run, graph, options = self.run, self.graph, self.options
+        weights = run.checkpoint(self.at, options.checkpoint)
         if self.opened.features.by != "graph":  # else the training run warned
             warn_ignored(graph)
         with self.open_ranks(graph, options.parts) as workers:
@@ -131,7 +136,7 @@ class WeightsJob(RunJob[R]):
                 run.model,
                 run.training,
                 plan,
-                run.checkpoint(self.at, options.checkpoint),
+                weights,
                 folder,
                 feature_columns=self.opened.features.columns,
                 classes=run.classes if self.labels else None,
@@ -140,7 +145,18 @@ class WeightsJob(RunJob[R]):
                 probabilities=self.probabilities,
                 out_remedy=self.folder_remedy,
             )
-            workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
+            found = sha256_of(weights)
+            for _ in range(_ATTEMPTS):
+                workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
+                before, found = found, sha256_of(weights)
+                if found == before:
+                    return found
+        raise PenstockError(
+            f"{weights} was replaced {_ATTEMPTS} times while it was read",
+            expected="weights that last until they are read",
+            got="a run that saves the next ones sooner",
+            remedy="Wait for the end of the run, or train with more --checkpoint-epochs",
+        )
 
 
 class PredictJob(WeightsJob[PredictReport]):
@@ -162,11 +178,11 @@ class PredictJob(WeightsJob[PredictReport]):
     def work(self, partial: PartialOutput) -> None:
         """Predict every node, and write _predictions.json."""
         options, run, opened = self.options, self.run, self.opened
-        self.predict_into(partial.result)
+        sha256 = self.predict_into(partial.result)
         about = {
             "run": str(self.at),
             "checkpoint": options.checkpoint,
-            "checkpoint_sha256": sha256_of(run.checkpoint(self.at, options.checkpoint)),
+            "checkpoint_sha256": sha256,
             "graph": str(self.graph.path),
             "graph_sha256": self.graph.digest,
             "task": run.task,

@@ -23,7 +23,16 @@ import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn, partition_graph
 from penstock.cluster import gang
-from penstock.errors import CapacityError, GangError, OutputExists, PenstockWarning, UsageError
+from penstock.errors import (
+    CapacityError,
+    GangError,
+    OutputExists,
+    PenstockError,
+    PenstockWarning,
+    UsageError,
+)
+from penstock.files import sha256_of
+from penstock.output_lock import output_lock
 from penstock.pipelines.cli import run
 from penstock.pipelines.gnn import GnnOptions
 from penstock.pipelines.gnn.training import TrainJob, unnamed_run
@@ -31,6 +40,7 @@ from penstock.pipelines.job import plan as plan_of
 from penstock.pipelines.job import run as run_job
 from penstock.pipelines.job.workers import open_ranks
 from penstock.workers.comm.single import SingleRank
+from penstock.workers.gnn import predict
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
@@ -612,6 +622,58 @@ def test_a_plan_says_how_long_runs_of_the_kind_took(
     planned = job(10)
     assert (plan_of(planned).seconds or 0) > 0
     assert planned.amount() == (done.amount()[0], 2 * done.amount()[1])
+
+
+def test_what_a_killed_evaluation_left_goes_with_the_next(
+    trained: tuple[Path, gnn.TrainReport], tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(trained[0], folder)
+    killed, busy = folder / ".evaluate-killed", folder / ".evaluate-busy"
+    for left in (killed, busy):
+        left.mkdir()
+        (left / "part-00000.parquet").touch()
+    with output_lock(busy):
+        gnn.evaluate(folder, cluster=cluster)
+        assert busy.is_dir()
+    assert not killed.exists()
+    gnn.evaluate(folder, cluster=cluster)
+    assert not [*folder.glob(".*")]
+
+
+@pytest.mark.parametrize("replaced", [1, 9], ids=["once", "again and again"])
+def test_weights_that_training_replaces_meanwhile_are_read_again(
+    trained: tuple[Path, gnn.TrainReport],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    replaced: int,
+) -> None:
+    """Each rank reads them: of two, one might have the old ones, and the other the new."""
+    folder, out = tmp_path / "run", tmp_path / "p"
+    shutil.copytree(trained[0], folder)
+    real, calls, other = predict.predict, list[int](), tmp_path / "other"
+    paths = [folder / f"checkpoints/{name}.safetensors" for name in ("last", "best")]
+    versions = [path.read_bytes() for path in paths]
+
+    def replace_after(comm: Any, task: Any) -> Any:
+        found = real(comm, task)
+        calls.append(1)
+        if len(calls) <= replaced:
+            other.write_bytes(versions[len(calls) % 2 - 1])
+            other.replace(paths[1])
+        return found
+
+    monkeypatch.setattr(predict, "predict", replace_after)
+    if replaced > 1:
+        with pytest.raises(PenstockError, match="was replaced 5 times while it was read"):
+            gnn.predict(folder, out, cluster=cluster)
+        assert not out.exists()
+        return
+    gnn.predict(folder, out, cluster=cluster)
+    assert len(calls) == 2
+    said = json.loads((out / "_predictions.json").read_text())["checkpoint_sha256"]
+    assert said == sha256_of(paths[1])
 
 
 def test_a_run_that_is_read_only_is_evaluated(
