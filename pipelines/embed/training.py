@@ -259,7 +259,8 @@ class TrainJob(Job[TrainReport]):
             init, names = (None, None)
             if self.init is not None:
                 init, names = self.options.init, self.init.relations
-            task = TrainTask(graph.path, folder, training, init, names or (), ids)
+            begun = run.init_sha256
+            task = TrainTask(graph.path, folder, training, init, names or (), ids, begun)
             edges = graph.num_edges * training.epochs
             with EdgeBar(edges, training.epochs, quiet=self.quiet) as bar:
 

@@ -17,6 +17,7 @@ class TrainTask:
     run         an existing folder: metrics.jsonl (a line per epoch) and checkpoints/ go there
     training    with ``model`` and ``partitions`` as they are for this graph and machine
     init        another run, with whose vectors those of the same ids begin; its relations
+    init_sha256  of the checkpoint of that run, which all ranks are to read; None: any
     ids         the digest of node ids; empty: it is not known
     """
 
@@ -26,6 +27,7 @@ class TrainTask:
     init: Path | None = None
     init_relations: tuple[str, ...] = ()
     ids: str = ""
+    init_sha256: str | None = None
 
     @property
     def partitions(self) -> int:

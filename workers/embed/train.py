@@ -162,8 +162,10 @@ class Trainer:
         opened.callback(self.table.close)
         self.bucket_schedule = self._bucket_schedule()
         self.warm = None
-        if task.init is not None:
-            self.warm = WarmStart(task.init, task.init_relations, graph, self.rules, opened)
+        if task.init is not None and not self.checkpoints.has_all():  # after a lost rank
+            self.warm = WarmStart(
+                task.init, task.init_relations, graph, self.rules, opened, task.init_sha256
+            )
         self.initialised = {} if self.warm is None else self.warm.initialised
         self.steps = 0 if self.warm is None else self.warm.steps  # the optimizer's, before this
         if self.warm is not None and len(first := self._unwritten()) > 1:

@@ -14,7 +14,8 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
-from penstock.errors import CorruptFile
+from penstock.errors import CorruptFile, GraphError, UsageError
+from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.kernels.embed_rules import EmbedRules
 from penstock.system_errors import full_disk_explained
@@ -34,6 +35,7 @@ class WarmStart:
     """The nodes and relations of a graph that another run has, too.
 
     opened       closes the other run's file, and what is copied of it
+    sha256       of the checkpoint to begin with; None: whichever is there
     initialised  how many nodes and relations begin with vectors of the run
     steps        that the optimizer had taken, which Adam's state is divided by
     """
@@ -45,12 +47,16 @@ class WarmStart:
         graph: Graph,
         rules: EmbedRules,
         opened: ExitStack,
+        sha256: str | None = None,
     ) -> None:
         folder, self._opened = run / "checkpoints", opened
         self.source, found = open_checkpoint(folder, newest(folder))
         opened.callback(self.source.close)
+        self._manifest = folder / f"{found.name}.json"
+        self._sha256 = sha256 or sha256_of(self._manifest)
+        self._check_same()
         self.tensors = found.tensors
-        self.steps = _steps(folder / f"{found.name}.json", found.about)
+        self.steps = _steps(self._manifest, found.about)
         self._copied: _Copied | None = None
         nodes = numbers_of(graph.user_ids(), run)
         positions = self.source.layout.positions
@@ -65,6 +71,15 @@ class WarmStart:
             "nodes": int(np.count_nonzero(nodes >= 0)),
             "relations": int(np.count_nonzero(self.relations >= 0)),
         }
+
+    def _check_same(self) -> None:
+        """Raise where the other run has another checkpoint by now: ranks would mix the two."""
+        if sha256_of(self._manifest) != self._sha256:
+            raise UsageError(
+                f"{self._manifest} was written again while a training run began with its vectors",
+                expected="a run that is not trained meanwhile",
+                remedy="Wait for its end, and train again",
+            )
 
     def copy(self, layout: NodeLayout, partitions: Sequence[int], folder: Path) -> None:
         """Copy what partitions of another layout begin with to a file, one after another.
@@ -111,12 +126,19 @@ class WarmStart:
             first, stop = int(layout.starts[partition]), int(layout.starts[partition + 1])
             if np.searchsorted(ordered, first) == np.searchsorted(ordered, stop):
                 continue
-            for row, rows, is_state in self.source.blocks(partition):
+            for row, rows, is_state in self._blocks(partition):
                 begin, end = min(first + row, stop), min(first + row + len(rows), stop)
                 low, high = np.searchsorted(ordered, [begin, end])
                 if low < high:
                     at = np.argsort(order[low:high], kind="stable") + low
                     yield order[at], rows[ordered[at] - begin], is_state
+
+    def _blocks(self, partition: int) -> Iterator[tuple[int, Array, bool]]:
+        try:
+            yield from self.source.blocks(partition)
+        except GraphError:
+            self._check_same()  # its places are written over once they have no checkpoint's name
+            raise
 
     def fill_relations(self, values: Array, state: Array) -> None:
         """Give relations that the other run has what they had, their inverses too."""

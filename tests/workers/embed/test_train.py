@@ -20,6 +20,7 @@ from embed_runs import located, same, vectors
 
 from penstock import CSR, Graph
 from penstock.errors import CorruptFile, UsageError
+from penstock.files import sha256_of
 from penstock.kernels.embed_rules import Batch, Side, Table
 from penstock.kernels.naive import embed as naive
 from penstock.options import flag
@@ -578,6 +579,50 @@ def test_a_warm_start_goes_on_as_the_other_run_would(
     (theirs, *_), others, _ = vectors(tmp_path / "same")
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
     np.testing.assert_allclose(tensors["relations"], others["relations"], atol=1e-4)
+
+
+def test_a_rank_that_is_started_again_needs_the_run_it_began_with_no_more(
+    graph: Graph, tmp_path: Path
+) -> None:
+    from penstock.pipelines.embed.run import keep_ids
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    run(graph, first, epochs=1)
+    keep_ids(first, graph)
+    init = {"init": first, "init_relations": graph.manifest.relations}
+    known = run(graph, second, epochs=1, **init).known
+    shutil.rmtree(first)
+    assert run(graph, second, epochs=2, **init).known == known
+
+
+def test_a_warm_start_from_a_run_that_trains_meanwhile_is_refused(
+    graph: Graph, tmp_path: Path
+) -> None:
+    """Of two ranks one might begin with the vectors before, and the other with those after."""
+    from penstock.pipelines.embed.run import keep_ids
+
+    first, names = tmp_path / "first", graph.manifest.relations or ()
+    run(graph, first, epochs=1)
+    keep_ids(first, graph)
+    rules, manifest = Training(**SMALL).rules(5), first / "checkpoints/best.json"
+    written = sha256_of(manifest)
+    nodes, table = np.arange(graph.num_nodes), first / "checkpoints/nodes.table"
+    slot = list(np.zeros((2, graph.num_nodes, SMALL["dim"]), np.float32))
+
+    def begin(sha256: str | None) -> None:
+        with ExitStack() as opened:
+            warm = WarmStart(first, names, graph, rules, opened, sha256)
+            table.write_bytes(bytes(table.stat().st_size))  # a place that has another use now
+            if sha256 is None:
+                manifest.write_text(manifest.read_text() + " ")
+            warm.fill(nodes, slot)
+
+    with pytest.raises(UsageError, match=r"best\.json was written again while"):
+        begin("of another checkpoint")
+    with pytest.raises(CorruptFile, match="is damaged"):  # nobody trains: it is
+        begin(written)
+    with pytest.raises(UsageError, match=r"best\.json was written again while"):
+        begin(None)
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
