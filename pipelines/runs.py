@@ -25,6 +25,8 @@ from penstock.pipelines.output import Output
 
 app = App(name="runs")
 
+_SHOWN = 120  # characters of an error
+
 Base = Annotated[ClientPath, Parameter(name="--folder", help="the folder of runs")]
 
 
@@ -40,8 +42,11 @@ def list_runs(*, folder: Base = Path(FOLDER), output: Output = Output()) -> None
     width = max((len(run.name) for run in runs), default=0)
     for run in runs:
         one = _line(run)
-        stages = run.stages_text()
-        print(f"{run.name:<{width}}  {one['state']:<11}  {one['seconds'] or 0:8.1f} s  {stages}")
+        error = run.body.get("error")  # of a run that was refused before any stage
+        what = str(error.get("what"))[:_SHOWN] if isinstance(error, dict) else ""
+        stages = run.stages_text() or what
+        line = f"{run.name:<{width}}  {one['state']:<11}  {one['seconds'] or 0:8.1f} s  {stages}"
+        print(line.rstrip())
 
 
 @app.command(name="show", sort_key=2)

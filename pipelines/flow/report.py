@@ -53,7 +53,8 @@ class FlowReport:
     def text(self) -> str:
         """Return lines for a person."""
         width = max([len(name) for name in self.stages], default=0)
-        lines = [f"{self.flow}: {self.state} in {self.seconds:.1f} s", ""]
+        lines = [f"{self.flow}: {self.state} in {self.seconds:.1f} s"]
+        lines += [""] if self.stages else []
         for name, one in self.stages.items():
             state = shown_state(str(one.get("state")))
             if state in (State.FAILED, State.GATE_FAILED):
@@ -64,7 +65,7 @@ class FlowReport:
             lines.append(f"  {name:<{width}}  {state:<11} {seconds}  {_about(one)}".rstrip())
         for one in self.published:
             if isinstance(one, dict):
-                lines.append(f"  published {one.get('stage')}: {_shown(str(one.get('to')))}")
+                lines.append(f"  published {one.get('stage')}: {shown_target(str(one.get('to')))}")
         lines += ["", f"  {shown(self.run)}"]
         if self.report is not None:
             lines.append(f"  {shown(self.report)}")
@@ -95,7 +96,8 @@ class FlowReport:
         )  # fmt: skip
 
 
-def _shown(destination: str) -> str:
+def shown_target(destination: str) -> str:
+    """Return where something is published for people."""
     return destination if "://" in destination else shown(destination)
 
 

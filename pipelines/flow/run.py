@@ -44,7 +44,7 @@ from penstock.pipelines.flow.records import (
     clean,
     previous_metrics,
 )
-from penstock.pipelines.flow.report import FlowReport
+from penstock.pipelines.flow.report import FlowReport, shown_target
 from penstock.pipelines.flow.stage import StageProcess, wait_for_older
 from penstock.pipelines.flow.state import FlowState, Made
 from penstock.system_errors import from_system
@@ -415,7 +415,7 @@ class FlowRun:
                 # A URL is checked only when it may be written: it may be out of reach.
                 taken = self._replace_targets and is_other_publisher(flow, self.state, destination)
                 if taken or self.state.published(name, destination) != key:
-                    self._display.say(f"{name}: publishing to {target}")
+                    self._display.say(f"{name}: publishing to {shown_target(destination)}")
                     items.append(Item(name, key, flow.output(name), destination))
         destinations = self._publication.publish(
             items, self.record.name, keep=flow.keep, by=self._by(),

@@ -302,3 +302,18 @@ def test_an_earlier_publication_would_hold_what_the_flow_needs(home: Path) -> No
     folder(home / "pub.previous/in")
     with pytest.raises(UsageError, match=r"keep what was there as .*pub\.previous, which is or"):
         read_flow(flow(home, "flow", "a: {make, input: pub.previous/in, publish: pub}"))
+
+
+def test_a_list_of_runs_says_why_one_was_refused(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    (home / "pub").mkdir()
+    (home / "pub/theirs").touch()
+    path = flow(home, "refused", "a: {make, publish: x/../pub}")
+    assert main(["run", str(path), "-q"]) == 1
+    capsys.readouterr()
+    assert main(["runs", "list"]) == 0
+    assert f"stage a would publish to {home}/pub, where there is" in capsys.readouterr().out
+    assert main(["runs", "show"]) == 0
+    assert "s\n\n  runs/refused" in capsys.readouterr().out
