@@ -101,6 +101,8 @@ class WalkJob(Job[WalkReport]):
         files = self._output_files(starts.count)
         named = graph.path if options.ids == "user" else None
         writer = WalkWriter(partial.records, named, self.version, options.npy)
+        if not options.resume:  # before anything is done a file, of which there may be too many
+            self._need_disk(files, 1.0)
         todo = [n for n in range(files.count) if not writer.done(n)]
         self._need_disk(files, len(todo) / max(files.count, 1))
         with self._workers() as workers:

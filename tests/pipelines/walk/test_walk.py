@@ -543,6 +543,8 @@ def test_no_room_on_disk(make_graph: Any, tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(CapacityError, match="room for 10,000 walks would not fit") as caught:
         walk(make_graph(), tmp_path / "w", walks=100)
     assert "about 1 walks" in str(caught.value)
+    with pytest.raises(CapacityError, match="room for 100,000,000,000 walks"):  # at once
+        walk(make_graph(name="other"), tmp_path / "w", walks=10**9)
 
 
 def test_no_room_in_workers(
