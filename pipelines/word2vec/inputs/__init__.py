@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.errors import UsageError
+from penstock.files import file_entry
 from penstock.graph import Graph
 from penstock.pipelines.job.partial import Records, file_stamp
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
 from penstock.pipelines.vectors.store import parquet_files
-from penstock.pipelines.word2vec.vocabulary import IDS, load_ids
+from penstock.pipelines.word2vec.vocabulary import COUNTS, IDS, load_ids
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ class Input(ABC):
         records = Records(folder, folder)
         if not records.done("counted"):
             self.count(workers, folder)
-            records.save("counted", {}, [])
+            files = [file_entry(folder, name) for name in (IDS, COUNTS)]
+            records.save("counted", {}, files)
         ids = load_ids(folder)
         return Counted(len(ids), lambda: ids, folder / IDS)
 

@@ -46,6 +46,16 @@ def test_walks_of_one_node_train_nothing(make_graph: Any, tmp_path: Path) -> Non
         word2vec(make_graph(), tmp_path / "v", length=1, walks=2, dim=16)
 
 
+@pytest.mark.parametrize("name", ["vocabulary.parquet", "vocabulary.counts.npy"])
+def test_a_vocabulary_that_was_cut_off_is_counted_again(tmp_path: Path, name: str) -> None:
+    (tmp_path / "t.txt").write_text("a b c d e f\n" * 50)
+    with pytest.raises(PenstockError, match="became NaN"):  # which keeps what is counted
+        word2vec(tmp_path / "t.txt", tmp_path / "v", **SMALL, lr=1e30)
+    (found,) = tmp_path.rglob(name)
+    os.truncate(found, found.stat().st_size // 2)
+    assert word2vec(tmp_path / "t.txt", tmp_path / "v", **SMALL, resume=True).rows == 6
+
+
 def test_lists_of_lists(tmp_path: Path) -> None:
     pq.write_table(pa.table({"l": [[[1, 2]], [[2]]]}), tmp_path / "l.parquet")
     with pytest.raises(UsageError, match="lists of lists"):
