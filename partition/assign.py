@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import InputError, PenstockError, UsageError
+from penstock.errors import PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.partition import scatter
-from penstock.partition.assignment import METHODS, Assignment, Attempt, memory_for
+from penstock.partition.assignment import METHODS, Assignment, Attempt, check_parts, memory_for
 from penstock.partition.balance import Balance, even_out, fill_empty
 from penstock.partition.metis import (
     SILENT,
@@ -73,13 +73,7 @@ def assign(
         raise UsageError("there are no parts to make", expected="-k of at least 1", got=str(k))
     if method not in METHODS:
         raise UsageError(f"there is no method {method!r}", expected=f"one of {', '.join(METHODS)}")
-    if k > graph.num_nodes:
-        raise InputError(
-            f"{graph.path} cannot be cut into {k} parts",
-            expected=f"at most as many parts as nodes, {graph.num_nodes}",
-            got=str(k),
-            remedy="Give a smaller -k",
-        )
+    check_parts(graph, k)
     work = _Work(graph, k, seed, memory_limit, passes, time_limit, timeout, quiet)
     if k == 1:
         work.take("one", np.zeros(graph.num_nodes, np.int32), "one part owns everything")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from penstock.arrays import Array
+from penstock.errors import InputError
 from penstock.limits import available_memory
 from penstock.partition.balance import Balance
+
+if TYPE_CHECKING:
+    from penstock.graph import Graph
 
 Method = Literal["auto", "metis", "components", "greedy", "random", "hash", "streaming"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -16,6 +20,18 @@ METHODS: tuple[Method, ...] = get_args(Method)
 def memory_for(limit: int | None) -> int:
     """Return how much memory METIS and the refinement may take, where ``limit`` does not say."""
     return available_memory() * 9 // 10 if limit is None else limit
+
+
+def check_parts(graph: Graph, k: int) -> None:
+    """Raise InputError where a graph has fewer nodes than ``k``: no part may be empty."""
+    nodes = graph.num_nodes
+    if k > nodes:
+        raise InputError(
+            f"{graph.path} cannot be cut into {k:,} part{'s' * (k != 1)}",
+            expected=f"at most as many parts as nodes, {nodes:,}" if nodes else None,
+            got=f"-k {k:,}" if nodes else "a graph without nodes",
+            remedy="Give a smaller -k" if nodes else None,
+        )
 
 
 @dataclass(frozen=True)

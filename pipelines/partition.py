@@ -16,7 +16,7 @@ from penstock.graph import Graph
 from penstock.limits import available_memory, cores
 from penstock.options import ClientPath, options
 from penstock.output_lock import refuse_strangers_link
-from penstock.partition.assignment import Method, memory_for
+from penstock.partition.assignment import Method, check_parts, memory_for
 from penstock.pipelines.job import Job, run, run_command
 from penstock.pipelines.job.following import learnable, sibling
 from penstock.pipelines.job.partial import PartialOutput
@@ -96,6 +96,7 @@ class PartitionJob(Job["PartitionReport"]):
         """Refuse what is there, and what fits neither on the disk nor in memory."""
         from penstock.partition.build import disk_needed
 
+        check_parts(self.graph, self.options.k)
         # Next to the shards, in a folder where others may write.
         refuse_strangers_link(self.out.parent)
         refuse_existing(self.out, overwrite=self.options.overwrite, kind=self.kind)

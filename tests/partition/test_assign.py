@@ -313,7 +313,7 @@ def test_as_many_parts_as_nodes(tmp_path):
 
 def test_more_parts_than_nodes(tmp_path):
     graph = write(tmp_path / "g", [0], [1], 2)
-    with pytest.raises(InputError, match="at most as many parts as nodes, 2, got 3") as caught:
+    with pytest.raises(InputError, match="at most as many parts as nodes, 2, got -k 3") as caught:
         assign(graph, 3)
     assert caught.value.exit_code == 1
 
