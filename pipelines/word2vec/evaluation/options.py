@@ -42,7 +42,7 @@ class EvaluateOptions:
         0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9,
     )  # fmt: skip
     """training shares: fractions of the labelled ids to train on; the rest is predicted"""
-    repeats: Annotated[int, Field(ge=1)] = 10
+    repeats: Annotated[int, Field(ge=1, le=10_000)] = 10
     """random splits per share, whose means are shown"""
     l2: Annotated[float, Field(gt=0)] = 1.0
     """L2 penalty of the classifier: half of it times the squared weights is added to the loss"""
