@@ -35,7 +35,7 @@ class ScheduleOptions:
     """time zone of the expression, as Europe/Zurich [default: this machine's]"""
     retries: Annotated[int, Field(ge=0, le=100)] | None = None
     """number of retries of a run that failed [default: 0]"""
-    backoff: Annotated[float, Field(gt=0)] | None = None
+    backoff: Annotated[float, Field(gt=0, le=_LONGEST_WAIT)] | None = None
     """seconds before the first retry; doubled before each further one [default: 60]"""
     name: str | None = None
     """name of the schedule [default: the flow's]"""

@@ -17,8 +17,10 @@ from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import partition_path
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.durations import devices_key
+from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.output import Command
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import KIND, OutputFiles, WalkWriter, save_manifest
@@ -146,6 +148,10 @@ class WalkJob(Job[WalkReport]):
         devices = devices_key(self.connected.capacity)
         kind = f"walk {result.app} {result.sampler}, {result.placement} on {devices}"
         return kind, self.expected_nodes
+
+    def following(self) -> list[Command]:
+        """Return what the walks can be given to."""
+        return [("word2vec", "train", self.out, sibling(self.out, "vectors"))]
 
     def _workers(self) -> AbstractContextManager[Workers]:
         """Connect to workers, or to the ranks of a world where the graph will lie in parts."""

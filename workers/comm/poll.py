@@ -1,4 +1,7 @@
-"""The compiled loop that tests MPI requests: apart, so that only a rank loads Numba for it."""
+"""The compiled loop that tests MPI requests: apart, so that only a rank loads Numba for it.
+
+It is no kernel, which would lie in kernels/: it computes nothing, and waits as ``wait`` says.
+"""
 
 from __future__ import annotations
 

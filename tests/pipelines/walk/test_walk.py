@@ -578,6 +578,7 @@ def test_the_command(make_graph: Any, tmp_path: Path, capsys: pytest.CaptureFixt
     again = ["walk", str(graph.path), out, "--app", "ppr", "--json", "--overwrite"]
     assert run(again) == 0
     told = json.loads(capsys.readouterr().out)
+    assert told["next"] == [f"penstock word2vec train {out} {out}-vectors"]
     assert told["walks"] == 100
     assert told["steps"] == told["nodes"] - 100
     assert run([*again[:-2], "-q", "--overwrite"]) == 0
