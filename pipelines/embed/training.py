@@ -47,6 +47,7 @@ from penstock.pipelines.job.run_folder import (
     RunState,
     epochs_text,
     finished_plan,
+    is_trained,
     refuse_fewer,
 )
 from penstock.pipelines.output import Command
@@ -280,9 +281,11 @@ class TrainJob(Job[TrainReport]):
         None: something is left to train, to rank, or to say of its checkpoints.
         """
         before, checkpoints = self.before, self.checkpoints
-        if before is None or before.training != self.run.training or not checkpoints.has(LAST):
+        if before is None or not checkpoints.has(LAST):
             return None
         if (trained := before.trained(Trained, self.out)) is None:
+            return None
+        if not is_trained(trained.stopped, before.training, self.run.training):
             return None
         held = checkpoints.load(LAST)
         for file in range(held.geometry.files):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, UsageError, warn
 from penstock.graph import Graph
+from penstock.output_lock import refusal
 from penstock.paths import client_path
 from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
@@ -35,6 +35,7 @@ from penstock.pipelines.job.run_folder import (
     RunState,
     epochs_text,
     finished_plan,
+    is_trained,
     refuse_fewer,
 )
 from penstock.pipelines.job.training_bar import TrainingBar
@@ -187,10 +188,11 @@ class TrainJob(Job[TrainReport]):
     def _finished(self) -> Trained | None:
         """Return the results of a run that is resumed with nothing left to train."""
         before, run = self.before, self.run
-        if before is None or before.training != run.training:
+        if before is None or (trained := before.trained(Trained, self.out)) is None:
             return None
-        trained = before.trained(Trained, self.out)
-        if trained is None or not isinstance(trained.metrics, dict):  # it was edited
+        if not is_trained(trained.stopped, before.training, run.training):
+            return None
+        if not isinstance(trained.metrics, dict):  # it was edited
             return None
         left = trained.stopped is Stopped.EPOCHS and self.seen < run.training.epochs
         if left or self.seen != trained.epochs or not (self.out / BEST).is_file():
@@ -245,7 +247,7 @@ def unnamed_run(graph: Path) -> Path:
     Next to a graph, or where nothing can be written there, in the working folder.
     """
     run = sibling(graph, "run")
-    if not os.access(run.parent, os.W_OK | os.X_OK):
+    if refusal(run) is not None:
         run = client_path(run.name)
     return run if not run.exists() else unnamed_run(run)
 

@@ -313,7 +313,8 @@ def plan(job: Job[R]) -> Plan:
         problem = problem or made.too_large_for_disk()
     made = replace(made, command=job.command, out=out, problem=problem)
     amount = job.amount() if made.seconds is None else None
-    if amount is None or (expected := expected_seconds(*amount)) is None:
+    expected = None if amount is None else expected_seconds(*amount, rest=job.resumes)
+    if expected is None:
         return made
     seconds, runs = expected
     of = "what is left" if job.resumes else "all"

@@ -53,16 +53,19 @@ def keep_duration(kind: str, amount: float, seconds: float) -> None:
         save_json(path, {"version": _VERSION, "runs": runs})
 
 
-def expected_seconds(kind: str, amount: float) -> tuple[float, int] | None:
-    """Return how long a run will take, and of how many runs that is known; None: it is not."""
+def expected_seconds(kind: str, amount: float, *, rest: bool = False) -> tuple[float, int] | None:
+    """Return how long a run will take, and of how many runs that is known; None: it is not.
+
+    rest  whether the amount is what is left of a run: its share of a whole one's time counts
+    """
     path = _path()
     runs = [] if path is None else _load(path).get(kind, [])
     if not runs or amount > _REACH * max(seen for seen, _ in runs):
         return None
-    return _expected(runs, amount), len(runs)
+    return _expected(runs, amount, least=0.0 if rest else 1.0), len(runs)
 
 
-def _expected(runs: Runs, amount: float) -> float:
+def _expected(runs: Runs, amount: float, *, least: float) -> float:
     """Return what a line through the runs says: a start, and a time that grows with the amount."""
     amounts, seconds = np.array(runs, np.float64).T
     if np.ptp(amounts) > _SPREAD * amounts.max():
@@ -70,8 +73,9 @@ def _expected(runs: Runs, amount: float) -> float:
         slope, start = np.polyfit(amounts, seconds, 1, w=1 / seconds)
         if slope >= 0 and start >= 0:
             return float(start + slope * amount)
-    # Where the start is not known: at least what was seen, and more in proportion.
-    return float(np.median(seconds) * max(1.0, amount / float(np.median(amounts))))
+    # Where the start is not known: at least what was seen, and more in proportion; of a rest its
+    # share.
+    return float(np.median(seconds) * max(least, amount / float(np.median(amounts))))
 
 
 def _load(path: Path) -> dict[str, Runs]:

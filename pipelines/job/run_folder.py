@@ -176,6 +176,15 @@ def refuse_fewer(out: Path, done: int, epochs: int) -> None:
         )
 
 
+def is_trained(stopped: Stopped, before: Any, training: Any) -> bool:
+    """Return whether a run that was trained with the options ``before`` has nothing left of others.
+
+    One that ran out of patience stops at once, however many epochs it is to have.
+    """
+    epochs = training.epochs if stopped is Stopped.PATIENCE else before.epochs
+    return bool(replace(before, epochs=epochs) == training)
+
+
 def epochs_text(epochs: int, done: int = 0) -> str:
     """Return how many epochs a plan has, of which some may be done."""
     of = plural(epochs, "epoch")

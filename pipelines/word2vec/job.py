@@ -300,8 +300,10 @@ class Word2vecJob(Job[Word2vecReport]):
         how = " deterministic" if training.deterministic else ""
         devices = devices_key(self.connected.capacity, self.connected.count)
         kind = f"word2vec{how}, {training.dim} dimensions, {devices}"
-        done = (position := self._position()).total + position.epoch_sums
-        return kind, float(max(tokens * training.epochs - done.words, 0))
+        position = self._position()
+        # By whole epochs, which may have fewer words: walks end early, rare words are left out.
+        left = tokens * (training.epochs - position.epoch) - position.epoch_sums.words
+        return kind, float(max(left, 0))
 
     def following(self) -> list[Command]:
         """Return the command to run next."""

@@ -21,6 +21,7 @@ from penstock.pipelines.embed.options import (
 from penstock.pipelines.embed.prediction import PredictJob
 from penstock.pipelines.embed.training import TrainJob
 from penstock.pipelines.job import plan, run
+from penstock.workers.stopped import Stopped
 
 Trained = tuple[Path, embed.TrainReport]
 
@@ -111,3 +112,19 @@ def test_a_plan_counts_the_edges_of_an_epoch_that_are_done(
     )
     assert plan(resumed).what == "vectors of 400 nodes, 1 of 3 epochs is done"
     assert resumed.amount()[1] == 2 * graph.num_edges - 1000
+
+
+def test_a_plan_of_a_run_that_stopped_early_has_nothing_left(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many epochs there may be: ranks would stop at once."""
+    options: dict[str, Any] = {"dim": 4, "lr": 1e-30, "patience": 1, "validate_every": 1}
+    options |= {"schedule": "constant", "cluster": cluster}
+    done = embed.train(graph, tmp_path / "run", epochs=20, **options)
+    assert done.trained.epochs == 2
+    del options["cluster"]
+    given = EmbedOptions(epochs=30, resume=True, **options)
+    monkeypatch.setattr(TrainJob, "open_ranks", lambda *_: pytest.fail("a rank was started"))
+    planned = plan(job := TrainJob(graph, tmp_path / "run", given, cluster, quiet=True))
+    assert "nothing is left to train: early stopping after 2 of 30 epochs" in planned.text()
+    assert run(job).trained.stopped is Stopped.PATIENCE

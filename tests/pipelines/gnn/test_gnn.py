@@ -727,7 +727,7 @@ def test_a_run_without_a_name_is_planned_where_it_could_be(
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
     assert unnamed_run(tmp_path / "data/g") == tmp_path / "data/g-run"
-    monkeypatch.setattr(os, "access", lambda path, how: path != tmp_path / "data")
+    monkeypatch.setattr(os, "access", lambda path, *how, **more: path != tmp_path / "data")
     assert unnamed_run(tmp_path / "data/g") == tmp_path / "g-run"
     (tmp_path / "g-run").mkdir()
     assert unnamed_run(tmp_path / "data/g") == tmp_path / "g-run-run"

@@ -31,6 +31,7 @@ from penstock.pipelines.gnn.training import TrainJob
 from penstock.pipelines.job import plan as plan_of
 from penstock.pipelines.job import run as run_job
 from penstock.pipelines.job import tasks
+from penstock.pipelines.job.durations import expected_seconds
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.workers.gnn.task import TrainTask
 from penstock.workers.stopped import Stopped
@@ -486,6 +487,8 @@ def test_a_plan_counts_the_epochs_that_are_done(
     assert "for what is left, by 1 run here" in planned.text()
     (kind, whole), left = done.amount(), resumed.amount()
     assert left == (kind, whole * 2 / 3)
+    whole_seconds, _ = expected_seconds(*done.amount()) or pytest.fail("not kept")
+    assert planned.seconds == pytest.approx(whole_seconds * 2 / 3)
     monkeypatch.setattr(TrainJob, "open_ranks", lambda *_: pytest.fail("a rank was started"))
     planned = plan_of(job(3, resume=True))
     assert "train   nothing is left to train: 3 of 3 epochs are done" in planned.text()
@@ -494,10 +497,19 @@ def test_a_plan_counts_the_epochs_that_are_done(
     assert after == before
 
 
-def test_a_plan_of_a_run_that_stopped_early_has_nothing_left(blocks: Graph, tmp_path: Path) -> None:
+def test_a_plan_of_a_run_that_stopped_early_has_nothing_left(
+    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options: dict[str, Any] = {"epochs": 50, "patience": 1, "lr": 1e-30, "hidden": 4}
     spec = ClusterSpec(cluster="threads")
     gnn.train(blocks, tmp_path / "run", cluster=spec, **options)
     given = GnnOptions(**options, resume=True)
     planned = plan_of(TrainJob(blocks, tmp_path / "run", given, spec, quiet=True))
     assert "nothing is left to train: early stopping after 2 of 50 epochs" in planned.text()
+    # However many epochs there may be: ranks would stop at once.
+    more = GnnOptions(**options | {"epochs": 60}, resume=True)
+    monkeypatch.setattr(TrainJob, "open_ranks", lambda *_: pytest.fail("a rank was started"))
+    planned = plan_of(job := TrainJob(blocks, tmp_path / "run", more, spec, quiet=True))
+    assert "nothing is left to train: early stopping after 2 of 60 epochs" in planned.text()
+    assert run_job(job).trained.stopped is Stopped.PATIENCE
+    assert Run.load(tmp_path / "run").training.epochs == 60

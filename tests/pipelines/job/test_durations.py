@@ -29,6 +29,9 @@ def test_of_one_size_nothing_is_taken_to_be_shorter() -> None:
     keep_duration("walk", 1e6, 3)
     assert expected_seconds("walk", 10) == (3, 1)
     assert expected_seconds("walk", 4e6) == (12, 1)
+    # But what is left of a run is.
+    assert expected_seconds("walk", 0.5e6, rest=True) == (1.5, 1)
+    assert expected_seconds("walk", 0, rest=True) == (0, 1)
     # Times that shrink as amounts grow are noise: the median counts.
     keep_duration("walk", 2e6, 1)
     keep_duration("walk", 3e6, 2)

@@ -32,7 +32,7 @@ from penstock.errors import (
     TruncatedFile,
     UsageError,
 )
-from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
+from penstock.kernels.word2vec_rules import MAX_POOL, Losses, Word2vecRules
 from penstock.options import asked
 from penstock.pipelines.cli import run
 from penstock.pipelines.generate import generate
@@ -44,7 +44,7 @@ from penstock.pipelines.word2vec.inputs.text import ByteRange
 from penstock.pipelines.word2vec.job import Word2vecJob
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import settings_of, too_large
-from penstock.workers.word2vec.state import Checkpoints
+from penstock.workers.word2vec.state import Checkpoints, Position
 from penstock.workers.word2vec.task import TrainingSettings
 
 SMALL: dict[str, Any] = {"dim": 16, "epochs": 2}
@@ -625,6 +625,10 @@ def test_a_plan_counts_what_an_interrupted_run_has_done(
     whole, left = fresh.amount(), resumed.amount()
     assert whole is not None
     assert left == (whole[0], whole[1] - words)
+    # Walks that end early have fewer words than they may: an epoch is done nevertheless.
+    ended = Position(5, total=Losses(words=10))
+    monkeypatch.setattr(Word2vecJob, "_position", lambda self: ended)
+    assert resumed.amount() == (whole[0], whole[1] / 6)
     with pytest.raises(UsageError, match="was another one.*got another --dim"):
         plan(job(resume=True, dim=8))
 
