@@ -237,7 +237,7 @@ def kind_for(
 def checked(spec: ClusterSpec, kind: str, ranks: int | None) -> ClusterSpec:
     """Return ``spec`` without the options that have no effect on ``kind``.
 
-    Raises UsageError where one was given with a kind, or so many workers or ranks cannot be started.
+    Raises UsageError where one was given with a kind, or so many workers or ranks cannot start.
     """
     spec = with_effect(spec, kind)
     if ranks is not None:

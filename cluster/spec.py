@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from penstock.documents import parse_yaml
 from penstock.errors import UsageError
 from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory, workers_share
-from penstock.options import ClientPath, given_in, options
+from penstock.options import ClientPath, given_in, options, with_underscores
 from penstock.paths import client_path, worker_path
 from penstock.sizes import checked_size, format_bytes, parse_bytes
 
@@ -156,7 +156,7 @@ class ClusterSpec:
             raise UsageError(
                 f"the cluster options in {source}", expected="a mapping", got=type(values).__name__
             )
-        values = {str(key).replace("-", "_"): value for key, value in values.items()}
+        values = with_underscores(values, source)
         own = self._changed()  # given explicitly, they win
         missing = {name: value for name, value in values.items() if name not in own}
         with given_in(source):

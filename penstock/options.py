@@ -290,6 +290,17 @@ def given_in(source: object) -> Iterator[None]:
         ) from error
 
 
+def with_underscores(given: dict[Any, Any], source: object) -> dict[str, Any]:
+    """Return options that YAML gives by their names in Python: ``-`` may stand for ``_``."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        name = str(key).replace("-", "_")
+        if name in found:
+            raise UsageError(f"{source}: {name} is given twice", expected="it once, with - or _")
+        found[name] = value
+    return found
+
+
 def note_source(options: Any, source: object, names: Iterable[str]) -> None:
     """Note that a file, as a recipe, gave these of the options."""
     object.__setattr__(options, _SOURCE, (source, frozenset(map(flag, names))))

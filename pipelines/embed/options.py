@@ -12,7 +12,17 @@ from pydantic_core import ArgsKwargs
 
 from penstock.documents import read_yaml
 from penstock.errors import UsageError
-from penstock.options import ClientPath, asked, bad_option, given_in, headings, note_source, options
+from penstock.options import (
+    ClientPath,
+    asked,
+    bad_option,
+    given_in,
+    headings,
+    no_option,
+    note_source,
+    options,
+    with_underscores,
+)
 from penstock.paths import client_path
 from penstock.workers.embed.spec import Training
 
@@ -24,16 +34,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
     declared = read_yaml(path, "recipe")
     if not isinstance(declared, dict) or not all(isinstance(name, str) for name in declared):
         raise UsageError(f"{path} is no recipe", expected="options and their values, as dim: 100")
-    found = {name.replace("-", "_"): value for name, value in declared.items()}
-    if len(found) < len(declared):
-        twice = next(
-            name for name in declared if "-" in name and name.replace("-", "_") in declared
-        )
-        raise UsageError(
-            f"{path} gives an option twice",
-            expected=f"{twice} once",
-            got=f"{twice} and {twice.replace('-', '_')}",
-        )
+    found = with_underscores(declared, path)
     names = Training.__dataclass_fields__
     if found.keys() >= names.keys():  # one that writes every option out asks for no default
         found = {
@@ -41,9 +42,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         }
     strange = [name for name in found if name not in names]
     if strange:
-        raise UsageError(
-            f"{path}: a recipe has no option {strange[0]!r}", expected=f"one of {', '.join(names)}"
-        )
+        raise no_option(strange[0], names, owner=f"{path}: a recipe")
     return found
 
 

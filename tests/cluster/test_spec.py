@@ -53,6 +53,7 @@ def test_the_environment_reaches_it() -> None:
         ("kind: mpi\n", r"cluster\.yaml: there is no option 'kind'\. Expected one of cluster, "),
         ("- mpi\n", "Expected a mapping, got list"),
         ("workers: -1\n", r"cluster\.yaml: option --workers has a bad value"),
+        ("start-timeout: 5\nstart_timeout: 6\n", r"cluster\.yaml: start_timeout is given twice"),
         ("workers: [\n", "cannot read .* as YAML"),
     ],
 )

@@ -31,7 +31,7 @@ from typing import Any
 from penstock.cluster.spec import ClusterSpec
 from penstock.documents import parse_yaml
 from penstock.errors import UsageError
-from penstock.options import given_in, shown
+from penstock.options import given_in, shown, with_underscores
 from penstock.paths import client_input, client_path
 from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
 from penstock.pipelines.flow.document.destinations import check_destinations
@@ -200,7 +200,7 @@ def read_flow(
         cluster = {"cluster": cluster} if isinstance(cluster, str) else cluster
         if not isinstance(cluster, dict):
             raise UsageError(f"{path}: cluster", expected="options of a cluster", got=repr(cluster))
-        cluster = _with_underscores(cluster, f"{path}: cluster")
+        cluster = with_underscores(cluster, f"{path}: cluster")
         with given_in(f"{path}: cluster"):
             ClusterSpec(**cluster)  # so that what is wrong is said before anything runs
         flow = Flow(
@@ -385,7 +385,7 @@ def _stage(
         raise UsageError(where, expected="job: and its options", got=repr(body))
     body = {
         key: names.all_filled(one, where, kept=(PREVIOUS,))
-        for key, one in _with_underscores(body, where).items()
+        for key, one in with_underscores(body, where).items()
     }
     if ("job" in body) == ("python" in body):
         raise UsageError(where, expected="either job: or python:", got=", ".join(body) or "nothing")
@@ -444,17 +444,6 @@ def _stage(
                          remedy="Publish the stage that it reads")  # fmt: skip
     made[name] = spec
     return spec
-
-
-def _with_underscores(given: dict[Any, Any], where: str) -> dict[str, Any]:
-    """Return options by their names in Python: ``-`` may stand for ``_``."""
-    found: dict[str, Any] = {}
-    for key, value in given.items():
-        name = str(key).replace("-", "_")
-        if name in found:
-            raise UsageError(f"{where}: {name} is given twice", expected="it once, with - or _")
-        found[name] = value
-    return found
 
 
 def _check_previous(body: dict[str, Any], where: str) -> None:

@@ -443,8 +443,11 @@ def test_a_recipe_that_cannot_be_meant_is_said_with_its_name(tmp_path: Path) -> 
     recipe.write_text("resume: true\n")
     with pytest.raises(UsageError, match=r"recipe\.yaml: a recipe has no option 'resume'"):
         embed.EmbedOptions(recipe=recipe)
+    recipe.write_text("dimm: 8\n")
+    with pytest.raises(UsageError, match=r"recipe\.yaml: a recipe has no .*Did you mean 'dim'"):
+        embed.EmbedOptions(recipe=recipe)
     recipe.write_text("init-scale: 1\ninit_scale: 2\n")
-    with pytest.raises(UsageError, match="gives an option twice.*init-scale and init_scale"):
+    with pytest.raises(UsageError, match=r"recipe\.yaml: init_scale is given twice"):
         embed.EmbedOptions(recipe=recipe)
     with pytest.raises(UsageError, match=f"{tmp_path} cannot be read.*Is a directory"):
         embed.EmbedOptions(recipe=tmp_path)
