@@ -80,8 +80,9 @@ def _known(output: StageOutput) -> dict[str, float]:
 
 def _steps(output: StageOutput) -> list[tuple[str, float]]:
     """Return the steps that a job times, named after the stage."""
-    steps: dict[str, Any] = mapping(output.report.get("seconds_by_step"))
-    steps = steps or mapping(output.report.get("seconds"))  # as partition says it
+    report = output.report  # as jobs of an earlier version, or partition, say it
+    found = map(mapping, map(report.get, ("seconds_by_step", "stage_seconds", "seconds")))
+    steps: dict[str, Any] = next(filter(None, found), {})
     return [
         (f"{output.name}: {step}", seconds)
         for step, value in steps.items()
