@@ -448,11 +448,16 @@ def remove_temporaries(folder: Path, name: str | None = None) -> None:
 
     name  of the one file whose temporaries they are; None: of any
     """
+    for path in temporaries(folder, name):
+        path.unlink(missing_ok=True)
+
+
+def temporaries(folder: Path, name: str | None = None) -> list[Path]:
+    """Return what ``atomic`` has not renamed yet, or never will; name: as above."""
     # Not those of a file whose name begins with this one.
     which = "*" if name is None else f"{glob.escape(name)}.{'?' * 8}"
-    for path in folder.glob(f".{which}.tmp"):
-        if _TEMPORARY.fullmatch(path.name) and not path.is_dir():
-            path.unlink(missing_ok=True)
+    found = folder.glob(f".{which}.tmp")
+    return [path for path in found if _TEMPORARY.fullmatch(path.name) and not path.is_dir()]
 
 
 def exchange(one: Path, other: Path) -> bool:

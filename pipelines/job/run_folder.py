@@ -28,7 +28,14 @@ from penstock.errors import (
     PenstockError,
     UsageError,
 )
-from penstock.files import aside, put_aside, refuse_existing, remove, remove_temporaries
+from penstock.files import (
+    aside,
+    put_aside,
+    refuse_existing,
+    remove,
+    remove_temporaries,
+    temporaries,
+)
 from penstock.formats import Format
 from penstock.output_lock import (
     is_own_directory,
@@ -214,6 +221,7 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
         if not _is_this(job, manifest):
             _recover(out, manifest)
         refuse_taken(job, manifest)
+        remove_temporaries(out, manifest.file)  # all that a kill at the very start leaves
         resumes = resume and (out / manifest.file).is_file()
         if resumes:
             old = _lies_aside(out, manifest)
@@ -283,7 +291,7 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
             f"{out} holds {_HOLDS[state]}",
             remedy=f"{go_on} it with --overwrite, or name another",
         )
-    else:
+    elif not (out.is_dir() and {*out.iterdir()} == {*temporaries(out, manifest.file)}):
         refuse_existing(out, overwrite=job.options.overwrite, kind=job.kind)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from every_job import JOBS, VISIBLE, results, run_again, words_of
+from every_job import JOBS, VISIBLE, published, results, run_again, words_of
 
 from penstock import sizes
 from penstock.formats import Format
@@ -109,6 +109,20 @@ def test_a_training_that_is_interrupted_before_it_says_what_it_is(
     monkeypatch.setattr(Format, "save", save)
     assert run(words_of(job, given, tmp_path / "out")) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("job", sorted(VISIBLE))
+def test_a_training_that_was_killed_before_it_said_what_it_is(
+    job: str, given: Path, tmp_path: Path
+) -> None:
+    """Its folder holds half a run.json: it was taken for something else than a run."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".run.json.0123abcd.tmp").touch()
+    assert run([*words_of(job, given, out), "--plan"]) == 0
+    assert run(words_of(job, given, out)) == 0
+    assert published(job, out)
+    assert not list(out.glob(".*"))
 
 
 @root
