@@ -227,7 +227,8 @@ def bad_option(
         )
     # Where several types will do, it is none of them; their names are texts, positions are not.
     several = [one for one in found if one["loc"][:1] == first["loc"][:1]]
-    several = several if all(isinstance(one["loc"][-1], str) for one in several) else [first]
+    if not all(one["loc"] and isinstance(one["loc"][-1], str) for one in several):
+        several = [first]
     return UsageError(
         f"option {flag(name)} has a bad value" if name else "these options cannot go together",
         expected=" or ".join(dict.fromkeys(map(expected_by, several))),

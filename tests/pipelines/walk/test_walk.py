@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -560,8 +561,9 @@ def test_what_is_there_stays(make_graph: Any, tmp_path: Path) -> None:
     walk(graph, tmp_path / "w")
     with pytest.raises(OutputExists, match="--overwrite"):
         walk(graph, tmp_path / "w")
+    shutil.copytree(graph.path, tmp_path / "other")
     with pytest.raises(OutputExists, match="is not a walks|not a"):
-        walk(graph, graph.path, overwrite=True)
+        walk(graph, tmp_path / "other", overwrite=True)
     walk(graph, tmp_path / "w", overwrite=True, length=3)
     assert max(map(len, paths_of(tmp_path / "w"))) == 3
 
