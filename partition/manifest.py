@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from penstock.errors import GraphError
-from penstock.files import FileEntry, file_table, read_file_table
-from penstock.formats import Format
+from penstock.files import FileEntry, file_table
+from penstock.formats import Format, filled, with_names
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.manifest import graph_digest
 
@@ -69,11 +69,11 @@ class PartitionManifest:
         with FORMAT.reading(root):
             if "path" in body:  # as it was called at first
                 body.setdefault("made_by", body["path"])
-            body = {key: body[key] for key in PartitionManifest.__dataclass_fields__ if key in body}
-            body["parts"] = tuple(PartEntry(**part) for part in body["parts"])
-            body["files"] = read_file_table(body["files"])
-            body["steps"], body["columns"] = tuple(body["steps"]), tuple(body["columns"])
-            return PartitionManifest(**body)
+            body["files"] = with_names(body["files"])
+            manifest = filled(PartitionManifest, body, FILE_NAME)
+            if len(manifest.parts) != manifest.k:
+                raise ValueError(f"{len(manifest.parts)} parts where k is {manifest.k}")
+        return manifest
 
     def check_files(self, root: Path) -> None:
         """Raise unless every listed file is there with its size (contents are not read)."""

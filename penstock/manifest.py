@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import NotAGraph
-from penstock.files import FileEntry, file_table, read_file_table, sha256_of
-from penstock.formats import Format
+from penstock.files import FileEntry, file_table, sha256_of
+from penstock.formats import Format, filled, with_names
 
 FILE_NAME = "graph.json"
 COPY_AGAIN = "Copy the graph again from where it came from, or make it again with penstock etl"
@@ -91,36 +91,31 @@ class Manifest:
         """Read ``root/graph.json``, or say why it is not a graph of ours."""
         body = FORMAT.load(root)
         with FORMAT.reading(root):
-            body = {key: body[key] for key in Manifest.__dataclass_fields__ if key in body}
-            body["shards"] = tuple(ShardEntry(**shard) for shard in body["shards"])
-            body["files"] = read_file_table(body["files"])
-            if body.get("features"):
-                body["features"]["starts"] = tuple(body["features"]["starts"])
-                body["features"] = FeatureEntry(**body["features"])
-            for name in ("relations", "feature_names", "classes"):
-                body[name] = None if body.get(name) is None else tuple(body[name])
-            manifest = Manifest(**body)
-            manifest._check_counts()
+            body["files"] = with_names(body["files"])
+            manifest = filled(Manifest, body, FILE_NAME)
+            manifest._check()
         return manifest
 
-    def _check_counts(self) -> None:
-        shards = [(shard.start, shard.stop, shard.edges) for shard in self.shards]
-        for count in (self.nodes, self.edges, *chain.from_iterable(shards)):
-            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-                raise TypeError(f"{count!r} where a count should be")
-        if not isinstance(self.directed, bool):
-            raise TypeError(f"directed of {self.directed!r}")
+    def _check(self) -> None:
+        """Raise ValueError or KeyError where values do not go together."""
+        counts = [(shard.start, shard.stop, shard.edges) for shard in self.shards]
+        counts += [(*self.splits.values(), *self.heldout.values(), self.graphs or 0)]
+        if (held := self.features) is not None:
+            counts += [(held.width, held.nonzeros, *held.starts)]
+        for count in (self.nodes, self.edges, *chain.from_iterable(counts)):
+            if count < 0:
+                raise ValueError(f"{count} where a count should be")
         ends = [0, *(shard.stop for shard in self.shards)]
         if ends[:-1] != [shard.start for shard in self.shards] or ends[-1] != self.nodes:
-            raise TypeError(
+            raise ValueError(
                 f"shards that do not hold the rows 0 .. {self.nodes}, one after another"
             )
         if sum(shard.edges for shard in self.shards) != self.edges:
-            raise TypeError(f"shards that do not add up to {self.edges} edges")
+            raise ValueError(f"shards that do not add up to {self.edges} edges")
         if self.labels not in (None, "class", "multi", "value"):
-            raise TypeError(f"labels of kind {self.labels!r}")
+            raise ValueError(f"labels of kind {self.labels!r}")
         if self.times not in (None, "timestamp", "number"):
-            raise TypeError(f"times of kind {self.times!r}")
+            raise ValueError(f"times of kind {self.times!r}")
         if not set(self.heldout) <= {"valid", "test"}:
             raise KeyError(f"heldout {sorted(self.heldout)}")
         for name in ("indptr", "indices"):

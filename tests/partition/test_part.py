@@ -130,3 +130,19 @@ def test_a_manifest_that_is_not_json(graph):
     (graph.path / "partition" / "k3" / "partition.json").write_text("{")
     with pytest.raises(CorruptFile, match=r"partition.json is damaged"):
         Partition.of(graph, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"parts": []}, "got 0 parts where k is 3"),
+        ({"parts": None}, "got None for parts"),
+        ({"k": "3"}, "got '3' for k"),
+        ({"steps": [5]}, "got 5 for steps"),
+    ],
+)
+def test_a_manifest_with_values_that_are_none_of_ours(graph, values, said):
+    path = graph.path / "partition" / "k3" / "partition.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    with pytest.raises(CorruptFile, match=f"with their values, {said}"):
+        Partition.of(graph, 3)
