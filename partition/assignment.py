@@ -9,6 +9,7 @@ from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.limits import available_memory
 from penstock.partition.balance import Balance
+from penstock.sizes import plural
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
@@ -27,7 +28,7 @@ def check_parts(graph: Graph, k: int) -> None:
     nodes = graph.num_nodes
     if k > nodes:
         raise InputError(
-            f"{graph.path} cannot be cut into {k:,} part{'s' * (k != 1)}",
+            f"{graph.path} cannot be cut into {plural(k, 'part')}",
             expected=f"at most as many parts as nodes, {nodes:,}" if nodes else None,
             got=f"-k {k:,}" if nodes else "a graph without nodes",
             remedy="Give a smaller -k" if nodes else None,

@@ -258,12 +258,23 @@ _EXPECTED = {
 }
 
 
+_LIMITS = {
+    "gt": "greater than",
+    "ge": "greater than or equal to",
+    "lt": "less than",
+    "le": "less than or equal to",
+}
+
+
 def expected_by(error: ErrorDetails) -> str:
     """Return what pydantic expected, in our words."""
     if error["type"] in _EXPECTED:
         return _EXPECTED[error["type"]]
-    text = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return f"a value {text}" if text.startswith(("greater", "less")) else text
+    for name, words in _LIMITS.items():
+        limit = error.get("ctx", {}).get(name)
+        if isinstance(limit, int | float):
+            return f"a value {words} {limit:{',' if isinstance(limit, int) else 'g'}}"
+    return error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
 
 
 def no_option(name: str, known: Iterable[str], *, owner: str | None = None) -> UsageError:

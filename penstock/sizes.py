@@ -62,6 +62,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def were_there(count: int, noun: str) -> str:
+    """Return how many pieces of work an interrupted run had done: ``1 file was there ...``."""
+    return f"{plural(count, noun)} {'was' if count == 1 else 'were'} there from the run before"
+
+
 def free_disk(folder: Path) -> int:
     """Return the bytes that are free on the disk of ``folder``, which need not be there yet."""
     there = folder

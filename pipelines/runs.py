@@ -22,6 +22,7 @@ from penstock.pipelines.flow.records import (
 )
 from penstock.pipelines.flow.report import FlowReport
 from penstock.pipelines.output import Output
+from penstock.sizes import plural
 
 app = App(name="runs")
 
@@ -95,7 +96,7 @@ def clean_runs(
     if output.json:
         print(json.dumps({"removed": gone}, indent=1))
     elif not output.quiet:
-        count = f"{len(gone)} run{'s' * (len(gone) != 1)}" if gone else "none"
+        count = plural(len(gone), "run") if gone else "none"
         print(f"{shown(folder)}: {count} removed, {len(all_runs(folder))} kept")
 
 

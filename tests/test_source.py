@@ -187,6 +187,7 @@ def test_folders_hold_few_modules(root):
 
 # What one module does for all, and where it may stand besides.
 SAID_ONCE = [
+    (r"'s' \* \(", {"penstock/sizes.py"}),  # plurals of what is counted
     # Ranks are given the plan that the client made of a model.
     (r"import .*\blower\b|partial\(lower\b", {"pipelines/gnn/planning.py"}),
     # One rank is a gang of one, with a communicator.

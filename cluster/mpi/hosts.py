@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from penstock.errors import UsageError
+from penstock.sizes import plural
 
 _SYNTAX = "h1, h1:4 or, in a hostfile, h1 slots=4"
 _REMEDY = "Correct --hosts or the hostfile"
@@ -57,7 +58,7 @@ def check_hosts(hosts: Sequence[Host], ranks: int) -> None:
     slots = sum(host.slots for host in hosts)
     if slots < ranks:
         raise UsageError(
-            f"{ranks} workers do not fit on {len(hosts)} host{'s' * (len(hosts) != 1)}",
+            f"{ranks} workers do not fit on {plural(len(hosts), 'host')}",
             expected=f"at least {ranks} slots",
             got=f"{slots}: {','.join(f'{host.name}:{host.slots}' for host in hosts)}",
             remedy=f"Name more hosts or slots (--hosts {hosts[0].name}:"

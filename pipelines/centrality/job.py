@@ -35,7 +35,7 @@ from penstock.pipelines.centrality.tasks import (
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.sizes import does_not_fit
+from penstock.sizes import does_not_fit, plural
 
 # A task has several pieces, some of which are read and written while one is computed: on a GPU,
 # where a piece takes milliseconds, up to so many, on a core a few.
@@ -98,12 +98,12 @@ class CentralityJob(Job[CentralityReport]):
         source, specs = self.source, self.source.specs
         most, there, problem = None, None, None
         where = "tables are surveyed first"
-        how = f"{len(source.files)} files, surveyed first"
+        how = f"{plural(len(source.files), 'file')}, surveyed first"
         if specs is not None:
-            how = f"{source.graphs:,} graphs in {len(specs)} tasks"
+            how = f"{plural(source.graphs, 'graph')} in {plural(len(specs), 'task')}"
             if source.one:
                 shares = self._shares_of_one()
-                how = f"{len(shares.listed):,} sources in {shares.count} tasks"
+                how = f"{plural(len(shares.listed), 'source')} in {plural(shares.count, 'task')}"
             most = max((spec.bytes(self.options) for spec in specs), default=0)
             where = "on every worker"
             with self.workers(input_bytes=source.bytes) as workers:

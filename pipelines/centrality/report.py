@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.paths import shown
 from penstock.pipelines.output import CountsReport
-from penstock.sizes import format_bytes, format_count
+from penstock.sizes import format_bytes, format_count, plural, were_there
 
 
 @dataclass
@@ -31,21 +31,21 @@ class CentralityReport(CountsReport):
     def text(self) -> str:
         """Return what a person wants to read."""
         computing = self.seconds_by_step.get("compute", 0.0)
-        what = "1 graph" if self.graphs == 1 else f"{self.graphs:,} graphs"
         rate = ""
         if self.graphs > 1 and computing > 1:  # below a second or so it is the start that is timed
             rate = f", {format_count(self.graphs / computing)} graphs/s"
         lines = [
-            f"{shown(self.out)}: {what}, {self.nodes:,} nodes, {format_bytes(self.bytes)}",
+            f"{shown(self.out)}: {plural(self.graphs, 'graph')}, {plural(self.nodes, 'node')}, "
+            f"{format_bytes(self.bytes)}",
             f"  {', '.join(self.metrics)} on {self.devices}",
             f"  {self.seconds:.1f} s{rate}",
         ]
         if self.samples is not None:
             bound = f"; normalized betweenness within {self.error_bound:.3g} of the exact one"
             chance = " for all nodes, with a probability of 90 %"
-            lines.append(f"  estimated from {self.samples:,} sources{bound}{chance}")
+            lines.append(f"  estimated from {plural(self.samples, 'source')}{bound}{chance}")
         if self.resumed_pieces:
-            lines.append(f"  {self.resumed_pieces} pieces were there from the run before")
+            lines.append(f"  {were_there(self.resumed_pieces, 'piece')}")
         if self.failed:
             lines.append(f"  {self.failures()}: see {shown(self.out)}/failures.parquet")
         return "\n".join(lines)

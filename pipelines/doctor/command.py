@@ -16,6 +16,7 @@ from penstock.pipelines.doctor.options import DoctorOptions
 from penstock.pipelines.doctor.report import DoctorReport
 from penstock.pipelines.doctor.workers import WorkerAnswers, ask_all, judge_workers
 from penstock.pipelines.output import Output
+from penstock.sizes import plural
 
 
 def command(
@@ -86,5 +87,5 @@ def _ask(
     with connect(spec, ranks=ranks, quiet=quiet) as client:
         if not quiet:
             count = len(client.scheduler_info(n_workers=-1)["workers"])
-            print(f"asking {count} worker{'s' * (count != 1)}, some seconds each", file=sys.stderr)
+            print(f"asking {plural(count, 'worker')}, some seconds each", file=sys.stderr)
         return ask_all(client, folder, timeout=options.timeout, bandwidth=options.bandwidth)

@@ -34,7 +34,7 @@ from penstock.pipelines.job.following import after_graph
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.output import Command
-from penstock.sizes import format_bytes
+from penstock.sizes import format_bytes, plural
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
 _BIN_EDGES = 1 << 23
@@ -144,7 +144,7 @@ class EtlJob(Job[EtlReport]):
         files = len(self.inputs.to_dict())
         kind = "directed" if self.counts.directed else "undirected"
         return Plan(
-            what=f"a graph of {files} file{'s' * (files != 1)}, {format_bytes(self._size)}",
+            what=f"a graph of {plural(files, 'file')}, {format_bytes(self._size)}",
             steps=(
                 ("read", f"{self.format}: {columns}; {where}"),
                 ("build", f"{kind} edges, {self.counts.directed_because}"),

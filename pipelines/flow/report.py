@@ -9,6 +9,7 @@ from penstock.documents import with_named_numbers
 from penstock.errors import PenstockError
 from penstock.paths import shown
 from penstock.pipelines.flow.records import RunRecord, State, shown_state
+from penstock.sizes import plural
 
 # Of which the record says why.
 _NOT_WELL = (
@@ -105,7 +106,7 @@ def _about(one: dict[str, Any]) -> str:
     if one.get("state") in _NOT_WELL:
         return str((one.get("error") or {}).get("what") or one.get("why") or "")
     gates = one.get("gates") or []
-    met = f"{len(gates)} gate{'s' * (len(gates) != 1)} met" if gates else ""
+    met = f"{plural(len(gates), 'gate')} met" if gates else ""
     return "; ".join(
         part for part in (one.get("why") if one.get("state") == State.DONE else "", met) if part
     )

@@ -11,7 +11,7 @@ from penstock.cluster.query import ask_scheduler, ask_workers
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError
 from penstock.limits import limit_for, usable_memory
-from penstock.sizes import does_not_fit
+from penstock.sizes import does_not_fit, plural
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler, Worker
@@ -46,8 +46,8 @@ class Capacity:
     def text(self) -> str:
         """Return it for a report."""
         if self.on_gpu and 0 < self.gpus < self.workers:
-            return f"{self.gpus} GPU{'s' * (self.gpus != 1)}, shared by {self.workers} workers"
-        return f"{self.workers} {self.worker}{'s' * (self.workers != 1)}"
+            return f"{plural(self.gpus, 'GPU')}, shared by {self.workers} workers"
+        return plural(self.workers, self.worker)
 
     def limit_for(self, needs: int) -> str | None:
         """Return the least --memory-limit with which a worker has what is needed, if one can."""

@@ -31,6 +31,7 @@ from penstock.pipelines.schedule.store import (
     only_server,
     runs_of,
 )
+from penstock.sizes import plural
 from penstock.workers.processes import process_began, runs_still
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def serve(state: Path, *, ready: Any = None) -> None:
         left = [one for one in last if one.ended is None and is_alive(one)]
         scheduler.resume()
         count = len(scheduler.get_jobs())
-        _say(f"serving {count} schedule{'s' * (count != 1)} of {state}")
+        _say(f"serving {plural(count, 'schedule')} of {state}")
         if ready is not None:
             ready()
         ahead = time.time() - time.monotonic()

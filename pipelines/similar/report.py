@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.paths import shown
 from penstock.pipelines.output import CountsReport
-from penstock.sizes import format_bytes, format_count, plural
+from penstock.sizes import format_bytes, format_count, plural, were_there
 
 
 @dataclass
@@ -67,9 +67,7 @@ class AllReport(CountsReport):
             f"in {self.seconds:.1f} s on {self.devices}{rate}",
         ]
         if self.resumed_files:
-            were = "was" if self.resumed_files == 1 else "were"
-            files = plural(self.resumed_files, "file")
-            lines.append(f"  {files} {were} there from the run before")
+            lines.append(f"  {were_there(self.resumed_files, 'file')}")
         if self.zeros:
             lines.append(
                 f"  {self.zeros:,} {'ids have' if self.zeros > 1 else 'id has'} a vector of zeros, "

@@ -31,7 +31,7 @@ from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import checked_count, find_starts, identity_of, listed_starts
 from penstock.pipelines.walk.weights import inspect_weights
 from penstock.pipelines.walk.window import what_window_left
-from penstock.sizes import need_disk
+from penstock.sizes import need_disk, plural
 
 
 class WalkJob(Job[WalkReport]):
@@ -89,7 +89,8 @@ class WalkJob(Job[WalkReport]):
             else:
                 size, where = None, f"{where}, once it is cut, which this does first"
         return Plan(
-            what=f"{files.walks:,} walks of at most {options.length} nodes, {files.count} files",
+            what=f"{plural(files.walks, 'walk')} of at most {plural(options.length, 'node')}, "
+            f"{plural(files.count, 'file')}",
             steps=(("walk", f"{options.app}, {where}"), ("sampler", choice.instead or choice.why)),
             memory=Need(size, there, f"on every {has.worker}"),
             disk=disk_need(self.out.parent, self._disk_bytes(files)),

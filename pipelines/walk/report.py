@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.paths import shown
 from penstock.pipelines.output import CountsReport
-from penstock.sizes import format_bytes, format_count
+from penstock.sizes import format_bytes, format_count, plural, were_there
 
 
 @dataclass
@@ -47,13 +47,13 @@ class WalkReport(CountsReport):
         # Below a second or so it is the start that is timed.
         rate = f", {format_count(self.steps / walking)} steps/s" if walking > 1 else ""
         lines = [
-            f"{shown(self.walks_at)}: {self.walks:,} walks of {mean:.1f} nodes, "
-            f"{self.files} file{'s' * (self.files != 1)}, {format_bytes(self.bytes)}",
+            f"{shown(self.walks_at)}: {plural(self.walks, 'walk')} of {mean:.1f} nodes, "
+            f"{plural(self.files, 'file')}, {format_bytes(self.bytes)}",
             f"  {self.app}, sampler {self.sampler}, {self.placement} on {self.devices}",
-            f"  {self.steps:,} steps in {self.seconds:.1f} s{rate}",
+            f"  {plural(self.steps, 'step')} in {self.seconds:.1f} s{rate}",
         ]
         if self.resumed_files:
-            lines.append(f"  {self.resumed_files} files were there from the run before")
+            lines.append(f"  {were_there(self.resumed_files, 'file')}")
         if self.zero_rows:
             lines.append(f"  walks end at {self.zero_rows:,} nodes whose edges all have weight 0")
         return "\n".join(lines)

@@ -14,9 +14,10 @@ from penstock.options import asked, flag, options
 class Walks:
     """For these tests."""
 
-    length: Annotated[int, Field(gt=0)] = 80
+    length: Annotated[int, Field(gt=0, lt=1_000_000)] = 80
     """nodes in a walk"""
     start: Literal["all", "some"] = "all"
+    chance: Annotated[float, Field(ge=1e-30)] = 1.0
     min_degree: int = 0
     output: Path | None = None
     shares: tuple[float, float] | None = None
@@ -49,6 +50,8 @@ def test_options_are_frozen():
     ("values", "parts"),
     [
         ({"length": 0}, ["--length", "greater than 0", "got 0"]),
+        ({"length": 10**7}, ["--length", "a value less than 1,000,000, got"]),
+        ({"chance": 0.0}, ["--chance", "greater than or equal to 1e-30, got 0.0"]),
         ({"length": "x"}, ["--length", "a whole number", "got 'x'"]),
         ({"start": "non"}, ["--start", "'all' or 'some'", "got 'non'"]),
         ({"lenght": 3}, ["there is no option 'lenght'", "Did you mean 'length'?"]),

@@ -10,6 +10,7 @@ from penstock.sizes import (
     need_memory,
     parse_bytes,
     plural,
+    were_there,
 )
 
 
@@ -67,6 +68,11 @@ def test_counts_are_written(count, text):
 )
 def test_things_are_counted_in_english(count, text):
     assert plural(count, "epoch") == text
+
+
+def test_what_was_there_is_counted_in_english():
+    assert were_there(1, "file") == "1 file was there from the run before"
+    assert were_there(2, "file") == "2 files were there from the run before"
 
 
 @given(st.integers(0, 10**16))

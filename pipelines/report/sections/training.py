@@ -18,6 +18,7 @@ from penstock.pipelines.flow.records import ENDED_WELL
 from penstock.pipelines.report.charts import Chart, Section, Series, Table, line, table, thinned
 from penstock.pipelines.report.sections.outputs import StageOutput
 from penstock.pipelines.report.values import amount, mapping, mappings, number, shown_number
+from penstock.sizes import plural
 
 _LARGEST = 64 << 20  # bytes read of one file: more epochs than a curve can show
 _FILES = {
@@ -73,7 +74,7 @@ def _charts(output: StageOutput) -> list[Chart | Table]:
     if len(lines) == 1:
         return [_only_epoch(output, lines[0])]
     epochs = [number(one["epoch"]) or 0.0 for one in lines]
-    how_many = f"{len(lines):,} epoch{'s' * (len(lines) != 1)}"
+    how_many = plural(len(lines), "epoch")
     ended = "" if output.state in ENDED_WELL else f"; state of the stage: {output.state}"
     found: list[Chart | Table] = []
 

@@ -15,6 +15,7 @@ from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
+from penstock.sizes import plural
 from penstock.workers.embed.edges import Edges, all_edges, in_no_edge, split_edges
 from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.source import TableSource, read_checkpoint
@@ -190,13 +191,13 @@ def unknown(
     found = []
     if nodes:
         first = "the first " if nodes > len(names) else ""
-        found.append(f"{nodes:,} unknown node{'s' * (nodes != 1)} ({first}{_listed(names)})")
+        found.append(f"{plural(nodes, 'unknown node')} ({first}{_listed(names)})")
     if relations:
         first = "the first " if relations > len(typed) else ""
         several = "s" * (relations != 1)
         found.append(f"{relations:,} unknown relation{several} ({first}{_listed(typed)})")
     return InputError(
-        f"{edges:,} edge{'s' * (edges != 1)} of {where} cannot be ranked",
+        f"{plural(edges, 'edge')} of {where} cannot be ranked",
         expected="nodes and relations that the run was trained on",
         got=" and ".join(found),
         remedy="Train with them, or leave such edges out with --unknown skip",
