@@ -61,7 +61,7 @@ def output_lock(
 
 
 def refusal(path: Path) -> OSError | None:
-    """Return the error of a file or folder that cannot be made, None where it can or is there.
+    """Return the error of a file or folder that cannot be made or replaced, None where it can.
 
     Nothing is written to find out.
     """

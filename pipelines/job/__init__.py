@@ -221,6 +221,8 @@ class Job(ABC, Generic[R]):
             return None
         scratch = getattr(self.options, "scratch", None)
         made = [lock_of(self.out.resolve())]
+        if self.visible is not None and self.resumes:
+            made.append(self.out.resolve() / self.visible.file)
         made += [] if scratch is None else [kept_scratch(self.out, scratch)]
         refused = next(filter(None, map(refusal, made)), None)
         return None if refused is None else from_system(refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -485,6 +486,10 @@ def test_a_plan_counts_the_epochs_that_are_done(
     planned = plan_of(resumed := job(5, resume=True))
     assert planned.what == "a model of 2 layers, 3 of 5 epochs are done"
     assert "for what is left, by 1 run here" in planned.text()
+    with monkeypatch.context() as patch:  # a run that is there, and cannot be written
+        patch.setattr(os, "access", lambda path, *_, **more: path != tmp_path / "run")
+        said = f"cannot use {tmp_path}/run/run.json. Got Permission denied"
+        assert str(plan_of(job(5, resume=True)).problem).startswith(said)
     (kind, whole), left = done.amount(), resumed.amount()
     assert left == (kind, whole * 2 / 3)
     whole_seconds, _ = expected_seconds(*done.amount()) or pytest.fail("not kept")
