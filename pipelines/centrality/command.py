@@ -37,7 +37,13 @@ def command(
     job = CentralityJob(source, out, options, cluster, quiet=output.quiet)
     report = run_command(job, output, planned=plan)
     if report is not None and report.failed:
+        import pyarrow.parquet as pq
+
+        first = pq.read_table(out / "failures.parquet").slice(0, 1).to_pylist()[0]
+        graph = first.get("graph")
+        rest = "; the others are computed" if report.graphs > report.failed - report.lost else ""
         raise PenstockError(
-            f"{report.failures()}; the others are computed",
+            f"{report.failures()}{rest}",
+            got=("" if graph is None else f"graph {graph}: ") + first["reason"],
             remedy=f"See {out}/failures.parquet",
         )

@@ -307,7 +307,8 @@ def test_bad_weights_of_a_zoo_fail_their_graphs_alone(tmp_path, capsys):
     words = ["centrality", str(tmp_path / "zoo"), str(tmp_path / "out"), "--weighted"]
     assert run([*words, "--cluster", "threads"]) == 1
     said = capsys.readouterr()
-    assert "1 of 6 graphs failed" in said.err
+    assert "1 of 6 graphs failed; the others are computed. Got graph " in said.err
+    assert f"{bad}: an edge has the weight -1. See " in said.err
     assert "failures.parquet" in said.err
     failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
     assert failures == [{"graph": bad, "reason": "an edge has the weight -1"}]
