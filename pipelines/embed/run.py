@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
+from penstock.formats import BadValue
 from penstock.graph import Graph
 from penstock.pipelines.embed.divergence import another_try
 from penstock.pipelines.job.run_folder import RunState, TrainingRun, run_format
@@ -56,10 +57,11 @@ class Run(TrainingRun):
         relations = body.get("relations")
         body["relations"] = None if relations is None else tuple(relations)
         found = cls(**body)
-        if not (isinstance(found.graph, str) and isinstance(found.nodes, int)):
-            raise TypeError("graph or nodes")
+        for name, kind in (("graph", str), ("nodes", int)):
+            if type(value := getattr(found, name)) is not kind:
+                raise BadValue(name, value)
         if found.training.model is None:
-            raise TypeError("training.model")
+            raise BadValue("training.model", None)
         return found
 
     def differences(self, old: Self) -> list[str]:

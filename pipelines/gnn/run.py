@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.errors import UsageError
+from penstock.formats import BadValue
 from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.pipelines.job.run_folder import KIND, TrainingRun, run_format
 from penstock.workers.gnn.checkpoint import BEST, LAST
@@ -71,8 +72,9 @@ class Run(TrainingRun):
         if not body.get("parts", 1) >= 1:
             raise ValueError(f"{body['parts']} parts")
         run = cls(**body)
-        if not isinstance(run.graph, str) or type(run.features) is not int:
-            raise TypeError("graph is no text, or features no number")
+        for name, kind in (("graph", str), ("features", int)):
+            if type(value := getattr(run, name)) is not kind:
+                raise BadValue(name, value)
         for names, count in ((run.classes, run.outputs), (run.feature_names, run.features)):
             if names is not None and len(names) != count:
                 raise ValueError(f"{len(names)} names of {count} classes or features")

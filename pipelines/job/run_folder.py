@@ -36,7 +36,7 @@ from penstock.files import (
     remove_temporaries,
     temporaries,
 )
-from penstock.formats import Format
+from penstock.formats import BadValue, Format
 from penstock.output_lock import (
     is_own_directory,
     output_lock,
@@ -126,7 +126,7 @@ class TrainingRun(ABC):
                     folder, error.what, expected=error.expected, got=error.got
                 ) from error
             if not isinstance(run.results, dict | None):
-                raise TypeError("results are no object")
+                raise BadValue("results", run.results)
             return run
 
     @classmethod

@@ -420,9 +420,9 @@ def test_a_lost_checkpoint_is_said(blocks: Graph, tmp_path: Path) -> None:
         ({"state": "finished"}, "Expected state: one of training, .*, got 'finished'"),
         ({"training": {"epochs": "x"}}, "damaged: option --epochs .* a whole number, got 'x'. Res"),
         ({"model": {"layers": 3}}, "damaged: the model has a bad value at layers. Expected a list"),
-        ({"results": 7}, "run.json is damaged"),
-        ({"graph": 5}, "run.json is damaged.* graph is no text"),
-        ({"features": "16"}, "run.json is damaged.* features no number"),
+        ({"results": 7}, "run.json is damaged.* got 7 for results"),
+        ({"graph": 5}, "run.json is damaged.* got 5 for graph"),
+        ({"features": "16"}, "run.json is damaged.* got '16' for features"),
         ({"classes": ["a"]}, "run.json is damaged.* 1 names of 4 classes"),
     ],
 )
