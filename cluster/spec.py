@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from penstock.documents import parse_yaml
 from penstock.errors import UsageError
 from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory, workers_share
-from penstock.options import ClientPath, given_in, options, with_underscores
-from penstock.paths import client_path, worker_path
+from penstock.options import ClientPath, WorkerPath, given_in, options, with_underscores
+from penstock.paths import client_path
 from penstock.sizes import checked_size, format_bytes, parse_bytes
 
 # Whatever is not one of these is an address, a scheduler file, a YAML file, or a started cluster.
@@ -99,7 +99,7 @@ class ClusterSpec:
     """GPU memory to take at the start, such as 40GB or 0.8 of it [default: as needed]"""
     device_limit: str | None = None
     """GPU memory beyond which results move to host memory, such as 60GB or 0.8 of it"""
-    worker_scratch: Annotated[Path, BeforeValidator(worker_path)] | None = None
+    worker_scratch: WorkerPath | None = None
     """fast local disk of the workers [default: the fastest that they can write to]"""
     interface: str | None = None
     """network interface that scheduler and workers use, such as ib0"""

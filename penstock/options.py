@@ -42,7 +42,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import ArgsKwargs
 
 from penstock.errors import UsageError
-from penstock.paths import A_PATH, client_input, client_path
+from penstock.paths import A_PATH, client_input, client_path, worker_path
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -54,23 +54,27 @@ _SHOWN = 100  # characters of a bad value
 _ASKED, _SOURCE = "_asked", "_source"
 
 
-def _path_option(value: Any) -> Path:
-    if not isinstance(value, str | os.PathLike):
-        raise ValueError(A_PATH)
-    return client_path(value)
+def _of_path(convert: Callable[[Any], Any]) -> BeforeValidator:
+    def converted(value: Any) -> Any:
+        if not isinstance(value, str | os.PathLike):
+            raise ValueError(A_PATH)
+        return convert(value)
+
+    return BeforeValidator(converted)
 
 
 # The types of options and arguments that are paths: see penstock.paths.
 ClientPath = Annotated[
     Path,
-    BeforeValidator(_path_option),
+    _of_path(client_path),
     Parameter(converter=lambda kind, tokens: client_path(tokens[0].value)),
 ]
 ClientInput = Annotated[
     str,
-    BeforeValidator(client_input),
+    _of_path(client_input),
     Parameter(converter=lambda kind, tokens: client_input(tokens[0].value)),
 ]
+WorkerPath = Annotated[Path, _of_path(worker_path)]
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

@@ -12,7 +12,9 @@ import pytest
 
 from penstock import ClusterSpec
 from penstock.errors import PenstockError, UsageError
+from penstock.options import flag
 from penstock.pipelines.doctor.options import DoctorOptions
+from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.flow.document.commands import command_of, job_names
 from penstock.pipelines.flow.options import CleanOptions, RunOptions, ServeOptions
 from penstock.pipelines.order import OrderOptions
@@ -46,3 +48,18 @@ def test_what_is_wrong_is_said_in_our_words(made: Any) -> None:
                 assert not THEIRS.search(said), (name, odd, said)
     with pytest.raises(UsageError, match=r"^there is no option 'moon'\."):
         made(**needed, moon=1)
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        (ClusterSpec, "worker_scratch"),
+        (ClusterSpec, "tls"),
+        (EtlOptions, "valid"),
+        (EtlOptions, "scratch"),
+    ],
+)
+@pytest.mark.parametrize("given", [True, 5, ["x"], {}])
+def test_what_is_no_path_is_said_with_its_option(made: Any, name: str, given: Any) -> None:
+    with pytest.raises(UsageError, match=rf"^option {flag(name)} .* Expected text, or a Path"):
+        made(**{name: given})
