@@ -210,8 +210,10 @@ class PredictJob(WeightsJob[PredictReport]):
         )
 
     def following(self) -> list[Command]:
-        """Return what says how good the predictions are, where there are labels to compare with."""
-        if self.graph.manifest.labels != self.run.task:
+        """Return what says how good the predictions are, where there is something to test on."""
+        drawn = None if self.opened.split is None else self.run.split
+        splits = self.graph.manifest.splits if drawn is None else drawn.nodes or {}
+        if self.graph.manifest.labels != self.run.task or not splits.get("test"):
             return []
         return [("gnn", "evaluate", self.at, *self.elsewhere)]
 

@@ -137,6 +137,8 @@ def test_what_is_no_declaration_is_said_in_python_too() -> None:
         Layer("gcn", chanels=8)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="the Model has a bad value at layers. Expected one layer"):
         Model(layers=())
+    with pytest.raises(UsageError, match=r"^the Model has no layers\.$"):
+        Model()  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="option --epochs has a bad value. Expected a whole"):
         Training(epochs="x")  # type: ignore[arg-type]
 

@@ -774,13 +774,14 @@ def test_reports_end_with_what_to_type_next(
     learn, walk = following("generate", "sbm", "my g", "--nodes", "100", "--blocks", "2")
     assert learn == ["gnn", "train", g, made]
     assert walk == ["walk", g, f"{g}-walks"]
-    assert following(*walk) == []
+    assert following(*walk) == [["word2vec", "train", walk[2], f"{walk[2]}-vectors"]]
     assert following("partition", g, "-k", "1") == [[*learn, "-k", "1"]]
     evaluate, predict = following(*learn, "--epochs", "2")
     assert following(*evaluate) == [predict] == [["gnn", "predict", made, f"{made}-predictions"]]
     assert following(*predict) == [evaluate] == [["gnn", "evaluate", made]]
     [only] = following(*learn[:3], "untested", "--epochs", "1", "--split", "0.5", "0.5", "0")
     assert only[:2] == ["gnn", "predict"]  # nothing is there to test on
+    assert following(*only) == []
     line = ["gnn", "evaluate", made]
     assert run(line) == 0
     out = capsys.readouterr().out

@@ -256,7 +256,8 @@ def _bad_declaration(error: ValidationError, where: str, of: type[Any] | None = 
     location = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
     location, got = location.lstrip("."), shown(first["input"])
     if first["type"] == "missing":
-        return UsageError(f"{where} has no {location}", got=got)
+        given = not isinstance(first["input"], ArgsKwargs)  # in Python: its arguments
+        return UsageError(f"{where} has no {location}", got=got if given else None)
     if first["type"] == "unexpected_keyword_argument":
         known = [*Layer.__dataclass_fields__] if len(path) > 1 else names
         return UsageError(f"{where} knows no {location}", expected=f"one of {', '.join(known)}")
