@@ -119,7 +119,7 @@ def filled(kind: type[T], body: Any, name: str) -> T:
     """
     if not isinstance(body, dict):
         raise BadValue(name, body)
-    kinds, found = _kinds(kind), {}
+    kinds, found = _kinds(kind), {}  # type: ignore[arg-type]
     for one in fields(kind):  # type: ignore[arg-type]
         if one.name in body:
             found[one.name] = _read(body[one.name], kinds[one.name], one.name)

@@ -98,7 +98,7 @@ class Manifest:
 
     def _check(self) -> None:
         """Raise ValueError or KeyError where values do not go together."""
-        counts = [(shard.start, shard.stop, shard.edges) for shard in self.shards]
+        counts: list[tuple[int, ...]] = [(one.start, one.stop, one.edges) for one in self.shards]
         counts += [(*self.splits.values(), *self.heldout.values(), self.graphs or 0)]
         if (held := self.features) is not None:
             counts += [(held.width, held.nonzeros, *held.starts)]
