@@ -27,6 +27,8 @@ def client_path(path: str | os.PathLike[str]) -> Path:
     """
     if not isinstance(path, str | os.PathLike):
         raise UsageError(NO_PATH, expected=A_PATH, got=repr(path)[:_SHOWN])
+    if "\0" in str(path):  # of YAML, or Python: no command line has it
+        raise UsageError(NO_PATH, expected="no NUL in it", got=repr(str(path))[:_SHOWN])
     return _without_dots(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111  (~nobody)
 
 

@@ -95,6 +95,8 @@ class Job(ABC, Generic[R]):
         self, out: str | Path, options: Any, cluster: ClusterSpec | None = None, *, quiet: bool
     ) -> None:
         self.out, self.options, self.quiet = client_path(out), options, quiet
+        if self.kind and self.out.is_dir() and self.out.samefile("/"):  # nothing lies next to it
+            raise UsageError(f"{self.out} cannot be an output", remedy="Name a folder in it")
         self.given_cluster = cluster or ClusterSpec()
         self.wait = False  # for another process that makes the same output
         self.brought_back = False  # whether the output to replace is there again: see run_folder

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.errors import UsageError
 from penstock.paths import client_input, client_path, shown, worker_path
 
 
@@ -22,6 +23,12 @@ def test_a_path_is_relative_to_the_current_folder(here: Path) -> None:
     assert client_path("/a/b") == Path("/a/b")
     assert client_path("~/a") == Path("/home/me/a")
     assert client_path("~nobody-of-this-name/a") == here / "~nobody-of-this-name/a"
+
+
+def test_nul_is_in_no_path(here: Path) -> None:
+    for given in ("a\0b", Path("a\0")):
+        with pytest.raises(UsageError, match="no NUL"):
+            client_path(given)
 
 
 def test_links_stay_links(here: Path) -> None:
