@@ -29,12 +29,19 @@ def time_window(graph: Graph, options: WalkingOptions) -> tuple[int, int]:
 
 
 def what_window_left(graph: Graph, options: WalkingOptions, steps: int) -> str:
-    """Say if no edge of the graph, or none of the starts, lies in the window.
+    """Say if no edge of the graph, or none of the starts, lies in the window, or can be taken.
 
     Edges are read until one lies in it, which the first ones show unless something is wrong.
     """
-    if options.since is options.until is None or options.length == 1 or graph.num_edges == 0:
+    if options.length == 1 or graph.num_edges == 0:
         return ""
+    if options.since is options.until is None:
+        if steps or not (options.weight or options.relations):
+            return ""
+        missed = f"--weight {options.weight} is above 0 for no edge of theirs"
+        if options.relations:
+            missed = f"none has an edge of the relation {options.relations[0]}"
+        return f"no walk left its start: {missed}"
     earliest, latest = time_window(graph, options)
     low, high = [], []
     for times in _times(graph):

@@ -115,6 +115,16 @@ def test_a_window_without_an_edge_is_told(tmp_path: Path) -> None:
         walk_array(graph, temporal=True, start=("2",))
 
 
+def test_walks_that_do_not_begin_are_told(make_graph: Any, tmp_path: Path) -> None:
+    graph = make_graph(relations=2)
+    with pytest.warns(PenstockWarning, match="--weight 0 - degree is above 0 for no edge of th"):
+        walk_array(graph, app="custom", weight="0 - degree", length=3)
+    (tmp_path / "facts.txt").write_text("x\tknows\ty\ny\tlikes\tz\n")
+    etl(tmp_path / "facts.txt", tmp_path / "facts", format="triples")
+    with pytest.warns(PenstockWarning, match="none has an edge of the relation likes"):
+        walk_array(tmp_path / "facts", app="metapath", schema="likes", start=("x",))
+
+
 def test_a_kind_of_times_that_nobody_knows_is_damage(tmp_path: Path) -> None:
     with pytest.raises(CorruptFile, match="times of kind 'moons'"):
         chain(tmp_path, [1], "moons")
