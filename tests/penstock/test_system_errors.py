@@ -30,6 +30,16 @@ def test_a_full_disk_is_said_with_one_remedy_everywhere(tmp_path: Path, number: 
     ] * 4
 
 
+def test_a_file_that_may_not_become_as_large_is_named(tmp_path: Path) -> None:
+    """By ulimit -f, or as its file system has no larger ones; such errors name no file."""
+    with pytest.raises(CapacityError) as raised, atomic(tmp_path / "a"):
+        raise OSError(errno.EFBIG, "File too large")
+    assert raised.value.what == f"a file may not become as large: {tmp_path}/a"
+    said = from_system(OSError(errno.EFBIG, "File too large", "b"))
+    assert said is not None
+    assert (said.what, said.remedy) == ("a file may not become as large: b", raised.value.remedy)
+
+
 def test_memory_that_runs_out_has_one_remedy() -> None:
     said = [from_system(MemoryError()), _as_ours(MemoryError())]
     said.append(_as_user_sees(MemoryError(), "read"))

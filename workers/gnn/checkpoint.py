@@ -58,9 +58,9 @@ def save(
         try:
             save_file(tensors, temporary, metadata)
         except SafetensorError as error:
-            # The library tells a full disk from another fault in words only.
-            full = any(f"(os error {number})" in str(error) for number in DISK_FULL)
-            raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path)) from error
+            # The library says what the system refused in words only.
+            told = (n for n in (*DISK_FULL, errno.EFBIG) if f"(os error {n})" in str(error))
+            raise OSError(next(told, errno.EIO), str(error), str(path)) from error
 
 
 def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
