@@ -13,6 +13,7 @@ import pytest
 from penstock import ClusterSpec
 from penstock.errors import PenstockError, UsageError
 from penstock.options import flag
+from penstock.pipelines.cli import run
 from penstock.pipelines.doctor.options import DoctorOptions
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.flow.document.commands import command_of, job_names
@@ -63,3 +64,12 @@ def test_what_is_wrong_is_said_in_our_words(made: Any) -> None:
 def test_what_is_no_path_is_said_with_its_option(made: Any, name: str, given: Any) -> None:
     with pytest.raises(UsageError, match=rf"^option {flag(name)} .* Expected text, or a Path"):
         made(**{name: given})
+
+
+def test_a_kind_of_cluster_is_named_by_one_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", "start", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "--cluster STR" in said
+    assert "--kind" not in said
+    assert run(["cluster", "start", "--kind", "moon"]) == 2  # as it was called, accepted still
+    assert "cannot start a cluster of kind 'moon'" in capsys.readouterr().err
