@@ -27,8 +27,8 @@ _STAGE = {
                                                               "items": _EXPECTED}]}},
     "publish": {**_TEXTS, "description": "where the output goes once all gates are met: a path, or "
                 "a URL of fsspec"},
-    "retries": {"type": "integer", "minimum": 0, "description": "how often a stage that failed "
-                "is run again"},
+    "retries": {"type": "integer", "minimum": 0, "maximum": 100,
+                "description": "how often a stage that failed is run again"},
     "gpus": {"type": "integer", "minimum": 0, "description": "GPUs that it wants for itself"},
     "timeout": {"type": ["string", "number"], "description": "seconds, or 30 min, or 2 h"},
 }  # fmt: skip
@@ -64,9 +64,9 @@ def flow_schema() -> dict[str, Any]:
                 "anyOf": [_TEXT, {"type": "object", "properties": _properties(ClusterSpec)}],
             },
             "variables": {"type": "object", "description": "what {{name}} stands for"},
-            "parallel": {"type": "integer", "minimum": 1,
+            "parallel": {"type": "integer", "minimum": 1, "maximum": 1000,
                          "description": "stages that run side by side at most [default: 4]"},
-            "keep": {"type": "integer", "minimum": 0,
+            "keep": {"type": "integer", "minimum": 0, "maximum": 1000,
                      "description": "earlier publications that are kept [default: 1]"},
             "on_success": {**_TEXT, "description": "a command, or a webhook's address"},
             "on_failure": {**_TEXT, "description": "a command, or a webhook's address"},
