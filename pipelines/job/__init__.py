@@ -30,7 +30,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -206,6 +206,10 @@ class Job(ABC, Generic[R]):
         ) as partial:
             yield partial
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Say what befell the input where that is why a job fails."""
+        return nullcontext()
+
     def refuse_taken(self) -> None:
         """Raise where ``out`` is there and neither replaced nor resumed, or of another run."""
         if self.visible is not None:
@@ -275,6 +279,19 @@ class RunJob(Job[R]):
         super().__init__(out, options, cluster, quiet=quiet)
         self.at = at
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Say so where another run took the place of this one, some of whose files were read."""
+        before = _inode(self.at)
+        try:
+            yield
+        except Exception as error:
+            if _inode(self.at) != before:
+                raise PenstockError(
+                    f"{self.at} was replaced while it was read", remedy="Run the command again"
+                ) from error
+            raise
+
     def graph_path(self, graph: str, remedy: str) -> Path:
         """Return where the graph is that the options name, or else the one of the run."""
         if self.options.graph is None and not Path(graph).is_dir():
@@ -282,13 +299,18 @@ class RunJob(Job[R]):
         return Path(self.options.graph or graph)
 
 
+def _inode(folder: Path) -> int | None:
+    return folder.stat().st_ino if folder.is_dir() else None
+
+
 def run(job: Job[R]) -> R:
     """Run a job from its checks to its report."""
     begun = time.monotonic()
-    with source_named(job.options):
-        job.check()
-    with job.output() as partial:
-        job.work(partial)
+    with job.reading():
+        with source_named(job.options):
+            job.check()
+        with job.output() as partial:
+            job.work(partial)
     seconds = time.monotonic() - begun
     report = job.report(seconds)
     if not getattr(job.options, "resume", False) and (amount := job.amount()) is not None:

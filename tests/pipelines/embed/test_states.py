@@ -159,6 +159,23 @@ def test_a_training_that_is_quicker_than_what_reads_it_is_said(mine: Path) -> No
 # -- killed, and resumed ---------------------------------------------------------------------------
 
 
+def test_a_run_that_is_replaced_while_it_is_read_is_said(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By train --overwrite: it was called damaged, or a bug."""
+
+    def read(path: Path, name: str) -> Any:
+        mine.rename(mine.with_name("old"))
+        mine.mkdir()
+        raise FileNotFoundError(f"{path} is not there")
+
+    monkeypatch.setattr("penstock.pipelines.embed.prediction.read_column", read)
+    words = ["embed", "predict", str(mine), "--head", "e1", "--known", "--cluster", "threads"]
+    assert cli(words) == 1
+    said = f"penstock: {mine} was replaced while it was read. Run the command again.\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize("partitions", [None, 4])
 def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
     mine: Path, graph: Graph, tmp_path: Path, cluster: ClusterSpec, partitions: int | None
