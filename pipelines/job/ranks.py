@@ -7,8 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import dask
-
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError
@@ -27,6 +25,8 @@ def retries() -> int:
 
     A rank that dies takes its world with it. What ranks have written stays.
     """
+    import dask
+
     return int(dask.config.get("distributed.scheduler.allowed-failures"))
 
 
