@@ -144,17 +144,27 @@ def guarded(command: Callable[[], None], failed: Callable[[PenstockError], None]
         with _warnings_in_a_line():
             command()
     except BrokenPipeError:
-        # The reader (head, less) has gone, which is its right. Python would complain once more
-        # at exit, when it flushes what is left.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _read_no_more()
         return 1
     except (Exception, KeyboardInterrupt) as error:
         cause = _interrupt_behind(error)
         ours = _as_ours(cause)
-        failed(ours)
+        try:
+            failed(ours)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _read_no_more()
         print(f"penstock: {ours}", file=sys.stderr)
         return cause.exit_code if isinstance(cause, Terminated) else ours.exit_code
     return 0
+
+
+def _read_no_more() -> None:
+    """Let the reader (head, less) go, which is its right, without a word.
+
+    Python would complain once more at exit, when it flushes what is left.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

@@ -42,8 +42,10 @@ def command(
         first = pq.read_table(out / "failures.parquet").slice(0, 1).to_pylist()[0]
         graph = first.get("graph")
         rest = "; the others are computed" if report.graphs > report.failed - report.lost else ""
-        raise PenstockError(
+        error = PenstockError(
             f"{report.failures()}{rest}",
             got=("" if graph is None else f"graph {graph}: ") + first["reason"],
             remedy=f"See {out}/failures.parquet",
         )
+        error.reported = True
+        raise error

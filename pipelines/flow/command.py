@@ -63,6 +63,7 @@ def command(
         report.report = write_page(Path(report.run))
     output.show(report)
     if (failure := report.failure()) is not None:
+        failure.reported = True
         raise failure
 
 

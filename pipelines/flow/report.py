@@ -80,13 +80,15 @@ class FlowReport:
             if one.get("state") == State.FAILED:
                 error = one.get("error") or {}
                 return PenstockError(
-                    f"stage {name} failed: {error.get('what')}", expected=error.get("expected"),
-                    got=error.get("got"), remedy=error.get("remedy"),
+                    f"stage {name} of {self.flow} failed: {error.get('what')}",
+                    expected=error.get("expected"), got=error.get("got"),
+                    remedy=error.get("remedy"),
                 )  # fmt: skip
         for name, one in self.stages.items():
             if one.get("state") == State.GATE_FAILED:
                 return PenstockError(
-                    f"stage {name} is not as expected, and nothing was published: {one.get('why')}",
+                    f"stage {name} of {self.flow} is not as expected, and nothing was published: "
+                    f"{one.get('why')}",
                     remedy="Read the report of the run; change expect: if this is meant",
                 )
         error = self.error or {}

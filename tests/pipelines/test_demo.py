@@ -98,7 +98,7 @@ def test_a_stage_that_fails_ends_it_with_its_reason_and_it_can_be_replaced(
 ) -> None:
     folder = tmp_path / "demo"
     assert run(["demo", str(folder), "--nodes", "1000"]) == 1
-    assert "stage score failed: cannot load python: told:score" in capsys.readouterr().err
+    assert "failed: cannot load python: told:score" in capsys.readouterr().err
     assert json.loads((folder / "demo.json").read_text()) == {"state": "begun"}
     (folder / "told.py").write_text("def score(tables, out):\n    out.mkdir()\n")
     assert run_flow(folder / "flow.yaml").state == "passed"

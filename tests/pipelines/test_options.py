@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+import subprocess
+import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,3 +76,12 @@ def test_a_kind_of_cluster_is_named_by_one_option(capsys: pytest.CaptureFixture[
     assert "--kind" not in said
     assert run(["cluster", "start", "--kind", "moon"]) == 2  # as it was called, accepted still
     assert "cannot start a cluster of kind 'moon'" in capsys.readouterr().err
+
+
+def test_a_reader_of_an_error_may_go(tmp_path: Path) -> None:
+    words = f"{sys.executable} -P -m penstock info {tmp_path}/nowhere --json | :"
+    words += "; exit ${PIPESTATUS[0]}"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("penstock: ")
+    assert done.stderr.count("\n") == 1

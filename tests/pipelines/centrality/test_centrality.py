@@ -310,6 +310,8 @@ def test_bad_weights_of_a_zoo_fail_their_graphs_alone(tmp_path, capsys):
     assert "1 of 6 graphs failed; the others are computed. Got graph " in said.err
     assert f"{bad}: an edge has the weight -1. See " in said.err
     assert "failures.parquet" in said.err
+    assert run([*words, "--cluster", "threads", "--overwrite", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["failed"] == 1
     failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
     assert failures == [{"graph": bad, "reason": "an edge has the weight -1"}]
     found = read(tmp_path / "out")

@@ -317,3 +317,14 @@ def test_a_list_of_runs_says_why_one_was_refused(
     assert f"stage a would publish to {home}/pub, where there is" in capsys.readouterr().out
     assert main(["runs", "show"]) == 0
     assert "s\n\n  runs/refused" in capsys.readouterr().out
+
+
+def test_json_of_a_run_that_failed_is_one_document(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    path = flow(home, "failing", "a: {job: info, input: nowhere}")
+    assert main(["run", str(path), "--json", "-q"]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["state"] == "failed"
+    assert "penstock: stage a of failing failed: " in said.err

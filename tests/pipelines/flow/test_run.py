@@ -726,7 +726,7 @@ stages: {a: {python: "mine:make"}, b: {python: "mine:make", input: a}}
     assert run(["runs", "list", "--folder", str(home / "runs")]) == 0
     assert "  failed  " in capfd.readouterr().out
     assert run(["runs", "show", "--folder", str(home / "runs")]) == 0
-    assert "stage a failed: the disk is full" in capfd.readouterr().out
+    assert "stage a of small failed: the disk is full" in capfd.readouterr().out
     monkeypatch.undo()
     assert set(states(run_flow(home / "flow.yaml")).values()) == {"done"}
     assert not (all_runs(home / "runs")[-1].folder / "end.json").exists()
