@@ -113,6 +113,9 @@ for _group, _commands in _COMMANDS.items():
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: 0 done, 1 failed, 2 bad usage, 143 and 129 terminated."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started this
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     raise_terminations()
     code = run(sys.argv[1:] if arguments is None else arguments)
     ignore_more()
@@ -152,7 +155,7 @@ def guarded(command: Callable[[], None], failed: Callable[[PenstockError], None]
         try:
             failed(ours)
             sys.stdout.flush()
-        except BrokenPipeError:
+        except OSError:  # also of a disk that is full
             _read_no_more()
         print(f"penstock: {ours}", file=sys.stderr)
         return cause.exit_code if isinstance(cause, Terminated) else ours.exit_code

@@ -78,10 +78,15 @@ def test_a_kind_of_cluster_is_named_by_one_option(capsys: pytest.CaptureFixture[
     assert "cannot start a cluster of kind 'moon'" in capsys.readouterr().err
 
 
-def test_a_reader_of_an_error_may_go(tmp_path: Path) -> None:
-    words = f"{sys.executable} -P -m penstock info {tmp_path}/nowhere --json | :"
-    words += "; exit ${PIPESTATUS[0]}"
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("penstock: ")
-    assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize("where", ["| :; exit ${PIPESTATUS[0]}", "> /dev/full", ">&-"])
+@pytest.mark.parametrize("command", ["info nowhere --json", "order -k 4 --json"])
+def test_where_nobody_reads_what_is_printed(tmp_path: Path, where: str, command: str) -> None:
+    words = f"{sys.executable} -P -m penstock {command} {where}"
+    done = subprocess.run(
+        ["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    fails = command.startswith("info") or where != ">&-"
+    assert done.returncode == fails
+    said = fails and not (command.startswith("order") and where.startswith("|"))
+    assert done.stderr.count("\n") == said
+    assert done.stderr.startswith("penstock: " if said else "")
