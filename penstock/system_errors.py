@@ -71,6 +71,12 @@ def from_system(error: BaseException, where: str = "") -> PenstockError | None:
         return disk_full(error.filename, where)
     if error.errno == errno.EFBIG:
         return file_too_large(error.filename, where)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return PenstockError(
+            f"too many files are open{where}",
+            got=error.strerror,
+            remedy="Raise the limit (ulimit -n), or start fewer workers or threads",
+        )
     if error.filename is None:
         return None
     return PenstockError(

@@ -13,6 +13,7 @@ from penstock.errors import ClusterError, GangError, PenstockError
 from penstock.pipelines.job import compiling
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.progress import Progress
+from penstock.system_errors import from_system
 from penstock.workers.comm.single import run_single
 from penstock.workers.compiling import call_named
 
@@ -84,6 +85,8 @@ def run_ranks(
             )
         except GangError as error:
             cause = error.__cause__
+            if cause is not None:
+                cause = from_system(cause, f" in the step {title!r}") or cause
             if isinstance(cause, PenstockError) and not isinstance(cause, ClusterError):
                 raise cause from error
             raise

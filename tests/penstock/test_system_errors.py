@@ -40,6 +40,15 @@ def test_a_file_that_may_not_become_as_large_is_named(tmp_path: Path) -> None:
     assert (said.what, said.remedy) == ("a file may not become as large: b", raised.value.remedy)
 
 
+def test_too_many_open_files_are_said_with_the_limit() -> None:
+    for error in (OSError(errno.EMFILE, "Too many"), OSError(errno.ENFILE, "Too many", "a")):
+        said = from_system(error, " in the step 'train'")
+        assert said is not None
+        assert said.what == "too many files are open in the step 'train'"
+        assert said.remedy is not None
+        assert "ulimit -n" in said.remedy
+
+
 def test_memory_that_runs_out_has_one_remedy() -> None:
     said = [from_system(MemoryError()), _as_ours(MemoryError())]
     said.append(_as_user_sees(MemoryError(), "read"))

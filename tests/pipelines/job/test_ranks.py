@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+from typing import Any
+
+import pytest
 
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
+from penstock.errors import CapacityError, ClusterError, GangError, PenstockError
+from penstock.pipelines.job.ranks import run_ranks
 from penstock.pipelines.job.workers import Workers, open_ranks
 from penstock.workers.comm.single import SingleRank
 
@@ -36,3 +42,31 @@ def test_a_worker_imports_nothing_of_its_client() -> None:
         (loaded,) = client.run(lambda: sorted(sys.modules)).values()
     assert "penstock.workers.compiling" in loaded
     assert not [name for name in loaded if name.startswith("penstock.pipelines")]
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "said"),
+    [
+        (MemoryError(), CapacityError, "memory ran out in the step 'train'. Give workers more"),
+        (OSError(errno.ENOSPC, "full", "a"), CapacityError, "the disk is full in the step 'train'"),
+        (OSError(errno.EMFILE, "Too many"), PenstockError, "too many files are open"),
+        (OSError(errno.EACCES, "denied", "a"), PenstockError, "cannot use a in the step 'train'"),
+        (CapacityError("it is full"), CapacityError, "it is full"),
+        (ClusterError("it timed out"), GangError, "rank 1 failed"),
+        (ValueError("x"), GangError, "rank 1 failed"),
+        (None, GangError, "rank 1 failed"),
+    ],
+)
+def test_what_the_system_refused_a_rank_is_said_as_of_a_task(
+    monkeypatch: pytest.MonkeyPatch,
+    cause: BaseException | None,
+    kind: type[PenstockError],
+    said: str,
+) -> None:
+    def run(*_: Any, **__: Any) -> Any:
+        raise GangError("rank 1 failed") from cause
+
+    monkeypatch.setattr("penstock.cluster.gang.run", run)
+    with pytest.raises(PenstockError, match=said) as raised:
+        run_ranks(None, "builtins:abs", (), ranks=2, title="train", quiet=True)  # type: ignore[arg-type]
+    assert type(raised.value) is kind
