@@ -84,13 +84,15 @@ class EtlJob(Job[EtlReport]):
         """Find the inputs and their columns, and whether intermediate data fits on the disk."""
         edges, options = self.edges, self.options
         tables = [one for one in (options.nodes, options.valid, options.test) if one is not None]
-        refuse_own_input(self.out, edges, searched=[*edges, *tables])
+        refuse_own_input(self.out, edges)
         with _second_value_explained(edges, self.out, options.feature_columns):
             self.format = guess_format(edges, options)
             if not self.reads_tables and len(edges) != 1:
                 raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
             self.inputs = Inputs.of(edges, self.format, options)
-        refuse_own_input(self.out, self.inputs.to_dict())
+        # Of a TU data set files of certain names are read, and none of folders in it.
+        searched = [*(edges if self.reads_tables else ()), *tables]
+        refuse_own_input(self.out, self.inputs.to_dict(), searched=searched)
         if self.reads_tables:
             self.layout = find_layout(edges, options, self.format)
             if options.missing_features != "error" and not (

@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from penstock.documents import parse_json
 from penstock.errors import (
     CapacityError,
     GraphError,
@@ -291,8 +292,25 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
             f"{out} holds {_HOLDS[state]}",
             remedy=f"{go_on} it with --overwrite, or name another",
         )
+    elif there and (name := _other_format(out, manifest)) is not None:
+        raise OutputExists(
+            f"{out} is not a {manifest.thing}",
+            expected=f'"format": "{manifest.name}" in its {manifest.file}',
+            got=f'"format": "{name}"',
+            remedy=f"Name another output; only a {manifest.thing} is replaced, even with "
+            "--overwrite",
+        )
     elif not (out.is_dir() and {*out.iterdir()} == {*temporaries(out, manifest.file)}):
         refuse_existing(out, overwrite=job.options.overwrite, kind=job.kind)
+
+
+def _other_format(out: Path, manifest: Format) -> str | None:
+    """Return the format of another job's run, or of a flow's, as run.json of ``out`` has it."""
+    body: Any = None
+    with suppress(OSError, ValueError):  # what is damaged may be replaced
+        body = parse_json((out / manifest.file).read_bytes())
+    name = body.get("format") if isinstance(body, dict) else None
+    return name if isinstance(name, str) and name != manifest.name else None
 
 
 def _remove_halves(out: Path) -> None:

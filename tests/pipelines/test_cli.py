@@ -344,7 +344,9 @@ def completion():
     return script
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    "shell", ["bash", *(pytest.param(name, marks=pytest.mark.slow) for name in ("zsh", "fish"))]
+)
 def test_the_completion_script_names_commands_and_options(shell, completion):
     for word in [*COMMANDS, "rmat", "partition", "verbose", "json"]:
         assert re.search(rf"\b{word}\b", completion(shell)), word

@@ -170,6 +170,7 @@ def test_a_worker_killed_and_started_again(steps: Any, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_worker_without_a_nanny(steps: Any, tmp_path: Path) -> None:
     with cluster(0, processes=True) as client:
         register_plugin(client, scratch=str(tmp_path))

@@ -282,7 +282,7 @@ class Training:
         same = {name: getattr(self, name) or getattr(old, name) for name in ("batch", "partitions")}
         here, before = replace(self, **same).in_force(), old.in_force()
         return [
-            f"{name}: {ours}, in the run {before[name]}"
+            f"{name}: {ours}, in the run {'as it chose' if before[name] is None else before[name]}"
             for name, ours in here.items()
             if ours != before[name] and (name not in RESUMABLE or name in changing)
         ]

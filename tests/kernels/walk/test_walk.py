@@ -235,6 +235,7 @@ def test_batches_make_no_difference(backend: Any, sampler: Sampler) -> None:
     assert (walked(backend, rows, replace(rules, seed=4), walks, starts) != whole).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [ITS, ALIAS, RESERVOIR])
 def test_wide_ids_make_no_difference(backend: Any, sampler: Sampler) -> None:
     walks = np.arange(200, dtype=np.int64)

@@ -239,8 +239,14 @@ def test_cores_train_as_the_truth_does(
         np.testing.assert_allclose(got, wanted, atol=2e-4 * max(1, abs(wanted).max()))
 
 
-@pytest.mark.parametrize("shared", [1, 8])
-@pytest.mark.parametrize("sample", [None, 0.02])
+@pytest.mark.parametrize(
+    ("sample", "shared"),
+    [
+        (None, 1),
+        (0.02, 8),
+        *(pytest.param(*more, marks=pytest.mark.slow) for more in [(None, 8), (0.02, 1)]),
+    ],
+)
 def test_long_sentences_are_one_window_after_another(sample: float | None, shared: int) -> None:
     rng = np.random.default_rng(0)
     noise, rules = (

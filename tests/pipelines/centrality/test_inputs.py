@@ -106,7 +106,9 @@ def test_the_manifest_says_what_it_is_and_what_was_read(tmp_path):
 
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
-@pytest.mark.parametrize("names", [int, str], ids=["integers", "strings"])
+@pytest.mark.parametrize(
+    "names", [pytest.param(int, marks=pytest.mark.slow), str], ids=["integers", "strings"]
+)
 def test_a_parquet_file(tmp_path, directed, weighted, names):
     zoo = draw(directed=directed, names=names)
     pq.write_table(table_of(rows_of(zoo)), tmp_path / "edges.parquet", row_group_size=37)

@@ -231,7 +231,7 @@ def test_out_of_core_gives_vectors_of_all_nodes(
     np.testing.assert_array_equal(exported.values[rows], values(run)[0])
 
 
-@pytest.mark.parametrize("partitions", [1, 6])
+@pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.slow), 6])
 def test_vectors_are_read_in_blocks(
     graph: Graph, tmp_path: Path, partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +283,12 @@ def test_a_graph_without_relations_takes_dot(tmp_path: Path, cluster: ClusterSpe
     assert "0" not in [str(answer["id"]) for answer in answers]  # the best answer to itself
     with pytest.raises(UsageError, match="has no relations.*Use --model dot"):
         embed.train(tmp_path / "g", tmp_path / "other", model="complex", cluster=cluster)
+
+
+def test_partitions_that_a_run_chose_are_said_to_be_that() -> None:
+    before = Training(model="dot")
+    found = replace(before, partitions=3).differences(before)
+    assert found == ["partitions: 3, in the run as it chose"]
 
 
 def test_more_epochs_resume_a_run(graph: Graph, tmp_path: Path, cluster: ClusterSpec) -> None:

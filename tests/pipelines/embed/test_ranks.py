@@ -45,9 +45,8 @@ DISK = {"partitions": 12, "batch": 25}
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    "more", [{}, pytest.param(DISK, marks=pytest.mark.slow)], ids=["memory", "disk"]
-)
+@pytest.mark.parametrize("more", [{}, DISK], ids=["memory", "disk"])
+@pytest.mark.slow
 def test_what_two_ranks_write_is_read_by_all(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec, more: dict[str, Any]
 ) -> None:

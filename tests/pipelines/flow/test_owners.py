@@ -314,7 +314,9 @@ def test_a_list_of_runs_says_why_one_was_refused(
     assert main(["run", str(path), "-q"]) == 1
     capsys.readouterr()
     assert main(["runs", "list"]) == 0
-    assert f"stage a would publish to {home}/pub, where there is" in capsys.readouterr().out
+    listed = capsys.readouterr().out  # as much of it as a line holds
+    assert "stage a would publish to /" in listed
+    assert ".." not in listed
     assert main(["runs", "show"]) == 0
     assert "s\n\n  runs/refused" in capsys.readouterr().out
 

@@ -233,6 +233,21 @@ def test_what_is_not_a_run_is_left_alone(train: Any, tmp_path: Path) -> None:
     assert epochs(tmp_path) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("name", ["penstock-embed", "penstock-run"])
+def test_runs_of_other_jobs_are_not_replaced(train: Any, tmp_path: Path, name: str) -> None:
+    """The manifests of gnn, of embed and of flows have one name."""
+    train()
+    file = tmp_path / "run/run.json"
+    text = json.dumps(json.loads(file.read_text()) | {"format": name})
+    file.write_text(text)
+    with pytest.raises(OutputExists, match=f'is not a run of penstock gnn.*"{name}"'):
+        train(overwrite=True)
+    assert file.read_text() == text
+    file.write_text("{half")  # what is damaged may be replaced
+    train(overwrite=True)
+    assert Run.load(tmp_path / "run").state == "done"
+
+
 def test_two_do_not_train_in_one_folder(train: Any, tmp_path: Path) -> None:
     with (tmp_path / ".run.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

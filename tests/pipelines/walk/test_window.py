@@ -51,8 +51,13 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         rows = [f"{n},{n + 1},{time}\n" for n, time in enumerate(times)]
         (folder / f"{name}.csv").write_text("src,dst,t\n" + "".join(rows))
         made[name] = folder / name
-        cluster = ClusterSpec(workers=1)
-        etl(folder / f"{name}.csv", made[name], time="t", directed=True, cluster=cluster)
+        etl(
+            folder / f"{name}.csv",
+            made[name],
+            time="t",
+            directed=True,
+            cluster=ClusterSpec(cluster="threads"),
+        )
     return made
 
 

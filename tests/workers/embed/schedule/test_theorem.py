@@ -98,7 +98,7 @@ def hiding(name, partitions, ranks):
 
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("name", ["prefetch", "beta"])
-@pytest.mark.parametrize("partitions", [12, 16, 17, 24, 96])
+@pytest.mark.parametrize("partitions", [12, 16, 17, 24, pytest.param(96, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("load", [0.9, 1.2, 2.1, 5.0, 40.0])
 def test_what_is_advised_makes_it_hold(ranks, name, partitions, load):
     if partitions % (2 * ranks) or partitions // ranks < 4:

@@ -25,7 +25,8 @@ NODES, WIDTH, CLASSES = 10, 5, 3
 KERNELS = ("activation", "aggregate", "attention", "loss", "norm", "optimizer")
 
 
-@pytest.fixture(params=["naive", "cpu"])
+# Compiled once more, for float64; those of float32 are compared with naive ones elsewhere.
+@pytest.fixture(params=["naive", pytest.param("cpu", marks=pytest.mark.slow)])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "naive":
         for name in KERNELS:
@@ -116,11 +117,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("order", ["transform", "aggregate"])
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize(
-    "name",
-    # Attention takes long to compile, once more for float64.
-    [pytest.param(name, marks=pytest.mark.slow) if "gat" in name else name for name in LAYERS],
-)
+@pytest.mark.parametrize("name", LAYERS)
 def test_gradients_are_those_of_finite_differences(
     name: str, directed: bool, order: str, kernels: str
 ) -> None:
