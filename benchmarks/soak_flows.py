@@ -4,8 +4,8 @@
 
 functions   two functions of one's own as stages, in one process, by penstock.run_flow
 cluster     a job on a cluster of one worker, which every flow starts and closes, in one process
-serve       a job, a function and a publication, by penstock schedule serve, one as soon as the last
-            has ended: what the scheduler holds, and what the runs that it has started left behind
+serve       a job, a function and a publication, by penstock schedule serve, one every few seconds:
+            what the scheduler holds, and what the runs that it has started left behind
 
 Each process first warms up: imports, pools, what the allocator takes and keeps. Then every flow may
 leave at most MOST of memory and objects, and nothing else: no descriptor, no thread, no process
@@ -34,6 +34,7 @@ MOST = {"kilobytes": 80.0, "objects": 40.0}
 THREADS = {"serve": 1}
 LONGEST = 120.0  # seconds that a flow may take to begin and end
 SECONDS = 3.0  # in which a scheduler runs a flow, about
+EVERY = 8  # seconds: longer than that, also where cores are busy, so that it is idle in between
 MARK = "PENSTOCK_SOAK"  # in the environment of what it starts
 MODULE = """
 def make(*given, value=1):
@@ -127,7 +128,7 @@ def in_one_process(text: str, flows: int, warm: int, home: Path) -> tuple[Held, 
 
 
 def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
-    """Have penstock schedule serve run flows that are always due."""
+    """Have penstock schedule serve run flows, one every few seconds."""
     from apscheduler.triggers.interval import IntervalTrigger
 
     from penstock.pipelines.schedule.serve import run_scheduled
@@ -138,7 +139,7 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
     state.parent.mkdir()
     with schedules(state) as scheduler:
         scheduler.add_job(
-            run_scheduled, IntervalTrigger(seconds=1),
+            run_scheduled, IntervalTrigger(seconds=EVERY),
             args=(str(state), "soak", str(home / "flow.yaml"), [], 0, 1.0),
             id="soak", coalesce=True, max_instances=1, misfire_grace_time=None,
         )  # fmt: skip

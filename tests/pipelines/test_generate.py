@@ -227,7 +227,7 @@ def test_the_least_memory_gives_the_same_graph(
     plenty = made("rmat", tmp_path / "plenty", scale=12)
     once, most = draws, 0
     refused = 0
-    for memory in range(budget._INTERPRETER, budget._INTERPRETER + 2_000_000, 100_000):
+    for memory in range(budget.INTERPRETER, budget.INTERPRETER + 2_000_000, 100_000):
         draws = 0
         path = tmp_path / str(memory)
         try:
