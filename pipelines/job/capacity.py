@@ -1,4 +1,9 @@
-"""What the workers of a cluster have, asked before a job is laid out."""
+"""What the workers of a cluster have, asked before a job is laid out.
+
+``Capacity`` is what workers themselves say, of their GPUs too; ``TaskCapacity`` what the scheduler
+knows, so that a job of tasks on the host opens no GPU to be laid out. Disks are asked by
+``Job.need_disk`` and ``plan.disk_need``; what does not fit has one shape: ``does_not_fit``.
+"""
 
 from __future__ import annotations
 

@@ -304,7 +304,7 @@ class Killed:
         self._process.wait(timeout=20)
 
 
-@pytest.mark.parametrize("trials", [16, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [16, pytest.param(80, marks=pytest.mark.slow)])
 def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small, trials):
     """Killed at random moments; every time it goes on from its last checkpoint.
 
