@@ -15,7 +15,7 @@ from typing import Any
 from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, PenstockError, UsageError
-from penstock.files import FileEntry, atomic, file_entry
+from penstock.files import FileEntry, atomic, file_entry, refuse_own_input
 from penstock.graph import load_npy
 from penstock.options import given_options
 from penstock.pipelines.job import Job, Workers
@@ -78,6 +78,7 @@ class Word2vecJob(Job[Word2vecReport]):
 
     def check(self) -> None:
         """Fit the options to the ranks and the input, and known sizes to the disk."""
+        refuse_own_input(self.out, self.input.paths)
         kind, asked = resolve_ranks(self.options.parts, self.cluster)
         if asked is not None:
             if asked > 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import centrality, etl, walk
+from penstock import centrality, etl, walk, word2vec
 from penstock.errors import UsageError
 
 
@@ -21,6 +21,9 @@ def here(make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         Path(made).mkdir(exist_ok=True)
         Path(made, "edges.csv").write_text("src,dst\n1,2\n")
         Path(made, "starts.txt").write_text("1\n")
+    Path("vectors").mkdir()
+    Path("vectors/text.txt").write_text("a text of few words\n" * 100)
+    Path("vectors/vectors.json").write_text("{}")
     for made, manifest in (("walks", "_walks.json"), ("centralities", "centrality.json")):
         Path(made, manifest).write_text("{}")
         shutil.copytree("graph", Path(made, "graph"))
@@ -46,6 +49,7 @@ def here(make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
             lambda: walk("graph", "walks", starts="walks/starts.txt", overwrite=True),
             "starts.txt lies in",
         ),
+        (lambda: word2vec("vectors/text.txt", "vectors", overwrite=True), "text.txt lies in"),
         (
             lambda: centrality("centralities/graph", "centralities", overwrite=True),
             "centralities/graph lies in",
