@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 # Starting processes costs about two seconds; below this much input it is not worth it.
 SMALL_INPUT = 256 << 20
 _CLOSE_SECONDS = 10.0
+# A worker that died is back within seconds; a paused one resumes as its memory shrinks.
+NO_WORKERS_TIMEOUT = "60s"
 
 
 @contextmanager
@@ -100,6 +102,7 @@ def connect(
     with (
         _awaited(beginning),
         forgotten_at_the_end(),
+        _settings(),
         _opened(replace(spec, cluster=kind), ranks, quiet) as running,
         _closing(_client(running, spec)) as client,
         loss_explained(client),
@@ -117,6 +120,22 @@ def connect(
         prepare_workers(client, running, spec.start_timeout, steps, quiet=quiet)
         warn_of_unused_gpus(client)
         yield client
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """Give Dask's schedulers and clusters that start now the settings that jobs rely on."""
+    import dask
+    import distributed  # noqa: F401  its configuration
+
+    name = "distributed.scheduler.no-workers-timeout"
+    settings = {
+        name: dask.config.get(name, None) or NO_WORKERS_TIMEOUT,  # Dask would wait for ever
+        # Dask closes a nanny whose worker is away at this time after it died, also the second time.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+    }
+    with dask.config.set(settings):
+        yield
 
 
 def _log_as_dask(loop: Any, context: dict[str, Any]) -> None:

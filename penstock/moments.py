@@ -7,8 +7,7 @@ whole numbers passes through a float, which holds nanoseconds of today only in s
 from __future__ import annotations
 
 import math
-import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal
@@ -20,9 +19,6 @@ from penstock.errors import UsageError
 TimeType = Literal["int64", "float64", "timestamp"]
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1  # of times that are whole
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Of a second: datetime would cut it to microseconds.
-_FRACTION = re.compile(r"(?:(?<=[T ]\d\d:\d\d:\d\d)|(?<=[T ]\d{6}))[.,](\d+)")
 _DATE = "a date such as 2026-11-20"
 _EXPECTED = {
     "timestamp": f"{_DATE}, as the times are timestamps",
@@ -53,20 +49,18 @@ Moment = Annotated[str, BeforeValidator(_as_text)]
 def moment(text: str | None, kind: TimeType | None, name: str) -> int | float | None:
     """Return the least time that is not before what ``text`` says; of whole times an int.
 
-    kind: None stands for int64 of which nobody noted whether they are numbers or timestamps.
-    An int beyond 64 bits becomes the next one beyond, which is after, or not after, every time.
+    kind: None stands for int64, if it is not known whether they are numbers or timestamps.
+    A number beyond 64 bits becomes the next one beyond, which is after, or not after, every time.
     """
     if text is None:
         return None
     try:
-        if kind == "timestamp":
-            return _within(_nanoseconds(text))
-        if kind == "float64":
-            number = float(text)
-            if math.isfinite(number):
-                return number
-        else:
-            return _whole(text, dates=kind is None)
+        if kind == "timestamp" or (kind is None and not _is_number(text)):
+            return _nanoseconds(text)
+        number = Decimal(text.strip())
+        if number.is_finite():
+            whole = kind != "float64"
+            return math.ceil(min(max(number, LEAST), MOST + 1)) if whole else float(number)
     except (ValueError, ArithmeticError):
         pass
     raise UsageError(f"option {name} has a bad value", expected=_EXPECTED[kind], got=repr(text))
@@ -76,42 +70,23 @@ def time_text(value: float, *, timestamp: bool) -> str:
     """Return a time for people: of nanoseconds since 1970, the date."""
     if not timestamp:
         return str(value)
-    seconds, nanoseconds = divmod(int(value), 10**9)
-    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
-    return (
-        text + f".{nanoseconds:09d}".rstrip("0") if nanoseconds else text.removesuffix("T00:00:00")
-    )
+    from pandas import Timestamp
+
+    return Timestamp(int(value)).isoformat().removesuffix("T00:00:00")
 
 
-def _whole(text: str, *, dates: bool) -> int:
+def _is_number(text: str) -> bool:
     try:
-        number = Decimal(text.strip())
+        return Decimal(text.strip()).is_finite()
     except ArithmeticError:
-        if dates:
-            return _within(_nanoseconds(text))
-        raise
-    if number.is_nan() or number.is_infinite():
-        raise ValueError(text)
-    # What has a million digits is never written out.
-    if abs(number) > MOST:
-        return LEAST if number < 0 else MOST + 1
-    return math.ceil(number)
+        return False
 
 
 def _nanoseconds(text: str) -> int:
     """Return an ISO 8601 text as nanoseconds since 1970; without a zone it counts as UTC."""
-    found = _FRACTION.search(text)
-    digits = found[1] if found else "0"
-    stamp = datetime.fromisoformat(_FRACTION.sub("", text, count=1).strip())
-    if stamp.microsecond:
-        raise ValueError(text)  # a fraction of an hour or a minute, which datetime takes for one
-    stamp = stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)
-    since = stamp - _EPOCH
-    seconds = since.days * 86400 + since.seconds
-    # A zone may have microseconds; of digits beyond nanoseconds the next nanosecond is meant.
-    fraction = int(digits[:9].ljust(9, "0")) + bool(digits[9:].strip("0"))
-    return seconds * 10**9 + since.microseconds * 1000 + fraction
+    from pandas import Timestamp
 
-
-def _within(number: int) -> int:
-    return min(max(number, LEAST), MOST + 1)
+    datetime.fromisoformat(text.strip())  # pandas takes other texts, too, and guesses
+    stamp = Timestamp(text.strip())
+    utc = stamp.tz_localize("UTC") if stamp.tz is None else stamp
+    return int(utc.as_unit("ns").value)

@@ -16,7 +16,6 @@ what would be ignored is refused by a method ``check_asked``, which is called th
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -51,7 +50,7 @@ T = TypeVar("T")
 
 _CONFIG = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 _SHOWN = 100  # characters of a bad value
-_ASKED, _SOURCE = "_asked", "_source"
+_ASKED = "_asked"
 
 
 def _of_path(convert: Callable[[Any], Any]) -> BeforeValidator:
@@ -315,24 +314,6 @@ def with_underscores(given: dict[Any, Any], source: object) -> dict[str, Any]:
             raise UsageError(f"{source}: {name} is given twice", expected="it once, with - or _")
         found[name] = value
     return found
-
-
-def note_source(options: Any, source: object, names: Iterable[str]) -> None:
-    """Note that a file, as a recipe, gave these of the options."""
-    object.__setattr__(options, _SOURCE, (source, frozenset(map(flag, names))))
-
-
-@contextmanager
-def source_named(options: Any) -> Iterator[None]:
-    """Say of an error that names an option in which file it was given, if it was in one."""
-    try:
-        yield
-    except UsageError as error:
-        source, flags = options.__dict__.get(_SOURCE, (None, frozenset()))
-        if flags.isdisjoint(re.findall(r"--[a-z0-9-]+", str(error))):
-            raise
-        with given_in(source):
-            raise
 
 
 def shown(value: object) -> str:

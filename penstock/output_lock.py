@@ -84,10 +84,9 @@ def lock_of(path: Path) -> Path:
 def own_directory(path: Path) -> None:
     """Make ``path`` for this user alone; one that is there must be a directory of this user's.
 
-    Its name is known beforehand: in a folder that others write to, somebody may have put a link
-    or a directory of his there.
+    Its name is known beforehand: in a folder that everybody may write to, another user may have
+    put a link or a directory there.
     """
-    refuse_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         path.mkdir(mode=0o700)
@@ -113,36 +112,6 @@ def is_own_directory(path: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def refuse_strangers_link(path: Path) -> None:
-    """Raise OutputExists where ``path``, which the user named, is a link that a stranger made.
-
-    A link of this user's, of root's or of who owns the folder that it lies in is meant. In a folder
-    where others may write, somebody's could lead to what this user would not have replaced.
-    """
-    try:
-        found = path.lstat()
-        if not stat.S_ISLNK(found.st_mode):
-            return
-        trusted = (os.geteuid(), 0, path.parent.stat().st_uid)
-    except OSError:
-        return  # whoever opens it says why it cannot be used
-    if found.st_uid not in trusted:
-        raise OutputExists(
-            f"{path} is a symbolic link that user {found.st_uid} made",
-            expected=f"a link of user {os.geteuid()}, or of who owns the folder {path.parent}",
-            remedy="Remove it and ask who made it, or name what it leads to",
-        )
-
-
-def refuse_link(path: Path) -> None:
-    """Raise OutputExists where ``path``, a name of ours, is a symbolic link: that is not ours."""
-    if path.is_symlink():
-        raise OutputExists(
-            f"{path} is a symbolic link, and we write nothing through it",
-            remedy="Remove it, and ask who made it: it is not ours",
-        )
-
-
 def _try(name: Path) -> int | None:
     """Return a descriptor that holds the lock, or None where another process does."""
     left = _TRIES
@@ -157,7 +126,3 @@ def _try(name: Path) -> int | None:
             left -= 1
             if not left:
                 raise
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                refuse_link(name)
-            raise

@@ -113,9 +113,6 @@ for _group, _commands in _COMMANDS.items():
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: 0 done, 1 failed, 2 bad usage, 143 and 129 terminated."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by who started this
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     raise_terminations()
     code = run(sys.argv[1:] if arguments is None else arguments)
     ignore_more()
@@ -146,28 +143,16 @@ def guarded(command: Callable[[], None], failed: Callable[[PenstockError], None]
     try:
         with _warnings_in_a_line():
             command()
-    except BrokenPipeError:
-        _read_no_more()
+    except BrokenPipeError:  # head or less has read enough; Python would complain at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (Exception, KeyboardInterrupt) as error:
         cause = _interrupt_behind(error)
         ours = _as_ours(cause)
-        try:
-            failed(ours)
-            sys.stdout.flush()
-        except OSError:  # also of a disk that is full
-            _read_no_more()
+        failed(ours)
         print(f"penstock: {ours}", file=sys.stderr)
         return cause.exit_code if isinstance(cause, Terminated) else ours.exit_code
     return 0
-
-
-def _read_no_more() -> None:
-    """Let the reader (head, less) go, which is its right, without a word.
-
-    Python would complain once more at exit, when it flushes what is left.
-    """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

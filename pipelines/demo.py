@@ -22,7 +22,6 @@ from pydantic import Field
 from penstock.errors import PenstockError
 from penstock.files import refuse_existing, save_json, save_text
 from penstock.options import ClientPath, options
-from penstock.output_lock import refuse_strangers_link
 from penstock.paths import client_path
 from penstock.pipelines.output import CountsReport, Output
 
@@ -224,7 +223,6 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     from penstock.pipelines.flow.run import Choice, run_flow_checked
 
     begun = time.monotonic()
-    refuse_strangers_link(folder)
     folder = folder.resolve()
     refuse_existing(folder, overwrite=options.overwrite, kind=KIND)
     shutil.rmtree(folder, ignore_errors=True)

@@ -15,12 +15,11 @@ from penstock.files import refuse_existing
 from penstock.graph import Graph
 from penstock.limits import available_memory, cores
 from penstock.options import ClientPath, options
-from penstock.output_lock import refuse_strangers_link
 from penstock.partition.assignment import Method, check_parts, memory_for
 from penstock.pipelines.job import Job, run, run_command
 from penstock.pipelines.job.following import learnable, sibling
 from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need, format_seconds
+from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
 from penstock.pipelines.output import Command, Output
 from penstock.sizes import checked_size, format_bytes, need_disk, need_memory, parse_bytes
 
@@ -98,7 +97,6 @@ class PartitionJob(Job["PartitionReport"]):
 
         check_parts(self.graph, self.options.k)
         # Next to the shards, in a folder where others may write.
-        refuse_strangers_link(self.out.parent)
         refuse_existing(self.out, overwrite=self.options.overwrite, kind=self.kind)
         path = self.graph.path
         need_disk(path, disk_needed(self.graph), f"a partition of {path}")
@@ -122,7 +120,7 @@ class PartitionJob(Job["PartitionReport"]):
         limit = memory_for(self.memory_limit)
         most = self.options.time_limit
         if method == "auto" and seconds is not None and (memory > limit or seconds > most):
-            would = f"{format_bytes(memory)}, {format_seconds(seconds)}"
+            would = f"{format_bytes(memory)}, {seconds:.2g} s"
             does = f"{_DOES['streaming']}: METIS would take {would}"
             memory, seconds, self.made_by = 0, None, "streaming"
         elif self.options.k == 1:
@@ -133,8 +131,6 @@ class PartitionJob(Job["PartitionReport"]):
             steps=(("assign", f"{method}: {does}"), ("build", f"on {cores()} cores")),
             memory=Need(max(memory, building), available_memory(), "available"),
             disk=disk_need(self.graph.path, disk_needed(self.graph)),
-            seconds=seconds,
-            timed="METIS, if components do not pack; the rest is short compared with it",
         )
 
     def work(self, partial: PartialOutput) -> None:
@@ -184,11 +180,6 @@ class PartitionJob(Job["PartitionReport"]):
         width = self.options.width or (_DEFAULT_WIDTH if features is None else features.width)
         reachable = self.assignment.balance.reachable
         return PartitionReport.of(str(self.out), self.manifest, reachable, width)
-
-    def amount(self) -> tuple[str, float]:
-        """Return the nodes and edges to assign and to write, by the way that made the parts."""
-        graph, k = self.graph, self.options.k
-        return f"{self.command} {self.made_by} {k}", float(graph.num_nodes + graph.num_edges)
 
     def following(self) -> list[Command]:
         """Return a job that runs on as many ranks."""

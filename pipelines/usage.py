@@ -19,13 +19,6 @@ from pydantic import ValidationError
 from penstock.errors import UsageError
 from penstock.options import bad_option, shown
 
-# Options that had another name in an earlier version, where a command has the new one.
-_RENAMED = {
-    "--path": "--feature-layout",
-    "--fold": "--precompute",
-    "--no-fold": "--no-precompute",
-}
-
 
 def usage_error(error: CycloptsError) -> UsageError:
     """Return what cyclopts complains about as an error of ours."""
@@ -65,9 +58,8 @@ def _unknown_command(error: UnknownCommandError, command: str) -> UsageError:
 def _unknown_option(error: UnknownOptionError, command: str, see: str) -> UsageError:
     asked = (error.token.keyword or error.token.value).partition("=")[0]
     known = [name for argument in error.argument_collection for name in argument.names]
-    today = _RENAMED.get(asked)
-    remedy = f"It is called {today} now" if today in known else _did_you_mean(asked, known)
-    return UsageError(f"{command} has no option {asked}", remedy=remedy or see)
+    remedy = _did_you_mean(asked, known) or see
+    return UsageError(f"{command} has no option {asked}", remedy=remedy)
 
 
 def _repeat(error: UnusedCliTokensError) -> str | None:

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from penstock.cluster import gang, query
+from penstock.cluster.connect import NO_WORKERS_TIMEOUT
 from penstock.cluster.daemon import daemon, status, stop
 from penstock.cluster.gang import coordinator
 from penstock.cluster.mpi import world
@@ -26,7 +27,6 @@ from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.options import flag
 from penstock.partition import metis
 from penstock.pipelines.cli import app
-from penstock.pipelines.job import tasks
 from penstock.pipelines.partition import PartitionOptions
 from penstock.workers.comm.communicator import Communicator
 from penstock.workers.comm.exchange_mpi import TAGS
@@ -153,8 +153,7 @@ def test_waits_last_as_long_as_the_table_says(pages: dict[str, str]) -> None:
         [],
         [ClusterSpec().worker_timeout],
         [PartitionOptions(k=2).worker_timeout],
-        [tasks.PAUSED_TIMEOUT],
-        [tasks.NO_WORKER_TIMEOUT],
+        [float(NO_WORKERS_TIMEOUT.removesuffix("s"))],
         [GRACE],
         [coordinator._SILENT, coordinator._TELL_TIMEOUT],
         [world._TRIES, start],

@@ -9,7 +9,6 @@ from typing import Any
 
 from penstock.documents import parse_json
 from penstock.files import save_text
-from penstock.output_lock import refuse_link
 
 
 def keep_epochs(path: Path, epoch: int) -> None:
@@ -22,7 +21,6 @@ def keep_lines(path: Path, wanted: Callable[[Any], bool]) -> None:
 
     And what is no line of ours, such as half of one from a machine that lost its power.
     """
-    refuse_link(path)
     if not path.is_file():
         return
     kept = []

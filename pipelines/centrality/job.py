@@ -16,7 +16,7 @@ from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.directory import DirectoryInput
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import KIND, CentralityWriter, save_manifest
-from penstock.pipelines.centrality.pieces import PieceSpec, costs_of, matrix_bytes
+from penstock.pipelines.centrality.pieces import PieceSpec, matrix_bytes
 from penstock.pipelines.centrality.report import CentralityReport
 from penstock.pipelines.centrality.sources import (
     Shares,
@@ -119,15 +119,6 @@ class CentralityJob(Job[CentralityReport]):
             disk=disk_need(self.out.parent, sum(self._disk_bytes())),
             problem=problem,
         )
-
-    def amount(self) -> tuple[str, float]:
-        """Return what all shortest paths cost, or of tables how large they are."""
-        sizes, edges = self.source.sizes, self.source.edges
-        if sizes is None or edges is None:
-            return "centrality of tables", float(self.source.bytes)
-        if self.options.wanted & OF_PATHS:
-            return "centrality of paths", float(costs_of(sizes, edges).sum())
-        return "centrality of edges", float(edges.sum())
 
     def work(self, partial: PartialOutput) -> None:
         """Compute what is not there yet, and write centrality.json."""

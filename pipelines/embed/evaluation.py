@@ -17,7 +17,6 @@ from penstock.pipelines.embed.planning import memory_to_rank
 from penstock.pipelines.embed.report import EvaluateReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job import R, RunJob
-from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan
 from penstock.sizes import plural
@@ -83,11 +82,6 @@ class VectorsJob(RunJob[R]):
             problem=self.too_large(),
         )
 
-    def ranked_by(self) -> str:
-        """Return the kind of work that ranking is, by what a candidate costs."""
-        training, on = self.run.training, devices_key(self.connected.capacity, 1)
-        return f"{self.command} {training.model} {training.dim} {on}"
-
 
 class EvaluateJob(VectorsJob[EvaluateReport]):
     """Ranks the answers of edges among all nodes."""
@@ -144,13 +138,6 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
             return int(self.triples.shape[1])
         held = self.graph.manifest.heldout
         return int(self.graph.num_edges if self.split == "train" else held.get(self.split, 0))
-
-    def amount(self) -> tuple[str, float]:
-        """Return the candidates of all edges."""
-        options, edges, nodes = self.options, self._edges(), self.run.nodes
-        each = min(options.candidates or nodes, nodes)
-        how = f"{' filtered' * options.filtered}{' drawn' * (options.candidates is not None)}"
-        return f"{self.ranked_by()}{how}", float(min(options.sample or edges, edges) * each)
 
     def memory(self) -> int:
         """Return the bytes that a worker needs, about: queries and known answers, too."""

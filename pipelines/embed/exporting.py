@@ -59,10 +59,6 @@ class ExportJob(RunJob[ExportReport]):
             disk_need(self.out.parent, self.bytes),
         )
 
-    def amount(self) -> tuple[str, float]:
-        """Return the bytes of what is exported."""
-        return self.command, float(self.bytes)
-
     def work(self, partial: PartialOutput) -> None:
         """Read the checkpoint, and write it in the order of the nodes."""
         run = self.run

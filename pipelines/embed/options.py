@@ -19,7 +19,6 @@ from penstock.options import (
     given_in,
     headings,
     no_option,
-    note_source,
     options,
     with_underscores,
 )
@@ -86,18 +85,9 @@ class TrainingOptions(Training):
             except ValidationError as error:
                 raise bad_option(error, cls.__dataclass_fields__) from None
 
-        try:
-            made = checked({**declared, **values})
-            note_source(made, path, declared.keys() - values.keys())
-            return made
-        except UsageError as error:
-            try:
-                checked(values)
-            except UsageError as alone:
-                if str(alone) == str(error):  # whatever the recipe says
-                    raise
-            with given_in(path):
-                raise
+        checked(values)  # what is wrong whatever the recipe says
+        with given_in(path):
+            return checked({**declared, **values})
 
 
 @options

@@ -97,10 +97,6 @@ class PredictJob(VectorsJob[PredictReport]):
                 raise problem
             self.found: Predicted = workers.ranks(predict, (task,), title="predict")[0]
 
-    def amount(self) -> tuple[str, float]:
-        """Return the candidates of the query."""
-        return self.ranked_by(), float(self.run.nodes)
-
     def report(self, seconds: float) -> PredictReport:
         """Return the answers, by the user's ids."""
         if self.found.unseen:

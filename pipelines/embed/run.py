@@ -143,10 +143,8 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
 def check_rows(folder: Path, name: str, held: int, run: Run) -> None:
     """Raise CorruptFile where a checkpoint is not of the model, relations and ids of its run.
 
-    held  the digest that the checkpoint has; 0: it is of an earlier version, and has none
+    held  the digest that the checkpoint has
     """
-    if not held:
-        return
     layout, ids = NodeLayout.open(folder / "checkpoints"), ids_digest(folder / IDS)
     if held != rows_digest(run.training, run.relations, ids, layout):
         raise CorruptFile(

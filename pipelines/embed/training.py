@@ -38,7 +38,6 @@ from penstock.pipelines.embed.run import (
     keep_ids,
 )
 from penstock.pipelines.job import Job, Workers
-from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
@@ -228,12 +227,6 @@ class TrainJob(Job[TrainReport]):
             disk_need(self.out.parent, self._disk(training)),
             problem=problem,
         )
-
-    def amount(self) -> tuple[str, float] | None:
-        """Return the edges that are left, or were trained, by what an edge costs."""
-        training, on = self.run.training, devices_key(self.connected.capacity, self.ranks)
-        kind = f"{self.command} {training.model} {training.dim} {training.negatives} {on}"
-        return kind, float(self.edges)
 
     def work(self, partial: PartialOutput) -> None:
         """Train on ranks, and write run.json with the results."""

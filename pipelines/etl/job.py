@@ -175,13 +175,6 @@ class EtlJob(Job[EtlReport]):
         counts.seconds = seconds
         return counts
 
-    def amount(self) -> tuple[str, float] | None:
-        """Return the bytes to read; a TU folder is not measured."""
-        if not self.reads_tables:
-            return None
-        kind = kind_for(self.cluster, self._size, None)
-        return f"etl {self.format}, {kind}, {self.cluster.workers or 'all'} workers", self._size
-
     def following(self) -> list[Command]:
         """Return what the graph can be given to."""
         return after_graph(self.out, Graph.open(self.out).manifest)

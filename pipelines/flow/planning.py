@@ -12,7 +12,6 @@ from penstock.pipelines.flow.publishing.owners import output_problem, target_pro
 from penstock.pipelines.flow.run import Choice, check_gpus
 from penstock.pipelines.flow.stage import StageProcess
 from penstock.pipelines.flow.state import FlowState
-from penstock.pipelines.job.plan import format_seconds
 from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes
 
@@ -33,7 +32,6 @@ class StagePlan:
     after: tuple[str, ...]
     memory_bytes: int | None = None
     disk_bytes: int | None = None
-    seconds: float | None = None
     problem: str | None = None
     last_seconds: float | None = None
     assumed: str | None = None
@@ -69,8 +67,6 @@ def _needs(one: StagePlan) -> str:
         parts.append(f"memory about {format_bytes(one.memory_bytes)}")
     if one.disk_bytes:  # an evaluation takes none
         parts.append(f"disk about {format_bytes(one.disk_bytes)}")
-    if one.seconds is not None:
-        parts.append(f"time about {format_seconds(one.seconds)}")
     if parts and one.assumed:
         parts[-1] += f" (if {one.assumed} comes out as it is now)"
     if one.last_seconds is not None:
@@ -151,7 +147,6 @@ def _asked(flow: Flow, name: str, before: list[str]) -> dict[str, Any]:
     return {
         "memory_bytes": found.get("memory_bytes"),
         "disk_bytes": found.get("disk_bytes"),
-        "seconds": found.get("seconds"),
         "assumed": before[0] if before else None,
         "problem": None if before else problem.get("what"),
     }

@@ -270,7 +270,7 @@ class FlowState:
         known = [one.partition(" ")[2] for one in read_record(self.folder / _PUBLISHED) or {}]
         begun = (read_record(self.journal) or {}).get("entries")
         # The journal's name for a destination, since its first version.
-        known += [str(one.get("place")) for one in begun or [] if isinstance(one, dict)]
+        known += [str(one.get("destination")) for one in begun or [] if isinstance(one, dict)]
         near = self._near(destination)
         return near in map(self._near, known) or near in dict(self._published_by_runs())
 

@@ -81,12 +81,6 @@ class GenerateJob(Job[GenerateReport]):
             details=self.details,
         )
 
-    def amount(self) -> tuple[str, float] | None:
-        """Return the bytes to write, of edges and features."""
-        if not self.bytes:
-            return None
-        return f"{self.command} {getattr(self.options, 'format', '')} bytes", float(self.bytes)
-
     def following(self) -> list[Command]:
         """Return what the graph can be given to."""
         return after_graph(self.out, self.made)

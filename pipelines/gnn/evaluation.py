@@ -16,7 +16,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import PenstockError, UsageError
 from penstock.graph import SPLITS, Graph
-from penstock.output_lock import is_own_directory, output_lock
+from penstock.output_lock import output_lock
 from penstock.pipelines.gnn.features import listed
 from penstock.pipelines.gnn.options import EvaluateOptions
 from penstock.pipelines.gnn.prediction import OpenedRun, WeightsJob, files_of
@@ -82,7 +82,7 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
 @contextmanager
 def _passing_folder(home: Path) -> Iterator[Path]:
     """Give a folder in ``home`` that goes away, as do those of evaluations that were killed."""
-    for left in filter(is_own_directory, home.glob(".evaluate-*")):
+    for left in home.glob(".evaluate-*"):
         with suppress(PenstockError, OSError), output_lock(left):  # nobody else's any more
             shutil.rmtree(left)
     own = home / f".evaluate-{secrets.token_hex(4)}"

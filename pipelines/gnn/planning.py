@@ -17,7 +17,6 @@ from penstock.partition.part import partition_path
 from penstock.pipelines.gnn.declare import scaled
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job import plan as plan_of
-from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.pipelines.partition import PartitionJob, PartitionOptions
@@ -90,23 +89,6 @@ def _plan_to_cut(
         disk=disk_need(folder, size),
         problem=cut.problem,
     )
-
-
-def amount_of(
-    job: Job[Any], model: Model, graph: Graph, inputs: int, epochs: int = 1
-) -> tuple[str, float]:
-    """Return a kind of work, and how much of it: products and sums of forward passes, about.
-
-    inputs  features of a node
-    """
-    devices = devices_key(job.connected.capacity, job.connected.count)
-    kind = f"{job.command} {' '.join(layer.kind for layer in model.layers)} {devices}"
-    work = 0
-    for layer in model.layers:
-        width = layer.channels or 1
-        work += (graph.num_edges + graph.num_nodes * inputs) * width
-        inputs = width
-    return kind, float(epochs * work)
 
 
 def lowering(

@@ -15,7 +15,6 @@ from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.planning import (
     Lowered,
-    amount_of,
     lowering,
     plan_job,
     too_large_to_predict,
@@ -112,10 +111,6 @@ class WeightsJob(RunJob[R]):
         run, sizes = self.run, {"features": self.run.features, "outputs": self.run.outputs}
         plan = lowering(workers, self.graph, run.training, backward=False, **sizes)(run.model)
         return plan, too_large_to_predict(workers, plan)
-
-    def amount(self) -> tuple[str, float]:
-        """Return what one forward pass computes."""
-        return amount_of(self, self.run.model, self.graph, self.run.features)
 
     def predict_into(self, folder: Path) -> str:
         """Have ranks write their files into ``folder``; return the SHA-256 of the weights.

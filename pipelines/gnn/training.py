@@ -15,7 +15,6 @@ from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_igno
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
     Lowered,
-    amount_of,
     disk_to_train,
     lowering,
     need_disk_to_train,
@@ -125,10 +124,6 @@ class TrainJob(Job[TrainReport]):
             size=disk_to_train(run.model, run.features, epochs),
             lowered_by=lowered_by,
         )
-
-    def amount(self) -> tuple[str, float]:
-        """Return what the epochs compute that are left, or were trained."""
-        return amount_of(self, self.run.model, self.graph, self.run.features, self.epochs)
 
     def _check_ranks(self, count: int) -> None:
         if self.run.training.measure_overlap is not None and count == 1:

@@ -11,7 +11,6 @@ run_folder   the same for an output that is there while it is made: of training,
 capacity     the memory of workers, on the host or a GPU; what does not fit
 parts        the partition that ranks read, made where it is missing
 following    what a graph can be given to next
-durations    how long runs took on this machine, for the time that ``--plan`` expects
 tasks        ``run_tasks``: independent tasks
 ranks        ``run_ranks``: ranks of a gang, started again where one was lost; on how many
 workers      ``Workers``, which gives a job all of these, and ``open_ranks``, which connects to them
@@ -39,7 +38,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, PenstockError, UsageError
 from penstock.files import fresh_directory, refuse_existing
-from penstock.options import given_options, source_named
+from penstock.options import given_options
 from penstock.output_lock import lock_of, refusal
 from penstock.paths import client_path
 from penstock.pipelines.job.partial import (
@@ -53,7 +52,7 @@ from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.job.workers import Workers as Workers
 from penstock.pipelines.job.workers import open_ranks
 from penstock.pipelines.output import Command, Output, Report
-from penstock.sizes import need_disk, plural
+from penstock.sizes import need_disk
 from penstock.system_errors import from_system
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class Job(ABC, Generic[R]):
                read-only, is what is read
     on_gpu     whether its tasks or ranks compute on GPUs where there are some
     resumable  whether what an interrupted run has done is kept for ``--resume``
-    resumes    whether this run goes on from there, so that its amount is what is left
+    resumes    whether this run goes on from there
     visible    the manifest of an output that is there while it is made: see ``run_folder``
     passing    options that do not decide what is made
     out        absolute; options: may be completed by ``check``; cluster: resolved
@@ -124,13 +123,6 @@ class Job(ABC, Generic[R]):
     @abstractmethod
     def report(self, seconds: float) -> R:
         """Return what is reported of the run, which is published by now."""
-
-    def amount(self) -> tuple[str, float] | None:
-        """Return by what runs take longer or shorter: a kind of work, and how much of it.
-
-        Asked after ``plan``, for the time that it expects, and after ``work``.
-        """
-        return None
 
     def following(self) -> list[Command]:
         """Return one or two commands that a user would type next, with the paths of this run."""
@@ -307,27 +299,17 @@ def run(job: Job[R]) -> R:
     """Run a job from its checks to its report."""
     begun = time.monotonic()
     with job.reading():
-        with source_named(job.options):
-            job.check()
+        job.check()
         with job.output() as partial:
             job.work(partial)
-    seconds = time.monotonic() - begun
-    report = job.report(seconds)
-    if not getattr(job.options, "resume", False) and (amount := job.amount()) is not None:
-        from penstock.pipelines.job.durations import keep_duration
-
-        keep_duration(*amount, seconds)
-    return report
+    return job.report(time.monotonic() - begun)
 
 
 def plan(job: Job[R]) -> Plan:
     """Return what ``run`` would do; what would keep it from that is the plan's ``problem``."""
-    from penstock.pipelines.job.durations import expected_seconds
-
     problem: PenstockError | None = None
     try:
-        with source_named(job.options):
-            job.check()
+        job.check()
     except CapacityError as error:
         problem = error
     job.refuse_taken()
@@ -337,14 +319,7 @@ def plan(job: Job[R]) -> Plan:
     problem = problem or made.problem
     if not getattr(job.options, "resume", False):  # a part of which may be there
         problem = problem or made.too_large_for_disk()
-    made = replace(made, command=job.command, out=out, problem=problem)
-    amount = job.amount() if made.seconds is None else None
-    expected = None if amount is None else expected_seconds(*amount, rest=job.resumes)
-    if expected is None:
-        return made
-    seconds, runs = expected
-    of = "what is left" if job.resumes else "all"
-    return replace(made, seconds=seconds, timed=f"{of}, by {plural(runs, 'run')} here")
+    return replace(made, command=job.command, out=out, problem=problem)
 
 
 def run_command(job: Job[R], output: Output, *, planned: bool) -> R | None:

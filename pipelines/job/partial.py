@@ -16,7 +16,7 @@ from penstock.documents import parse_json
 from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.files import FileEntry, claimed, publish, save_json
 from penstock.options import flag
-from penstock.output_lock import is_own_directory, output_lock, own_directory, refuse_link
+from penstock.output_lock import output_lock, own_directory
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,7 @@ def partial_output(
     with claimed(out, overwrite=overwrite, kind=kind, command=command) as out:
         home = _home(out)
         partial = PartialOutput(home / kind, _scratch(home, scratch, out))
-        own_directory(home)
-        refuse_link(partial.result)
+        home.mkdir(parents=True, exist_ok=True)
         _prepare(home, partial, identity, resume=resume)
         found = _has_work(partial)  # of the run that this one resumes
         try:
@@ -128,7 +127,7 @@ def _remove_left(out: Path, kind: str, scratch: Path | None, command: str) -> No
     home = _home(out)
 
     def left() -> bool:
-        return out.exists() and is_own_directory(home) and not (home / "run.json").exists()
+        return out.exists() and home.is_dir() and not (home / "run.json").exists()
 
     if left():
         with suppress(UsageError), output_lock(out, command=command):

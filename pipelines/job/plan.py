@@ -18,7 +18,7 @@ PlanFlag = Annotated[
     Parameter(
         name="--plan",
         negative="",
-        help="show what would run, why, and the memory, disk and time it would take; write nothing",
+        help="show what would run, why, and the memory and disk it would take; write nothing",
     ),
 ]
 
@@ -48,8 +48,6 @@ class Plan:
     steps    name and description of each step, in order
     memory   of the fullest worker; disk: of the output and everything made on the way, or None:
              nothing is written
-    seconds  of what was measured before, or else None: what runs of the kind took is taken then
-    timed    what these seconds are of
     problem  why it would fail; None: nothing is known to be in the way
     detail   what else is to be seen, as the operations of a model
     command  and ``out``, of the job, which the frame adds; no ``out``: nothing is made
@@ -59,8 +57,6 @@ class Plan:
     steps: tuple[tuple[str, str], ...]
     memory: Need
     disk: Need | None = None
-    seconds: float | None = None
-    timed: str = ""
     problem: PenstockError | None = None
     detail: Report | None = None
     command: str = ""
@@ -85,35 +81,22 @@ class Plan:
             "memory_there": self.memory.there,
             "disk_bytes": 0 if self.disk is None else self.disk.bytes,
             "disk_free": None if self.disk is None else self.disk.there,
-            "seconds": self.seconds,
             "problem": None if self.problem is None else self.problem.to_dict(),
             **({} if self.detail is None else {"detail": self.detail.to_dict()}),
         }
 
     def text(self) -> str:
         """Return what a person wants to read."""
-        seconds = "not known until a run of this kind and size here"
-        if self.seconds is not None:
-            seconds = f"about {format_seconds(self.seconds)}{self.timed and ' for ' + self.timed}"
         rows = [
             *self.steps,
             ("memory", self.memory.text()),
             *([] if self.disk is None else [("disk", self.disk.text())]),
-            ("time", seconds),
         ]
         width = max(len(name) for name, _ in rows)
         would = "print" if self.out is None else f"write {shown(self.out)}:"
         lines = [f"{self.command} would {would} {self.what}"]
         lines += [f"  {name:<{width}}  {does}" for name, does in rows]
         return "\n".join(lines if self.detail is None else [*lines, "", self.detail.text()])
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a time that is expected: nobody knows more than two of its digits."""
-    units = {"d": 86400, "h": 3600, "s": 1}
-    unit = next((unit for unit, size in units.items() if seconds >= 2 * size), "s")
-    known = float(f"{seconds / units[unit]:.2g}")
-    return f"{known:,.0f} {unit}" if known >= 10 else f"{known:g} {unit}"
 
 
 def disk_need(folder: Path, size: int) -> Need:

@@ -10,12 +10,11 @@ from uuid import uuid4
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, GangError, PenstockError
-from penstock.pipelines.job import compiling
 from penstock.pipelines.job.tasks import run_tasks
 from penstock.progress import Progress
 from penstock.system_errors import from_system
+from penstock.workers import compiling
 from penstock.workers.comm.single import run_single
-from penstock.workers.compiling import call_named
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -66,9 +65,7 @@ def run_ranks(
     """
     from penstock.cluster import gang
 
-    if isinstance(function, str):
-        function = partial(call_named, function)
-    function, on_metrics = compiling.of_ranks(function, on_metrics, title, quiet=quiet)
+    function = partial(compiling.call, None if quiet else title, function)
     if ranks > 1:
         try:
             return gang.run(

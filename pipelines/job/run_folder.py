@@ -39,10 +39,7 @@ from penstock.files import (
 )
 from penstock.formats import BadValue, Format
 from penstock.output_lock import (
-    is_own_directory,
     output_lock,
-    refuse_link,
-    refuse_strangers_link,
 )
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan
@@ -150,9 +147,9 @@ class TrainingRun(ABC):
         return replace(self, state=state, results=asdict(trained))
 
     def trained(self, kind: type[_T], folder: Path) -> _T | None:
-        """Return the results of a run that is done; None: it is not, or an earlier version's."""
+        """Return the results of a run that is done; None: it is not."""
         results = self.results or {}
-        if self.state is not RunState.DONE or not results.get("device"):
+        if self.state is not RunState.DONE:
             return None
         with self.format.reading(folder):
             known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
@@ -204,7 +201,7 @@ def finished_plan(what: str, epochs: int, done: int, stopped: Stopped) -> Plan:
     why = epochs_text(epochs, done)
     if stopped is Stopped.PATIENCE:
         why = f"early stopping after {done:,} of {epochs_text(epochs)}"
-    return Plan(what, (("train", f"nothing is left to train: {why}"),), Need(0), seconds=0.0)
+    return Plan(what, (("train", f"nothing is left to train: {why}"),), Need(0))
 
 
 @contextmanager
@@ -216,7 +213,6 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
     read and nothing resumed: ``job.brought_back`` says so.
     """
     # Through symbolic links, to the disk that the run will really stand on.
-    refuse_strangers_link(job.out)
     out, resume = job.out.resolve(), job.options.resume
     with output_lock(out, command=job.command):
         if not _is_this(job, manifest):
@@ -235,7 +231,6 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
         written = _written(out)
         try:
             out.mkdir(exist_ok=True)
-            refuse_link(out / "checkpoints")
             _remove_halves(out)
             manifest.save(out, job.first_manifest())
             yield PartialOutput(out, out)
@@ -352,15 +347,15 @@ def _bring_back(old: Path, out: Path) -> None:
 
 
 def _lies_aside(out: Path, manifest: Format) -> Path | None:
-    """Return the run that one which was killed had moved aside: this user's, and a run."""
+    """Return the run that one which was killed had moved aside."""
     old = aside(out)
-    return old if is_own_directory(old) and (old / manifest.file).is_file() else None
+    return old if old.is_dir() and (old / manifest.file).is_file() else None
 
 
 def _recover(out: Path, manifest: Format) -> None:
     """Put back the run that a killed one had moved aside, or remove it where it was replaced.
 
-    Only what is this user's run, and never in the place of something else than a run.
+    Never in the place of something else than a run.
     """
     old = _lies_aside(out, manifest)
     if old is None:

@@ -25,7 +25,6 @@ from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.pipelines.job import Job, Workers
-from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput, Records
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.output import Command
@@ -240,11 +239,6 @@ class SimilarJob(Job[AllReport]):
         """Return what was found."""
         self.result.seconds = seconds
         return self.result
-
-    def amount(self) -> tuple[str, float]:
-        """Return the products of all pairs."""
-        kind = f"similar on {devices_key(self.connected.capacity)}"
-        return kind, float(len(self.vectors)) ** 2 * self.vectors.dimension
 
     def following(self) -> list[Command]:
         """Return how a graph is made of the neighbours."""

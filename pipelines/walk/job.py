@@ -16,7 +16,6 @@ from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import partition_path
 from penstock.pipelines.job import Job, Workers
-from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
@@ -142,13 +141,6 @@ class WalkJob(Job[WalkReport]):
                 warn(text)
         self.result.seconds = seconds
         return self.result
-
-    def amount(self) -> tuple[str, float] | None:
-        """Return the nodes of all walks, as if none ended early."""
-        result = self.result
-        devices = devices_key(self.connected.capacity)
-        kind = f"walk {result.app} {result.sampler}, {result.placement} on {devices}"
-        return kind, self.expected_nodes
 
     def following(self) -> list[Command]:
         """Return what the walks can be given to."""

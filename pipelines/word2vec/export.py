@@ -178,10 +178,6 @@ class ExportJob(Job[ExportReport]):
             disk_need(self.out.parent, self.bytes),
         )
 
-    def amount(self) -> tuple[str, float]:
-        """Return the bytes of what is written."""
-        return f"{self.command} {self.options.format}", float(self.bytes)
-
     def work(self, partial: PartialOutput) -> None:
         """Write the file, and that of the ids where they lie next to it."""
         ids, values, kind = self.vectors.ids, self.vectors.values, self.options.format

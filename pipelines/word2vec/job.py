@@ -20,7 +20,6 @@ from penstock.graph import load_npy
 from penstock.options import given_options
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.capacity import Capacity
-from penstock.pipelines.job.durations import devices_key
 from penstock.pipelines.job.partial import PartialOutput, kept_bytes, kept_scratch
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import resolve_ranks
@@ -291,20 +290,6 @@ class Word2vecJob(Job[Word2vecReport]):
             about |= {"known": self.warm.initialised, "averaged": self.warm.averaged}
         device = "gpu" if on_gpu else "cpu"
         return report_of(self.trained, about, seconds=seconds, ranks=ranks, device=device)
-
-    def amount(self) -> tuple[str, float] | None:
-        """Return the words of all epochs that are left, or were trained, where they are known."""
-        tokens = self.input.tokens
-        if tokens is None:
-            return None
-        training = self.training
-        how = " deterministic" if training.deterministic else ""
-        devices = devices_key(self.connected.capacity, self.connected.count)
-        kind = f"word2vec{how}, {training.dim} dimensions, {devices}"
-        position = self._position()
-        # By whole epochs, which may have fewer words: walks end early, rare words are left out.
-        left = tokens * (training.epochs - position.epoch) - position.epoch_sums.words
-        return kind, float(max(left, 0))
 
     def following(self) -> list[Command]:
         """Return the command to run next."""

@@ -231,8 +231,6 @@ def test_python_m_penstock(tmp_path):
         ),
         ("walk g w --start a b", "with 'b'. Repeat the option: --start a --start b."),
         ("info a --jsn", "penstock info has no option --jsn. Did you mean --json?"),
-        ("gnn train a b --no-fold", "has no option --no-fold. It is called --no-precompute now"),
-        ("gnn plan a --path dense", "has no option --path. It is called --feature-layout now"),
         ("info a --quiet=3", "option --quiet has a bad value. Expected yes or no, got '3'."),
         ("info a --quiet --quiet", "option --quiet is given twice."),
         ("completion", "penstock completion needs SHELL."),

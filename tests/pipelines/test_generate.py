@@ -21,9 +21,7 @@ from penstock.kernels.streams import Stream
 from penstock.pipelines.cli import run
 from penstock.pipelines.generate import budget, build
 from penstock.pipelines.generate import zoo as zoo_job
-from penstock.pipelines.generate.options import SbmOptions
 from penstock.pipelines.generate.rmat import RmatSource
-from penstock.pipelines.generate.sbm import SbmJob
 from penstock.pipelines.generate.zoo import SHARES, SIZES, scaled
 
 THRESHOLDS = generate_rules.thresholds(0.57, 0.19, 0.19)
@@ -585,17 +583,6 @@ def test_what_is_too_large_has_a_plan_that_says_so(
         assert "would not fit in memory. Expected about" in said.err
         assert shell(kind, "g", *given) == 1
         capsys.readouterr()
-
-
-def test_features_take_time(tmp_path: Path) -> None:
-    def amount(width: int) -> float:
-        job = SbmJob(tmp_path / "g", SbmOptions(nodes=1000, width=width), quiet=True)
-        job.check()
-        found = job.amount()
-        assert found is not None
-        return found[1]
-
-    assert amount(2000) > 10 * amount(100)
 
 
 def test_bad_usage(shell: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-import subprocess
-import sys
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,17 +73,3 @@ def test_a_kind_of_cluster_is_named_by_one_option(capsys: pytest.CaptureFixture[
     assert "--kind" not in said
     assert run(["cluster", "start", "--kind", "moon"]) == 2  # as it was called, accepted still
     assert "cannot start a cluster of kind 'moon'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("where", ["| :; exit ${PIPESTATUS[0]}", "> /dev/full", ">&-"])
-@pytest.mark.parametrize("command", ["info nowhere --json", "order -k 4 --json"])
-def test_where_nobody_reads_what_is_printed(tmp_path: Path, where: str, command: str) -> None:
-    words = f"{sys.executable} -P -m penstock {command} {where}"
-    done = subprocess.run(
-        ["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    fails = command.startswith("info") or where != ">&-"
-    assert done.returncode == fails
-    said = fails and not (command.startswith("order") and where.startswith("|"))
-    assert done.stderr.count("\n") == said
-    assert done.stderr.startswith("penstock: " if said else "")

@@ -234,18 +234,3 @@ def test_a_run_does_not_go_on_with_other_ids(tmp_path, values, monkeypatch):
         with pytest.raises(UsageError, match="changed|another"):
             similar(tmp_path / "x.npy", out=tmp_path / "out", resume=True, **ids)
         shutil.rmtree(tmp_path / ".out.partial")
-
-
-def test_a_plan_after_a_run_has_a_time(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-
-    def planned():
-        cluster = penstock.ClusterSpec()
-        out = tmp_path / "next"
-        return plan(
-            jobs.SimilarJob(Vectors.open(folder), out, SimilarOptions(), cluster, quiet=True)
-        )
-
-    assert planned().seconds is None
-    took = similar(folder, out=tmp_path / "out").seconds
-    assert planned().seconds == pytest.approx(took, rel=0.5)

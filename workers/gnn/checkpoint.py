@@ -21,7 +21,6 @@ from penstock.arrays import Array
 from penstock.errors import CorruptFile, MissingFile, UsageError
 from penstock.files import atomic
 from penstock.formats import Format
-from penstock.output_lock import refuse_link
 from penstock.system_errors import DISK_FULL
 from penstock.workers.gnn.plan.spec import Model, differences, make_model
 from penstock.workers.resources.device import to_host
@@ -47,7 +46,6 @@ def save(
     from safetensors.numpy import save_file
 
     assert not parameters.keys() & state.keys()
-    refuse_link(path.parent)  # of a known name, in a folder where others may write
     tensors = {
         name: np.asarray(to_host(array), order="C") for name, array in (parameters | state).items()
     }
@@ -108,15 +106,6 @@ def check_model(path: Path, about: dict[str, Any], model: Model) -> None:
         raise UsageError(
             f"{path} is a checkpoint of another model: {'; '.join(found)}",
             remedy="Give the model that it was made with, or train in another folder",
-        )
-
-
-def check_trained(path: Path, about: dict[str, Any]) -> None:
-    """Raise where weights are initial ones, which an earlier version saved as the best."""
-    if not about["epoch"]:
-        raise UsageError(
-            f"{path} holds weights that were never trained: no epoch had been evaluated",
-            remedy="Repeat the training's command with --resume, or take --checkpoint last",
         )
 
 

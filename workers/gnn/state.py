@@ -161,7 +161,6 @@ class State:
         for i, vector in enumerate(self.moments):
             vector[...] = put(tensors[f"optimizer/{i}"])
         self.epoch = self._saved_epoch = about["epoch"]
-        # An earlier version saved the initial weights as the best, of epoch 0.
         if about["best_epoch"]:
             self._best = self._copy()
             for name, array in self._named(self._best).items():

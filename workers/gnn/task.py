@@ -48,7 +48,7 @@ class Trained:
     overlap  what was measured of the hidden share of the communication, as overlap.py says; None
              where that was not asked for, or one rank trained
     stopped  why it ended
-    device   what computed: cpu or gpu; empty in runs of an earlier version
+    device   what computed: cpu or gpu
     """
 
     epochs: int

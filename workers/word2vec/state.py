@@ -29,7 +29,6 @@ from penstock.errors import CorruptFile
 from penstock.files import FileEntry, append_text, npy_writer, save_json
 from penstock.graph import load_npy
 from penstock.kernels.word2vec_rules import Losses
-from penstock.output_lock import refuse_link
 from penstock.vector_parts import rows_of_part, save_part
 from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
 
@@ -127,7 +126,6 @@ class Checkpoints:
 
         parts  write the Parquet files of the input vectors too, whose entries are returned
         """
-        refuse_link(self.folder / FOLDER)
         number = self.number + 1
         made: list[Future[FileEntry]] = []
 

@@ -47,7 +47,7 @@ class Item:
 
 @dataclass
 class _Entry:
-    """A target of the journal, which calls its destination ``place``, as in earlier versions."""
+    """A target of the journal."""
 
     stage: str
     key: str | None
@@ -55,7 +55,7 @@ class _Entry:
     target: Target
 
     def to_dict(self) -> dict[str, Any]:
-        return {"stage": self.stage, "key": self.key, "place": self.destination,
+        return {"stage": self.stage, "key": self.key, "destination": self.destination,
                 "target": self.target.to_dict()}  # fmt: skip
 
 
@@ -118,7 +118,7 @@ class Publication:
             ) from error
         run, keep, way = body["run"], body["keep"], body["way"]
         entries = [
-            _Entry(one["stage"], one["key"], one["place"], from_dict(one["target"]))
+            _Entry(one["stage"], one["key"], one["destination"], from_dict(one["target"]))
             for one in body["entries"]
         ]
         with _locked(entries):

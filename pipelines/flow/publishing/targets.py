@@ -29,7 +29,6 @@ from typing import Any
 from penstock.documents import parse_json
 from penstock.errors import PenstockError, UsageError
 from penstock.files import aside, exchange, put_in_place, remove, save_json
-from penstock.output_lock import refuse_link
 from penstock.sizes import need_disk
 
 _BY = "published_by"
@@ -102,7 +101,6 @@ class LocalTarget:
         size = sum(one.stat().st_size for one in files if one.is_file())
         need_disk(self.target.parent, size, f"a copy of {output}, to be published")
         for left in (self.copy, self._new):  # by a run that was killed
-            refuse_link(left)
             remove(left)
         if self.target.exists():
             remove(self._old)

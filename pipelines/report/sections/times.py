@@ -80,8 +80,8 @@ def _known(output: StageOutput) -> dict[str, float]:
 
 def _steps(output: StageOutput) -> list[tuple[str, float]]:
     """Return the steps that a job times, named after the stage."""
-    report = output.report  # as jobs of an earlier version, or partition, say it
-    found = map(mapping, map(report.get, ("seconds_by_step", "stage_seconds", "seconds")))
+    report = output.report  # partition says it by "seconds"
+    found = map(mapping, map(report.get, ("seconds_by_step", "seconds")))
     steps: dict[str, Any] = next(filter(None, found), {})
     return [
         (f"{output.name}: {step}", seconds)

@@ -82,15 +82,6 @@ class EvaluateJob(Job[EvaluateReport]):
             needed = max(needed, self.labels.memory(dimension, at_once))
         return needed
 
-    def amount(self) -> tuple[str, float]:
-        """Return the products of values: of vectors with each other, and with classes."""
-        options, values = self.options, self.words * self.vectors.dimension
-        by = [kind for kind in ("pairs", "analogies", "labels") if getattr(options, kind)]
-        products = (1 + self.questions) * values if options.pairs or options.analogies else 0
-        if (found := self.labels) is not None:
-            products += self.splits * len(found.rows) * self.vectors.dimension * len(found.classes)
-        return f"{self.command} by {' and '.join(by)}", float(products)
-
     def work(self, partial: PartialOutput) -> None:
         """Compare, one file after the other."""
         options, found = self.options, self.result

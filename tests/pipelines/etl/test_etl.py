@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -641,12 +640,7 @@ def test_the_plan_says_what_is_read_as_what_and_writes_nothing(
     assert plan["steps"][0]["does"] == "csv: source from, target to, weight weight; on threads"
     assert plan["steps"][1]["does"].startswith("undirected edges")
     assert plan["disk_bytes"] == 4 * (tmp_path / "e.csv").stat().st_size
-    assert plan["memory_bytes"] is plan["seconds"] is plan["problem"] is None
-    assert run(words) == 0
-    assert re.search("time +not known until a run of this kind", capsys.readouterr().out)
-    took = etl(tmp_path / "e.csv", tmp_path / "h", source="from", target="to").seconds
-    assert run([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["seconds"] == pytest.approx(took)
+    assert plan["memory_bytes"] is plan["problem"] is None
     assert run([*words[:3], "--source", "nobody", "--plan"]) == 1
     assert "nobody" in capsys.readouterr().err
 

@@ -37,7 +37,6 @@ from penstock.pipelines.cli import run
 from penstock.pipelines.gnn import GnnOptions
 from penstock.pipelines.gnn.training import TrainJob, unnamed_run
 from penstock.pipelines.job import plan as plan_of
-from penstock.pipelines.job import run as run_job
 from penstock.pipelines.job.workers import open_ranks
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn import predict
@@ -605,23 +604,6 @@ def test_a_prediction_has_no_backward_pass(
         body = json.loads(capsys.readouterr().out)
         assert body["memory_bytes"] == body["detail"]["memory_bytes"]
         assert body["detail"]["backward"] is False
-
-
-def test_a_plan_says_how_long_runs_of_the_kind_took(
-    blocks: Graph, tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch, rank: Any
-) -> None:
-    """All of a run, as of other jobs: not its epochs alone."""
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-
-    def job(epochs: int) -> TrainJob:
-        options = GnnOptions(epochs=epochs, overwrite=True)
-        return TrainJob(blocks, tmp_path / "run", options, cluster, quiet=True)
-
-    assert plan_of(job(5)).seconds is None
-    run_job(done := job(5))
-    planned = job(10)
-    assert (plan_of(planned).seconds or 0) > 0
-    assert planned.amount() == (done.amount()[0], 2 * done.amount()[1])
 
 
 def test_what_a_killed_evaluation_left_goes_with_the_next(

@@ -172,11 +172,10 @@ def test_exposed_and_hidden_io_of_an_embedding(make_run):
                     strict=True))["big: I/O"] == pytest.approx((0.5, 1.5))  # fmt: skip
 
 
-@pytest.mark.parametrize("key", ["seconds_by_step", "stage_seconds"])  # of an earlier version
-def test_steps_that_a_job_times(make_run, key):
+def test_steps_that_a_job_times(make_run):
     folder = make_run()
     body = json.loads((folder / "run.json").read_text())
-    report = {"seconds": 3.0, key: {"walk": 2.0}}
+    report = {"seconds": 3.0, "seconds_by_step": {"walk": 2.0}}
     body["stages"]["walks"] = {"job": "walk", "state": "done", "seconds": 4, "report": report}
     (folder / "run.json").write_text(json.dumps(body))
     steps = charts_of(folder, "Where the time went")["Steps within jobs"]

@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from penstock.errors import (
     TruncatedFile,
     UsageError,
 )
-from penstock.kernels.word2vec_rules import MAX_POOL, Losses, Word2vecRules
+from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
 from penstock.options import asked
 from penstock.pipelines.cli import run
 from penstock.pipelines.generate import generate
@@ -44,7 +43,7 @@ from penstock.pipelines.word2vec.inputs.text import ByteRange
 from penstock.pipelines.word2vec.job import Word2vecJob
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import settings_of, too_large
-from penstock.workers.word2vec.state import Checkpoints, Position
+from penstock.workers.word2vec.state import Checkpoints
 from penstock.workers.word2vec.task import TrainingSettings
 
 SMALL: dict[str, Any] = {"dim": 16, "epochs": 2}
@@ -558,16 +557,6 @@ def test_one_rank_has_no_exchanges(
         assert run([*given, "--dim", "8", "--walks", "1", "--plan", *more]) == 0
 
 
-def test_durations_are_kept_by_the_ranks_that_there_are(blocks: Graph, tmp_path: Path) -> None:
-    given = Word2vecOptions(walks=1, length=5, **SMALL)
-    job = Word2vecJob([blocks.path], tmp_path / "v", given, quiet=True)
-    has = Capacity(rows=1, memory=1, on_gpu=False, workers=4)
-    job.connected = SimpleNamespace(count=4, capacity=has)  # type: ignore[assignment]
-    amount = job.amount()
-    assert amount is not None
-    assert amount[0].endswith("cpu 4")
-
-
 def test_a_rate_that_is_too_high(
     blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -616,19 +605,12 @@ def test_a_plan_counts_what_an_interrupted_run_has_done(
         given = Word2vecOptions(**options | more)
         return Word2vecJob([blocks.path], tmp_path / "v", given, quiet=True)
 
-    epoch, words = saved[-1].epoch, (saved[-1].total + saved[-1].epoch_sums).words
-    planned, anew = plan(resumed := job(resume=True)), plan(fresh := job())
+    epoch = saved[-1].epoch
+    planned, anew = plan(job(resume=True)), plan(job())
     assert 0 < epoch < 6
     does = f"deterministic, {6 - epoch} epochs of 32 k words on one rank; {epoch} of 6 epochs are"
     assert dict(planned.steps)["train"].startswith(does)
     assert "6 epochs of 32 k words on one rank" in anew.text()
-    whole, left = fresh.amount(), resumed.amount()
-    assert whole is not None
-    assert left == (whole[0], whole[1] - words)
-    # Walks that end early have fewer words than they may: an epoch is done nevertheless.
-    ended = Position(5, total=Losses(words=10))
-    monkeypatch.setattr(Word2vecJob, "_position", lambda self: ended)
-    assert resumed.amount() == (whole[0], whole[1] / 6)
     with pytest.raises(UsageError, match="was another one.*got another --dim"):
         plan(job(resume=True, dim=8))
 

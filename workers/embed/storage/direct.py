@@ -22,7 +22,6 @@ import numpy as np
 
 from penstock.arrays import AnyArray, Array
 from penstock.errors import MissingFile, PenstockError, TruncatedFile
-from penstock.output_lock import refuse_link
 from penstock.system_errors import disk_full, full_disk_explained, is_disk_full
 from penstock.workers.embed.storage import (
     PAGE,
@@ -260,7 +259,6 @@ def aligned_bytes(size: int) -> Array:
 
 def make_file(path: Path, geometry: Geometry) -> None:
     """Make the file of a table, with all of its bytes taken, if it is not there as it should be."""
-    refuse_link(path)
     if path.is_file() and path.stat().st_size == geometry.file_bytes:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

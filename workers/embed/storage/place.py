@@ -20,7 +20,7 @@ from penstock.workers.embed.storage import PAGE, RESTORE, Geometry, Version
 
 _MAGIC = b"PENEMBED"
 # Magic, format, partition, number, rows, width, arrays, pages of a chunk, sums; and the digest of
-# what rows are, which is 0 in tables of earlier versions.
+# what rows are.
 _HEADER = struct.Struct("<8sIIQQIIIIQ")
 _FORMAT = 1
 _SUMS = 128  # where they begin

@@ -27,7 +27,6 @@ from penstock.arrays import Array
 from penstock.errors import CorruptFile, GraphError, MissingFile, PenstockError
 from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table
 from penstock.formats import BadValue, Format
-from penstock.output_lock import refuse_link
 from penstock.workers.embed.storage import RESTORE, Geometry, PartitionFile, Version
 
 LAST, BEST = "last", "best"
@@ -179,8 +178,8 @@ class Checkpoints:
         return self.has(name) and all(v.number for v in _versions(self._manifest(name)))
 
     def digest(self, name: str = LAST) -> int:
-        """Return of what rows a checkpoint is; 0: one of an earlier version, which does not say."""
-        return int(self._manifest(name)["geometry"].get("digest", 0))
+        """Return of what rows a checkpoint is."""
+        return int(self._manifest(name)["geometry"]["digest"])
 
     def holders(self, name: str = LAST) -> tuple[int, ...]:
         """Return which rank had each partition when a checkpoint was written."""
@@ -307,7 +306,6 @@ class Checkpoints:
     def _save_tensors(self, name: str, tensors: Mapping[str, Array]) -> FileEntry:
         from safetensors.numpy import save
 
-        refuse_link(self.folder)
         arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
         with atomic(self.folder / name) as temporary:
             _write(temporary, save(arrays))

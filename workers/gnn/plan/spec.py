@@ -25,7 +25,6 @@ from pydantic import (
     Field,
     TypeAdapter,
     ValidationError,
-    model_validator,
 )
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
@@ -61,12 +60,6 @@ LEAST_ROUNDS = 7  # of a measurement whose spread is to mean something
 # How far apart the quartiles of a measurement may be, as a share of what is measured against. So
 # far apart, the median of 15 rounds has a standard error of 0.93 * 0.75 / sqrt(15) = 18 points.
 WIDEST = 0.75
-# What options and keys of layers were called in earlier versions.
-_FORMERLY = {
-    "rate": "lr", "decay": "weight_decay", "every": "step_every", "factor": "step_factor",
-    "record": "cuda_graph", "fold": "precompute", "path": "feature_layout",
-}  # fmt: skip
-_FORMERLY_OF_LAYERS = {"width": "channels", "slope": "negative_slope", "join": "concat"}
 # The loss of each kind of labels: there is no choice.
 LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 
@@ -140,16 +133,6 @@ class Layer:
     attention_dropout: Share = 0.0
     eps: Number = 0.0
     hidden: Positive | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_versions(cls, given: Any) -> Any:
-        """Take keys by the names that earlier versions gave them."""
-        if isinstance(given, dict):
-            return _renamed_keys(given)
-        if isinstance(given, ArgsKwargs):
-            return ArgsKwargs(given.args, _renamed_keys(given.kwargs or {}))
-        return given
 
     @property
     def acts(self) -> Literal["none", "relu", "leaky_relu", "elu", "tanh", "sigmoid"]:
@@ -226,16 +209,6 @@ def _check_layer(number: int, layer: Layer, given: Layer) -> None:
             raise UsageError(f"{where} knows no {name}", expected=f"{name} with kind {kind} only")
 
 
-def _renamed_keys(given: dict[str, Any]) -> dict[str, Any]:
-    """Return a layer's keys as they are called today, and what was a word as it is said today."""
-    found = dict(given)
-    for name, today in _FORMERLY_OF_LAYERS.items():
-        if name in found and today not in found:
-            value = found.pop(name)
-            found[today] = {"concat": True, "mean": False}.get(str(value), value)
-    return found
-
-
 def make_model(declared: Any, *, where: str = "the model") -> Model:
     """Return the model of a dictionary, as YAML gives it; errors say where it is wrong."""
     try:
@@ -279,12 +252,8 @@ def read_model(path: str | Path) -> Model:
 
 
 def make_training(declared: dict[str, Any]) -> Training:
-    """Return the training that a run or a checkpoint declares, whichever version wrote it."""
-    named = {_FORMERLY.get(name, name): value for name, value in declared.items()}
-    known = {name: v for name, v in named.items() if name in Training.__dataclass_fields__}
-    for name in ("checkpoint_epochs", "checkpoint_minutes"):
-        if name in known:  # once null
-            known[name] = known[name] or 0
+    """Return the training that a run or a checkpoint declares."""
+    known = {name: v for name, v in declared.items() if name in Training.__dataclass_fields__}
     return Training(**known)
 
 
