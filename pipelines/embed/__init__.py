@@ -230,7 +230,8 @@ def vectors(
     checkpoint
         With the best validation MRR, or the last; where nothing was validated both are the last.
     relations
-        The vectors of relations, not those of nodes.
+        The vectors of relations, not those of nodes; ``NAME_inverse`` is the inverse of ``NAME``,
+        by which heads are scored as its tails.
 
     Returns
     -------

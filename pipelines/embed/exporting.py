@@ -9,7 +9,6 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
-from penstock.errors import UsageError
 from penstock.files import FileEntry, file_entry
 from penstock.pipelines.embed.options import ExportOptions
 from penstock.pipelines.embed.report import ExportReport
@@ -43,10 +42,8 @@ class ExportJob(RunJob[ExportReport]):
         self.width = found.geometry.width
         self.count, self.what = run.nodes, "nodes"
         if self.options.relations:
-            if run.relations is None:
-                raise UsageError(f"{self.at} has no vectors of relations")
-            self.count, self.what = len(run.relations), "relations"
-            self.width = found.tensors["relations"].shape[1]
+            self.count, self.width = run.relation_vectors(found, self.at)[1].shape
+            self.what = "relations" if run.inverse_suffix is None else "relations and inverses"
         self.bytes = self.count * (2 * 4 * self.width + 24)
         need_disk(self.out.parent, self.bytes, f"vectors of {self.count:,} {self.what}")
 
@@ -66,8 +63,7 @@ class ExportJob(RunJob[ExportReport]):
         def write(source: TableSource, found: Checkpoint) -> int:
             written: dict[str, tuple[Path, FileEntry]] = {}
             if self.options.relations:
-                ids = list(run.relations or ())
-                values = found.tensors["relations"][: len(ids)]
+                ids, values = run.relation_vectors(found, self.at)
             else:
                 ids = read_column(self.at / IDS, "id").combine_chunks()
                 path = partial.scratch / VALUES
@@ -88,6 +84,7 @@ class ExportJob(RunJob[ExportReport]):
                 checkpoint=self.checkpoint,
                 model=run.training.model,
                 epoch=found.about["epoch"],
+                inverse_suffix=run.inverse_suffix if self.options.relations else None,
             )
 
         self.written = read_checkpoint(self.at / "checkpoints", self.checkpoint, write)
@@ -110,15 +107,12 @@ def open_vectors(run_at: Path, checkpoint: str, *, relations: bool) -> Vectors:
     """Return the vectors of a checkpoint: those of one partition mapped, others in memory."""
     run = Run.load(run_at)
     name = checkpoint_name(run_at, checkpoint, run)
-    if relations and run.relations is None:
-        raise UsageError(f"{run_at} has no vectors of relations")
 
     def read(source: TableSource, found: Checkpoint) -> Vectors:
         about = {"made_by": "penstock embed", "run": str(run_at), "checkpoint": name}
         if relations:
-            names = run.relations or ()
-            values = found.tensors["relations"][: len(names)]
-            return Vectors(as_ids(list(names)), values, run_at, about)
+            names, values = run.relation_vectors(found, run_at)
+            return Vectors(as_ids(names), values, run_at, about)
         ids = read_column(run_at / IDS, "id").combine_chunks()
         if source.layout.partitions > 1:
             values = np.empty((run.nodes, source.table.geometry.width), np.float32)

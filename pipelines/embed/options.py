@@ -284,6 +284,7 @@ class ExportOptions(VectorOptions):
     """
 
     relations: Annotated[bool, Parameter(negative="")] = False
-    """export the vectors of relations, not those of nodes"""
+    """export the vectors of relations, not those of nodes; NAME_inverse is the inverse of NAME, by
+    which heads are scored"""
     overwrite: Annotated[bool, Parameter(negative="")] = False
     """replace the directory"""

@@ -254,7 +254,7 @@ class ExportReport(CountsReport):
     checkpoint
         Whose vectors: best or last.
     what
-        What has a vector each: nodes or relations.
+        What has a vector each: nodes, relations, or relations and inverses.
     count, dimension, bytes
         How many there are, their values, and the size of the files.
     seconds

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from penstock.arrays import Array
 from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
 from penstock.formats import BadValue
@@ -23,7 +24,7 @@ from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.rows import ids_digest, rows_digest
 from penstock.workers.embed.source import check_trained
 from penstock.workers.embed.spec import Training
-from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
+from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoint, Checkpoints
 from penstock.workers.embed.warm import IDS
 
 FORMAT = run_format("embed")
@@ -63,6 +64,24 @@ class Run(TrainingRun):
         if found.training.model is None:
             raise BadValue("training.model", None)
         return found
+
+    @property
+    def inverse_suffix(self) -> str | None:
+        """What follows a relation's name in that of its inverse; None: relations have none."""
+        if not self.training.is_reciprocal:
+            return None
+        names, suffix = set(self.relations or ()), "_inverse"
+        while any(name + suffix in names for name in names):
+            suffix += "_inverse"
+        return suffix
+
+    def relation_vectors(self, found: Checkpoint, at: Path) -> tuple[list[str], Array]:
+        """Return names and vectors of relations, their inverses behind them."""
+        if self.relations is None:
+            raise UsageError(f"{at} has no vectors of relations")
+        names, suffix = list(self.relations), self.inverse_suffix
+        inverse = [] if suffix is None else [name + suffix for name in names]
+        return names + inverse, found.tensors["relations"]
 
     def differences(self, old: Self) -> list[str]:
         """Return what keeps this run from going on where ``old`` stopped."""

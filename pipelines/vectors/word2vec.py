@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import mmap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
@@ -41,12 +41,16 @@ _SPACES = r"[ \t\n\v\f\r]"
 def write(
     path: Path, ids: pa.Array, values: Array, kind: Kind, *, blank: str | None = None
 ) -> None:
-    """Write vectors so that gensim loads them; ids become text.
+    """Write vectors so that gensim loads them; ids become text. A name in .gz compresses.
 
     blank  is written for each blank, tab and newline in an id; None: an id that has one is refused
     """
     words = _words(ids, blank, path)
-    with atomic(path) as temporary, temporary.open("wb") as file:
+    with (
+        atomic(path) as temporary,
+        temporary.open("wb") as raw,
+        gzip.GzipFile("", "wb", 6, raw, 0) if _packed(path) else nullcontext(raw) as file,
+    ):
         file.write(f"{len(values)} {values.shape[1]}\n".encode())
         for start in range(0, len(values), _ROWS):
             some, rows = words[start : start + _ROWS], values[start : start + _ROWS]

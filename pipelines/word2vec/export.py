@@ -23,7 +23,14 @@ from penstock.pipelines.output import CountsReport
 from penstock.pipelines.vectors import Vectors, tables, word2vec
 from penstock.sizes import format_bytes, need_memory
 
-_SUFFIXES = {"npy": ".npy", "parquet": ".parquet"}
+Format = Literal["text", "binary", "npy", "parquet"]
+_FORMATS: dict[str, Format] = {
+    ".txt": "text",
+    ".vec": "text",
+    ".bin": "binary",
+    ".npy": "npy",
+    ".parquet": "parquet",
+}
 # Bytes of a number in the file, and in memory while it is written, of so many rows at a time.
 _TEXT, _NUMBER = 12, 4
 _WRITTEN = {"text": (64, 1 << 14), "binary": (12, 1 << 14), "npy": (0, 0), "parquet": (8, 1 << 18)}
@@ -33,9 +40,10 @@ _WRITTEN = {"text": (64, 1 << 14), "binary": (12, 1 << 14), "npy": (0, 0), "parq
 class ExportOptions:
     """Options of ``penstock word2vec export``."""
 
-    format: Literal["text", "binary", "npy", "parquet"] = "text"
+    format: Format | None = None
     """text and binary: those of word2vec, which gensim loads; npy: a matrix, and ids in a file next
-    to it; parquet: columns id and vector"""
+    to it; parquet: columns id and vector [default: by the name: .txt, .vec or none text, .bin
+    binary, .npy, .parquet; .gz behind it compresses text and binary]"""
     blank: str | None = None
     """for text and binary: replaces each blank, tab and newline in an id, such as _; without it ids
     that have one are refused"""
@@ -45,11 +53,7 @@ class ExportOptions:
     """replace the file, if it is there"""
 
     def __post_init__(self) -> None:
-        if self.blank is None:
-            return
-        if self.format not in ("text", "binary"):
-            raise UsageError("--blank is for text and binary", got=f"--format {self.format}")
-        if any(one.isspace() for one in self.blank):
+        if any(one.isspace() for one in self.blank or ""):
             raise UsageError("--blank replaces blanks, and cannot have one", got=repr(self.blank))
 
 
@@ -81,7 +85,8 @@ def export_vectors(
     vectors
         Vectors, or where they are: see ``Vectors.open``.
     out
-        File to write. With ``npy`` ids lie next to it, in a file that ends with ``.ids.parquet``.
+        File to write: its name says the format, as in ``format``. With ``npy`` ids lie next to it,
+        in a file that ends with ``.ids.parquet``.
     quiet
         Of no effect, as no progress is printed.
     **options
@@ -97,7 +102,7 @@ def export_vectors(
     ------
     UsageError
         No such vectors; options that contradict each other; ``out`` does not end as files of the
-        format do, or is among those of the vectors.
+        format do, says no format, or is among those of the vectors.
     InputError
         Ids that the format cannot hold.
     OutputExists
@@ -107,11 +112,30 @@ def export_vectors(
 
     Examples
     --------
-    >>> export_vectors("vectors", "vectors.bin", format="binary")
+    >>> export_vectors("vectors", "vectors.bin")
     """
     given = ExportOptions(**options)
     opened = Vectors.open(vectors, ids=given.id_file)
     return run(ExportJob(opened, client_path(out), given, quiet=quiet))
+
+
+def _format_of(out: Path, given: Format | None) -> Format:
+    """Return the format that is given, or that the name says; UsageError if they contradict."""
+    packed = out.suffix.lower() == ".gz"
+    suffix = (out.with_suffix("") if packed else out).suffix.lower()
+    named = _FORMATS.get(suffix)
+    found = given or named or (None if suffix else "text")
+    if found is None:
+        raise UsageError(
+            f"the name of {out} says no format",
+            expected=f"an end such as {', '.join(_FORMATS)}",
+            remedy="Say which with --format",
+        )
+    table = found in ("npy", "parquet")  # which are read by their names, and not compressed
+    if (table and packed) or (found != named and (table or named)):
+        ends = " or ".join(each for each, kind in _FORMATS.items() if kind == found)
+        raise UsageError(f"a file of format {found} ends with {ends}", got=f"{out}")
+    return found
 
 
 class ExportJob(Job[ExportReport]):
@@ -125,30 +149,28 @@ class ExportJob(Job[ExportReport]):
         super().__init__(out, options, quiet=quiet)
         self.vectors = vectors
         self.what = f"{len(vectors):,} vectors of {vectors.dimension}"
+        self.format = _format_of(self.out, options.format)
+        if options.blank is not None and self.format not in ("text", "binary"):
+            raise UsageError("--blank is for text and binary", got=f"format {self.format}")
         self.files = [self.out]
-        if options.format == "npy":
+        if self.format == "npy":
             self.files.append(tables.ids_of_export(self.out))
-        number = _TEXT if options.format == "text" else _NUMBER
+        number = _TEXT if self.format == "text" else _NUMBER
         self.bytes = len(vectors) * vectors.dimension * number + vectors.ids.nbytes
-        number, rows = _WRITTEN[options.format]
+        number, rows = _WRITTEN[self.format]
         block = min(rows, len(vectors)) * vectors.dimension * number
         self.memory = block + 2 * vectors.ids.nbytes
 
     def check(self) -> None:
         """Refuse a name that is wrong, and a disk or memory that is too small."""
-        suffix = _SUFFIXES.get(self.options.format)
-        if suffix is not None and self.out.suffix.lower() != suffix:
-            raise UsageError(
-                f"a file of format {self.options.format} ends with {suffix}", got=f"{self.out}"
-            )
         if self.vectors.about and self.out.parent.resolve() == self.vectors.path.resolve():
             raise UsageError(
                 f"{self.out} is among the files of the vectors that are exported",
                 expected="a file outside the directory",
             )
         self.need_disk(self.bytes, self.what)
-        least = self.options.format == "npy"
-        remedy = "Free some memory" if least else "Take --format npy, or free some"
+        least = self.format == "npy"
+        remedy = "Free some memory" if least else "Export as .npy, or free some"
         need_memory(self.memory, f"writing {self.what}", remedy=remedy)
 
     def refuse_taken(self) -> None:
@@ -172,7 +194,7 @@ class ExportJob(Job[ExportReport]):
     def plan(self) -> Plan:
         """Say what would be written."""
         return Plan(
-            f"{self.what}, {self.options.format}",
+            f"{self.what}, {self.format}",
             (("export", f"the vectors of {self.vectors.path}, in this process"),),
             Need(self.memory, available_memory(), "available"),
             disk_need(self.out.parent, self.bytes),
@@ -180,7 +202,7 @@ class ExportJob(Job[ExportReport]):
 
     def work(self, partial: PartialOutput) -> None:
         """Write the file, and that of the ids where they lie next to it."""
-        ids, values, kind = self.vectors.ids, self.vectors.values, self.options.format
+        ids, values, kind = self.vectors.ids, self.vectors.values, self.format
         if kind == "npy":
             tables.write_npy(self.out, ids, values)
         elif kind == "parquet":
@@ -192,4 +214,4 @@ class ExportJob(Job[ExportReport]):
         """Return what was written."""
         size = self.out.stat().st_size
         rows, dimension = len(self.vectors), self.vectors.dimension
-        return ExportReport(str(self.out), self.options.format, rows, dimension, size)
+        return ExportReport(str(self.out), self.format, rows, dimension, size)

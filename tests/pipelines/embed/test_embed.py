@@ -199,19 +199,30 @@ def test_a_prediction_is_the_best_of_all_scores(
     assert len(new.answers) <= 400 - len(known)
 
 
-@pytest.mark.parametrize("relations", [False, True])
-def test_vectors_are_exported_by_id(
-    trained: Trained, graph: Graph, tmp_path: Path, relations: bool
+def test_vectors_are_exported_by_id(trained: Trained, graph: Graph, tmp_path: Path) -> None:
+    run, _ = trained
+    ids = graph.user_ids().to_pylist()
+    assert embed.export(run, tmp_path / "v", checkpoint="last").count == len(ids)
+    found = Vectors.open(tmp_path / "v")
+    np.testing.assert_array_equal(found.values[found.rows(ids)], values(run)[0])
+
+
+def test_exported_inverses_score_heads(
+    trained: Trained, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
     run, _ = trained
-    report = embed.export(run, tmp_path / "v", relations=relations, checkpoint="last")
-    found = Vectors.open(tmp_path / "v")
-    nodes, typed = values(run)
-    ids = graph.manifest.relations if relations else graph.user_ids().to_pylist()
-    assert ids is not None
-    assert report.count == len(ids)
-    wanted = typed[: len(ids)] if relations else nodes
-    np.testing.assert_array_equal(found.values[found.rows(list(ids))], wanted)
+    embed.export(run, tmp_path / "r", relations=True)
+    nodes, relations = embed.vectors(run), Vectors.open(tmp_path / "r")
+    asked = {"relation": "r0", "top": 5, "known": True, "cluster": cluster}
+
+    def vector(values: Any) -> Any:
+        return values[: len(values) // 2] + 1j * values[len(values) // 2 :]
+
+    for side, name in (("head", "r0"), ("tail", "r0_inverse")):
+        query = vector(nodes["e1"]) * vector(relations[name])
+        for answer in embed.predict(run, **{side: "e1"}, **asked).answers:
+            score = np.vdot(vector(nodes[answer["id"]]), query).real
+            np.testing.assert_allclose(score, answer["score"], rtol=1e-4)
 
 
 def test_out_of_core_gives_vectors_of_all_nodes(

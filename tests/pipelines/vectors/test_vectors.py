@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from penstock import export_vectors, vector_parts
 from penstock.errors import CorruptFile, InputError, OutputExists, TruncatedFile, UsageError
 from penstock.files import save_npy
+from penstock.pipelines.cli import run
 from penstock.pipelines.vectors import Vectors, store, tables, word2vec, write_vectors
 
 
@@ -385,20 +386,36 @@ def test_damaged_files(tmp_path, body, message):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("name", "given", "kind", "start"),
     [
-        ("npy", "x.npy"),
-        ("parquet", "x.parquet"),
-        ("npy", "x.NPY"),
-        ("parquet", "x.Parquet"),
-        ("text", "x"),
-        ("binary", "x"),
+        ("x", None, "text", b"3 5\n5 0.1"),
+        ("x", "binary", "binary", b"3 5\n5 "),
+        ("x.txt", None, "text", b"3 5\n5 0.1"),
+        ("x.out", "text", "text", b"3 5\n5 0.1"),
+        ("x.vec.gz", None, "text", b"\x1f\x8b"),
+        ("x.GZ", "binary", "binary", b"\x1f\x8b"),
+        ("x.bin", None, "binary", b"3 5\n5 "),
+        ("x.bin.gz", None, "binary", b"\x1f\x8b"),
+        ("x.NPY", None, "npy", b"\x93NUMPY"),
+        ("x.parquet", None, "parquet", b"PAR1"),
+        *((name, None, None, None) for name in ("x.npz", "x.csv.gz", "x.npy.gz", "x.parquet.gz")),
+        *(("x.bin", given, None, None) for given in ("text", "npy")),
+        *((name, "text", None, None) for name in ("x.bin.gz", "x.npy", "x.parquet")),
+        *((name, "binary", None, None) for name in ("x.txt", "x.vec.gz", "x.npy")),
+        *((name, "npy", None, None) for name in ("x", "x.out")),
     ],
 )
-def test_export_and_open(written, tmp_path, kind, name):
-    folder = written(np.array([5, 6, 7]))
-    export_vectors(folder, tmp_path / name, format=kind)
-    found = Vectors.open(tmp_path / name)
+def test_the_name_says_the_format(written, tmp_path, capsys, name, given, kind, start):
+    folder, path = written(np.array([5, 6, 7])), tmp_path / name
+    words = ["word2vec", "export", str(folder), str(path), "--json"]
+    status = run([*words, "--format", given] if given else words)
+    out, err = capsys.readouterr()
+    if kind is None:
+        assert (status, path.exists(), name in err) == (2, False, True)
+        return
+    assert (status, json.loads(out)["format"]) == (0, kind)
+    assert path.read_bytes().startswith(start)
+    found = Vectors.open(path)
     np.testing.assert_array_equal(found.values, values_of(3, 5))
     assert found.find([6, "7"]).tolist() == [1, 2]
     assert str(found.ids.type) == ("int64" if kind in ("npy", "parquet") else "string")
@@ -406,11 +423,9 @@ def test_export_and_open(written, tmp_path, kind, name):
 
 def test_export_options(written, tmp_path):
     folder = written(np.arange(3))
-    with pytest.raises(UsageError, match=r"ends with .npy"):
-        export_vectors(folder, tmp_path / "x", format="npy")
-    with pytest.raises(UsageError, match="--blank is for text and binary"):
-        export_vectors(folder, tmp_path / "x.npy", format="npy", blank="_")
-    with pytest.raises(UsageError, match="--blank replaces blanks"):
+    with pytest.raises(UsageError, match="--blank"):
+        export_vectors(folder, tmp_path / "x.npy", blank="_")
+    with pytest.raises(UsageError, match="--blank"):
         export_vectors(folder, tmp_path / "x", blank=" ")
     export_vectors(folder, tmp_path / "x")
     with pytest.raises(OutputExists, match="exists"):
