@@ -64,14 +64,6 @@ def check_graph(
         )
     if training.weighted and "weights" not in about.dtypes:
         raise UsageError(f"{graph.path} has no edge weights, which --weighted uses")
-    if training.feature_layout == "sparse" and about.features.kind == "dense":
-        zeros = about.features.sparsity(graph.num_nodes)
-        if zeros == 0:
-            raise UsageError(
-                f"the features of {graph.path} have no zeros to leave out",
-                expected="--feature-layout dense or auto",
-                got="--feature-layout sparse",
-            )
     if not learns:
         return
     if about.labels is None:
