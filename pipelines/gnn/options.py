@@ -86,6 +86,18 @@ _IGNORED_IN_TRAINING: Rules = (
         ),
     ),
 )
+_IGNORED_IN_SCORES: Rules = ((("split_by",), "with --split all", lambda o: o.split == "all"),)
+
+
+def _refuse_ignored(options: Any, rules: Rules, *training: Any) -> None:
+    for names, when, ignored in rules:
+        for name in names:
+            value = getattr(options, name)
+            if value != getattr(type(options), name) and ignored(options, *training):
+                given = flag(f"no_{name}" if value is False else name)
+                raise UsageError(
+                    f"option {given} has no effect {when}", remedy=f"Leave {given} out"
+                )
 
 
 @options
@@ -158,21 +170,11 @@ class ModelOptions(Training):
             check_fractions("split", self.split, some_left=True)
             if self.split[0] == 0:
                 raise UsageError("--split leaves no node to train on", expected="more than 0 first")
-        self._refuse_ignored(_IGNORED)
+        _refuse_ignored(self, _IGNORED)
 
     def check_effect(self, model: Model, graph: Manifest, ranks: int | None) -> None:
         """Raise if an option has no effect when so many ranks train a model on a graph."""
-        self._refuse_ignored(_IGNORED_IN_TRAINING, model, graph, ranks)
-
-    def _refuse_ignored(self, rules: Rules, *training: Any) -> None:
-        for names, when, ignored in rules:
-            for name in names:
-                value = getattr(self, name)
-                if value != getattr(type(self), name) and ignored(self, *training):
-                    given = flag(f"no_{name}" if value is False else name)
-                    raise UsageError(
-                        f"option {given} has no effect {when}", remedy=f"Leave {given} out"
-                    )
+        _refuse_ignored(self, _IGNORED_IN_TRAINING, model, graph, ranks)
 
     @property
     def training(self) -> Training:
@@ -218,6 +220,9 @@ class WeightsOptions:
 
     graph: ClientPath | None = None
     """another graph with the same features, matched by name [default: the graph of the run]"""
+    split_by: Literal["run", "graph"] = "run"
+    """whose split counts on another graph: run: that of the run, by id, so that no node is tested
+    on that was trained on; graph: its own, if it is another one whose ids are of other nodes"""
     checkpoint: Literal["best", "last"] = "best"
     """weights of the epoch with the best validation loss (training loss where there are no
     validation nodes), or of the last checkpoint"""
@@ -275,3 +280,6 @@ class EvaluateOptions(WeightsOptions):
 
     split: Literal["train", "valid", "test", "all"] = "test"
     """nodes to score, by the split that the run was trained on; all: every labelled node"""
+
+    def __post_init__(self) -> None:
+        _refuse_ignored(self, _IGNORED_IN_SCORES)

@@ -11,7 +11,7 @@ from penstock.errors import PenstockError, warn
 from penstock.graph import Graph
 from penstock.output_lock import refusal
 from penstock.paths import client_path
-from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
+from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
     Lowered,
@@ -103,6 +103,7 @@ class TrainJob(Job[TrainReport]):
             features=about.features.width,
             classes=about.classes,
             feature_names=about.feature_names,
+            edges=EdgeRules.of(graph, weighted=training.weighted),
             split=split,
             options=self.given,
         )
