@@ -133,7 +133,7 @@ def predict(
         Print no progress.
     **options
         Fields of ``PredictOptions``: ``embeddings``, ``probabilities``, ``checkpoint``, ``parts``,
-        ``overwrite``, and ``graph``, another graph than that of the training run.
+        ``overwrite``, ``graph``, another graph than that of the training run, and ``split_by``.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def predict(
     Raises
     ------
     UsageError
-        No such run, or a graph that lacks features of the training run.
+        No such run, or a graph that lacks features of the training run, or has other edges.
     CapacityError
         It does not fit into memory or on disk.
     OutputExists
@@ -177,7 +177,8 @@ def evaluate(
     quiet
         Print no progress.
     **options
-        Fields of ``EvaluateOptions``: ``split``, ``checkpoint``, ``parts`` and ``graph``.
+        Fields of ``EvaluateOptions``: ``split``, ``split_by``, ``checkpoint``, ``parts`` and
+        ``graph``.
 
     Returns
     -------

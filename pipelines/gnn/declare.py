@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.errors import UsageError, warn
@@ -64,14 +64,6 @@ def check_graph(
         )
     if training.weighted and "weights" not in about.dtypes:
         raise UsageError(f"{graph.path} has no edge weights, which --weighted uses")
-    if training.feature_layout == "sparse" and about.features.kind == "dense":
-        zeros = about.features.sparsity(graph.num_nodes)
-        if zeros == 0:
-            raise UsageError(
-                f"the features of {graph.path} have no zeros to leave out",
-                expected="--feature-layout dense or auto",
-                got="--feature-layout sparse",
-            )
     if not learns:
         return
     if about.labels is None:
@@ -96,6 +88,46 @@ def check_graph(
         )
 
 
+@dataclass(frozen=True)
+class EdgeRules:
+    """How the edges of a graph were made, as far as its manifest says.
+
+    self_loops, duplicates  as options of penstock etl; None: something else made the graph
+    """
+
+    directed: bool
+    relations: tuple[str, ...]
+    self_loops: str | None = None
+    duplicates: str | None = None
+
+    @staticmethod
+    def of(graph: Graph, *, weighted: bool = True) -> EdgeRules:
+        """Return what matters to a run that uses weights, or does not."""
+        about = graph.manifest
+        rules = EdgeRules(about.directed, about.relations or ())
+        if about.made.get("by") != "penstock etl":
+            return rules
+        options = about.made.get("options", {})
+        merged = options.get("duplicates", "sum")
+        if merged != "keep" and not weighted:
+            merged = "merge"
+        return replace(rules, self_loops=options.get("self_loops"), duplicates=merged)
+
+    def differences(self, run: EdgeRules) -> list[str]:
+        """Return what a run was trained on otherwise; it need not find all of its relations."""
+        found = []
+        for name in ("directed", "self_loops", "duplicates"):
+            here, there = getattr(self, name), getattr(run, name)
+            if here != there and None not in (here, there):
+                found.append(f"{name}: {here}, in the run {there}")
+        if max(len(self.relations), len(run.relations)) > 1:
+            if not self.relations:
+                found.append(f"no relations, in the run {len(run.relations)}")
+            new = [name for name in self.relations if name not in {*run.relations}]
+            found += [f"relation {new[0]!r}, which the run does not have"] if new else []
+        return found
+
+
 def ignored(graph: Graph) -> list[str]:
     """Return the attributes of edges that no model uses: relations, times."""
     about, found = graph.manifest, []
@@ -108,9 +140,8 @@ def ignored(graph: Graph) -> list[str]:
 
 def warn_ignored(graph: Graph) -> None:
     """Warn of edge attributes that are ignored, and of parallel edges."""
-    names, about = ignored(graph), graph.manifest
-    by_etl = about.made.get("by") == "penstock etl"
-    kept = by_etl and about.made.get("options", {}).get("duplicates") == "keep"
+    names, about, duplicates = ignored(graph), graph.manifest, EdgeRules.of(graph).duplicates
+    by_etl, kept = duplicates is not None, duplicates == "keep"
     if not (names or kept):
         return
     relations = len(about.relations or ())

@@ -26,6 +26,7 @@ from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scor
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.output import Command
+from penstock.workers.gnn.plan.facts import outputs_of
 
 
 class EvaluateJob(WeightsJob[EvaluateReport]):
@@ -40,7 +41,7 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
     def check(self) -> None:
         """Find the labelled nodes that count."""
         super().check()
-        _check_labels(self.run, self.at, self.graph)
+        self.classes, self.numbers = _matched_classes(self.run, self.at, self.graph)
         self.counted = _counted(self.opened, self.options.split)
         self.probabilities = self.run.task != "value"
         self.check_disk()
@@ -54,7 +55,38 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
         """Predict, and score."""
         with _passing_folder(self.folder) as folder:
             self.predict_into(folder)
-            self.scores = _scored(folder, self.run, self.graph, self.counted)
+            self.scores = self._scored(folder)
+
+    def _scored(self, folder: Path) -> dict[str, Any]:
+        run, graph, count = self.run, self.graph, len(self.classes)
+        numbers, predicted, probabilities = [], [], []
+        for nodes, table in _rows(folder, graph):
+            kept = self.counted[nodes]
+            numbers.append(nodes[kept])
+            table = table.filter(kept)
+            if run.task == "multi":
+                predicted.append(_flags(table["prediction"].to_pylist(), count))
+            else:
+                predicted.append(np.asarray(table["prediction"]))
+            if run.task != "value":
+                probabilities.append(_matrix(table["probabilities"], run.outputs))
+        order = np.concatenate(numbers)
+        labels: Any = graph.labels()
+        if run.task == "value":
+            return value_scores(labels[order], np.concatenate(predicted))
+        # A class that the run does not know has the probability 0.
+        given = np.pad(np.concatenate(probabilities), ((0, 0), (0, count - run.outputs)))
+        if run.task == "class":
+            truth = self.numbers[labels[order]]
+            return class_scores(truth, np.concatenate(predicted), given)
+        truth = _flags([self.numbers[labels[node]] for node in order], count)
+        return multi_scores(truth, np.concatenate(predicted), given)
+
+    def _new_classes(self) -> dict[str, int]:
+        """Return how many of the scored nodes have each class that the run does not know."""
+        known, rows = self.run.outputs, self.scores.get("confusion", [])
+        counts = [row[0] + row[2] if self.run.task == "multi" else sum(row) for row in rows]
+        return dict(zip(self.classes[known:], counts[known:], strict=True))
 
     def report(self, seconds: float) -> EvaluateReport:
         """Return the scores."""
@@ -67,7 +99,8 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
             split_by=opened.split_by,
             checkpoint=options.checkpoint,
             task=run.task,
-            classes=run.classes or tuple(str(c) for c in range(run.outputs)),
+            classes=self.classes,
+            new_classes=self._new_classes(),
             scores=self.scores,
             features_by=opened.features.by,
             features_ignored=opened.features.ignored,
@@ -94,7 +127,11 @@ def _passing_folder(home: Path) -> Iterator[Path]:
         yield own
 
 
-def _check_labels(run: Run, run_at: Path, graph: Graph) -> None:
+def _matched_classes(run: Run, run_at: Path, graph: Graph) -> tuple[tuple[str, ...], Array]:
+    """Return the classes of a run, then those that only the graph has, and the graph's among them.
+
+    A graph or run without names of classes has numbers.
+    """
     about = graph.manifest
     if about.labels != run.task:
         raise UsageError(
@@ -102,12 +139,17 @@ def _check_labels(run: Run, run_at: Path, graph: Graph) -> None:
             expected=f"labels of kind {run.task}, which {run_at} learnt",
             got=f"labels of kind {about.labels}" if about.labels else "no labels",
         )
-    if about.classes != run.classes:
+    known = run.classes or tuple(map(str, range(run.outputs)))
+    there = about.classes or tuple(map(str, range(outputs_of(graph))))
+    if run.task != "value" and not {*known} & {*there}:
         raise UsageError(
             f"{graph.path} has other classes than those that {run_at} learnt",
-            expected=listed(run.classes or ()),
-            got=listed(about.classes or ()),
+            expected=listed(known),
+            got=listed(there),
         )
+    names = tuple(dict.fromkeys(known + there))
+    position = {name: number for number, name in enumerate(names)}
+    return names, np.array([position[name] for name in there])
 
 
 def _counted(opened: OpenedRun, split: str) -> Array:
@@ -137,26 +179,6 @@ def _check_split(opened: OpenedRun, split: str) -> None:
         )
 
 
-def _scored(folder: Path, run: Run, graph: Graph, counted: Array) -> dict[str, Any]:
-    numbers, predicted, probabilities = [], [], []
-    for nodes, table in _rows(folder, graph):
-        kept = counted[nodes]
-        numbers.append(nodes[kept])
-        table = table.filter(kept)
-        predicted.append(_column(table, "prediction", run))
-        if run.task != "value":
-            probabilities.append(_matrix(table["probabilities"], run.outputs))
-    order = np.concatenate(numbers)
-    labels: Any = graph.labels()
-    if run.task == "value":
-        return value_scores(labels[order], np.concatenate(predicted))
-    given = np.concatenate(probabilities)
-    if run.task == "class":
-        return class_scores(labels[order], np.concatenate(predicted), given)
-    truth = _flags([labels[node] for node in order], given.shape[1])
-    return multi_scores(truth, np.concatenate(predicted), given)
-
-
 def _rows(folder: Path, graph: Graph) -> Iterator[tuple[Array, Any]]:
     """Yield each file, and which nodes of the graph its rows are."""
     import pyarrow.parquet as pq
@@ -173,13 +195,7 @@ def _rows(folder: Path, graph: Graph) -> Iterator[tuple[Array, Any]]:
         yield nodes, table
 
 
-def _column(table: Any, name: str, run: Run) -> Array:
-    if run.task == "multi":
-        return _flags(table[name].to_pylist(), run.outputs)
-    return np.asarray(table[name])
-
-
-def _flags(lists: list[list[int]], classes: int) -> Array:
+def _flags(lists: list[Any], classes: int) -> Array:
     flags = np.zeros((len(lists), classes), bool)
     rows = np.repeat(np.arange(len(lists)), [len(one) for one in lists])
     flags[rows, [c for one in lists for c in one]] = True

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.options import ClientPath, check_fractions, flag, headings, options
-from penstock.workers.gnn.plan.spec import Training
+from penstock.workers.gnn.plan.spec import Model, Training
+
+if TYPE_CHECKING:
+    from penstock.manifest import Manifest
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
+
+# Options, and when they have no effect: in words, and as a function that says whether it is so.
+Rules = tuple[tuple[tuple[str, ...], str, Callable[..., bool]], ...]
 
 # Options that declare the model, in place of which --spec declares all of it.
 _DECLARING = (
@@ -21,18 +28,76 @@ _DECLARING = (
 )  # fmt: skip
 # Options of the layers before the last, which a model of one layer does not have.
 _BETWEEN = ("hidden", "heads", "activation", "dropout", "norm", "residual")
-# Options that have a meaning with one choice of another option only.
-_BELONGS = {
-    "heads": ("model", ("gat",)),
-    "attention_dropout": ("model", ("gat",)),
-    "aggregate": ("model", ("sage",)),
-    "momentum": ("optimizer", ("sgd",)),
-    "beta1": ("optimizer", ("adam", "adamw")),
-    "beta2": ("optimizer", ("adam", "adamw")),
-    "epsilon": ("optimizer", ("adam", "adamw")),
-    "step_every": ("schedule", ("step",)),
-    "step_factor": ("schedule", ("step",)),
-}
+# Those that depend on other options.
+_IGNORED: Rules = (
+    (_DECLARING, "with --spec, which declares the model", lambda o: o.spec is not None),
+    (_BETWEEN, "with --layers 1, whose only layer is the last", lambda o: o.layers == 1),
+    (("heads", "attention_dropout"), "without --model gat", lambda o: o.model != "gat"),
+    (("aggregate",), "without --model sage", lambda o: o.model != "sage"),
+    (("momentum",), "without --optimizer sgd", lambda o: o.optimizer != "sgd"),
+    (("beta1", "beta2", "epsilon"), "with --optimizer sgd", lambda o: o.optimizer == "sgd"),
+    (("step_every", "step_factor"), "without --schedule step", lambda o: o.schedule != "step"),
+    (("split_stratified",), "without --split, the fractions to take", lambda o: o.split is None),
+    (
+        ("measure_overlap",),
+        "with --no-overlap: it measures epochs without overlap, too",
+        lambda o: not o.overlap,
+    ),
+    (
+        ("order",),
+        "with --feature-layout sparse: the product of sparse features comes first",
+        lambda o: o.order == "aggregate" and o.feature_layout == "sparse",
+    ),
+)
+# Those that depend on the model, the graph's manifest and the ranks, None for as many as come.
+_IGNORED_IN_TRAINING: Rules = (
+    (
+        ("order", "weighted"),
+        "in layers of gat and sage max, which have one order and use no weights",
+        lambda o, model, graph, ranks: not any(layer.is_linear for layer in model.layers),
+    ),
+    (
+        ("transpose",),
+        "in layers of gat and sage max, whose backward pass needs the transposed graph",
+        lambda o, model, graph, ranks: not all(layer.is_linear for layer in model.layers),
+    ),
+    (
+        ("transpose",),
+        "on one rank of an undirected graph, which is its own transpose",
+        lambda o, model, graph, ranks: ranks == 1 and not graph.directed,
+    ),
+    (
+        ("overlap", "measure_overlap"),
+        "on one rank, which does not communicate",
+        lambda o, model, graph, ranks: ranks == 1,
+    ),
+    (
+        ("feature_layout",),
+        "if the first layer needs dense features, for a maximum or a residual connection",
+        lambda o, model, graph, ranks: (
+            o.feature_layout == "sparse" and model.layers[0].needs_dense(graph.features.width)
+        ),
+    ),
+    (
+        ("feature_layout",),
+        "on features without zeros to leave out",
+        lambda o, model, graph, ranks: (
+            o.feature_layout == "sparse" and graph.features.sparsity(graph.nodes) == 0
+        ),
+    ),
+)
+_IGNORED_IN_SCORES: Rules = ((("split_by",), "with --split all", lambda o: o.split == "all"),)
+
+
+def _refuse_ignored(options: Any, rules: Rules, *training: Any) -> None:
+    for names, when, ignored in rules:
+        for name in names:
+            value = getattr(options, name)
+            if value != getattr(type(options), name) and ignored(options, *training):
+                given = flag(f"no_{name}" if value is False else name)
+                raise UsageError(
+                    f"option {given} has no effect {when}", remedy=f"Leave {given} out"
+                )
 
 
 @options
@@ -105,40 +170,16 @@ class ModelOptions(Training):
             check_fractions("split", self.split, some_left=True)
             if self.split[0] == 0:
                 raise UsageError("--split leaves no node to train on", expected="more than 0 first")
-        elif self.split_stratified:
-            raise UsageError("--split-stratified needs --split, the fractions to take")
-        if self.spec is not None and (changed := self._changed(_DECLARING)):
-            raise UsageError(
-                f"{flag(changed[0])} and --spec cannot go together",
-                remedy="Say it in the file, or leave --spec out",
-            )
-        if self.layers == 1 and (changed := self._changed(_BETWEEN)):
-            raise UsageError(
-                f"option {flag(changed[0])} needs --layers 2 or more",
-                got="--layers 1, whose only layer is the last",
-                remedy=f"Leave {flag(changed[0])} out, or declare the layer in a file: --spec",
-            )
-        for name, (of, choices) in _BELONGS.items():
-            chosen = getattr(self, of)
-            if self._changed((name,)) and chosen not in choices:
-                raise UsageError(
-                    f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
-                    got=f"{flag(of)} {chosen}",
-                )
-        if self.measure_overlap is not None and not self.overlap:
-            raise UsageError(
-                "--measure-overlap and --no-overlap cannot go together",
-                expected="a training run that overlaps communication with computation",
-                remedy="Leave --no-overlap out: epochs without overlap are measured too",
-            )
+        _refuse_ignored(self, _IGNORED)
+
+    def check_effect(self, model: Model, graph: Manifest, ranks: int | None) -> None:
+        """Raise if an option has no effect when so many ranks train a model on a graph."""
+        _refuse_ignored(self, _IGNORED_IN_TRAINING, model, graph, ranks)
 
     @property
     def training(self) -> Training:
         """What ranks are given of these options, besides the model."""
         return Training(**{name: getattr(self, name) for name in Training.__dataclass_fields__})
-
-    def _changed(self, names: tuple[str, ...]) -> list[str]:
-        return [name for name in names if getattr(self, name) != getattr(type(self), name)]
 
 
 @options
@@ -179,6 +220,9 @@ class WeightsOptions:
 
     graph: ClientPath | None = None
     """another graph with the same features, matched by name [default: the graph of the run]"""
+    split_by: Literal["run", "graph"] = "run"
+    """whose split counts on another graph: run: that of the run, by id, so that no node is tested
+    on that was trained on; graph: its own, if it is another one whose ids are of other nodes"""
     checkpoint: Literal["best", "last"] = "best"
     """weights of the epoch with the best validation loss (training loss where there are no
     validation nodes), or of the last checkpoint"""
@@ -236,3 +280,6 @@ class EvaluateOptions(WeightsOptions):
 
     split: Literal["train", "valid", "test", "all"] = "test"
     """nodes to score, by the split that the run was trained on; all: every labelled node"""
+
+    def __post_init__(self) -> None:
+        _refuse_ignored(self, _IGNORED_IN_SCORES)

@@ -123,7 +123,7 @@ def too_large_to_train(workers: Workers, model: Model, lowered: Lower) -> Capaci
         return None
     best = _largest_that_fits(model, lowered, there)
     remedies = [f"{best} would fit"] if best else []
-    if Memory.TRANSPOSE in plan.memory:
+    if Memory.TRANSPOSE in plan.memory and all(layer.is_linear for layer in model.layers):
         remedies.append("--transpose implicit takes less")
     return _too_large("training", workers, plan.memory_bytes, remedies)
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from penstock.errors import PenstockError, warn
+from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import FileEntry, file_entry, file_table, sha256_of
 from penstock.formats import Format
 from penstock.graph import Graph
-from penstock.pipelines.gnn.declare import check_graph, warn_ignored
+from penstock.pipelines.gnn.declare import EdgeRules, check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.planning import (
@@ -66,9 +66,12 @@ class WeightsJob(RunJob[R]):
         path = self.graph_path(run.graph, remedy)
         self.graph = graph = Graph.open(path, verify=options.verify, quiet=self.quiet)
         check_graph(graph, run.training, learns=False)
+        _check_edges(graph, run, at)
         same = graph.digest == run.graph_sha256
         features = match_features(run, at, graph, same=same)
-        split, about_split = _split_for(at, run, graph, same=same)
+        split, about_split = None, None
+        if options.split_by == "run":
+            split, about_split = _split_for(at, run, graph, same=same)
         for note in (features.note(at, graph), about_split):
             if note:
                 warn(note)
@@ -76,8 +79,10 @@ class WeightsJob(RunJob[R]):
 
     @property
     def elsewhere(self) -> Command:
-        """The option that names another graph than that of the training run."""
-        return () if self.options.graph is None else ("--graph", self.options.graph)
+        """The options that name another graph than that of the training run, and its split."""
+        graph, split_by = self.options.graph, self.options.split_by
+        named: Command = () if graph is None else ("--graph", graph)
+        return named if split_by == "run" else (*named, "--split-by", split_by)
 
     @property
     def bytes(self) -> int:
@@ -229,6 +234,19 @@ class OpenedRun:
     def split_by(self) -> str:
         """Whose split counts: graph or run."""
         return "graph" if self.split is None else "run"
+
+
+def _check_edges(graph: Graph, run: Run, run_at: Path) -> None:
+    """Raise if edges have another meaning than those that the run was trained on."""
+    if run.edges is None:
+        return
+    here = EdgeRules.of(graph, weighted=run.training.weighted)
+    if found := here.differences(run.edges):
+        raise UsageError(
+            f"{graph.path} has other edges than those that {run_at} was trained on",
+            got="; ".join(found),
+            remedy="Make it with the options of penstock etl that made the graph of the run",
+        )
 
 
 def _split_for(

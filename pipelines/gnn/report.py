@@ -218,7 +218,10 @@ class EvaluateReport:
     checkpoint
         Whose weights predicted: best or last.
     task, classes
-        What is predicted, and the names of classes.
+        What is predicted, and the names of classes: those of the run, then ``new_classes``.
+    new_classes
+        Classes that the run does not know, and how many of the scored nodes have each: no
+        prediction of such a node is right.
     features_by, features_ignored
         As of ``PredictReport``.
     seconds
@@ -243,6 +246,7 @@ class EvaluateReport:
     features_by: str
     features_ignored: tuple[str, ...]
     seconds: float
+    new_classes: dict[str, int] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -271,6 +275,8 @@ class EvaluateReport:
             if key in found:
                 value = found[key]
                 lines.append(f"  {name:<4}  {'none' if value is None else f'{value:.6g}'}")
+        for name, count in self.new_classes.items():
+            lines.append(f"  {plural(count, 'node')} of {name}, which the run does not know: wrong")
         if self.task == "class":
             lines += self._confusions()
         return "\n".join(lines)

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from penstock.errors import UsageError
 from penstock.formats import BadValue
+from penstock.pipelines.gnn.declare import EdgeRules
 from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.pipelines.job.run_folder import KIND, TrainingRun, run_format
 from penstock.workers.gnn.checkpoint import BEST, LAST
@@ -38,6 +39,7 @@ class Run(TrainingRun):
     task      what is predicted: class, multi or value
     features  how many a node has; feature_names: their names, where the graph has them
     classes   their names, where the graph has them
+    edges     how those of the graph were made; None: an earlier version trained
     split     what --split drew; None: the graph's own split
     parts     into how many parts the graph was cut, last time
     """
@@ -49,6 +51,7 @@ class Run(TrainingRun):
     features: int
     classes: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    edges: EdgeRules | None = None
     split: DrawnSplit | None = None
     parts: int = 1
 
@@ -68,6 +71,8 @@ class Run(TrainingRun):
         body["training"] = make_training(body["training"])
         for name in ("classes", "feature_names"):
             body[name] = None if body.get(name) is None else tuple(body[name])
+        if (edges := body.get("edges")) is not None:
+            body["edges"] = EdgeRules(**{**edges, "relations": tuple(edges["relations"])})
         body["split"] = DrawnSplit.of(body.get("split"))
         if not body.get("parts", 1) >= 1:
             raise ValueError(f"{body['parts']} parts")

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import PenstockError, UsageError, warn
+from penstock.errors import PenstockError, warn
 from penstock.graph import Graph
 from penstock.output_lock import refusal
 from penstock.paths import client_path
-from penstock.pipelines.gnn.declare import complete, ignored, task_of, warn_ignored
+from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
     Lowered,
@@ -29,6 +29,7 @@ from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan
+from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.run_folder import (
     KIND,
     RunState,
@@ -81,6 +82,7 @@ class TrainJob(Job[TrainReport]):
             if old is not None and (split is None or split.declared == old.declared):
                 split = old
         model, training = complete(graph, options, self.declared, drawn=split is not None)
+        options.check_effect(model, graph.manifest, resolve_ranks(options.parts, self.cluster)[1])
         self.seen = 0
         if self.before is None:
             warn_ignored(graph)
@@ -100,6 +102,7 @@ class TrainJob(Job[TrainReport]):
             features=about.features.width,
             classes=about.classes,
             feature_names=about.feature_names,
+            edges=EdgeRules.of(graph, weighted=training.weighted),
             split=split,
             options=self.given,
         )
@@ -112,7 +115,6 @@ class TrainJob(Job[TrainReport]):
             return finished_plan(what, epochs, self.seen, finished.stopped)
 
         def lowered_by(workers: Workers) -> Lowered:
-            self._check_ranks(workers.count)
             lowered = lowering(workers, self.graph, run.training)
             return lowered(run.model), too_large_to_train(workers, run.model, lowered)
 
@@ -124,14 +126,6 @@ class TrainJob(Job[TrainReport]):
             size=disk_to_train(run.model, run.features, epochs),
             lowered_by=lowered_by,
         )
-
-    def _check_ranks(self, count: int) -> None:
-        if self.run.training.measure_overlap is not None and count == 1:
-            raise UsageError(
-                "--measure-overlap measures the communication of several ranks",
-                got="one rank",
-                remedy="Train with -k 2 or more, or leave --measure-overlap out",
-            )
 
     def work(self, partial: PartialOutput) -> None:
         """Train on ranks, and write run.json with the results."""
@@ -147,7 +141,6 @@ class TrainJob(Job[TrainReport]):
             FORMAT.save(folder, done.to_dict())
             return
         with self.open_ranks(graph, self.options.parts) as workers:
-            self._check_ranks(workers.count)
             self.run = run = replace(run, parts=workers.count)
             self.device = workers.capacity.worker
             FORMAT.save(folder, run.to_dict())

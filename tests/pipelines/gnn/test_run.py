@@ -161,7 +161,7 @@ def test_another_run_is_refused_and_says_what_differs(
     other = manifest_of(made={"by": "somebody else"})
     before = (tmp_path / "run/run.json").read_bytes()
     with pytest.raises(UsageError) as caught:
-        train(other, resume=True, hidden=32, lr=0.1, overlap=False)
+        train(other, resume=True, hidden=32, lr=0.1, precompute=False)
     message = str(caught.value)
     for part in (
         "layers[0].channels: 32, in the run 64",
@@ -169,7 +169,7 @@ def test_another_run_is_refused_and_says_what_differs(
         "the graph: ",
     ):
         assert part in message
-    assert "overlap" not in message
+    assert "precompute" not in message
     with pytest.raises(UsageError, match="epochs: 9, in the run 5"):
         train(resume=True, schedule="cosine", epochs=9)  # it looks ahead
     assert (tmp_path / "run/run.json").read_bytes() == before
@@ -312,17 +312,6 @@ def test_no_run_no_weights(tmp_path: Path, train: Any, rank: Any) -> None:
     (tmp_path / "run/checkpoints/best.safetensors").unlink()
     with pytest.raises(UsageError, match="has no weights yet"):
         gnn.evaluate(tmp_path / "run")
-
-
-def test_one_rank_has_no_communication_to_measure(
-    train: Any, blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(UsageError, match="--measure-overlap measures the communication") as caught:
-        train(measure_overlap=7)
-    assert "-k 2 or more" in str(caught.value)
-    planned = ["gnn", "train", str(blocks.path), str(tmp_path / "run"), "--measure-overlap", "7"]
-    assert cli.run([*planned, "--plan"]) == 2
-    assert "-k 2 or more" in capsys.readouterr().err
 
 
 def test_the_hidden_share_is_told_with_what_it_means() -> None:

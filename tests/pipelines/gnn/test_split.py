@@ -119,7 +119,7 @@ def test_it_is_what_etl_draws(tmp_path: Path, cluster: ClusterSpec) -> None:
         ({"split": (0.5, math.inf, 0.2)}, "inf"),
         ({"split": (0.0, 0.5, 0.5)}, "--split leaves no node to train on"),
         ({"split": (0.5, 0.5)}, "--split has a bad value"),
-        ({"split_stratified": True}, "--split-stratified needs --split"),
+        ({"split_stratified": True}, "--split-stratified"),
     ],
     ids=str,
 )
@@ -303,6 +303,25 @@ def test_new_nodes_have_the_split_of_their_graph(
     with pytest.warns(PenstockWarning, match=said):
         report = gnn.evaluate(tmp_path / "run", graph=bare, cluster=cluster)
     assert report.scores["nodes"] == int(labelled[15:45].sum())
+
+
+def test_an_unrelated_graph_may_have_its_own_split(
+    ring: Callable[..., Graph], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "run", str(tmp_path / "p")
+    gnn.train(ring(), folder, epochs=1, hidden=4, split=(0.6, 0.2, 0.2))
+    own = np.repeat([2, 0, 1], [70, 15, 5]).astype(np.int8)
+    other = ["--graph", str(ring("other", split=own).path), "--split-by", "graph"]
+    capsys.readouterr()
+    assert run(["gnn", "evaluate", str(folder), *other, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["nodes"], found["split_by"]) == (63, "graph")
+    assert run(["gnn", "predict", str(folder), out, *other]) == 0
+    assert predicted(Path(out)) == {
+        2 * node: ("train", "valid", "test")[own[node]] for node in range(90)
+    }
+    assert run(["gnn", "evaluate", str(folder), *other, "--split", "all"]) == 2
+    assert "--split-by" in capsys.readouterr().err
 
 
 def test_a_split_that_is_lost_is_drawn_again_or_missed(

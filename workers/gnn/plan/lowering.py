@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.errors import UsageError
 from penstock.sizes import format_bytes, format_count
 from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
@@ -201,7 +200,6 @@ def lower(
         layers.append(_layer(cost, layer, number, inputs, training, model, sparse=sparse and first))
         assert layer.channels is not None
         inputs = layer.channels
-    _check_implicit(layers, training)
     memory = _memory(model, facts, layers, training, sparse=sparse)
     rest: tuple[Operation, ...] = (cost.stream("loss and its gradient", 2 * facts.rows * inputs),)
     if not backward:
@@ -209,26 +207,12 @@ def lower(
     return ModelPlan(tuple(layers), facts, sparse, rates.tau, memory, rest, backward)
 
 
-def _check_implicit(layers: list[LayerPlan], training: Training) -> None:
-    for plan in layers:
-        kind = "sage max" if plan.layer.aggregate == "max" else plan.layer.kind
-        if training.transpose == "implicit" and kind in ("gat", "sage max"):
-            raise UsageError(
-                f"layer {plan.number + 1} ({kind}) needs the transposed graph in its backward pass",
-                expected="--transpose keep",
-                got="--transpose implicit",
-            )
-
-
 def _sparse_layout(model: Model, facts: Facts, training: Training, rates: Rates) -> bool:
-    first = model.layers[0]
-    # What reads features as a matrix: the maximum over neighbours, and a residual connection.
-    dense_only = (first.kind == "sage" and first.aggregate == "max") or (
-        first.residual and first.channels == facts.features
-    )
-    if training.feature_layout == "auto":
-        return not dense_only and facts.sparsity >= rates.tau
-    return training.feature_layout == "sparse" and not dense_only
+    if training.feature_layout == "dense" or model.layers[0].needs_dense(facts.features):
+        return False
+    if training.feature_layout == "auto":  # of sparse features the product comes first
+        return training.order != "aggregate" and facts.sparsity >= rates.tau
+    return True
 
 
 class _Cost:
@@ -284,13 +268,12 @@ def _layer(
 ) -> LayerPlan:
     first = number == 0
     precomputable = first and training.precompute and not model.input_dropout and not sparse
-    largest = layer.kind == "sage" and layer.aggregate == "max"
     known: list[tuple[Order, str]] = [("transform", ""), ("aggregate", "")]
     if layer.kind == "gat":
         known = [("transform", "attention scores are of the product")]
     elif sparse:
         known = [("transform", "sparse features: the product is dense and narrow")]
-    elif largest:
+    elif not layer.is_linear:
         known = [("aggregate", "a maximum does not commute with a product")]
     elif training.order != "auto":
         known = [(training.order, "--order")]

@@ -139,6 +139,16 @@ class Layer:
         """The activation; where none is named, ReLU."""
         return self.activation or "relu"
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether it adds up neighbours, with weights or not: no maximum, no attention."""
+        return self.kind != "gat" and not (self.kind == "sage" and self.aggregate == "max")
+
+    def needs_dense(self, features: int) -> bool:
+        """Whether it reads so many features as a matrix, for a maximum or a residual connection."""
+        maximum = self.kind == "sage" and self.aggregate == "max"
+        return maximum or (self.residual and self.channels == features)
+
 
 @_own_errors
 @dataclass(frozen=True, config=_STRICT)
@@ -338,7 +348,7 @@ class Training:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed of initial weights, dropout and --split"""
     weighted: bool = False
-    """use the graph's edge weights"""
+    """use the graph's edge weights; gat and sage max have no use for them"""
     checkpoint_epochs: Annotated[int, Field(ge=0)] = 50
     """epochs between checkpoints; 0: only by the minutes"""
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
@@ -351,7 +361,7 @@ class Training:
     """dense or sparse (CSR) features; auto: what is faster on this machine"""
     order: Literal["auto", "transform", "aggregate"] = "auto"
     """what a layer does first, the product with its weights (transform) or the aggregation over
-    neighbours; auto: what costs less"""
+    neighbours; auto: what costs less; gat, sage max and sparse features have one order"""
     transpose: Literal["keep", "implicit"] = "keep"
     """keep: store the transposed CSR (CSC) for the backward pass; implicit: scatter over the CSR
     instead, less memory, more time; only for partitioned and directed graphs, not for gat and sage

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.errors import UsageError
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.layers.network import Network
@@ -94,13 +93,6 @@ def test_what_reads_features_as_a_matrix_takes_the_dense_path() -> None:
     assert not lower(largest, facts, Training(feature_layout="sparse"), RATES).sparse
     skipping = Model(layers=(Layer("gcn", 100, residual=True), Layer("gcn")))
     assert not lower(skipping, facts, Training(), RATES).sparse
-
-
-@pytest.mark.parametrize("layer", [Layer("gat"), Layer("sage", aggregate="max")])
-def test_attention_and_a_maximum_need_the_transposed_graph(layer: Layer) -> None:
-    model = Model(layers=(Layer("gcn", 8), layer))
-    with pytest.raises(UsageError, match=r"layer 2 \((gat|sage max)\) needs the transposed graph"):
-        lower(model, FACTS, Training(transpose="implicit"), RATES)
 
 
 def test_the_text_names_every_layer_and_the_memory() -> None:
