@@ -19,7 +19,7 @@ from penstock.pipelines.gnn.declare import (
 )
 from penstock.pipelines.gnn.options import GnnOptions, ModelOptions
 from penstock.workers.gnn.plan.facts import outputs_of
-from penstock.workers.gnn.plan.spec import Layer, Model, Training, make_training, read_model
+from penstock.workers.gnn.plan.spec import Layer, Model, Training, read_model
 
 
 def test_flags_declare_layers() -> None:
@@ -57,36 +57,6 @@ def test_options_say_what_the_declarations_say() -> None:
     assert given.checkpoint_epochs == 0
     assert not given.overlap
     assert given.feature_layout == "dense"
-
-
-def test_options_of_earlier_files_are_those_of_today() -> None:
-    earlier = {
-        "rate": 0.1, "decay": 0.0, "every": 7, "factor": 0.1, "record": False, "loss": "auto",
-        "checkpoint_epochs": None, "checkpoint_minutes": None, "epochs": 3,
-        "fold": False, "path": "sparse",
-    }  # fmt: skip
-    assert make_training(earlier) == Training(
-        lr=0.1, weight_decay=0, step_every=7, step_factor=0.1, cuda_graph=False,
-        checkpoint_epochs=0, checkpoint_minutes=0, epochs=3, precompute=False,
-        feature_layout="sparse",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(("join", "concat"), [("concat", True), ("mean", False)])
-def test_keys_of_layers_in_earlier_files_are_those_of_today(
-    tmp_path: Path, join: str, concat: bool
-) -> None:
-    path = tmp_path / "model.yaml"
-    path.write_text(f"layers: [{{kind: gat, width: 8, heads: 2, join: {join}, slope: 0.1}}]")
-    expected = Layer("gat", 8, heads=2, concat=concat, negative_slope=0.1)
-    assert declared_model(ModelOptions(spec=path)).layers == (expected,)
-    assert Layer("gat", width=8, heads=2, join=join, slope=0.1) == expected  # type: ignore[call-arg, arg-type]
-    path.write_text("layers: [{kind: gat, width: 8, channels: 8}]")
-    with pytest.raises(UsageError, match=r"layers\[0\]\.width"):
-        declared_model(ModelOptions(spec=path))
-    path.write_text("layers: [{kind: gat, channels: 8, join: max}]")
-    with pytest.raises(UsageError, match="Expected yes or no, got 'max'"):
-        declared_model(ModelOptions(spec=path))
 
 
 def test_a_file_declares_the_whole_model(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -22,10 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn, partition_graph
-from penstock.cluster import gang
 from penstock.errors import (
     CapacityError,
-    GangError,
     OutputExists,
     PenstockError,
     PenstockWarning,
@@ -38,7 +35,6 @@ from penstock.pipelines.gnn import GnnOptions
 from penstock.pipelines.gnn.training import TrainJob, unnamed_run
 from penstock.pipelines.job import plan as plan_of
 from penstock.pipelines.job.workers import open_ranks
-from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn import predict
 
 
@@ -861,36 +857,6 @@ def test_more_parts_than_ranks(blocks: Graph) -> None:
         open_ranks(blocks, 3, cluster, quiet=True),
     ):
         pass
-
-
-def test_a_lost_rank_is_followed_by_another_gang(
-    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterSpec, rank: Any,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    tries = []
-
-    def lose(attempt: Any, step: Any, args: Any, kwargs: Any, ranks: int, timeout: Any) -> Any:
-        tries.append(ranks)
-        if len(tries) < 3:
-            raise GangError("rank 1 of 2 died", may_retry=True)
-        return [step(SingleRank(), *args)] * 2
-
-    monkeypatch.setattr(gang._Attempt, "run", lose)
-    shutil.copytree(blocks.path, tmp_path / "g")
-    options = {"epochs": 4, "parts": 2, "cluster": cluster, "quiet": False}
-    report = gnn.train(tmp_path / "g", tmp_path / "run", **options)
-    assert (tries, report.ranks) == ([2, 2, 2], 2)
-    err = capsys.readouterr().err
-    assert err.count("rank 1 of 2 died: starting its gang again") == 2
-    assert "has no partition into 2 parts: making one" in err
-    tries.clear()
-    # By Dask's setting for tasks, as where the one rank of a gang is a task.
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        pytest.raises(GangError, match="died"),
-    ):
-        gnn.train(tmp_path / "g", tmp_path / "run2", **options)
-    assert tries == [2, 2]
 
 
 @pytest.mark.mpi

@@ -274,33 +274,6 @@ def test_what_was_told_before_the_first_checkpoint_is_not_told_twice(
     assert [line["epoch"] for line in curve(tmp_path)] == [*range(1, 9)]
 
 
-def test_a_checkpoint_from_before_the_first_evaluation_goes_on_as_older_ones_did_not(
-    graph: Path, tmp_path: Path
-) -> None:
-    options = {"evaluate_every": 20, "patience": 10}
-    run(graph, tmp_path, epochs=10, **options)
-    # As it was written once: the first weights are the best, of epoch 0, and their loss is null.
-    path = tmp_path / "checkpoints/last.safetensors"
-    tensors, about = checkpoint.load(path)
-    about |= {"best_epoch": 0, "best_loss": None, "best_metrics": {}}
-    about["training"]["loss"] = "auto"
-    checkpoint.save(path, tensors, {}, about)
-    best = tmp_path / "checkpoints/best.safetensors"
-    weights = {name: t for name, t in tensors.items() if name.startswith("layers.")}
-    checkpoint.save(best, weights, {}, {**about, "epoch": 0})
-    (tmp_path / "out").mkdir()
-    trained = task(graph, tmp_path, MODEL, Training())
-    given = PredictTask(
-        graph, None, trained.model, trained.training, trained.plan, best, tmp_path / "out"
-    )
-    with pytest.raises(UsageError, match=r"best.safetensors holds weights that were never trained"):
-        predict(SingleRank(), given)
-    resumed = run(graph, tmp_path, epochs=30, **options, resume=True)
-    assert (resumed.first_epoch, resumed.epochs, resumed.best_epoch) == (10, 30, 30)
-    assert resumed.metrics["valid"]["score"] > 0.5
-    assert predict(SingleRank(), given).nodes == 600
-
-
 def test_a_rank_that_does_not_see_the_folder_of_predictions_says_so(
     graph: Path, tmp_path: Path
 ) -> None:
