@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.pipelines.centrality.options import METRICS, CentralityOptions
 from penstock.pipelines.cli import run
 
 
@@ -52,15 +51,3 @@ def test_the_json_is_read(page, tmp_path):
     assert nodes == {(7, "a"), (7, "b"), (7, "c"), (8, "a"), (8, "b"), (8, "c")} | {
         (9, node) for node in "abcd"
     }
-
-
-def test_the_metrics_are_the_codes(page):
-    rows = re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)
-    assert set(rows) == set(METRICS)
-
-
-def test_the_options_are_the_codes(page):
-    known = {name.replace("_", "-") for name in CentralityOptions.__dataclass_fields__}
-    flags = {flag.removeprefix("no-") for flag in re.findall(r"--([a-z]+(?:-[a-z]+)*)", page)}
-    assert flags - {"plan", "graphs", "scale", "undirected"} <= known
-    assert known <= flags

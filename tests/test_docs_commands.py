@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from cyclopts import CycloptsError, MissingArgumentError, UnknownCommandError, UnknownOptionError
+from cyclopts import CycloptsError
 
 from penstock.pipelines.cli import app, run
 from penstock.pipelines.flow.document import read_flow
@@ -37,7 +37,6 @@ BLOCK = re.compile(
     r"(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
-INLINE = re.compile(r"(?<!`)`(penstock [^`]+)`(?!`)")
 # What is made smaller when commands run: that they run, in this order, is what is tested.
 SMALLER = {
     "kg": ["--entities", "1000", "--triples", "10000"],
@@ -108,47 +107,9 @@ def all_commands() -> list[pytest.param]:
     ]
 
 
-def test_commands_are_found() -> None:
-    block = (
-        "$ A=1 penstock info g  # why\nnodes  penstock\n$ penstock walk g \\\n w && penstock x\n"
-    )
-    assert list(commands_of(block)) == [["info", "g"], ["walk", "g", "w"], ["x"]]
-    assert list(commands_of("a -- penstock etl e > f\nls | penstock b")) == [["etl", "e"], ["b"]]
-    assert sum(len(shown(page)) for page in PAGES) > 80
-
-
 @pytest.mark.parametrize("words", all_commands())
 def test_a_command_can_be_typed(words: list[str]) -> None:
     assert refusal(words) is None
-
-
-@pytest.mark.parametrize("words", [["walk", "g", "w", "--stepz", "3"], ["walkk", "g"]])
-def test_a_command_that_is_wrong_is_found(words: list[str]) -> None:
-    assert refusal(words) is not None
-
-
-def inline_commands() -> list[pytest.param]:
-    found = []
-    for page, path in PAGES.items():
-        for text in dict.fromkeys(INLINE.findall(re.sub(r"\n", " ", no_blocks(path.read_text())))):
-            for words in commands_of(text):
-                found.append(pytest.param(words, id=f"{page}: {text}"))
-    return found
-
-
-def no_blocks(text: str) -> str:
-    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-@pytest.mark.parametrize("words", inline_commands())
-def test_a_command_within_a_sentence_is_known(words: list[str]) -> None:
-    """Arguments may be left out there, and stand for others (`RUN`, `N`)."""
-    said = refusal([word for word in words if word != "..."])
-    if isinstance(said, UnknownCommandError):
-        assert said.unused_tokens[0].isupper(), said
-    elif said is not None and not isinstance(said, MissingArgumentError):
-        assert not isinstance(said, UnknownOptionError), said
-        assert any(word.isupper() for word in words), said
 
 
 def refusal(words: list[str]) -> CycloptsError | None:
@@ -188,29 +149,6 @@ def test_a_flow_fits_the_schema(text: str, tmp_path: Path, schema: Any) -> None:
     schema.validate(yaml.safe_load(text))
     (tmp_path / "flow.yaml").write_text(text)
     read_flow(tmp_path / "flow.yaml", {})
-
-
-def test_keys_and_expectations_fit_the_schema_however_they_may_be_written(schema: Any) -> None:
-    more = {"node-id": "id", "expect": {"nodes": [">= 1", "within 5 % of previous"], "edges": 7}}
-    schema.validate({"stages": {"graph": {"job": "etl", "input": "e.csv", **more}}})
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"nodes": "many"},
-        {"nodes": 1},
-        {"nodes": [2]},
-        {"job": "generate sbmm"},
-        {"nodse": 5},
-        {"expect": {"nodes": []}},
-    ],
-)
-def test_a_flow_that_does_not_fit_is_found(options: dict[str, object], schema: Any) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    flow = {"stages": {"graph": {"job": "generate sbm", **options}}}
-    with pytest.raises(jsonschema.ValidationError):
-        schema.validate(flow)
 
 
 @pytest.fixture

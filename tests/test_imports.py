@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -252,3 +253,16 @@ def test_start_is_fast(arguments, limit, tmp_path):
     turns = [(seconds(*few), seconds(*arguments)) for _ in range(5)]
     yardstick, best = map(min, zip(*turns, strict=True))
     assert best < limit * max(1.0, yardstick / 0.07), turns
+
+
+def test_numba_compiles_kernels(root):
+    found = {
+        str(file.relative_to(root))
+        for folder in ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
+        for file in (root / folder).rglob("*.py")
+        if re.search(r"\bimport .*\bnjit\b", file.read_text())
+    }
+    assert len(found) > 20
+    # A loop that calls MPI is no arithmetic, and has no naive twin; the doctor tries the compiler.
+    others = {"workers/comm/poll.py", "pipelines/doctor/probes.py"}
+    assert {name for name in found if not name.startswith("kernels/")} == others
