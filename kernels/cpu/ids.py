@@ -1,4 +1,7 @@
-"""Dictionary coding of integers: by a bitmap where the ids are dense, by hashing where not."""
+"""Dictionary coding of integers: by a bitmap where the ids are dense, by hashing where not.
+
+And hashes of texts.
+"""
 
 from __future__ import annotations
 
@@ -95,3 +98,15 @@ def _encode_sparse(values: Array) -> tuple[Array, Array]:
             count += 1
         codes[i] = slots[slot]
     return distinct[:count].copy(), codes
+
+
+@njit(cache=True, nogil=True)
+def hashes(data: Array, offsets: Array) -> Array:
+    """Return the 64-bit FNV-1a hash of each text: (n,) uint64."""
+    found = np.empty(len(offsets) - 1, np.uint64)
+    for i in range(len(found)):
+        value = np.uint64(0xCBF29CE484222325)
+        for at in range(offsets[i], offsets[i + 1]):
+            value = (value ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+        found[i] = value
+    return found

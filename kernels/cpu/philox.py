@@ -61,6 +61,22 @@ def random_words_of(seed: int, stream: int, which: Array, step: int = 0) -> Arra
     return words
 
 
+@njit(cache=True, nogil=True)
+def _draws(seed: int, stream: int, which: Array, steps: Array) -> Array:
+    found = np.empty(len(which), np.uint32)
+    last = len(steps) - 1  # 0 if all have one step
+    for i in range(len(which)):
+        found[i] = philox4x32(seed, stream, which[i], steps[min(i, last)])[0]
+    return found
+
+
+def draws(seed: int, stream: int, which: Array, step: Array | int = 0) -> Array:
+    """Return the first word of each draw of ``which``: (n,) uint32; one step, or a step each."""
+    steps = np.atleast_1d(np.asarray(step, np.uint32))
+    found: Array = _draws(np.uint64(seed), np.uint32(stream), which.astype(np.uint64), steps)
+    return found
+
+
 def random_keys(seed: int, stream: int, first: int, count: int) -> Array:
     """Return a 64-bit key for each of ``first .. first + count``: (count,) uint64."""
     words = random_words(seed, stream, first, count)

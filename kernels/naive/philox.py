@@ -52,6 +52,11 @@ def random_words_of(seed: int, stream: int, which: Array, step: int = 0) -> Arra
     return np.stack(philox4x32(seed, stream, which, step), axis=1)
 
 
+def draws(seed: int, stream: int, which: Array, step: Array | int = 0) -> Array:
+    """Return the first word of each draw of ``which``: (n,) uint32; one step, or a step each."""
+    return philox4x32(seed, stream, which, step)[0]
+
+
 def random_keys(seed: int, stream: int, first: int, count: int) -> Array:
     """Return a 64-bit key for each of ``first .. first + count``: (count,) uint64."""
     words = random_words(seed, stream, first, count).astype(np.uint64)

@@ -11,8 +11,6 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import SPLITS
-from penstock.kernels.cpu.philox import random_words
-from penstock.kernels.streams import Stream
 from penstock.writer import GrowingGraph, write_feature_files
 
 if TYPE_CHECKING:
@@ -64,15 +62,3 @@ def write_table(root: Path, name: str, tables: Iterable[pa.Table]) -> FileEntry:
             if writer is not None:
                 writer.close()
     return file_entry(root, name)
-
-
-def node_splits(seed: int, nodes: int, shares: tuple[float, float, float]) -> Array:
-    """Return 0, 1, 2 (train, valid, test) or -1 for each node, by chance: (nodes,) int8."""
-    split = np.empty(nodes, np.int8)
-    borders = np.cumsum(shares) * 2.0**32
-    for first in range(0, nodes, ROWS):
-        count = min(ROWS, nodes - first)
-        words = random_words(seed, Stream.SPLIT_NODES, first, count)[:, 0].astype(np.float64)
-        split[first : first + count] = np.searchsorted(borders, words, side="right")
-    split[split == len(shares)] = -1
-    return split

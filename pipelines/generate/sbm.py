@@ -15,8 +15,9 @@ from penstock.pipelines.generate.budget import shuffle
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import GenerateJob
 from penstock.pipelines.generate.options import SbmOptions
-from penstock.pipelines.generate.pieces import Pieces, node_splits
+from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
+from penstock.splits import split_nodes
 from penstock.writer import FEATURE_FILE_BYTES
 
 if TYPE_CHECKING:
@@ -88,9 +89,8 @@ class SbmJob(GenerateJob):
         source.prepare(self.budget.threads)
         self.drawn = builder.run().drawn
         labels = source.labels()
-        split = node_splits(
-            options.seed, options.nodes, (options.train, options.valid, options.test)
-        )
+        shares = (options.train, options.valid, options.test)
+        split = split_nodes(np.arange(options.nodes, dtype=np.uint64), shares, options.seed)
         pieces.nodes(partial(_node_columns, labels, split))
         pieces.splits(split)
         if options.features != "none":

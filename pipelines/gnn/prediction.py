@@ -21,13 +21,12 @@ from penstock.pipelines.gnn.planning import (
 )
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.run import Run
-from penstock.pipelines.gnn.split import counts_text, own_split_file, split_file
 from penstock.pipelines.job import R, RunJob, Workers
 from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
-from penstock.workers.gnn.data.kept_split import SplitFile
+from penstock.splits import SplitFile, counts_text, own_split_file, split_file
 from penstock.workers.gnn.task import PredictTask
 
 KIND = "predictions"

@@ -11,9 +11,9 @@ from typing import Any
 from penstock.graph import SPLITS
 from penstock.paths import shown
 from penstock.pipelines.gnn.profile import profile_text
-from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes, format_count, plural
+from penstock.splits import DrawnSplit
 from penstock.workers.gnn.plan.spec import WIDEST
 from penstock.workers.gnn.task import Trained
 from penstock.workers.stopped import Stopped

@@ -16,8 +16,8 @@ from typing import Any, Self
 from penstock.errors import UsageError
 from penstock.formats import BadValue
 from penstock.pipelines.gnn.declare import EdgeRules
-from penstock.pipelines.gnn.split import DrawnSplit
 from penstock.pipelines.job.run_folder import KIND, TrainingRun, run_format
+from penstock.splits import DrawnSplit
 from penstock.workers.gnn.checkpoint import BEST, LAST
 from penstock.workers.gnn.plan.spec import (
     RESUMABLE,

@@ -23,8 +23,6 @@ from penstock.pipelines.gnn.planning import (
 )
 from penstock.pipelines.gnn.report import TrainReport
 from penstock.pipelines.gnn.run import FORMAT, Run
-from penstock.pipelines.gnn.split import FILE_NAME as SPLIT_FILE
-from penstock.pipelines.gnn.split import declared_split, draw_split, keep_split, split_file
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.partial import PartialOutput
@@ -41,6 +39,8 @@ from penstock.pipelines.job.run_folder import (
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.output import Command
 from penstock.sizes import plural
+from penstock.splits import FILE_NAME as SPLIT_FILE
+from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
 from penstock.workers.gnn.checkpoint import BEST, LAST, epochs_of
 from penstock.workers.gnn.plan.spec import Model
 from penstock.workers.gnn.task import Trained, TrainTask
@@ -74,7 +74,9 @@ class TrainJob(Job[TrainReport]):
         """Fit the model to the graph, and draw the split where one is to be drawn."""
         graph, options = self.graph, self.options
         self.resumes = options.resume and (self.out / FORMAT.file).is_file()
-        split, self.splits = declared_split(options), None
+        split, self.splits = None, None
+        if options.split is not None:
+            split = DrawnSplit(options.split, options.split_stratified)
         self.before = Run.load(self.out) if self.resumes else None
         if self.before is not None:
             # What was drawn stays; another --split is refused when the folder is opened.

@@ -73,3 +73,13 @@ def test_draws_of_any_numbers() -> None:
     np.testing.assert_array_equal(found, naive.random_words_of(3, 7, which, 1))
     for row, number in zip(found, which.tolist(), strict=True):
         assert row.tolist() == naive.random_words(3, 7, number, 1, 1)[0].tolist()
+
+
+@pytest.mark.parametrize(
+    "steps", [3, np.array([0, 7, 2**31 - 1, 7], np.int32)], ids=["one", "each"]
+)
+def test_first_words(backend: Any, same: Any, steps: Any) -> None:
+    which = np.array([5, 2**63 + 1, 0, 5], np.uint64)
+    truth = naive.draws(2**40 + 3, 7, which, steps)
+    step = steps if isinstance(steps, int) else backend.put(steps)
+    same(backend.module("philox").draws(2**40 + 3, 7, backend.put(which), step), truth)

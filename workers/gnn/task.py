@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.workers.gnn.data.kept_split import SplitFile
+from penstock.splits import SplitFile
 from penstock.workers.gnn.plan.spec import Model, Training
 from penstock.workers.stopped import Stopped
 

@@ -18,7 +18,7 @@ from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
 from penstock.pipelines.etl.nodes.labels import without_nan
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.splits import draw_splits
+from penstock.splits import id_keys, split_nodes
 from penstock.writer import write_feature_files
 
 if TYPE_CHECKING:
@@ -106,10 +106,12 @@ def write_node_data(
             splits = np.where(rows < 0, -1, table.splits[rows])
             columns["split"] = pa.array(splits.astype(np.int8), mask=splits < 0)
     if options.split_nodes is not None:
-        chosen = np.ones(count, bool)
+        ids = (as_user_has_them(part.to_arrow(), unsigned=unsigned) for part in ranges)
+        keys = np.concatenate([id_keys(part) for part in ids])
+        splits = split_nodes(keys, options.split_nodes, options.seed)
+        splits = splits if order is None else splits[order]
         if "label" in columns:
-            chosen = np.asarray(columns["label"].is_valid())
-        splits = draw_splits(order, chosen, options.split_nodes, options.seed)
+            splits[np.asarray(columns["label"].is_null())] = -1
         columns["split"] = pa.array(splits, mask=splits < 0)
     if "split" in columns:
         numbers = np.asarray(columns["split"].fill_null(-1))

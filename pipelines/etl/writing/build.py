@@ -12,11 +12,11 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR, offsets_of
 from penstock.files import FileEntry
-from penstock.kernels import kernel
 from penstock.manifest import Manifest, ShardEntry
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
 from penstock.pipelines.etl.writing.shuffle import Edges, Shape, put_edges
+from penstock.splits import Fractions, split_edges
 from penstock.workers.resources.device import to_device
 from penstock.writer import write_shard
 
@@ -35,21 +35,23 @@ def build_shard(
     folder: Path,
     *,
     merging: Merging,
-    holdout: tuple[int, tuple[int, int], bool] | None,
+    split: Fractions | None,
+    seed: int,
+    directed: bool,
     root: Path,
 ) -> dict[str, Any]:
     """Write shard ``number`` from its slice of every batch's segments; a step for ``once``.
 
     offsets  where the bin begins and ends in each segment
-    holdout  seed, limits and directed of kernels.holdout, or None
+    split    shares of edges for train, valid and test; None: all are in the shard
     """
 
     def make(folder: Path) -> dict[str, Any]:
         read = _Slices(segments, offsets)
         csr, merged = _build(read, number, shape, merging)
         result: dict[str, Any] = {"merged": merged, "valid": 0, "test": 0}
-        if holdout is not None:
-            csr, apart = _hold_out(csr, *holdout)
+        if split is not None:
+            csr, apart = _hold_out(csr, split, seed, directed)
             for name, edges in apart.items():
                 (folder / name).mkdir()
                 put_edges(folder / name, edges)
@@ -130,12 +132,10 @@ def _build(read: _Slices, number: int, shape: Shape, merging: Merging) -> tuple[
 
 
 def _hold_out(
-    csr: CSR, seed: int, limits: tuple[int, int], directed: bool
+    csr: CSR, fractions: Fractions, seed: int, directed: bool
 ) -> tuple[CSR, dict[str, Edges]]:
     sources = csr.sources()
-    splits = kernel("holdout", sources).split_edges(
-        sources, csr.indices, csr.relations, seed, limits, directed=directed
-    )
+    splits = split_edges(sources, csr.indices, csr.relations, fractions, seed, directed=directed)
     apart = {}
     for value, name in ((1, "valid"), (2, "test")):
         mask = splits == value

@@ -123,10 +123,7 @@ def build_shards(
 ) -> Manifest:
     """Build every bin's shard under ``root``."""
     options = job.options
-    holdout = None
-    if hold_out and options.split_edges is not None:
-        limits = np.round(np.cumsum(options.split_edges)[:2] * 2**32).astype(np.int64).tolist()
-        holdout = (options.seed, (limits[0], limits[1]), bool(options.directed))
+    split = options.split_edges if hold_out else None
     folders = [job.partial.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
     calls = [
         (b, segments, [(o[b], o[b + 1]) for o in offsets], shape, folders[b])
@@ -139,12 +136,14 @@ def build_shards(
         [sum(o[b + 1] - o[b] for o in offsets) for b in range(shape.bins)],
         "edges",
         merging=merging,
-        holdout=holdout,
+        split=split,
+        seed=options.seed,
+        directed=bool(options.directed),
         root=root,
     )
     if merging.how != "keep":
         job.counts.duplicates_merged += sum(result["merged"] for result in results)
-    if holdout is not None:
+    if split is not None:
         for name in ("valid", "test"):
             job.heldout[name] = [folder / name for folder in folders]
     return manifest_of(job, list(pairwise(shape.starts)), results)

@@ -33,3 +33,12 @@ def test_codes_give_back_the_values(values: Any) -> None:
     distinct, codes = cpu.encode(values)
     np.testing.assert_array_equal(distinct[codes], values)
     assert np.all(np.diff(distinct.astype(object)) > 0)
+
+
+def test_hashes_of_texts() -> None:
+    data = np.frombuffer(b"aabfoobar", np.uint8)
+    offsets = np.array([0, 0, 1, 3, 9])
+    found = cpu.hashes(data, offsets)
+    np.testing.assert_array_equal(found, naive.hashes(data, offsets))
+    # FNV-1a's published answers.
+    assert found[[0, 1, 3]].tolist() == [0xCBF29CE484222325, 0xAF63DC4C8601EC8C, 0x85944171F73967E8]

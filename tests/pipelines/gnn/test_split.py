@@ -21,7 +21,7 @@ from penstock.errors import CorruptFile, PenstockWarning, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.run import Run
-from penstock.pipelines.splits import draw_splits
+from penstock.splits import split_nodes
 
 CLASSES = ("a", "b", "c")
 
@@ -62,15 +62,53 @@ def predicted(folder: Path) -> dict[int, str | None]:
 # -- what is drawn ---------------------------------------------------------------------------------
 
 
-def test_the_fractions_are_exact_and_the_rest_is_in_none() -> None:
-    chosen = np.arange(1000) % 4 != 0
-    found = draw_splits(None, chosen, (0.5, 0.2, 0.1), 7)
-    assert [int((found == n).sum()) for n in range(3)] == [375, 150, 75]
-    assert (found[~chosen] == -1).all()
-    assert (found != draw_splits(None, chosen, (0.5, 0.2, 0.1), 8)).any()
-    places = np.random.default_rng(0).permutation(1000)
-    turned = draw_splits(places, chosen[places], (0.5, 0.2, 0.1), 7)
-    np.testing.assert_array_equal(turned, found[places])
+IDS: dict[str, Callable[[int], Any]] = {
+    "integers": lambda i: 7 * i - 300,
+    "unsigned": lambda i: 2**63 + i,
+    "strings": lambda i: f"knoten-ß{i}",
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_a_split_depends_on_seed_and_id_alone(
+    tmp_path: Path, cluster: ClusterSpec, kind: str
+) -> None:
+    """With a node fewer, in another order and drawn by the training run, all others keep theirs."""
+    count, fractions = 400, (0.6, 0.2, 0.2)
+    ids = [IDS[kind](i) for i in range(count)]
+    nodes = pd.DataFrame({"id": ids, "kind": ["a", "b"] * (count // 2), "x": 0.5})
+    nodes.loc[::9, "kind"] = None
+    found: dict[str, dict[Any, int | None]] = {}
+    for name, gone, relabel, seed in (
+        ("whole", 0, "sorted", 5),
+        ("other", 0, "sorted", 6),
+        ("less", 1, "random", 5),
+    ):
+        left = [*ids[:100], *ids[100 + gone :]]
+        frame = pd.DataFrame({"src": left, "dst": [*left[1:], left[0]]})
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+        nodes[nodes.id.isin(left)].to_parquet(tmp_path / "n.parquet")
+        etl(
+            tmp_path / f"{name}.parquet", tmp_path / name, nodes=tmp_path / "n.parquet",
+            label="kind", feature_columns=("x",), relabel=relabel, seed=seed, cluster=cluster,
+            split_nodes=fractions,
+        )  # fmt: skip
+        graph = Graph.open(tmp_path / name)
+        splits = graph.node_column("split").to_pylist()
+        found[name] = dict(zip(graph.user_ids().to_pylist(), splits, strict=True))
+    gnn.train(
+        tmp_path / "less", tmp_path / "run", split=fractions, epochs=1, hidden=4, seed=5,
+        cluster=cluster,
+    )  # fmt: skip
+    whole, less = found["whole"], found["less"]
+    assert less == kept(tmp_path / "run") == {user: whole[user] for user in less}
+    assert whole.keys() - less.keys() == {ids[100]}
+    assert all((whole[user] is None) == (i % 9 == 0) for i, user in enumerate(ids))
+    drawn = [split for split in whole.values() if split is not None]
+    for split, share in enumerate(fractions):
+        deviation = math.sqrt(len(drawn) * share * (1 - share))
+        assert abs(drawn.count(split) - share * len(drawn)) < 4 * deviation
+    assert found["other"] != whole
 
 
 @pytest.mark.parametrize("fractions", [(0.6, 0.2, 0.2), (0.5, 0.1, 0.1), (1.0, 0.0, 0.0)])
@@ -79,7 +117,8 @@ def test_every_class_has_its_fractions(fractions: tuple[float, float, float]) ->
     classes = np.r_[np.zeros(500, int), np.ones(37, int), np.repeat(np.arange(2, 60), 3)]
     classes = rng.permutation(classes)
     chosen = rng.random(len(classes)) < 0.9
-    found = draw_splits(None, chosen, fractions, 3, np.where(chosen, classes, -1))
+    keys = np.arange(len(classes), dtype=np.uint64)
+    found = split_nodes(keys, fractions, 3, np.where(chosen, classes, -1))
     assert (found[~chosen] == -1).all()
     for number in range(60):
         there = chosen & (classes == number)
@@ -92,22 +131,6 @@ def test_every_class_has_its_fractions(fractions: tuple[float, float, float]) ->
         assert (found[small] == split).sum() == pytest.approx(fraction * small.sum(), abs=25)
     if fractions[1]:
         assert (found[small] == 1).any()
-
-
-def test_it_is_what_etl_draws(tmp_path: Path, cluster: ClusterSpec) -> None:
-    ends = np.arange(60)
-    pd.DataFrame({"src": ends, "dst": (ends + 7) % 60}).to_csv(tmp_path / "e.csv", index=False)
-    nodes = pd.DataFrame({"id": ends, "kind": np.where(ends % 3, "a", "b"), "x": ends / 60})
-    nodes.loc[::9, "kind"] = None
-    nodes.to_csv(tmp_path / "n.csv", index=False)
-    options = {"cluster": cluster, "nodes": tmp_path / "n.csv", "label": "kind", "seed": 5}
-    for name, more in (("own", {"split_nodes": (0.6, 0.2, 0.2)}), ("none", {"relabel": "random"})):
-        etl(tmp_path / "e.csv", tmp_path / name, feature_columns=("x",), **options, **more)
-    own = Graph.open(tmp_path / "own")
-    options = {"epochs": 1, "hidden": 4, "seed": 5, "cluster": cluster}
-    gnn.train(tmp_path / "none", tmp_path / "run", split=(0.6, 0.2, 0.2), **options)
-    expected = zip(own.user_ids().to_pylist(), own.node_column("split").to_pylist(), strict=True)
-    assert kept(tmp_path / "run") == dict(expected)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +167,13 @@ def test_a_graph_without_a_split_is_trained_on(
     fractions = ["--split", "0.5", "0.25", "0.15"]
     assert run([*line, "--epochs", "2", *fractions]) == 0
     out, err = capsys.readouterr()
-    told = "split 0.5 0.25 0.15: train 40, valid 21, test 12"
     assert "Drew a split 0.5 0.25 0.15\n" in err
-    assert "train 40" not in err, "the report counts"
-    assert told in out
     splits = kept(folder)
-    assert sum(split is None for split in splits.values()) == 17, "nine of them have no label"
+    counts = [list(splits.values()).count(split) for split in range(3)]
+    assert min(counts) > 0
+    assert sum(counts) < 81, "nine of 90 have no label, and a tenth is in no split"
+    told = "split 0.5 0.25 0.15: train {}, valid {}, test {}".format(*counts)
+    assert told in out
     assert all(splits[2 * node] is None for node in range(0, 90, 10))
     graph.path.rename(tmp_path / "moved")
     line[2] = str(tmp_path / "moved")
@@ -164,7 +188,7 @@ def test_a_graph_without_a_split_is_trained_on(
     assert "split: 0.6 0.2 0.2, in the run 0.5 0.25 0.15" in capsys.readouterr().err
     assert run(["gnn", "evaluate", str(folder), "--json", "--cluster", "threads"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["nodes"], found["drawn"]) == (12, True)
+    assert (found["nodes"], found["drawn"]) == (counts[2], True)
     line_of_all = ["gnn", "evaluate", str(folder), "--split", "all", "--cluster", "threads"]
     assert run([*line_of_all, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

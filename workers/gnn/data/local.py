@@ -26,7 +26,7 @@ from penstock.kernels import kernel
 from penstock.manifest import Manifest
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Part, Partition, part_folder
-from penstock.workers.gnn.data.kept_split import SplitFile
+from penstock.splits import SplitFile
 from penstock.workers.gnn.data.node_data import (
     NodeData,
     Stored,

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 
 from penstock.errors import CorruptFile, UsageError
 from penstock.graph import Graph
+from penstock.splits import SplitFile, save_split
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data import node_data
-from penstock.workers.gnn.data.kept_split import SplitFile, save_split
 from penstock.workers.gnn.data.local import open_local
 
 ETL = r"penstock etl"
