@@ -87,7 +87,8 @@ class EtlOptions:
     test: ClientInput | None = None
     """a file of edges to hold out as heldout/test"""
     split_nodes: tuple[float, float, float] | None = None
-    """fractions of nodes for train, valid and test; with --label, of those that have one"""
+    """fractions of nodes for train, valid and test; with --label, of those that have one. Each node
+    draws by --seed and its id: no other node moves it, and sizes are approximate"""
 
     nodes: ClientInput | None = None
     """table of nodes: parquet, csv or tsv; nodes without edges come from here"""

@@ -156,10 +156,12 @@ class ModelOptions(Training):
     """a YAML file that declares the model, layer by layer, in place of these options"""
 
     split: tuple[float, float, float] | None = None
-    """draw training, validation and test nodes: fractions of the labelled ones, by --seed; the
-    rest is in no split [default: the graph's own split]"""
+    """draw training, validation and test nodes: fractions of the labelled ones; the rest is in no
+    split. Each node draws by --seed and its id: no other node moves it, and sizes are approximate
+    [default: the graph's own split]"""
     split_stratified: Annotated[bool, Parameter(negative="")] = False
-    """draw the fractions of every class"""
+    """cut every class in these fractions, to within one node; when nodes of a class come or go,
+    some others of it move"""
 
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """partition the graph into this many parts, one per rank [default: ranks of --cluster mpi,
