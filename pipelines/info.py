@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -153,8 +153,8 @@ def info(path: str | Path, *, quiet: bool = True) -> GraphInfo:
         weights=edges.range_of("weights"),
         times=edges.range_of("times"),
         timestamps=manifest.times == "timestamp",
-        features=_features(graph),
-        labels=_labels(graph),
+        features=features_of(graph),
+        labels=labels_of(graph),
         splits=manifest.splits,
         heldout=manifest.heldout,
         graphs=manifest.graphs,
@@ -219,7 +219,8 @@ class _EdgePass:
         return found
 
 
-def _features(graph: Graph) -> dict[str, Any] | None:
+def features_of(graph: Graph) -> dict[str, Any] | None:
+    """Return what the features of a graph are."""
     entry = graph.manifest.features
     if entry is None:
         return None
@@ -232,7 +233,8 @@ def _features(graph: Graph) -> dict[str, Any] | None:
     }
 
 
-def _labels(graph: Graph) -> dict[str, Any] | None:
+def labels_of(graph: Graph) -> dict[str, Any] | None:
+    """Return what the labels of a graph are, and how many nodes have one."""
     kind = graph.manifest.labels
     if kind is None:
         return None
@@ -285,7 +287,7 @@ def _partition(path: Path, graph: Graph) -> dict[str, Any]:
 def _text(found: dict[str, Any]) -> str:
     """Return the lines for what ``GraphInfo.to_dict`` holds."""
     lines = [shown(found["path"]), ""]
-    rows = [*_counts(found), *_edge_data(found), *_node_data(found), *_storage(found)]
+    rows = [*_counts(found), *_edge_data(found), *node_lines(found), *_storage(found)]
     width = max(len(label) for label, _ in rows)
     for label, value in rows:
         # A table's line keeps its leading blanks; prose is wrapped next to its label.
@@ -335,7 +337,8 @@ def _edge_data(found: dict[str, Any]) -> Lines:
         yield f"{name} edges", f"{count:,} held out"
 
 
-def _node_data(found: dict[str, Any]) -> Lines:
+def node_lines(found: Mapping[str, Any]) -> Lines:
+    """Return the lines on features, labels and splits of the nodes."""
     features, labels = found["features"], found["labels"]
     if features is not None:
         zeros = f"{100 * features['sparsity']:.3g} % zeros"
@@ -344,13 +347,12 @@ def _node_data(found: dict[str, Any]) -> Lines:
             f"{features['width']:,} × {features['dtype']}, {features['kind']}, {zeros}",
         )
         if (names := features["names"]) is not None:
-            more = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-            yield "", ", ".join(names[:_SHOWN]) + more
+            yield "", _first(names)
     if labels is not None:
         kinds = {"class": "one of", "multi": "any of", "value": "a value"}
         what = kinds[labels["kind"]]
         if labels["classes"] is not None:
-            what += f" {len(labels['classes']):,} classes"
+            what += f" {len(labels['classes']):,} classes ({_first(labels['classes'])})"
         labelled = labels["labelled"]
         share = _share(labelled, found["nodes"])
         yield "labels", f"{what}, {labelled:,} labelled nodes{share}"
@@ -364,6 +366,11 @@ def _node_data(found: dict[str, Any]) -> Lines:
                 for name, count in found["splits"].items()
             ),
         )
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def _storage(found: dict[str, Any]) -> Lines:

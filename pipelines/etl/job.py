@@ -28,6 +28,7 @@ from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.writing.build import EDGE_BYTES
+from penstock.pipelines.info import features_of, labels_of
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.job.following import after_graph
@@ -101,6 +102,8 @@ class EtlJob(Job[EtlReport]):
                 raise UsageError(
                     "--missing-features needs --features or --feature-columns, the features"
                 )
+            if options.label_missing is not None and options.label is None:
+                raise UsageError("--label-missing needs --label, the column of labels")
         directed = options.directed
         if directed is None:
             layout = self.layout if self.reads_tables else None
@@ -169,9 +172,12 @@ class EtlJob(Job[EtlReport]):
 
     def report(self, seconds: float) -> EtlReport:
         """Return what was read and made."""
-        manifest, counts = Graph.open(self.out).manifest, self.counts
+        graph, counts = Graph.open(self.out), self.counts
+        manifest = graph.manifest
         counts.nodes, counts.edges, counts.graphs = manifest.nodes, manifest.edges, manifest.graphs
         counts.bytes = sum(entry.bytes for entry in manifest.files.values())
+        counts.features, counts.labels = features_of(graph), labels_of(graph)
+        counts.splits = manifest.splits
         counts.seconds = seconds
         return counts
 

@@ -98,7 +98,10 @@ class EtlOptions:
     """column of the node table with the label: classes, numbers, or lists of classes; nodes without
     one count in no loss and no score"""
     label_kind: Literal["auto", "class", "multi", "value"] = "auto"
-    """whether labels are classes, several classes a node, or values to regress"""
+    """whether labels are classes, several classes a node, or values to regress; auto: floats are
+    values, unless some are missing and the rest are at most 1,000 different whole numbers"""
+    label_missing: Annotated[str, Field(coerce_numbers_to_str=True)] | None = None
+    """what stands for no label besides empty and NaN, such as -1"""
     split: str | None = None
     """column of the node table that says train, valid or test"""
     feature_columns: tuple[str, ...] = ()

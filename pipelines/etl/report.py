@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.paths import shown
+from penstock.pipelines.info import node_lines
 from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes, format_count
 
@@ -34,6 +35,9 @@ class EtlReport(CountsReport):
     nodes_dropped: int = 0
     features_filled: int = 0
     heldout: dict[str, int] = field(default_factory=dict)
+    features: dict[str, Any] | None = None  # these three as in GraphInfo
+    labels: dict[str, Any] | None = None
+    splits: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
     def count_input(self, result: dict[str, Any]) -> None:
@@ -89,6 +93,7 @@ class EtlReport(CountsReport):
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
         ]
         lines += [f"  {count:,} {what}" for what, count in counts if count]
+        lines += [f"  {what}: {found}" for what, found in node_lines(vars(self)) if what]
         return "\n".join(lines)
 
     def _because(self, other: str) -> str:

@@ -102,7 +102,8 @@ class NodeLayout:
         id_, label, split, features = _find(sample.path, names, None if header else 0, options)
         kind = ""
         if label is not None:
-            kind = text_label_type(sample.column(label, header=header), options.label_kind)
+            values = sample.column(label, header=header)
+            kind = text_label_type(values, options.label_kind, options.label_missing)
         named = tuple(names[number] for number in features) or None if header else None
         return cls(id_, label, split, tuple(features), tuple(names), header, kind, named)
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import one_array
 from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import SPLITS
 from penstock.manifest import FeatureEntry
 from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
-from penstock.pipelines.etl.nodes.labels import without_nan
+from penstock.pipelines.etl.nodes.labels import coded_labels
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.splits import id_keys, split_nodes
@@ -100,7 +101,8 @@ def write_node_data(
         rows = table.row_of if order is None else table.row_of[order]
         nothing = pa.array(rows < 0)
         if table.labels is not None:
-            labels, result.labels, result.classes = _coded_labels(table.labels, options)
+            found = one_array(table.labels)
+            labels, result.labels, result.classes = coded_labels(found, options)
             columns["label"] = labels.take(pa.array(rows, mask=np.asarray(nothing)))
         if table.splits is not None:
             splits = np.where(rows < 0, -1, table.splits[rows])
@@ -160,51 +162,6 @@ def _write_nodes(
             pieces = {n: c.slice(start, size) for n, c in columns.items()}
             writer.write_table(pa.table({"id": part, **pieces}, schema=schema))
     return file_entry(root, name)
-
-
-def _coded_labels(
-    labels: pa.ChunkedArray, options: EtlOptions
-) -> tuple[pa.Array, str, tuple[str, ...] | None]:
-    """Return labels as class numbers, lists of class numbers, or values; their kind; the names."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    flat = labels.combine_chunks()
-    if isinstance(flat, pa.ChunkedArray):
-        flat = flat.chunk(0) if flat.num_chunks else pa.array([], labels.type)
-    if pa.types.is_fixed_size_list(flat.type):
-        flat = flat.cast(pa.list_(flat.type.value_type))
-    kind = options.label_kind
-    listed = pa.types.is_list(flat.type) or pa.types.is_large_list(flat.type)
-    if kind == "auto":
-        number = pa.types.is_floating(flat.type)
-        kind = "multi" if listed else "value" if number else "class"
-    if kind == "value":
-        return flat.cast(pa.float32()), kind, None
-    items = without_nan(flat.flatten()) if listed else flat
-    names = pc.unique(items.drop_null())
-    names = names.take(pc.sort_indices(names))
-    numbers = pc.index_in(items, value_set=names)
-    classes = tuple(str(name) for name in names.to_pylist())
-    return _lists(flat, numbers) if listed else numbers, kind, classes
-
-
-def _lists(lists: pa.Array, numbers: pa.Array) -> pa.Array:
-    """Return lists with class numbers in place of their items, those that are missing left out.
-
-    An empty list says that a node has none of the classes. No list, or one in which all items are
-    missing, says nothing: that node has no label.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))  # flatten() skips null lists
-    known = np.asarray(numbers.is_valid())
-    rows = np.repeat(np.arange(len(lengths)), lengths)[known]
-    kept = np.bincount(rows, minlength=len(lengths))
-    nothing = np.asarray(lists.is_null()) | ((lengths > 0) & (kept == 0))
-    offsets = pa.array(np.append(0, np.cumsum(kept)).astype(np.int32))
-    return pa.ListArray.from_arrays(offsets, numbers.drop_null(), mask=pa.array(nothing))
 
 
 def _gather(features: Any, rows: Array, fill: Array | None) -> Callable[[int, int], Any]:

@@ -1,6 +1,6 @@
 """Labels of nodes: classes, lists of classes, or values; a node may have none.
 
-Their type is one of int64, float64, string, "list of int64", "list of string", class (as Parquet
+They are read as one of int64, float64, string, "list of int64", "list of string", class (as Parquet
 has it, but whole) and "" (as Parquet has it).
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import InputError
+from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading import columns as convert
 from penstock.pipelines.etl.reading.check_rows import RowChecks
 from penstock.pipelines.etl.reading.columns import Fields
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SEPARATOR = re.compile(r"[;|\s]+")
+_MOST_CLASSES = 1000  # that floats are taken for
 
 
-def text_label_type(values: Sequence[str], kind: str) -> str:
+def text_label_type(values: Sequence[str], kind: str, missing: str | None = None) -> str:
     """Return the type of labels that look like ``values``; ``kind`` is --label-kind."""
+    values = [value for value in values if value.strip() != missing]
     if kind == "value":
         return "float64"
     if kind == "multi":
@@ -41,14 +44,20 @@ def parquet_label_type(kind: str) -> str:
     return {"value": "float64", "multi": "list of string", "class": "class"}.get(kind, "")
 
 
-def labels_of(column: Fields | pa.Array, label_type: str, checks: RowChecks) -> pa.Array:
-    """Return labels of a type; a missing one is null."""
+def labels_of(
+    column: Fields | pa.Array, label_type: str, checks: RowChecks, marker: str | None = None
+) -> pa.Array:
+    """Return labels of a type; a missing one is null. ``marker`` is --label-missing."""
     import pyarrow as pa
 
+    if isinstance(column, Fields) and marker is not None:
+        texts, empty = RowChecks(len(column)), column.empty
+        column = convert.strings(column, "label", texts)
+        checks.take(texts, except_for=empty)
     if isinstance(column, Fields):
         missing = column.empty
     else:
-        column = _checked(column, label_type)
+        column = _checked(column, label_type, marker)
         missing = convert.nulls_of(column)
         if label_type == "class" and pa.types.is_floating(column.type):
             label_type = "int64"
@@ -101,10 +110,84 @@ def without_nan(column: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
 
 
-def _checked(column: pa.Array, label_type: str) -> pa.Array:
-    """Return a Parquet column with null for what stands for no label: NaN and the empty text."""
+def coded_labels(
+    labels: pa.Array, options: EtlOptions
+) -> tuple[pa.Array, str, tuple[str, ...] | None]:
+    """Return labels as class numbers, lists of class numbers, or values; their kind; the names."""
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    if pa.types.is_fixed_size_list(labels.type):
+        labels = labels.cast(pa.list_(labels.type.value_type))
+    kind = options.label_kind
+    listed = pa.types.is_list(labels.type) or pa.types.is_large_list(labels.type)
+    items = without_nan(labels.flatten() if listed else labels)
+    items = _without(items, options.label_missing)
+    if kind == "auto":
+        kind = "multi" if listed else "class"
+        if kind == "class" and pa.types.is_floating(items.type):
+            if _are_classes(items):
+                items = items.cast(pa.int64())
+            else:
+                kind = "value"
+    if kind == "value":
+        return items.cast(pa.float32()), kind, None
+    names = pc.unique(items.drop_null())
+    names = names.take(pc.sort_indices(names))
+    numbers = pc.index_in(items, value_set=names)
+    classes = tuple(str(name) for name in names.to_pylist())
+    return _numbered(labels, numbers) if listed else numbers, kind, classes
+
+
+def _are_classes(floats: pa.Array) -> bool:
+    """Say whether floats are classes with gaps, as pandas writes integers of which some miss."""
+    import pyarrow.compute as pc
+
+    if floats.null_count in (0, len(floats)):
+        return False
+    distinct = np.asarray(pc.unique(floats.drop_null()))
+    return len(distinct) <= _MOST_CLASSES and bool(
+        np.all((np.trunc(distinct) == distinct) & (np.abs(distinct) < 2**53))
+    )
+
+
+def _numbered(lists: pa.Array, numbers: pa.Array) -> pa.Array:
+    """Return lists with class numbers in place of their items, those that are missing left out.
+
+    An empty list says that a node has none of the classes. No list, or one in which all items are
+    missing, says nothing: that node has no label.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))  # flatten() skips null lists
+    known = np.asarray(numbers.is_valid())
+    rows = np.repeat(np.arange(len(lengths)), lengths)[known]
+    kept = np.bincount(rows, minlength=len(lengths))
+    nothing = np.asarray(lists.is_null()) | ((lengths > 0) & (kept == 0))
+    offsets = pa.array(np.append(0, np.cumsum(kept)).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, numbers.drop_null(), mask=pa.array(nothing))
+
+
+def _without(column: pa.Array, marker: str | None) -> pa.Array:
+    """Return a column of texts or numbers with null for the marker of no label."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if marker is None or pa.types.is_null(column.type):
+        return column
+    if convert.is_text(column.type):
+        found = pc.equal(pc.utf8_trim_whitespace(column), marker)
+    elif is_number(marker) and not pa.types.is_boolean(column.type):
+        found = pc.equal(column.cast(pa.float64(), safe=False), float(marker))
+    else:
+        return column
+    return pc.if_else(found, pa.scalar(None, column.type), column)
+
+
+def _checked(column: pa.Array, label_type: str, marker: str | None) -> pa.Array:
+    """Return a Parquet column with null for NaN, the empty text and the marker: no label."""
+    import pyarrow as pa
 
     types = pa.types
     if types.is_null(column.type):
@@ -112,7 +195,7 @@ def _checked(column: pa.Array, label_type: str) -> pa.Array:
     if types.is_floating(column.type):
         return without_nan(column)
     if convert.is_text(column.type):
-        return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+        return _without(_without(column, ""), marker)
     if types.is_nested(column.type) and label_type in ("class", "float64"):
         kind = "class" if label_type == "class" else "value"
         raise InputError(

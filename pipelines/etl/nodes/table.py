@@ -151,7 +151,8 @@ def _clean(
     ids = pa.array(convert.ids(found[layout.id], id_type, "node id", checks, remedy=remedy))
     label = split = features = None
     if layout.label is not None:
-        label = labels_of(found[layout.label], layout.label_type, checks)
+        marker = options.label_missing
+        label = labels_of(found[layout.label], layout.label_type, checks, marker)
     if layout.split is not None:
         split = splits_of(found[layout.split], checks)
     if layout.features:

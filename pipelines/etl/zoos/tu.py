@@ -24,6 +24,7 @@ from penstock.files import FileEntry
 from penstock.manifest import Manifest, ShardEntry
 from penstock.options import flag
 from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
+from penstock.pipelines.etl.nodes.labels import coded_labels
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.zoos.build import SHARD_SIZE, refuse_options
@@ -258,8 +259,9 @@ def _write(
         graphs=data.graphs,
     )
     if data.node_labels is not None:
-        labels, kind, classes = _node_labels(data.node_labels, options)
-        table = table.append_column("label", pa.array(labels[kept]))
+        # Classes are those of the whole set, though nodes may have been dropped.
+        labels, kind, classes = coded_labels(pa.array(data.node_labels), options)
+        table = table.append_column("label", labels.take(pa.array(np.arange(len(labels))[kept])))
         manifest = replace(manifest, labels=kind, classes=classes)
     files.append(write_nodes(root, table))
     files.append(write_parquet(root, "graphs.parquet", _graphs(data, nodes, edges)))
@@ -268,17 +270,6 @@ def _write(
         manifest = replace(manifest, features=entry)
         files += written
     return replace(manifest, files={entry.name: entry for entry in files})
-
-
-def _node_labels(labels: Array, options: EtlOptions) -> tuple[Array, str, tuple[str, ...] | None]:
-    kind = options.label_kind
-    if kind == "auto":
-        kind = "class" if labels.dtype == np.int64 else "value"
-    if kind == "value":
-        return labels.astype(np.float32), kind, None
-    # Classes are those of the whole set, though nodes may have been dropped.
-    names, codes = np.unique(labels, return_inverse=True)
-    return codes.astype(np.int32), kind, tuple(str(name) for name in names)
 
 
 def _graphs(data: TuData, nodes: Array, edges: Array) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,49 @@ def test_nodes_without_a_label_are_in_no_drawn_split(
     assert graph.labelled().tolist() == [i % 4 != 0 for i in range(40)]
     drawn = np.asarray(graph.node_column("split").fill_null(-1))
     assert (drawn == -1).tolist() == [i % 4 == 0 for i in range(40)]
+
+
+GAPS = {
+    # column, options -> kind, names of classes, labels by row
+    "with gaps": ([2, None, 10, 2, 0, None], {}, "class", "0 2 10", [1, -1, 2, 1, 0, -1]),
+    "said to be values": ([2, None, 1, 2, 0, 1], {"label_kind": "value"}, "value", None, None),
+    "without gaps": ([2.0, 1.0, 1.0, 2.0, 0.0, 1.0], {}, "value", None, None),
+    "fractions": ([2.5, None, 1, 2, 0, 1], {}, "value", None, None),
+    "-1 is a class": ([0, -1, 1, 1, 0, -1], {}, "class", "-1 0 1", [1, 0, 2, 2, 1, 0]),
+    "-1 is none": ([0, -1, 1, 1, 0, -1], {"label_missing": -1}, "class", "0 1",
+                   [0, -1, 1, 1, 0, -1]),
+    "-1.0 is none": ([0.0, -1.0, 1, 1, 0, -1], {"label_missing": "-1"}, "class", "0 1",
+                     [0, -1, 1, 1, 0, -1]),
+    "a text is none": (["9", "?", "10", "9", "9", "?"], {"label_missing": "?"}, "class", None,
+                       None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("case", GAPS)
+def test_labels_are_what_the_report_says(
+    tmp_path: Path, edges: Path, capsys: pytest.CaptureFixture[str], suffix: str, case: str
+) -> None:
+    column, options, kind, names, expected = GAPS[case]
+    path, frame = tmp_path / f"n{suffix}", table(y=column, x=0.5)
+    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+    line = ["--cluster", "threads", "--nodes", str(path), "--label", "y", "--feature-columns", "x"]
+    for name, value in options.items():
+        line += [f"--{name.replace('_', '-')}", str(value)]
+    line += ["--split-nodes", "1", "0", "0", "--json"]
+    assert run(["etl", str(edges), str(tmp_path / "g"), *line]) == 0
+    told = json.loads(capsys.readouterr().out)
+    graph = Graph.open(tmp_path / "g")
+    assert told["labels"]["kind"] == graph.manifest.labels == kind
+    count = int(graph.labelled().sum())
+    assert told["labels"]["labelled"] == told["splits"]["train"] == count
+    assert told["features"]["width"] == 1
+    if names is not None:
+        assert told["labels"]["classes"] == names.split()
+        labels = dict(zip(graph.user_ids().to_pylist(), graph.labels().tolist(), strict=True))
+        assert [labels[user] for user in IDS] == expected
+    if case == "a text is none":
+        assert (count, len(told["labels"]["classes"])) == (4, 2)
 
 
 def test_an_empty_text_in_parquet_is_no_label(
