@@ -1,7 +1,7 @@
 """Which nodes and edges train, validate and test: how that is drawn, and the file that keeps it.
 
-Each node draws by its user's id, each edge by its ends and relation, so that nobody's draw depends
-on workers or on what else comes and goes; shares hold in expectation.
+Each node draws by its user's id, each edge by its ends and relation: no draw depends on workers or
+on what else comes and goes, and fractions hold in expectation.
 
 A run of ``penstock gnn train`` keeps its split in split.parquet, a row a node of its graph:
 
