@@ -48,13 +48,6 @@ def test_a_list_of_graphs(directed, weighted):
     assert set(one) == {"diameter", "radius", "component", "components"}
 
 
-def test_parallel_edges_are_the_shortest():
-    graph = nx.MultiGraph()
-    graph.add_weighted_edges_from([(0, 1, 5.0), (0, 1, 2.0), (1, 2, 1.0)])
-    found = centrality(graph, metrics="closeness", weighted=True)["closeness"]
-    assert found[0] == pytest.approx(2 / 5)
-
-
 def test_what_cannot_go_together(tmp_path):
     graph = nx.path_graph(3)
     with pytest.raises(UsageError, match="nothing is written"):
@@ -132,21 +125,6 @@ def test_the_weight_that_is_named():
 def test_options_of_files_are_refused(option):
     with pytest.raises(UsageError, match="for graphs in files"):
         centrality(nx.path_graph(3), metrics="closeness", **option)
-
-
-@pytest.mark.parametrize("kind", [nx.MultiGraph, nx.MultiDiGraph])
-@pytest.mark.parametrize("weight", [None, "weight"])
-def test_pagerank_adds_parallel_edges(kind, weight):
-    graph = kind()
-    graph.add_weighted_edges_from(
-        [(0, 1, 5.0), (0, 1, 2.0), (0, 2, 1.0), (1, 2, 1.0), (2, 2, 3.0), (2, 0, 0.5), (2, 0, 0.5)]
-    )
-    wanted = nx.pagerank(graph, weight=weight)
-    given = {"metrics": "closeness,pagerank,betweenness", "weighted": weight is not None}
-    given["endpoints"] = True
-    found = centrality(graph, **given)
-    assert found["pagerank"] == pytest.approx(wanted, rel=1e-9)
-    assert found["closeness"] == pytest.approx(nx.closeness_centrality(graph, distance=weight))
 
 
 def test_the_backend_adds_parallel_edges_in_pagerank(backend):
