@@ -2,9 +2,9 @@
 
 Many graphs lie side by side in a ``GraphBatch``: the CSR of their disjoint union, as in PyG's
 Batch. Meaning and defaults are NetworkX's: distances of closeness are those towards a node, a
-path's length is the sum of its weights where there are any, parallel edges are one, the shortest,
-whose weights PageRank adds, and self loops lead nowhere. One large graph is a batch of one, whose ``sources`` are given a share at a time:
-what kernels return of several shares is added up.
+path's length is the sum of its weights where there are any, parallel edges are one, the shortest
+(PageRank is given their sum), and self loops lead nowhere. One large graph is a batch of one, whose
+``sources`` are given a share at a time: what kernels return of several shares is added up.
 """
 
 from __future__ import annotations

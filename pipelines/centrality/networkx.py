@@ -4,8 +4,8 @@ networkx.betweenness_centrality(graph, backend="penstock")   by the entry point 
 
 What the kernels do not have is declined: by ``can_run`` where the arguments tell, by
 NotImplementedError where only the weights do. NetworkX then computes it itself, where it chose the
-backend by its configuration, or says so, where the call named the backend. The order in which
-components are listed is that of their first nodes.
+backend by its configuration, or says so, where the call named the backend. Components are listed in
+the order of their first nodes, strongly connected ones each after those that it reaches.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -326,7 +327,7 @@ class Backend:
         _of_components(weak_components, directed=True)
     )
     strongly_connected_components, number_strongly_connected_components, is_strongly_connected = (
-        _of_components(cpu.strong_components, directed=True)
+        _of_components(partial(cpu.strong_components, topological=True), directed=True)
     )
 
     @staticmethod

@@ -217,7 +217,7 @@ def _read_ids(path: Path, version: str, group: int) -> pa.Array:
 def _batch_of(
     rows: CSR, ptr: Array, *, weighted: bool, directed: bool
 ) -> tuple[GraphBatch, dict[int, str]]:
-    """Return the batch of some rows, in which parallel edges are one, and which graphs have failed."""
+    """Return the batch of some rows, with parallel edges as one, and which graphs have failed."""
     from penstock.kernels.cpu.small_graphs import parallel_edges
 
     indptr = np.asarray(rows.indptr, np.int64)

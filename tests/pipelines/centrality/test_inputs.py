@@ -820,9 +820,7 @@ def _json_adjacency(folder, _edges, graph, _directed):
 
 
 def _etl(folder, edges, _graph, directed, duplicates="sum"):
-    pq.write_table(
-        table_of([(0, *edge) for edge in edges]).drop(["graph_id"]), folder / "e.parquet"
-    )
+    pq.write_table(table_of(edges, ("source", "target", "weight")), folder / "e.parquet")
     given = {"directed": directed, "self_loops": "keep", "duplicates": duplicates}
     etl(folder / "e.parquet", folder / "g", **given)
     return folder / "g"
