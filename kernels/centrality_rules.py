@@ -2,9 +2,9 @@
 
 Many graphs lie side by side in a ``GraphBatch``: the CSR of their disjoint union, as in PyG's
 Batch. Meaning and defaults are NetworkX's: distances of closeness are those towards a node, a
-path's length is the sum of its weights where there are any, parallel edges are one, and self loops
-lead nowhere. One large graph is a batch of one, whose ``sources`` are given a share at a time:
-what kernels return of several shares is added up.
+path's length is the sum of its weights where there are any, parallel edges are one, the shortest
+(PageRank is given their sum), and self loops lead nowhere. One large graph is a batch of one, whose
+``sources`` are given a share at a time: what kernels return of several shares is added up.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class GraphBatch:
               each row; an undirected edge is there both ways
     weights   (edges,) float64, not negative; None: all edges have length 1
     directed  whether an edge may be there one way only
+    sums      (edges,) float64: the weights of all parallel edges together; None: there are none
     """
 
     ptr: Array
@@ -34,6 +35,7 @@ class GraphBatch:
     indices: Array
     weights: Array | None = None
     directed: bool = False
+    sums: Array | None = None
 
     @property
     def graphs(self) -> int:

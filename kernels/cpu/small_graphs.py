@@ -21,6 +21,7 @@ __all__ = [
     "parallel_edges",
     "rows_of_edges",
     "self_loops",
+    "sums_of_edges",
 ]
 
 NO_SOURCE, NO_TARGET = 1, 2
@@ -51,6 +52,17 @@ def rows_of_edges(
     found = np.empty(0 if weights is None else most)
     edges = _fill_rows(starts, ptr, us, vs, given, directed, indptr, indices, found)
     return indptr, indices[:edges], None if weights is None else found[:edges]
+
+
+def sums_of_edges(
+    starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, indptr: Array,
+    indices: Array, *, directed: bool,
+) -> Array:  # fmt: skip
+    """Return the sum of the weights of the rows of each edge; see naive."""
+    found = np.zeros(len(indices))
+    given = np.empty(0) if weights is None else weights
+    _sum_rows(starts, ptr, us, vs, given, directed, indptr, indices, found)
+    return found
 
 
 def parallel_edges(indptr: Array, indices: Array) -> bool:
@@ -252,6 +264,29 @@ def _fill_rows(
             begin = begins[node]
             indptr[first + node + 1] = edges
     return edges
+
+
+@njit(cache=True, nogil=True)
+def _sum_rows(
+    starts: Array,
+    ptr: Array,
+    us: Array,
+    vs: Array,
+    weights: Array,
+    directed: bool,
+    indptr: Array,
+    indices: Array,
+    found: Array,
+) -> None:
+    for graph in range(len(starts) - 1):
+        for row in range(starts[graph], starts[graph + 1]):
+            if us[row] < 0 or vs[row] < 0:
+                continue
+            a, b = ptr[graph] + us[row], ptr[graph] + vs[row]
+            weight = weights[row] if len(weights) > 0 else 1.0
+            found[lower_bound(indices, indptr[a], indptr[a + 1], b)] += weight
+            if not directed and a != b:
+                found[lower_bound(indices, indptr[b], indptr[b + 1], a)] += weight
 
 
 @njit(cache=True, nogil=True)

@@ -107,15 +107,18 @@ def pagerank(
     return ranks, steps
 
 
-def strong_components(batch: GraphBatch) -> Array:
+def strong_components(batch: GraphBatch, *, topological: bool = False) -> Array:
     """Return the strongly connected component of each node, (nodes,) int32.
 
-    Those of a graph are 0, 1, ... in the order of their smallest members.
+    Those of a graph are 0, 1, ... in the order of their smallest members, or where
+    ``topological`` each after all those that it reaches.
     """
     labels = np.zeros(batch.nodes, np.int32)
     for first, matrix, _ in _all_distances(batch):
         both = np.isfinite(matrix) & np.isfinite(matrix.T)
         smallest = np.array([row.argmax() for row in both], np.int64)
+        if topological:  # the more nodes one reaches the later
+            smallest += len(matrix) * np.isfinite(matrix).sum(1)
         labels[first : first + len(matrix)] = np.unique(smallest, return_inverse=True)[1]
     return labels
 

@@ -62,6 +62,23 @@ def rows_of_edges(
     return indptr, indices, None if weights is None else found
 
 
+def sums_of_edges(
+    starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, indptr: Array,
+    indices: Array, *, directed: bool,
+) -> Array:  # fmt: skip
+    """Return the sum of the weights [default: 1] of the rows of each edge that they became."""
+    found = np.zeros(len(indices))
+    for graph, (first, stop) in enumerate(pairwise(starts)):
+        for row in range(first, stop):
+            if us[row] < 0 or vs[row] < 0:
+                continue
+            u, v = int(ptr[graph] + us[row]), int(ptr[graph] + vs[row])
+            for a, b in ((u, v),) if directed or u == v else ((u, v), (v, u)):
+                at = indptr[a] + indices[indptr[a] : indptr[a + 1]].tolist().index(b)
+                found[at] += 1.0 if weights is None else weights[row]
+    return found
+
+
 def parallel_edges(indptr: Array, indices: Array) -> bool:
     """Return whether a row of ascending neighbours has one twice."""
     rows = (indices[low:high].tolist() for low, high in pairwise(indptr))

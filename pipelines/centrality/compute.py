@@ -68,8 +68,9 @@ def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
         if "betweenness" in wanted:
             nodes["betweenness"] = found
     if "pagerank" in wanted:
+        ranked = batch if batch.sums is None else replace(batch, weights=batch.sums)
         ranks, steps = kernels.pagerank(
-            batch, damping=options.alpha, tolerance=options.tol, most=options.max_iter
+            ranked, damping=options.alpha, tolerance=options.tol, most=options.max_iter
         )
         nodes["pagerank"] = to_host(ranks)
         unfinished = np.flatnonzero(to_host(steps) < 0)
@@ -169,6 +170,7 @@ def both_ways(batch: GraphBatch) -> tuple[GraphBatch, Array]:
         indptr=xp.asarray(both.indptr.astype(np.int64)),
         indices=xp.asarray(both.indices.astype(indices.dtype)),
         weights=None,
+        sums=None,
         directed=False,
     )
     return symmetric, xp.asarray(both.data)

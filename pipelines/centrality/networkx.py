@@ -4,8 +4,8 @@ networkx.betweenness_centrality(graph, backend="penstock")   by the entry point 
 
 What the kernels do not have is declined: by ``can_run`` where the arguments tell, by
 NotImplementedError where only the weights do. NetworkX then computes it itself, where it chose the
-backend by its configuration, or says so, where the call named the backend. The order in which
-components are listed is that of their first nodes.
+backend by its configuration, or says so, where the call named the backend. Components are listed in
+the order of their first nodes, strongly connected ones each after those that it reaches.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class BackendGraph:
 
     def __init__(self, graph: Any) -> None:
         self.original = graph
-        self._read: dict[tuple[str | None, bool], NetworkXBatch] = {}
+        self._read: dict[str | None, NetworkXBatch] = {}
 
     def is_directed(self) -> bool:
         """Whether it is."""
@@ -67,20 +68,16 @@ class BackendGraph:
     @property
     def is_read(self) -> bool:
         """Whether it is converted already, without weights."""
-        return (None, False) in self._read
+        return None in self._read
 
-    def batch(self, weight: str | None = None, *, added: bool = False) -> GraphBatch:
-        """Return it for the kernels, with this attribute of edges as their lengths.
-
-        added  whether parallel edges count together
-        """
-        key = (weight, added and self.is_multigraph())
-        if key not in self._read:
+    def batch(self, weight: str | None = None) -> GraphBatch:
+        """Return it for the kernels, with this attribute of edges as their lengths."""
+        if weight not in self._read:
             try:
-                self._read[key] = NetworkXBatch.of([self.original], weight, added=key[1])
+                self._read[weight] = NetworkXBatch.of([self.original], weight)
             except InputError as error:  # NetworkX has a meaning for some of these, or an error
                 raise NotImplementedError(f"penstock: {error}") from error
-        return self._read[key].batch
+        return self._read[weight].batch
 
     def by_node(self, values: Array) -> dict[Any, Any]:
         """Return the values of the nodes."""
@@ -314,7 +311,8 @@ class Backend:
         """Return the PageRank of all nodes."""
         given = {"personalization": personalization, "nstart": nstart, "dangling": dangling}
         _refuse("pagerank", G, weight=weight, **given)
-        batch = G.batch(weight, added=True)
+        batch = G.batch(weight)
+        batch = batch if batch.sums is None else replace(batch, weights=batch.sums)
         ranks, steps = cpu.pagerank(batch, damping=alpha, tolerance=tol, most=max_iter)
         if len(ranks) and steps[0] < 0:
             import networkx
@@ -329,7 +327,7 @@ class Backend:
         _of_components(weak_components, directed=True)
     )
     strongly_connected_components, number_strongly_connected_components, is_strongly_connected = (
-        _of_components(cpu.strong_components, directed=True)
+        _of_components(partial(cpu.strong_components, topological=True), directed=True)
     )
 
     @staticmethod
@@ -383,6 +381,7 @@ def _transposed(batch: GraphBatch) -> GraphBatch:
         indptr=offsets_of(degrees),
         indices=rows[order].astype(batch.indices.dtype),
         weights=None if batch.weights is None else batch.weights[order],
+        sums=None,
     )
 
 

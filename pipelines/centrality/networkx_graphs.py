@@ -5,8 +5,8 @@ penstock.centrality([g1, g2, ...], metrics="closeness")   a list of dicts, by me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,30 +28,29 @@ class NetworkXBatch:
     nodes: list[list[Any]]
 
     @staticmethod
-    def of(graphs: Sequence[Any], weight: str | None, *, added: bool = False) -> NetworkXBatch:
-        """Convert graphs, all directed or all undirected.
-
-        Of parallel edges the shortest counts, or where they are ``added`` their sum, as PageRank
-        has it.
-        """
+    def of(graphs: Sequence[Any], weight: str | None) -> NetworkXBatch:
+        """Convert graphs, all directed or all undirected."""
         directed = {bool(graph.is_directed()) for graph in graphs}
         if len(directed) > 1:
             raise UsageError("the graphs are directed and undirected", expected="one kind of both")
         nodes = [list(graph) for graph in graphs]
         ptr = np.cumsum([0, *map(len, nodes)], dtype=np.int64)
-        degrees, ends, weights = [], [], []
+        degrees, ends, weights, sums = [], [], [], []
+        several = any(graph.is_multigraph() for graph in graphs)
         for first, graph, names in zip(ptr[:-1], graphs, nodes, strict=True):
             position = {node: int(first) + i for i, node in enumerate(names)}
-            several = (sum if added else min) if graph.is_multigraph() else None
             for node in names:
                 row = sorted((position[other], data) for other, data in _adjacent(graph, node))
                 degrees.append(len(row))
                 ends += [other for other, _ in row]
-                if weight is not None or (added and several):
-                    weights += [_length(data, weight, several) for _, data in row]
-                elif added:
-                    weights += [1.0] * len(row)
-        lengths = None if weight is None and not added else np.array(weights, np.float64)
+                if weight is None and not several:
+                    continue
+                for _, data in row:
+                    edges = data.values() if graph.is_multigraph() else [data]
+                    each = [1.0 if weight is None else _length(edge, weight) for edge in edges]
+                    weights.append(min(each))
+                    sums.append(sum(each))
+        lengths = None if weight is None else np.array(weights, np.float64)
         if lengths is not None and len(bad := lengths[bad_weights(lengths)]):
             raise InputError(
                 f"the attribute {weight!r} of an edge is no length",
@@ -60,7 +59,8 @@ class NetworkXBatch:
             )
         indptr = offsets_of(np.array(degrees, np.int64))
         indices = np.array(ends, np.int32 if ptr[-1] < 2**31 else np.int64)
-        batch = GraphBatch(ptr, indptr, indices, lengths, directed=True in directed)
+        added = np.array(sums, np.float64) if several else None
+        batch = GraphBatch(ptr, indptr, indices, lengths, directed=True in directed, sums=added)
         return NetworkXBatch(batch, nodes)
 
     def by_node(self, values: Array) -> list[dict[Any, Any]]:
@@ -99,11 +99,6 @@ def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any
     if read.batch.directed and "triangles" in options.wanted:
         raise UsageError("triangles are those of undirected graphs", got="a directed graph")
     found = compute(read.batch, options)
-    if "pagerank" in options.wanted and any(graph.is_multigraph() for graph in graphs):
-        both = NetworkXBatch.of(graphs, weight, added=True).batch
-        ranks = compute(both, options.of("pagerank"))
-        found.nodes.update(ranks.nodes)
-        found = replace(found, unfinished=ranks.unfinished)
     if len(found.unfinished):
         raise InputError(
             f"PageRank of graph {found.unfinished[0]} did not converge",
@@ -135,17 +130,14 @@ def _adjacent(graph: Any, node: Any) -> Iterable[tuple[Any, Any]]:
     return graph.adj[node].items()  # type: ignore[no-any-return]
 
 
-def _length(data: Any, weight: str | None, several: Callable[[list[float]], float] | None) -> float:
-    """Return the weight of an edge, or of parallel edges what they come to."""
-    values = []
-    for one in data.values() if several else (data,):
-        value = 1 if weight is None else one.get(weight, 1)
-        try:
-            values.append(float(value))
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(
-                f"the attribute {weight!r} of an edge is no length",
-                expected="a number",
-                got=repr(value)[:60],
-            ) from None
-    return several(values) if several else values[0]
+def _length(edge: Any, weight: str) -> float:
+    """Return the weight of an edge."""
+    value = edge.get(weight, 1)
+    try:
+        return float(0 + value)  # added, as by NetworkX: a string is no number
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            f"the attribute {weight!r} of an edge is no length",
+            expected="a number",
+            got=repr(value)[:60],
+        ) from None

@@ -28,6 +28,9 @@ _LARGE_COST = 3e10
 _LONGEST = 1e290  # of an edge: a path of any nodes that fit in memory is finite
 
 
+ARRAYS = ("ptr", "indptr", "indices", "weights", "sums")  # of a batch
+
+
 @dataclass(frozen=True, eq=False)
 class Piece:
     """Some graphs, read: their edges side by side, and by what users know them.
@@ -186,7 +189,7 @@ def without_bad_weights(weights: Array, starts: Array) -> tuple[Array, dict[int,
 
 def device_bytes(batch: GraphBatch) -> int:
     """Return about what a batch and the values of its nodes take on a GPU."""
-    arrays = (batch.ptr, batch.indptr, batch.indices, batch.weights)
+    arrays = (getattr(batch, name) for name in ARRAYS)
     return sum(array.nbytes for array in arrays if array is not None) + 64 * batch.nodes
 
 
@@ -196,7 +199,7 @@ def on_device(batch: GraphBatch) -> GraphBatch:
 
     arrays: dict[str, Any] = {
         name: None if array is None else to_gpu(array)
-        for name in ("ptr", "indptr", "indices", "weights")
+        for name in ARRAYS
         for array in [getattr(batch, name)]
     }
     return replace(batch, **arrays)

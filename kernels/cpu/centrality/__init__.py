@@ -97,13 +97,14 @@ def pagerank(
     return ranks, steps
 
 
-def strong_components(batch: GraphBatch) -> Array:
+def strong_components(batch: GraphBatch, *, topological: bool = False) -> Array:
     """Return the strongly connected component of each node, (nodes,) int32.
 
-    Those of a graph are 0, 1, ... in the order of their smallest members.
+    Those of a graph are 0, 1, ... in the order of their smallest members, or where
+    ``topological`` each after all those that it reaches.
     """
     labels = np.empty(batch.nodes, np.int32)
-    tarjan(*_graphs(batch), labels)
+    tarjan(*_graphs(batch), topological, labels)
     return labels
 
 

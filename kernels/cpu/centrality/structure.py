@@ -9,7 +9,7 @@ from penstock.kernels.compiled import njit
 
 
 @njit(cache=True, nogil=True)
-def tarjan(ptr: Array, indptr: Array, indices: Array, labels: Array) -> None:
+def tarjan(ptr: Array, indptr: Array, indices: Array, topological: bool, labels: Array) -> None:
     """Write the strongly connected component of each node, without recursion."""
     largest = 0
     for graph in range(len(ptr) - 1):
@@ -22,7 +22,7 @@ def tarjan(ptr: Array, indptr: Array, indices: Array, labels: Array) -> None:
         first, size = ptr[graph], ptr[graph + 1] - ptr[graph]
         number[:size] = -1
         smallest[:size] = -1
-        numbered = 0
+        numbered = completed = 0
         for root in range(size):
             if number[root] >= 0:
                 continue
@@ -58,10 +58,12 @@ def tarjan(ptr: Array, indptr: Array, indices: Array, labels: Array) -> None:
                         begin -= 1
                     least = stack[begin:stacked].min()
                     smallest[stack[begin:stacked]] = least
+                    label[least] = completed  # after all those that it reaches
+                    completed += 1
                     stacked = begin
         found = 0
         for node in range(size):
-            if smallest[node] == node:
+            if not topological and smallest[node] == node:
                 label[node] = found
                 found += 1
             labels[first + node] = label[smallest[node]]

@@ -83,12 +83,13 @@ def pagerank(
     return whole.pagerank(batch, damping, tolerance, most)
 
 
-def strong_components(batch: GraphBatch) -> DeviceArray:
+def strong_components(batch: GraphBatch, *, topological: bool = False) -> DeviceArray:
     """Return the strongly connected component of each node, (nodes,) int32.
 
-    Those of a graph are 0, 1, ... in the order of their smallest members. The CPU finds them.
+    Those of a graph are 0, 1, ... in the order of their smallest members, or where
+    ``topological`` each after all those that it reaches. The CPU finds them.
     """
-    return cp.asarray(cpu.strong_components(_on_host(batch)))
+    return cp.asarray(cpu.strong_components(_on_host(batch), topological=topological))
 
 
 def triangles(batch: GraphBatch, multiplicities: DeviceArray | None = None) -> Triangles:

@@ -217,15 +217,12 @@ def _read_ids(path: Path, version: str, group: int) -> pa.Array:
 def _batch_of(
     rows: CSR, ptr: Array, *, weighted: bool, directed: bool
 ) -> tuple[GraphBatch, dict[int, str]]:
-    """Return the batch of some rows, in which parallel edges are one, and which graphs have failed.
-
-    Of parallel edges the shortest counts.
-    """
+    """Return the batch of some rows, with parallel edges as one, and which graphs have failed."""
     from penstock.kernels.cpu.small_graphs import parallel_edges
 
     indptr = np.asarray(rows.indptr, np.int64)
     indices = rows.indices - rows.indices.dtype.type(rows.first_row)
-    weights = None
+    weights = sums = None
     failed: dict[int, str] = {}
     if weighted and rows.weights is not None:
         weights, failed = without_bad_weights(np.asarray(rows.weights, np.float64), indptr[ptr])
@@ -234,9 +231,13 @@ def _batch_of(
         first = np.ones(len(indices), bool)
         first[1:] = (indices[1:] != indices[:-1]) | (owner[1:] != owner[:-1])
         starts = np.flatnonzero(first)
-        if weights is not None:
+        if weights is None:
+            sums = np.diff(starts, append=len(indices)).astype(np.float64)
+        else:
+            sums = np.add.reduceat(weights, starts)
             weights = np.minimum.reduceat(weights, starts)
         indices, owner = indices[starts], owner[starts]
         counts = np.bincount(owner, minlength=len(indptr) - 1)
         indptr = offsets_of(counts)
-    return GraphBatch(ptr, indptr, np.asarray(indices), weights, directed=directed), failed
+    indices = np.asarray(indices)
+    return GraphBatch(ptr, indptr, indices, weights, directed=directed, sums=sums), failed

@@ -148,11 +148,12 @@ class _Reader:
             if len(adjacency) != len(nodes):
                 raise ValueError("adjacency and nodes have different lengths")
             pairs = zip(nodes, adjacency, strict=True)
-            return [
+            edges = [
                 (node, _plain(other["id"]), self._length(other))
                 for node, row in pairs
                 for other in row
-            ], nodes
+            ]
+            return self._once(edges), nodes
         listed = body.get("edges", body.get("links"))
         if listed is None:
             raise ValueError("it has neither adjacency nor edges nor links")
@@ -178,7 +179,19 @@ class _Reader:
         for key, row in rows.items():
             several = row.items() if isinstance(row, dict) else ((other, {}) for other in row)
             edges += [(name(key), name(_plain(o)), self._length(data)) for o, data in several]
-        return edges, [name(key) for key in rows]
+        return self._once(edges), [name(key) for key in rows]
+
+    def _once(self, edges: list[tuple[Any, Any, float]]) -> list[tuple[Any, Any, float]]:
+        """Return edges of rows, each once where the rows of both its ends list it."""
+        if self.directed:
+            return edges
+        listed = set()
+        found = []
+        for tail, head, length in edges:
+            if tail == head or (head, tail, length) not in listed:
+                found.append((tail, head, length))
+            listed.add((tail, head, length))
+        return found
 
     def _length(self, data: Any) -> float:
         if not self.weighted:

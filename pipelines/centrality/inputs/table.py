@@ -141,6 +141,8 @@ class TableInput(CentralityInput):
                 reads=tuple(reads[piece]),
                 columns=self.columns,
                 directed=self.directed,
+                # A TU folder lists the entries of a matrix, an edge once or in both directions.
+                added="pagerank" in self.options.wanted and self.kind != "tu",
                 doubtful={n - first: doubtful[n] for n in sorted(doubtful) if first <= n < stop},
             )
             for piece, (first, stop, large) in enumerate(pieces)

@@ -22,7 +22,12 @@ from penstock.pipelines.centrality.inputs.chunks import (
 )
 from penstock.pipelines.centrality.inputs.ipc_files import read_ids, write_ipc
 from penstock.pipelines.centrality.inputs.layout import Read
-from penstock.pipelines.centrality.pieces import Piece, PieceSpec, without_bad_weights
+from penstock.pipelines.centrality.pieces import (
+    ARRAYS,
+    Piece,
+    PieceSpec,
+    without_bad_weights,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,17 +37,19 @@ if TYPE_CHECKING:
 class TablePiece(PieceSpec):
     """Some graphs of tables of edges.
 
+    added     whether parallel edges are added up, too
     doubtful  graphs, by number, that cannot be computed, and why
     """
 
     reads: tuple[Read, ...]
     columns: ColumnNames
     directed: bool
+    added: bool
     doubtful: dict[int, str] = field(default_factory=dict)
 
     def read(self, *, weighted: bool) -> Piece:
         """Read the ranges of rows, and number the nodes of each graph."""
-        from penstock.kernels.cpu.small_graphs import number_nodes, rows_of_edges
+        from penstock.kernels.cpu.small_graphs import number_nodes, rows_of_edges, sums_of_edges
 
         tables, failed = self._tables()
         unread = set(failed)
@@ -82,7 +89,12 @@ class TablePiece(PieceSpec):
         indptr, indices, lengths = rows_of_edges(
             starts, ptr, us, vs, weights, directed=self.directed
         )
-        batch = GraphBatch(ptr, indptr, indices, lengths, directed=self.directed)
+        sums = None
+        if self.added and len(indices) < _listed(us, vs, directed=self.directed):
+            sums = sums_of_edges(
+                starts, ptr, us, vs, weights, indptr, indices, directed=self.directed
+            )
+        batch = GraphBatch(ptr, indptr, indices, lengths, directed=self.directed, sums=sums)
         nodes = decoded(ids, known, names.node_type)
         return Piece(batch, failed, self.ids, nodes, frozenset(unread | set(self.doubtful)))
 
@@ -90,14 +102,14 @@ class TablePiece(PieceSpec):
         """Write the graph as it was read."""
         import pyarrow as pa
 
-        for name in ("ptr", "indptr", "indices", "weights"):
+        for name in ARRAYS:
             if (array := getattr(piece.batch, name)) is not None:
                 save_npy(folder, f"{stem}-{name}.npy", array)
         write_ipc(folder, f"{stem}-nodes", pa.table({"id": piece.nodes}))
         return KeptPiece(
             ids=self.ids, items=self.items, cost=self.cost, matrix=piece.batch.nodes**2, large=True,
             folder=folder, stem=stem, directed=piece.batch.directed, failed=piece.failed,
-            unread=piece.unread,
+            unread=piece.unread, added=piece.batch.sums is not None,
         )  # fmt: skip
 
     def _tables(self) -> tuple[list[tuple[_Runs, dict[str, Any]]], dict[int, str]]:
@@ -163,12 +175,14 @@ class KeptPiece(PieceSpec):
     folder: Path
     stem: str
     directed: bool
+    added: bool
     failed: dict[int, str]
     unread: frozenset[int]
 
     def read(self, *, weighted: bool) -> Piece:
         """Map it."""
-        names = ["ptr", "indptr", "indices", *(["weights"] if weighted else [])]
+        there = {"weights": weighted, "sums": self.added}
+        names = [name for name in ARRAYS if there.get(name, True)]
         arrays = {name: load_npy(self.folder / f"{self.stem}-{name}.npy") for name in names}
         batch = GraphBatch(**arrays, directed=self.directed)
         nodes = read_ids(str(self.folder / f"{self.stem}-nodes.arrow"))
@@ -202,6 +216,13 @@ def _one_after_another(several: list[_Runs], graphs: int) -> Array | None:
     rows = np.zeros(graphs + 1, np.int64)
     np.add.at(rows, of + 1, np.concatenate([none, *(each for each in counts if each is not None)]))
     return np.cumsum(rows)
+
+
+def _listed(us: Array, vs: Array, *, directed: bool) -> int:
+    """Return how many edges rows list, each way of an undirected one."""
+    there = (us >= 0) & (vs >= 0)
+    rows = int(np.count_nonzero(there))
+    return rows if directed else 2 * rows - int(np.count_nonzero(there & (us == vs)))
 
 
 def _ends(

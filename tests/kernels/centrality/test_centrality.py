@@ -246,6 +246,12 @@ def test_components_and_clustering_are_networkxs(backend, zoo):
         )
         for number, part in enumerate(sorted(parts, key=min)):
             assert {int(labels[first + node]) for node in part} == {number}
+    ordered = backend.strong_components(batch, topological=True)
+    rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
+    assert (ordered[rows] >= ordered[batch.indices]).all()
+    for first, stop in itertools.pairwise(batch.ptr):
+        same = labels[first:stop, None] == labels[first:stop]
+        np.testing.assert_array_equal(same, ordered[first:stop, None] == ordered[first:stop])
     counts = None
     if directed:
         matrix = sp.csr_array(

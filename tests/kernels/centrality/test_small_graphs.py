@@ -35,6 +35,9 @@ def test_backends_agree(graphs, directed, weighted, random):
             np.testing.assert_array_equal(one, other)
             assert one.dtype == other.dtype
     assert not cpu.parallel_edges(mine[0], mine[1])
+    given = (starts, ptr, us, vs, weights, *mine[:2])
+    sums = [module.sums_of_edges(*given, directed=directed) for module in (cpu, naive)]
+    np.testing.assert_array_equal(*sums)
     loops = [module.self_loops(ptr, mine[0], mine[1]) for module in (cpu, naive)]
     np.testing.assert_array_equal(*loops)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import ClusterSpec, centrality
+from penstock import ClusterSpec, centrality, etl
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.pipelines.centrality.inputs.edge_lists import parse as parse_edge_lists
 from penstock.pipelines.centrality.inputs.edge_lists import read_edges
@@ -183,15 +183,6 @@ def test_rows_without_ends_are_nodes_and_empty_graphs(tmp_path):
     assert [(row["graph"], row["nodes"], row["edges"]) for row in graphs] == [
         (1, 3, 1), (2, 0, 0), (3, 1, 0),
     ]  # fmt: skip
-
-
-def test_parallel_edges_and_loops_are_networkxs(tmp_path):
-    rows = [(0, 1, 1, 3.0), (0, 1, 2, 5.0), (0, 2, 1, 2.0), (0, 1, 2, 7.0), (0, 2, 3, 1.0)]
-    pq.write_table(table_of(rows), tmp_path / "e.parquet")
-    compute(tmp_path / "e.parquet", tmp_path / "out", weighted=True)
-    graph = nx.Graph()
-    graph.add_weighted_edges_from([(1, 1, 3.0), (1, 2, 2.0), (2, 3, 1.0)])
-    same_as_networkx(tmp_path / "out", {0: graph}, weight="weight")
 
 
 def test_columns_by_name(tmp_path):
@@ -798,3 +789,78 @@ def test_an_output_inside_of_the_input(tmp_path):
     with pytest.raises(UsageError, match="lies in"):
         centrality(folder, folder / "out", metrics="closeness", cluster=THREADS)
     assert [file.name for file in folder.iterdir()] == ["a.parquet"]
+
+
+# -- one rule a metric, whatever the input ----------------------------------------------------
+
+
+def _networkx(_folder, edges, graph, _directed):
+    return graph
+
+
+def _parquet(folder, edges, _graph, _directed):
+    pq.write_table(table_of([(0, *edge) for edge in edges]), folder / "e.parquet")
+    return folder / "e.parquet"
+
+
+def _edge_list(folder, edges, _graph, _directed):
+    (folder / "lists").mkdir()
+    (folder / "lists/g.txt").write_text("".join(f"{a} {b} {w}\n" for a, b, w in edges))
+    return folder / "lists"
+
+
+def _json_edges(folder, edges, _graph, _directed):
+    (folder / "g.jsonl").write_text(json.dumps({"edges": edges}))
+    return folder / "g.jsonl"
+
+
+def _json_adjacency(folder, _edges, graph, _directed):
+    (folder / "g.jsonl").write_text(json.dumps(nx.adjacency_data(graph)))
+    return folder / "g.jsonl"
+
+
+def _etl(folder, edges, _graph, directed, duplicates="sum"):
+    pq.write_table(table_of(edges, ("source", "target", "weight")), folder / "e.parquet")
+    given = {"directed": directed, "self_loops": "keep", "duplicates": duplicates}
+    etl(folder / "e.parquet", folder / "g", **given)
+    return folder / "g"
+
+
+def _etl_keep(*given):
+    return _etl(*given, duplicates="keep")
+
+
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+@pytest.mark.parametrize(
+    "door", [_networkx, _parquet, _edge_list, _json_edges, _json_adjacency, _etl, _etl_keep]
+)
+def test_pagerank_adds_parallel_edges_and_lengths_take_the_shortest(
+    tmp_path, door, weighted, directed
+):
+    edges = [(0, 1, 5.0), (0, 1, 2.0), (1, 0, 1.0), (0, 2, 1.0), (1, 2, 1.0), (2, 2, 3.0)]
+    edges += [(2, 2, 1.0), (2, 3, 0.5), (3, 2, 0.5), (3, 4, 4.0)]
+    graph = (nx.MultiDiGraph if directed else nx.MultiGraph)()
+    graph.add_weighted_edges_from(edges)
+    source, weight = door(tmp_path, edges, graph, directed), "weight" if weighted else None
+    metrics = ["pagerank", "closeness"]
+    if door is _etl and weighted:
+        metrics = ["pagerank"]  # lengths are added, too
+    elif door is _etl:
+        graph = (nx.DiGraph if directed else nx.Graph)(graph)
+    given = {"metrics": ",".join(metrics), "weighted": weighted}
+    if door is _networkx:
+        found = centrality(source, **given)
+    else:
+        if door not in (_etl, _etl_keep):
+            given["directed"] = directed
+        centrality(source, tmp_path / "out", cluster=THREADS, **given)
+        table = pq.read_table(tmp_path / "out/nodes")
+        nodes = table["node"].to_pylist()
+        found = {name: dict(zip(nodes, table[name].to_pylist(), strict=True)) for name in metrics}
+    wanted = {
+        "pagerank": nx.pagerank(graph, weight=weight),
+        "closeness": nx.closeness_centrality(graph, distance=weight),
+    }
+    for name in metrics:
+        assert found[name] == pytest.approx(wanted[name], rel=1e-9)
