@@ -12,7 +12,7 @@ from penstock.moments import Moment
 from penstock.options import ClientInput, ClientPath, check_fractions, headings, options
 
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"]
-Merge = Literal["sum", "max", "first", "keep"]
+Merge = Literal["sum", "max", "min", "first", "keep"]
 
 
 @options
@@ -59,8 +59,11 @@ class EtlOptions:
     self_loops: Literal["drop", "keep"] | None = None
     """edges from a node to itself [default: keep where edges have relations, drop other edges]"""
     duplicates: Merge = "sum"
-    """equal edges (of equal time) become one with the sum, the maximum or the first of the weights,
-    or are kept"""
+    """equal edges (of equal time) become one with the sum, the maximum, the minimum or the first of
+    the weights, or are kept"""
+    both_directions: Literal["add", "once"] | None = None
+    """undirected: an edge that is listed in both directions is two duplicates, or one edge, in the
+    direction that is listed first [default: once in a symmetric matrix, else add]"""
     merge_times: bool = False
     """edges that differ in their time alone are duplicates too: one edge, with the latest time
     (--duplicates first: the time of the first)"""

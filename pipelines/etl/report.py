@@ -31,6 +31,9 @@ class EtlReport(CountsReport):
     loops_kept: int = 0
     loops_because: str = "asked for"
     duplicates_merged: int = 0
+    in_both_directions: int = 0
+    both_directions: str = "add"
+    both_because: str = "asked for"
     nodes_dropped: int = 0
     features_filled: int = 0
     heldout: dict[str, int] = field(default_factory=dict)
@@ -84,12 +87,21 @@ class EtlReport(CountsReport):
             (f"self loops dropped{self._because('--self-loops keep')}", self.loops_dropped),
             (f"self loops kept{self._because('--self-loops drop')}", self.loops_kept),
             ("duplicate directed edges merged", self.duplicates_merged),
+            (f"edges listed in both directions, {self._both()}", self.in_both_directions),
             ("nodes dropped", self.nodes_dropped),
             ("missing features filled (--missing-features)", self.features_filled),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
         ]
         lines += [f"  {count:,} {what}" for what, count in counts if count]
         return "\n".join(lines)
+
+    def _both(self) -> str:
+        """Return what became of edges that are listed in both directions, and which option says."""
+        if self.both_directions == "add":
+            return "taken as duplicates (--both-directions once takes one of the two)"
+        if self.both_because == EtlReport.both_because:
+            return "taken once"
+        return f"taken once, {self.both_because} (or --both-directions add)"
 
     def _because(self, other: str) -> str:
         """Return why self loops were kept or dropped, and which option does the other."""

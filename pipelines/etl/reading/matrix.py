@@ -47,6 +47,19 @@ def matrix_nodes(path: str) -> int:
     return int(max(matrix.shape))
 
 
+def is_symmetric(path: str) -> bool:
+    """Say whether a matrix is its own transpose, but for what rounding makes of equal entries."""
+    matrix = load_matrix(path, "adj_").tocsr()
+    matrix.sum_duplicates()
+    other = matrix.T.tocsr()
+    return bool(
+        matrix.shape == other.shape
+        and np.array_equal(matrix.indptr, other.indptr)
+        and np.array_equal(matrix.indices, other.indices)
+        and np.allclose(matrix.data, other.data, rtol=1e-6, atol=0)
+    )
+
+
 def matrix_entries(path: str) -> Iterator[Entries]:
     """Return a matrix's entries row after row, as they are stored."""
     matrix = load_matrix(path, "adj_")
