@@ -19,6 +19,7 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout, Piece
 from penstock.pipelines.etl.reading.inputs import find_files
 from penstock.pipelines.etl.reading.layout import (
+    KNOWN,
     columns_by_position,
     default_direction,
     find_layout,
@@ -39,7 +40,6 @@ from penstock.sizes import format_bytes, plural
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
 _BIN_EDGES = 1 << 23
-_ROLES = ("source", "target", "weight", "relation", "time", "graph")
 
 
 class EtlJob(Job[EtlReport]):
@@ -141,7 +141,7 @@ class EtlJob(Job[EtlReport]):
         """Say what is read as what; no worker is started."""
         columns, where, memory = "a TU folder", "in this process", Need(None)
         if self.reads_tables:
-            named = {role: getattr(self.layout, role) for role in _ROLES}
+            named = {role: getattr(self.layout, role) for role in KNOWN}
             columns = ", ".join(f"{r} {name}" for r, name in named.items() if name is not None)
             kind = kind_for(self.cluster, self._size, None)
             where = f"on {kind}"

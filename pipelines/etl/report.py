@@ -31,6 +31,7 @@ class EtlReport(CountsReport):
     loops_kept: int = 0
     loops_because: str = "asked for"
     duplicates_merged: int = 0
+    ids_of_both_ends: int | None = None  # without types
     in_both_directions: int = 0
     both_directions: str = "add"
     both_because: str = "asked for"
@@ -75,6 +76,11 @@ class EtlReport(CountsReport):
             if not self.directed:
                 kind, other = ("undirected", "--directed keeps their direction")
             lines.append(f"  {kind}, {self.directed_because} ({other})")
+        if self.ids_of_both_ends:
+            lines.append(
+                f"  {self.ids_of_both_ends:,} ids occur as source and as target, one node each "
+                "(--source-type and --target-type keep two kinds of nodes apart)"
+            )
         if self.columns_unread:
             taken = ", ".join(f"{role} is column {at}" for role, at in self.columns.items())
             rest = ", ".join(map(str, self.columns_unread))

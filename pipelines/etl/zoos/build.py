@@ -52,6 +52,7 @@ _REFUSED = {
     "test": _BY_GRAPHS,
     "nodes": _FROM_TU,
     "features": _FROM_TU,
+    "source_type": "Nodes of a zoo have no types",
     "unknown_nodes": _FROM_TU,
 }
 
