@@ -81,6 +81,7 @@ class GraphInfo(CountsReport):
     timestamps: bool
     features: dict[str, Any] | None
     labels: dict[str, Any] | None
+    types: dict[str, int]
     splits: dict[str, int]
     heldout: dict[str, int]
     graphs: int | None
@@ -155,6 +156,7 @@ def info(path: str | Path, *, quiet: bool = True) -> GraphInfo:
         timestamps=manifest.times == "timestamp",
         features=_features(graph),
         labels=_labels(graph),
+        types=manifest.types,
         splits=manifest.splits,
         heldout=manifest.heldout,
         graphs=manifest.graphs,
@@ -337,6 +339,8 @@ def _edge_data(found: dict[str, Any]) -> Lines:
 
 def _node_data(found: dict[str, Any]) -> Lines:
     features, labels = found["features"], found["labels"]
+    if found["types"]:
+        yield "types", ", ".join(f"{name} {count:,}" for name, count in found["types"].items())
     if features is not None:
         zeros = f"{100 * features['sparsity']:.3g} % zeros"
         yield (

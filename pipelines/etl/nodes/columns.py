@@ -95,8 +95,8 @@ class NodeLayout:
     @classmethod
     def of_sample(cls, sample: Sample, options: EtlOptions) -> NodeLayout:
         """Find the columns of a text file."""
-        named = (options.node_id, _types(options), options.label, options.split)
-        asked = tuple(n.lower() for n in named if n is not None and not n.isdecimal())
+        given = (options.node_id, _types(options), options.label, options.split)
+        asked = tuple(n.lower() for n in given if n is not None and not n.isdecimal())
         known = (*_ID_NAMES, *asked)
         header = has_header(sample, options, known, known)
         first = [name.strip() for name in sample.rows[0]]

@@ -14,6 +14,7 @@ follow the types first.
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,11 +160,10 @@ def merge_ids(
         spill.put(folder, "counts", totals.astype(np.int64))
         spill.put(folder, "ranks", ranks)
         spill.put(folder, "offsets", offsets)
-        begins, arrives = (np.zeros(len(distinct), bool) for _ in range(2))
-        which = np.concatenate(ends)
-        begins[ranks[which & 1 > 0]] = True
-        arrives[ranks[which > 1]] = True
-        return {"ids": len(distinct), "both": int(np.count_nonzero(begins & arrives))}
+        seen = np.zeros(len(distinct), np.uint8)
+        for (start, stop), which in zip(pairwise(offsets.tolist()), ends, strict=True):
+            seen[ranks[start:stop]] |= which  # a batch has an id once
+        return {"ids": len(distinct), "both": int(np.count_nonzero(seen == 3))}
 
     return spill.once(folder, make)
 

@@ -70,7 +70,7 @@ def encode_node_table(
             f"{name} numbers nodes from 0, but the edges' ids are not integers",
             remedy="Give --nodes, a table whose rows say which id each row of features is for",
         )
-    folders = []
+    folders: list[Path] = []
     for kind, size in sizes.items():
         for start in range(0, size, _ID_BATCH):
             folders.append(folder / f"{len(folders):05d}")

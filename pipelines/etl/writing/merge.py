@@ -61,7 +61,7 @@ def rows_of_keys(
     csr = kernel("csr", keys)
     bits = max(rows - 1, 0).bit_length() + target_bits + relation_bits
     both_ways = merging.directions is not None
-    given = keys if both_ways else None
+    given: Any = keys if both_ways else None
     keys, order = csr.sort_keys(keys, bits, with_order=bool(columns), skip=int(both_ways))
     times, pairs = None, 0
     if "times" in columns and not merging.times:
@@ -72,7 +72,7 @@ def rows_of_keys(
     if both_ways:
         once = merging.directions == "once"
         keys, keep, pairs = csr.compare_directions(keys, times, once=once)
-        if once:
+        if keep is not None:
             keys, order, times = (a if a is None else a[keep] for a in (keys, order, times))
     indptr, indices, relations, first = csr.build_rows(
         keys, rows, target_bits, relation_bits, merge=merging.how != "keep", times=times
