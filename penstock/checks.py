@@ -133,6 +133,10 @@ def _check_nodes(graph: Graph) -> None:
                 got=str(highest),
                 remedy=COPY_AGAIN,
             )
+    if (types := graph.manifest.types) != {}:
+        found = graph.node_column("type").value_counts()
+        counted = {one["values"]: one["counts"] for one in found.to_pylist()}
+        _expect(path, "nodes of each type", {n: c for n, c in types.items() if c}, counted)
     for name, count in graph.manifest.splits.items():
         _expect(path, f"{name} nodes", count, int(np.count_nonzero(graph.split(name))))
 

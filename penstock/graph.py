@@ -1,7 +1,7 @@
 """A graph on disk: a directory that every job reads, mapped rather than loaded.
 
 graph.json        counts, dtypes, shards, checksums, how it was made
-nodes.parquet     row i: the user's id of node i, and label, split, graph where they exist
+nodes.parquet     row i: the user's id of node i, and type, label, split, graph if they exist
 shards/00000/     a range of rows: indptr.npy, indices.npy, weights.npy, relations.npy, times.npy
 features/         00000.npy (dense) or 00000.{indptr,indices,data}.npy (sparse)
 heldout/valid/    edges kept out of the shards: sources.npy, targets.npy, relations.npy, ...
@@ -234,7 +234,7 @@ class Graph:
         Parameters
         ----------
         name
-            ``id``, ``label``, ``split`` or ``graph``.
+            ``id``, ``type``, ``label``, ``split`` or ``graph``.
 
         Returns
         -------
@@ -251,7 +251,7 @@ class Graph:
         return self.path / "nodes.parquet"
 
     def user_ids(self, nodes: Any = None) -> pa.Array | pa.ChunkedArray:
-        """Return the user's ids of internal ids.
+        """Return the user's ids of internal ids; of nodes with types, strings as ``user:5``.
 
         Parameters
         ----------

@@ -71,6 +71,7 @@ class Manifest:
     feature_names: tuple[str, ...] | None = None  # all different; None: they have no names
     labels: str | None = None  # "class", "multi" or "value"
     classes: tuple[str, ...] | None = None
+    types: dict[str, int] = field(default_factory=dict)  # nodes of each type, if they have any
     splits: dict[str, int] = field(default_factory=dict)  # nodes in train, valid, test
     heldout: dict[str, int] = field(default_factory=dict)  # edges in valid, test
     graphs: int | None = None  # a zoo: how many small graphs lie side by side
@@ -99,7 +100,9 @@ class Manifest:
     def _check(self) -> None:
         """Raise ValueError or KeyError where values do not go together."""
         counts: list[tuple[int, ...]] = [(one.start, one.stop, one.edges) for one in self.shards]
-        counts += [(*self.splits.values(), *self.heldout.values(), self.graphs or 0)]
+        counts += [
+            (*self.types.values(), *self.splits.values(), *self.heldout.values(), self.graphs or 0)
+        ]
         if (held := self.features) is not None:
             counts += [(held.width, held.nonzeros, *held.starts)]
         for count in (self.nodes, self.edges, *chain.from_iterable(counts)):

@@ -81,6 +81,7 @@ class GraphInfo(CountsReport):
     timestamps: bool
     features: dict[str, Any] | None
     labels: dict[str, Any] | None
+    types: dict[str, int]
     splits: dict[str, int]
     heldout: dict[str, int]
     graphs: int | None
@@ -155,6 +156,7 @@ def info(path: str | Path, *, quiet: bool = True) -> GraphInfo:
         timestamps=manifest.times == "timestamp",
         features=features_of(graph),
         labels=labels_of(graph),
+        types=manifest.types,
         splits=manifest.splits,
         heldout=manifest.heldout,
         graphs=manifest.graphs,
@@ -340,6 +342,8 @@ def _edge_data(found: dict[str, Any]) -> Lines:
 def node_lines(found: Mapping[str, Any]) -> Lines:
     """Return the lines on features, labels and splits of the nodes."""
     features, labels = found["features"], found["labels"]
+    if found["types"]:
+        yield "types", ", ".join(f"{name} {count:,}" for name, count in found["types"].items())
     if features is not None:
         zeros = f"{100 * features['sparsity']:.3g} % zeros"
         yield (

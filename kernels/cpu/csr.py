@@ -112,21 +112,23 @@ def _bin_edges(
     return keys, order, offsets
 
 
-def sort_keys(keys: Array, bits: int, *, with_order: bool) -> tuple[Array, Array | None]:
-    """Sort keys of which only the lowest ``bits`` are set; equal keys stay in input order."""
+def sort_keys(
+    keys: Array, bits: int, *, with_order: bool, skip: int = 0
+) -> tuple[Array, Array | None]:
+    """Sort keys by ``bits`` bits above the lowest ``skip``; equal keys stay in input order."""
     passes = max(1, -(-bits // _DIGIT))
     digit = -(-bits // passes) or 1
     if with_order:
-        return _sort_with_order(keys, passes, digit)  # type: ignore[no-any-return]
-    return _sort_alone(keys, passes, digit), None
+        return _sort_with_order(keys, passes, digit, skip)  # type: ignore[no-any-return]
+    return _sort_alone(keys, passes, digit, skip), None
 
 
 @njit(cache=True, nogil=True)
-def _digit_starts(keys: Array, passes: int, digit: int) -> Array:
+def _digit_starts(keys: Array, passes: int, digit: int, skip: int) -> Array:
     counts = np.zeros((passes, 1 << digit), np.int64)
     mask = np.uint64((1 << digit) - 1)
     for key in keys:
-        left = key
+        left = key >> np.uint64(skip)
         for p in range(passes):
             counts[p, left & mask] += 1
             left >>= np.uint64(digit)
@@ -140,12 +142,12 @@ def _digit_starts(keys: Array, passes: int, digit: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def _sort_alone(keys: Array, passes: int, digit: int) -> Array:
-    starts = _digit_starts(keys, passes, digit)
+def _sort_alone(keys: Array, passes: int, digit: int, skip: int) -> Array:
+    starts = _digit_starts(keys, passes, digit, skip)
     mask = np.uint64((1 << digit) - 1)
     a, b = keys.copy(), np.empty_like(keys)
     for p in range(passes):
-        shift, at = np.uint64(p * digit), starts[p]
+        shift, at = np.uint64(skip + p * digit), starts[p]
         for key in a:
             d = (key >> shift) & mask
             b[at[d]] = key
@@ -155,13 +157,13 @@ def _sort_alone(keys: Array, passes: int, digit: int) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def _sort_with_order(keys: Array, passes: int, digit: int) -> tuple[Array, Array]:
-    starts = _digit_starts(keys, passes, digit)
+def _sort_with_order(keys: Array, passes: int, digit: int, skip: int) -> tuple[Array, Array]:
+    starts = _digit_starts(keys, passes, digit, skip)
     mask = np.uint64((1 << digit) - 1)
     a, b = keys.copy(), np.empty_like(keys)
     order, spare = np.arange(len(keys)).astype(np.int32), np.empty(len(keys), np.int32)
     for p in range(passes):
-        shift, at = np.uint64(p * digit), starts[p]
+        shift, at = np.uint64(skip + p * digit), starts[p]
         for i in range(len(a)):
             d = (a[i] >> shift) & mask
             b[at[d]] = a[i]
@@ -193,6 +195,36 @@ def _sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
             sorted_times[start:stop] = sorted_times[start:stop][place]
         start = stop
     return order, sorted_times
+
+
+def compare_directions(
+    keys: Array, times: Array | None, *, once: bool
+) -> tuple[Array, Array | None, int]:
+    """Find the edges that are listed in both directions, and take the direction off their keys."""
+    timed, when = times is not None, np.empty(0, np.int64) if times is None else times
+    found, keep, pairs = _compare_directions(keys, when, timed, once)
+    return found, keep if once else None, int(pairs)
+
+
+@njit(cache=True, nogil=True)
+def _compare_directions(
+    keys: Array, times: Array, timed: bool, once: bool
+) -> tuple[Array, Array, int]:
+    found = np.empty_like(keys)
+    keep = np.ones(len(keys) if once else 0, np.bool_)
+    one, pairs, start = np.uint64(1), 0, 0
+    while start < len(keys):
+        key, both, i = keys[start] >> one, False, start
+        while i < len(keys) and keys[i] >> one == key and (not timed or times[i] == times[start]):
+            found[i] = key
+            if keys[i] != keys[start]:
+                both = True
+                if once:
+                    keep[i] = False
+            i += 1
+        pairs += both
+        start = i
+    return found, keep, pairs
 
 
 def build_rows(
@@ -258,8 +290,8 @@ def _build_rows(
 
 
 def merge_values(values: Array, order: Array, first: Array, how: str) -> Array:
-    """Merge what belongs to equal keys: ``sum``, ``max`` or ``first``, in input order."""
-    merged: Array = _merge_values(values, order, first, ("sum", "max", "first").index(how))
+    """Merge what belongs to equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order."""
+    merged: Array = _merge_values(values, order, first, ("sum", "max", "first", "min").index(how))
     return merged
 
 
@@ -277,5 +309,8 @@ def _merge_values(values: Array, order: Array, first: Array, how: int) -> Array:
         if how == 1:
             for j in range(first[i] + 1, first[i + 1]):
                 value = max(value, values[order[j]])
+        if how == 3:
+            for j in range(first[i] + 1, first[i + 1]):
+                value = min(value, values[order[j]])
         merged[i] = value
     return merged

@@ -4,14 +4,17 @@
 // instance: merge_values<float, 0>
 // instance: merge_values<float, 1>
 // instance: merge_values<float, 2>
+// instance: merge_values<float, 3>
 // instance: merge_values<double, 0>
 // instance: merge_values<double, 1>
 // instance: merge_values<double, 2>
+// instance: merge_values<double, 3>
 // instance: merge_values<long long, 0>
 // instance: merge_values<long long, 1>
 // instance: merge_values<long long, 2>
+// instance: merge_values<long long, 3>
 
-enum How { kSum = 0, kMax = 1, kFirst = 2 };
+enum How { kSum = 0, kMax = 1, kFirst = 2, kMin = 3 };
 
 // One thread an output edge walks its run of equal keys in input order, so that sums have the same
 // rounding on every backend. Runs are short: an edge is rarely given more than a few times.
@@ -27,10 +30,10 @@ __global__ void merge_values(const Value* __restrict__ values, const int* __rest
       for (long long i = start; i < stop; ++i) total += static_cast<double>(values[order[i]]);
       value = static_cast<Value>(total);
     }
-    if (how == kMax) {
+    if (how == kMax || how == kMin) {
       for (long long i = start + 1; i < stop; ++i) {
         const Value other = values[order[i]];
-        value = other > value ? other : value;
+        value = (how == kMax ? other > value : other < value) ? other : value;
       }
     }
     merged[e] = value;

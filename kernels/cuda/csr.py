@@ -49,12 +49,12 @@ def bin_edges(
     return keys, edge, offsets
 
 
-def sort_keys(keys: Any, bits: int, *, with_order: bool) -> tuple[Any, Any | None]:
-    """Sort keys of which only the lowest ``bits`` are set; equal keys stay in input order."""
-    if not with_order:
+def sort_keys(keys: Any, bits: int, *, with_order: bool, skip: int = 0) -> tuple[Any, Any | None]:
+    """Sort keys by ``bits`` bits above the lowest ``skip``; equal keys stay in input order."""
+    if not with_order and not skip:
         return cp.sort(keys), None
-    order = cp.argsort(keys, kind="stable")
-    return keys[order], order.astype(cp.int32)
+    order = cp.argsort(keys >> cp.uint64(skip), kind="stable")
+    return keys[order], order.astype(cp.int32) if with_order else None
 
 
 def sort_times(keys: Any, order: Any, times: Any) -> tuple[Any, Any]:
@@ -62,6 +62,20 @@ def sort_times(keys: Any, order: Any, times: Any) -> tuple[Any, Any]:
     by_time = cp.argsort(times[order], kind="stable")
     order = order[by_time[cp.argsort(keys[by_time], kind="stable")]]
     return order, times[order]
+
+
+def compare_directions(keys: Any, times: Any | None, *, once: bool) -> tuple[Any, Any | None, int]:
+    """Find the edges that are listed in both directions, and take the direction off their keys."""
+    way, keys = (keys & cp.uint64(1)).astype(bool), keys >> cp.uint64(1)
+    new = cp.ones(len(keys), bool)
+    new[1:] = keys[1:] != keys[:-1]
+    if times is not None:
+        new[1:] |= times[1:] != times[:-1]
+    group = cp.cumsum(new) - 1
+    other = way != way[cp.flatnonzero(new)][group]
+    mixed = cp.zeros(len(keys), bool)
+    mixed[group[other]] = True
+    return keys, ~other if once else None, int(cp.count_nonzero(mixed))
 
 
 def build_rows(
@@ -92,9 +106,9 @@ def build_rows(
 def merge_values(
     values: DeviceArray, order: DeviceArray, first: DeviceArray, how: str
 ) -> DeviceArray:
-    """Merge what belongs to equal keys: ``sum``, ``max`` or ``first``, in input order."""
+    """Merge what belongs to equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order."""
     merged = cp.empty(len(first) - 1, values.dtype)
-    number = ("sum", "max", "first").index(how)
+    number = ("sum", "max", "first", "min").index(how)
     instance = f"merge_values<{_C_TYPES[str(values.dtype)]}, {number}>"
     launch("csr", instance, len(merged), values, order, first, cp.int64(len(merged)), merged)
     return merged

@@ -57,12 +57,14 @@ def bin_edges(
     return keys, edge.astype(np.int32), offsets
 
 
-def sort_keys(keys: Array, bits: int, *, with_order: bool) -> tuple[Array, Array | None]:
-    """Sort keys of which only the lowest ``bits`` are set; equal keys stay in input order.
+def sort_keys(
+    keys: Array, bits: int, *, with_order: bool, skip: int = 0
+) -> tuple[Array, Array | None]:
+    """Sort keys by ``bits`` bits above the lowest ``skip``; equal keys stay in input order.
 
     -> the sorted keys, and with ``with_order`` the position each came from: (n,) int32
     """
-    order = np.argsort(keys, kind="stable")
+    order = np.argsort(keys >> np.uint64(skip), kind="stable")
     return keys[order], order.astype(np.int32) if with_order else None
 
 
@@ -74,6 +76,26 @@ def sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
     """
     order = order[np.lexsort((times[order], keys))]
     return order, times[order]
+
+
+def compare_directions(
+    keys: Array, times: Array | None, *, once: bool
+) -> tuple[Array, Array | None, int]:
+    """Find the edges that are listed in both directions, and take the direction off their keys.
+
+    keys   (n,) sorted but for the lowest bit, which says in which direction an edge is listed
+    times  (n,) in the order of the keys, by which edges differ too; or None
+    ->     the keys without that bit; with ``once`` a mask of the edges that are listed in the
+           direction of the first of their equals; how many different edges have both directions
+    """
+    way, keys = (keys & np.uint64(1)).astype(bool), keys >> np.uint64(1)
+    new = np.ones(len(keys), bool)
+    new[1:] = keys[1:] != keys[:-1]
+    if times is not None:
+        new[1:] |= times[1:] != times[:-1]
+    other = way != way[np.flatnonzero(new)][np.cumsum(new) - 1]
+    pairs = len(np.unique(np.cumsum(new)[other]))
+    return keys, ~other if once else None, pairs
 
 
 def build_rows(
@@ -109,7 +131,7 @@ def build_rows(
 
 
 def merge_values(values: Array, order: Array, first: Array, how: str) -> Array:
-    """Merge what belongs to equal keys: ``sum``, ``max`` or ``first``, in input order.
+    """Merge what belongs to equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order.
 
     values  (m,) in input order; order (n,) from sort_keys; first (e + 1,) from build_rows
     ->      (e,) of the dtype of values; sums are taken in float64
@@ -117,12 +139,16 @@ def merge_values(values: Array, order: Array, first: Array, how: str) -> Array:
     merged = np.empty(len(first) - 1, values.dtype)
     for i in range(len(merged)):
         group = values[order[first[i] : first[i + 1]]]
-        if how == "sum":
+        if how == "max":
+            merged[i] = group.max()
+        elif how == "min":
+            merged[i] = group.min()
+        elif how == "first":
+            merged[i] = group[0]
+        else:
             # One after the other, as the other backends do: sum() compensates from Python 3.12 on.
             total = np.float64(0)
             for value in group:
                 total += value
             merged[i] = total
-        else:
-            merged[i] = group.max() if how == "max" else group[0]
     return merged

@@ -17,7 +17,9 @@ from penstock.graph import Graph
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout, Piece
+from penstock.pipelines.etl.reading.inputs import find_files
 from penstock.pipelines.etl.reading.layout import (
+    KNOWN,
     columns_by_position,
     default_direction,
     find_layout,
@@ -39,7 +41,6 @@ from penstock.sizes import format_bytes, plural
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
 _BIN_EDGES = 1 << 23
-_ROLES = ("source", "target", "weight", "relation", "time", "graph")
 
 
 class EtlJob(Job[EtlReport]):
@@ -109,6 +110,8 @@ class EtlJob(Job[EtlReport]):
             layout = self.layout if self.reads_tables else None
             directed, self.counts.directed_because = default_direction(self.format, layout)
         self.counts.directed = directed
+        if directed and options.both_directions is not None:
+            raise UsageError("--both-directions is for undirected graphs", remedy="--undirected")
         loops = options.self_loops
         if loops is None:
             layout = self.layout if self.reads_tables else None
@@ -116,7 +119,10 @@ class EtlJob(Job[EtlReport]):
             if has_relations(edges, layout, options):
                 # A triple from a node to itself is a fact like any other.
                 self.counts.loops_because, loops = "the default of edges with relations", "keep"
-        self.options = options = replace(options, directed=directed, self_loops=loops)
+        both = None if directed else self._both_directions()
+        self.options = options = replace(
+            options, directed=directed, self_loops=loops, both_directions=both
+        )
         if not self.reads_tables:
             return
         self.counts.columns, self.counts.columns_unread = columns_by_position(self.layout)
@@ -138,7 +144,7 @@ class EtlJob(Job[EtlReport]):
         """Say what is read as what; no worker is started."""
         columns, where, memory = "a TU folder", "in this process", Need(None)
         if self.reads_tables:
-            named = {role: getattr(self.layout, role) for role in _ROLES}
+            named = {role: getattr(self.layout, role) for role in KNOWN}
             columns = ", ".join(f"{r} {name}" for r, name in named.items() if name is not None)
             kind = kind_for(self.cluster, self._size, None)
             where = f"on {kind}"
@@ -177,7 +183,7 @@ class EtlJob(Job[EtlReport]):
         counts.nodes, counts.edges, counts.graphs = manifest.nodes, manifest.edges, manifest.graphs
         counts.bytes = sum(entry.bytes for entry in manifest.files.values())
         counts.features, counts.labels = features_of(graph), labels_of(graph)
-        counts.splits = manifest.splits
+        counts.splits, counts.types = manifest.splits, manifest.types
         counts.seconds = seconds
         return counts
 
@@ -216,6 +222,17 @@ class EtlJob(Job[EtlReport]):
 
         with self.inputs.reading_edges():
             return build_tu(self.edges[0], self.options, self.partial.result, self.counts)
+
+    def _both_directions(self) -> str:
+        """Return what becomes of edges that are listed in both directions."""
+        counts, asked = self.counts, self.options.both_directions
+        if asked is None and self.format == "npz":
+            from penstock.pipelines.etl.reading.matrix import is_symmetric
+
+            if all(map(is_symmetric, find_files(self.edges, "npz"))):
+                counts.both_because, asked = "the default of a symmetric matrix", "once"
+        counts.both_directions = asked or "add"
+        return counts.both_directions
 
     @property
     def _disk(self) -> Path:

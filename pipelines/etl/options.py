@@ -9,10 +9,10 @@ from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.moments import Moment
-from penstock.options import ClientInput, ClientPath, check_fractions, headings, options
+from penstock.options import ClientInput, ClientPath, check_fractions, flag, headings, options
 
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"]
-Merge = Literal["sum", "max", "first", "keep"]
+Merge = Literal["sum", "max", "min", "first", "keep"]
 
 
 @options
@@ -44,6 +44,11 @@ class EtlOptions:
     time: str | None = None
     """column of the edge's time: integers, floats or timestamps; it is kept with the edges, and an
     edge that is repeated at another time is another edge"""
+    source_type: str | None = None
+    """type of the edges' sources, or column:NAME for a column of types: nodes of two types may have
+    one id, and are called TYPE:ID in the graph"""
+    target_type: str | None = None
+    """type of the edges' targets, or column:NAME"""
     graph_id: str | None = None
     """zoo: column of the graph an edge belongs to [default: graph_id]"""
     header: Literal["auto", "yes", "no"] = "auto"
@@ -59,8 +64,11 @@ class EtlOptions:
     self_loops: Literal["drop", "keep"] | None = None
     """edges from a node to itself [default: keep where edges have relations, drop other edges]"""
     duplicates: Merge = "sum"
-    """equal edges (of equal time) become one with the sum, the maximum or the first of the weights,
-    or are kept"""
+    """equal edges (of equal time) become one with the sum, the maximum, the minimum or the first of
+    the weights, or are kept"""
+    both_directions: Literal["add", "once"] | None = None
+    """undirected: an edge that is listed in both directions is two duplicates, or one edge, in the
+    direction that is listed first [default: once in a symmetric matrix, else add]"""
     merge_times: bool = False
     """edges that differ in their time alone are duplicates too: one edge, with the latest time
     (--duplicates first: the time of the first)"""
@@ -94,6 +102,8 @@ class EtlOptions:
     """table of nodes: parquet, csv or tsv; nodes without edges come from here"""
     node_id: str | None = None
     """column of the node table with the ids [default: id]"""
+    node_type: str | None = None
+    """type of the nodes of the node table, or column:NAME [default: column:type]"""
     label: str | None = None
     """column of the node table with the label: classes, numbers, or lists of classes; nodes without
     one count in no loss and no score"""
@@ -138,13 +148,31 @@ class EtlOptions:
             )
         if self.nodes is None:
             lonely = [
-                n for n in ("node_id", "label", "split", "feature_columns") if getattr(self, n)
+                n
+                for n in ("node_id", "node_type", "label", "split", "feature_columns")
+                if getattr(self, n)
             ]
             if lonely:
                 raise UsageError(f"--{lonely[0].replace('_', '-')} needs --nodes, the node table")
+        if (self.source_type is None) != (self.target_type is None):
+            raise UsageError("--source-type and --target-type go together")
+        if self.node_type is not None and self.source_type is None:
+            raise UsageError("--node-type needs --source-type and --target-type")
+        for name in ("source_type", "target_type", "node_type"):
+            given = getattr(self, name)
+            if given is not None and type_column(given) is None and (not given or ":" in given):
+                raise UsageError(
+                    f"{flag(name)} is a type without a colon, or column:NAME", got=repr(given)
+                )
         if self.features is not None and self.feature_columns:
             raise UsageError("--features and --feature-columns cannot go together")
         if self.split_edges and (self.valid or self.test):
             raise UsageError("--split-edges cannot go together with --valid and --test")
         if self.split and self.split_nodes:
             raise UsageError("--split and --split-nodes cannot go together")
+
+
+def type_column(given: str | None) -> str | None:
+    """Return the column that an option of types names; None where it is a type itself."""
+    known, colon, name = (given or "").partition(":")
+    return name if known == "column" and colon else None

@@ -32,10 +32,15 @@ class EtlReport(CountsReport):
     loops_kept: int = 0
     loops_because: str = "asked for"
     duplicates_merged: int = 0
+    ids_of_both_ends: int | None = None  # without types
+    in_both_directions: int = 0
+    both_directions: str = "add"
+    both_because: str = "asked for"
     nodes_dropped: int = 0
     features_filled: int = 0
     heldout: dict[str, int] = field(default_factory=dict)
-    features: dict[str, Any] | None = None  # these three as in GraphInfo
+    types: dict[str, int] = field(default_factory=dict)  # these four as in GraphInfo
+    features: dict[str, Any] | None = None
     labels: dict[str, Any] | None = None
     splits: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -76,6 +81,11 @@ class EtlReport(CountsReport):
             if not self.directed:
                 kind, other = ("undirected", "--directed keeps their direction")
             lines.append(f"  {kind}, {self.directed_because} ({other})")
+        if self.ids_of_both_ends:
+            lines.append(
+                f"  {self.ids_of_both_ends:,} ids occur as source and as target, one node each "
+                "(--source-type and --target-type keep two kinds of nodes apart)"
+            )
         if self.columns_unread:
             taken = ", ".join(f"{role} is column {at}" for role, at in self.columns.items())
             rest = ", ".join(map(str, self.columns_unread))
@@ -88,6 +98,7 @@ class EtlReport(CountsReport):
             (f"self loops dropped{self._because('--self-loops keep')}", self.loops_dropped),
             (f"self loops kept{self._because('--self-loops drop')}", self.loops_kept),
             ("duplicate directed edges merged", self.duplicates_merged),
+            (f"edges listed in both directions, {self._both()}", self.in_both_directions),
             ("nodes dropped", self.nodes_dropped),
             ("missing features filled (--missing-features)", self.features_filled),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
@@ -95,6 +106,14 @@ class EtlReport(CountsReport):
         lines += [f"  {count:,} {what}" for what, count in counts if count]
         lines += [f"  {what}: {found}" for what, found in node_lines(vars(self)) if what]
         return "\n".join(lines)
+
+    def _both(self) -> str:
+        """Return what became of edges that are listed in both directions, and which option says."""
+        if self.both_directions == "add":
+            return "taken as duplicates (--both-directions once takes one of the two)"
+        if self.both_because == EtlReport.both_because:
+            return "taken once"
+        return f"taken once, {self.both_because} (or --both-directions add)"
 
     def _because(self, other: str) -> str:
         """Return why self loops were kept or dropped, and which option does the other."""

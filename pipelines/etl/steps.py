@@ -34,11 +34,10 @@ def build_graph(job: EtlJob) -> Manifest:
     graph, order = build(job, batches, ids, table)
     nodes = write_node_data(
         job.partial.result,
-        ids.sorted_ids(),
+        ids.as_named(unsigned=job.layout.id_type == "uint64"),
         order,
         table,
         job.options,
-        unsigned=job.layout.id_type == "uint64",
     )
     job.counts.features_filled = nodes.features_filled
     return with_nodes(graph, nodes)
@@ -53,5 +52,6 @@ def with_nodes(manifest: Manifest, nodes: NodeResult) -> Manifest:
         labels=nodes.labels,
         classes=nodes.classes,
         splits=nodes.splits,
+        types=nodes.types,
     )
     return about.with_files(nodes.files)

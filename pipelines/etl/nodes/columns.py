@@ -12,7 +12,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.nodes.labels import parquet_label_type, text_label_type
-from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.options import EtlOptions, type_column
 from penstock.pipelines.etl.reading import columns as convert
 from penstock.pipelines.etl.reading.check_rows import RowChecks
 from penstock.pipelines.etl.reading.column_names import check_features, known_column, only_column
@@ -49,10 +49,11 @@ class NodeLayout:
     header: bool = False
     label_type: str = ""  # see labels.py
     feature_names: tuple[str, ...] | None = None  # None: a list's items, or columns of no name
+    type: str | int | None = None
 
     def columns(self) -> list[Any]:
         """Return every column that is needed."""
-        wanted = [self.id, self.label, self.split, *self.features]
+        wanted = [self.id, self.type, self.label, self.split, *self.features]
         return [column for column in wanted if column is not None]
 
     @classmethod
@@ -63,7 +64,7 @@ class NodeLayout:
         import pyarrow as pa
 
         names = list(schema.names)
-        id_, label, split, features = _find(path, names, None, options)
+        id_, type_, label, split, features = _find(path, names, None, options)
         named = tuple(names[number] for number in features) or None
         check_ids(schema.field(id_).type, id_type, path)
         for number in features:
@@ -88,24 +89,27 @@ class NodeLayout:
             tuple(names),
             label_type=parquet_label_type(options.label_kind),
             feature_names=named,
+            type=None if type_ is None else names[type_],
         )
 
     @classmethod
     def of_sample(cls, sample: Sample, options: EtlOptions) -> NodeLayout:
         """Find the columns of a text file."""
-        asked = tuple(n.lower() for n in (options.node_id, options.label, options.split)
-                      if n is not None and not n.isdecimal())  # fmt: skip
+        given = (options.node_id, _types(options), options.label, options.split)
+        asked = tuple(n.lower() for n in given if n is not None and not n.isdecimal())
         known = (*_ID_NAMES, *asked)
         header = has_header(sample, options, known, known)
         first = [name.strip() for name in sample.rows[0]]
         names = first if header else [str(i) for i in range(sample.width)]
-        id_, label, split, features = _find(sample.path, names, None if header else 0, options)
+        id_, type_, label, split, features = _find(
+            sample.path, names, None if header else 0, options
+        )
         kind = ""
         if label is not None:
             values = sample.column(label, header=header)
             kind = text_label_type(values, options.label_kind, options.label_missing)
         named = tuple(names[number] for number in features) or None if header else None
-        return cls(id_, label, split, tuple(features), tuple(names), header, kind, named)
+        return cls(id_, label, split, tuple(features), tuple(names), header, kind, named, type_)
 
     def ordered_as(self, wanted: tuple[str, ...] | None, path: str) -> NodeLayout:
         """Return the layout with its features in the order of the first file's."""
@@ -200,8 +204,8 @@ def _listed_features(column: pa.Array, name: str, checks: RowChecks, *, may_miss
 
 def _find(
     path: str, names: Sequence[str], position: int | None, options: EtlOptions
-) -> tuple[int, int | None, int | None, list[int]]:
-    """Return the numbers of the columns that hold ids, labels, splits and features."""
+) -> tuple[int, int | None, int | None, int | None, list[int]]:
+    """Return the numbers of the columns that hold ids, types, labels, splits and features."""
     id_ = _number(path, names, options.node_id, "node-id")
     if id_ is None:
         id_ = known_column(names, _ID_NAMES, "node's id", path, "--node-id")
@@ -213,7 +217,8 @@ def _find(
         )  # fmt: skip
     label = _number(path, names, options.label, "label")
     split = _number(path, names, options.split, "split")
-    taken = {id_, label, split}
+    type_ = _number(path, names, _types(options), "node-type")
+    taken = {id_, type_, label, split}
     features: list[int] = []
     for pattern in options.feature_columns:
         found = [i for i, name in enumerate(names)
@@ -225,7 +230,14 @@ def _find(
             )
         features += [number for number in found if number not in features]
     check_features(names, features, path)
-    return id_, label, split, features
+    return id_, type_, label, split, features
+
+
+def _types(options: EtlOptions) -> str | None:
+    """Return the column of types, if nodes have types and are not all of one."""
+    if options.source_type is None:
+        return None
+    return type_column(options.node_type or "column:type")
 
 
 def _number(path: str, names: Sequence[str], asked: str | None, option: str) -> int | None:

@@ -17,7 +17,7 @@ from penstock.graph import SPLITS
 from penstock.manifest import FeatureEntry
 from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
 from penstock.pipelines.etl.nodes.labels import coded_labels
-from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, as_user_has_them
+from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.splits import id_keys, split_nodes
 from penstock.writer import write_feature_files
@@ -51,16 +51,17 @@ class NodeResult:
     labels: str | None = None
     classes: tuple[str, ...] | None = None
     splits: dict[str, int] = field(default_factory=dict)
+    types: dict[str, int] = field(default_factory=dict)
 
 
 def rows_of_ids(
-    codes: Array, table_rows: Array, nodes: int, name: str, ids: Callable[[int], Any]
+    codes: Array, table_rows: Array, nodes: int, name: str, called: Callable[[int], Any]
 ) -> Array:
     """Return for each node its clean row in the node table, -1 for none; a duplicate is an error.
 
     codes       (clean rows,) node of each row
-    table_rows  (clean rows,) where in the table each is, for the message, as ``ids`` gives a
-                node's user id
+    table_rows  (clean rows,) where in the table each is, for the message, as ``called`` says what
+                a node is called
     """
     row_of = np.full(nodes, -1, np.int64)
     row_of[codes] = np.arange(len(codes))
@@ -71,7 +72,7 @@ def rows_of_ids(
         raise InputError(
             f"{name}: rows {first} and {second} of the table have the same id",
             expected="every id once",
-            got=f"{ids(int(codes[row]))!r} again, {len(twice)} such rows in all",
+            got=f"{called(int(codes[row]))!r} again, {len(twice)} such rows in all",
             remedy="Remove the duplicates",
         )
     return row_of
@@ -79,22 +80,19 @@ def rows_of_ids(
 
 def write_node_data(
     root: Path,
-    ranges: list[SortedIds],
+    ids: NodeIds,
     order: Array | None,
     table: NodeTable | None,
     options: EtlOptions,
-    *,
-    unsigned: bool,
 ) -> NodeResult:
     """Write nodes.parquet and features/.
 
-    ranges   the user's ids, ascending
     order    (nodes,) position among all ids of each internal id; None: they are the same
     """
     import pyarrow as pa
 
-    result = NodeResult()
-    count = sum(len(ids) for ids in ranges) if order is None else len(order)
+    result = NodeResult(types=ids.count_types(order))
+    count = len(ids) if order is None else len(order)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     rows = None
     if table is not None:
@@ -108,8 +106,9 @@ def write_node_data(
             splits = np.where(rows < 0, -1, table.splits[rows])
             columns["split"] = pa.array(splits.astype(np.int8), mask=splits < 0)
     if options.split_nodes is not None:
-        ids = (as_user_has_them(part.to_arrow(), unsigned=unsigned) for part in ranges)
-        keys = np.concatenate([id_keys(part) for part in ids])
+        starts = range(0, len(ids), _ROW_GROUP)
+        parts = (ids.columns(range(at, min(at + _ROW_GROUP, len(ids))))["id"] for at in starts)
+        keys = np.concatenate([np.empty(0, np.uint64), *map(id_keys, parts)])
         splits = split_nodes(keys, options.split_nodes, options.seed)
         splits = splits if order is None else splits[order]
         if "label" in columns:
@@ -118,7 +117,7 @@ def write_node_data(
     if "split" in columns:
         numbers = np.asarray(columns["split"].fill_null(-1))
         result.splits = {name: int(np.sum(numbers == i)) for i, name in enumerate(SPLITS)}
-    result.files.append(_write_nodes(root, ranges, order, columns, count, unsigned=unsigned))
+    result.files.append(_write_nodes(root, ids, order, columns, count))
     if table is not None and table.features is not None:
         assert rows is not None
         features, feature_rows = table.features
@@ -133,21 +132,13 @@ def write_node_data(
 
 
 def _write_nodes(
-    root: Path,
-    ranges: list[SortedIds],
-    order: Array | None,
-    columns: dict[str, Any],
-    count: int,
-    *,
-    unsigned: bool,
+    root: Path, ids: NodeIds, order: Array | None, columns: dict[str, Any], count: int
 ) -> FileEntry:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ids = pa.chunked_array([r.to_arrow() for r in ranges])
-    schema = pa.schema(
-        [("id", pa.uint64() if unsigned else ids.type), *((n, c.type) for n, c in columns.items())]
-    )
+    known = {**ids.columns(range(0)), **columns}
+    schema = pa.schema([(name, column.type) for name, column in known.items()])
     name = "nodes.parquet"
     with (
         atomic(root / name) as temporary,
@@ -155,12 +146,10 @@ def _write_nodes(
     ):
         for start in range(0, max(count, 1), _ROW_GROUP):
             size = min(_ROW_GROUP, count - start)
-            part = (
-                ids.slice(start, size) if order is None else ids.take(order[start : start + size])
-            )
-            part = as_user_has_them(part, unsigned=unsigned)
+            stop = start + size
+            part = ids.columns(range(start, stop) if order is None else order[start:stop])
             pieces = {n: c.slice(start, size) for n, c in columns.items()}
-            writer.write_table(pa.table({"id": part, **pieces}, schema=schema))
+            writer.write_table(pa.table({**part, **pieces}, schema=schema))
     return file_entry(root, name)
 
 

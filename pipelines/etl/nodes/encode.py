@@ -6,18 +6,22 @@
    each batch the rank of each of its ids within the range.
 3. A batch's code -> rank -> internal id is then two look-ups (``internal_ids``).
 
-Internal ids follow the order of the user's ids, whatever the pieces, ranges and workers were.
+Internal ids follow the order of the user's ids, whatever the pieces, ranges and workers were. Where
+nodes have types, a batch's ids lie type after type, a range holds ids of one type, and internal ids
+follow the types first.
 """
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids
+from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids, encode_typed
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
 from penstock.pipelines.etl.writing import spill
@@ -50,15 +54,14 @@ def encode_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path
 
 def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | int]:
     table, rows = batch.table, batch.table.num_rows
-    distinct, codes = encode_ids([table.column("source"), table.column("target")])
-    distinct.save(folder)
-    spill.put(folder, "codes", codes)
-    # How often an id begins an edge bounds its degree: later steps cut rows by it.
-    spill.put(
-        folder,
-        "counts",
-        np.bincount(codes[:rows] if options.directed else codes, minlength=len(distinct)),
+    ends = [table.column("source"), table.column("target")]
+    distinct, codes = _encode(ends, _types_of_ends(table, options), folder)
+    begins, arrives = (
+        np.bincount(half, minlength=distinct) for half in (codes[:rows], codes[rows:])
     )
+    # How often an id begins an edge bounds its degree: later steps cut rows by it.
+    spill.put(folder, "counts", begins if options.directed else begins + arrives)
+    spill.put(folder, "ends", (begins > 0) + 2 * (arrives > 0).astype(np.uint8))
     names = table.column_names
     spill.put(folder, "weights", column(table, "weight", np.float32) if "weight" in names else None)
     spill.put(folder, "times", column(table, "time", None) if "time" in names else None)
@@ -70,36 +73,86 @@ def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | 
     return set(relations.to_list())
 
 
-def encode_nodes(ids: pa.ChunkedArray, folder: Path) -> dict[str, Any]:
+def _encode(
+    columns: list[pa.ChunkedArray], types: pa.DictionaryArray | None, folder: Path
+) -> tuple[int, Array]:
+    """Leave ``ids``, ``codes`` and ``types.json``; return how many ids there are, and the codes."""
+    if types is None:
+        distinct, codes = encode_ids(columns)
+    else:
+        distinct, codes, ranges = encode_typed(columns, types)
+        (folder / "types.json").write_text(json.dumps(ranges))
+    distinct.save(folder)
+    spill.put(folder, "codes", codes)
+    return len(distinct), codes
+
+
+def _types_of_ends(table: pa.Table, options: EtlOptions) -> pa.DictionaryArray | None:
+    """Return the types of a batch's sources and targets, one after the other."""
+    import pyarrow as pa
+
+    if options.source_type is None:
+        return None
+    parts = []
+    for end in ("source_type", "target_type"):
+        if end in table.column_names:
+            parts += table.column(end).dictionary_encode().chunks
+        else:
+            parts.append(type_of_all(getattr(options, end), table.num_rows))
+    return pa.chunked_array(parts).unify_dictionaries().combine_chunks()
+
+
+def type_of_all(name: str, count: int) -> pa.DictionaryArray:
+    """Return ``count`` times one type."""
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([name]))
+
+
+def types_in(batch: Path) -> dict[str | None, tuple[int, int]]:
+    """Return which of a batch's ids have which type; None stands for all of a graph without."""
+    path = batch / "types.json"
+    return (
+        json.loads(path.read_text()) if path.exists() else {None: (0, len(SortedIds.load(batch)))}
+    )
+
+
+def encode_nodes(
+    ids: pa.ChunkedArray, folder: Path, types: pa.DictionaryArray | None = None
+) -> dict[str, Any]:
     """Spill the ids of a node table like one more batch of edges, without any edge."""
 
     def make(folder: Path) -> dict[str, Any]:
         target = folder / "000"
         target.mkdir()
-        distinct, codes = encode_ids([ids])
-        distinct.save(target)
-        spill.put(target, "codes", codes)
-        spill.put(target, "counts", np.zeros(len(distinct), np.int64))
-        return {"rows": [len(ids)], "distinct": len(distinct)}
+        distinct, _ = _encode([ids], types, target)
+        spill.put(target, "counts", np.zeros(distinct, np.int64))
+        spill.put(target, "ends", np.zeros(distinct, np.uint8))
+        return {"rows": [len(ids)], "distinct": distinct}
 
     return spill.once(folder, make)
 
 
-def merge_ids(batches: list[Path], low: Any, high: Any, folder: Path) -> dict[str, Any]:
-    """Make the ids in [low, high) of all batches distinct (None: no bound); a step for ``once``.
+def merge_ids(
+    batches: list[Path], kind: str | None, low: Any, high: Any, folder: Path
+) -> dict[str, Any]:
+    """Make ids in [low, high) (None: no bound) of a type distinct; a step for ``once``.
 
     Leaves ``ids``; ``counts`` (bound of each id's degree); ``ranks``: for each batch in turn, the
     rank of each of its ids; ``offsets``: where each batch's ranks begin.
     """
 
     def make(folder: Path) -> dict[str, Any]:
-        slices, counts = [], []
+        slices, counts, ends = [], [], []
         offsets = np.zeros(len(batches) + 1, np.int64)
         for number, batch in enumerate(batches):
-            ids = SortedIds.load(batch)
+            first, last = types_in(batch).get(kind, (0, 0))
+            ids = SortedIds.load(batch).part(first, last)
             start, stop = ids.position(low), ids.position(high, end=True)
             slices.append(ids.slice(start, stop))
-            counts.append(spill.take(batch, "counts", np.int64, start=start, count=stop - start))
+            where = {"start": first + start, "count": stop - start}
+            counts.append(spill.take(batch, "counts", np.int64, **where))
+            ends.append(spill.take(batch, "ends", np.uint8, **where))
             offsets[number + 1] = offsets[number] + stop - start
         distinct, ranks = encode_ids(slices)
         distinct.save(folder)
@@ -107,7 +160,10 @@ def merge_ids(batches: list[Path], low: Any, high: Any, folder: Path) -> dict[st
         spill.put(folder, "counts", totals.astype(np.int64))
         spill.put(folder, "ranks", ranks)
         spill.put(folder, "offsets", offsets)
-        return {"ids": len(distinct)}
+        seen = np.zeros(len(distinct), np.uint8)
+        for (start, stop), which in zip(pairwise(offsets.tolist()), ends, strict=True):
+            seen[ranks[start:stop]] |= which  # a batch has an id once
+        return {"ids": len(distinct), "both": int(np.count_nonzero(seen == 3))}
 
     return spill.once(folder, make)
 
@@ -122,13 +178,14 @@ def internal_ids(batch: int, ranges: list[Path], bases: list[int], dtype: Any) -
     return np.concatenate(parts)
 
 
-def choose_splitters(batches: list[Path], ranges: int) -> list[Any]:
-    """Return ``ranges - 1`` ids that cut all ids into about equal ranges."""
+def choose_splitters(batches: list[Path], kind: str | None, ranges: int) -> list[Any]:
+    """Return ``ranges - 1`` ids that cut all ids of a type into about equal ranges."""
     if ranges <= 1:
         return []
     samples: list[Any] = []
     for batch in batches:
-        samples += SortedIds.load(batch).sample(256)
+        if kind in (types := types_in(batch)):
+            samples += SortedIds.load(batch).part(*types[kind]).sample(256)
     samples.sort()
     cuts = [samples[len(samples) * i // ranges] for i in range(1, ranges)]
     return sorted(set(cuts))

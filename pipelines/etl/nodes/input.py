@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import InputError
+from penstock.errors import InputError, UsageError
 from penstock.pipelines.etl.nodes.data import NodeTable, rows_of_ids
-from penstock.pipelines.etl.nodes.encode import encode_nodes
-from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
+from penstock.pipelines.etl.nodes.encode import encode_nodes, type_of_all
+from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
 
@@ -39,20 +38,18 @@ class NodeInput:
     bad: list[dict[str, Any]] = field(default_factory=list)
     bad_count: int = 0
 
-    def table(self, codes: Array, ids: list[SortedIds], options: EtlOptions) -> NodeTable:
+    def table(self, codes: Array, ids: NodeIds, options: EtlOptions) -> NodeTable:
         """Check the table against the edges, now that every row's node is known.
 
         codes (rows,) the node of each row, by position among all ids
         """
-        count = sum(len(part) for part in ids)
-        user_id = _lookup(ids)
-        row_of = rows_of_ids(codes, self.table_rows, count, self.name, user_id)
+        row_of = rows_of_ids(codes, self.table_rows, len(ids), self.name, ids.name)
         unknown = np.flatnonzero(row_of < 0)
         if len(unknown) and options.unknown_nodes == "error":
             raise InputError(
                 f"{len(unknown)} nodes of the edges are not in {self.name}",
                 expected=f"each among its {self.rows} rows",
-                got=f"{user_id(int(unknown[0]))!r} first",
+                got=f"{ids.name(int(unknown[0]))!r} first",
                 remedy="Add them to the table, or give --unknown-nodes add or drop",
             )
         features = None if self.features is None else (self.features, self.feature_rows)
@@ -65,18 +62,22 @@ def encode_node_table(
     """Read the node table, or make one for features or a matrix that number nodes from 0."""
     if options.nodes is not None:
         return _read_table(options, layout, folder)
-    size, name = _numbered_nodes(options, edges)
-    if size is None:
+    sizes, name = _numbered_nodes(options, edges)
+    if not sizes:
         return None
     if layout.id_type not in ("int64", "uint64"):
         raise InputError(
             f"{name} numbers nodes from 0, but the edges' ids are not integers",
             remedy="Give --nodes, a table whose rows say which id each row of features is for",
         )
-    folders = []
-    for i, start in enumerate(range(0, size, _ID_BATCH)):
-        folders.append(folder / f"{i:05d}")
-        encode_nodes(_numbers(start, min(size, start + _ID_BATCH), layout.id_type), folders[-1])
+    folders: list[Path] = []
+    for kind, size in sizes.items():
+        for start in range(0, size, _ID_BATCH):
+            folders.append(folder / f"{len(folders):05d}")
+            numbers = _numbers(start, min(size, start + _ID_BATCH), layout.id_type)
+            types = None if kind is None else type_of_all(kind, len(numbers))
+            encode_nodes(numbers, folders[-1], types)
+    size = sum(sizes.values())
     features = _open_features(options, size)
     rows = np.arange(size)
     return NodeInput(name, size, [f / "000" for f in folders], rows, rows, features=features)
@@ -96,7 +97,10 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
     with (folder / "features.raw").open("wb") as spilled:
         for i, batch in enumerate(read_nodes(options.nodes, options, layout.id_type)):
             found.folders.append(folder / f"{i:05d}" / "000")
-            encode_nodes(pa.chunked_array([batch.id]), found.folders[-1].parent)
+            types = batch.type
+            if types is None and options.source_type is not None:
+                types = type_of_all(str(options.node_type), len(batch.id))
+            encode_nodes(pa.chunked_array([batch.id]), found.folders[-1].parent, types)
             rows.append(batch.rows)
             if batch.label is not None:
                 labels.append(batch.label)
@@ -166,16 +170,26 @@ def _same_width(width: int, before: int, name: str) -> int:
     return width
 
 
-def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[int | None, str]:
+def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[dict[Any, int], str]:
+    """Return how many nodes of each type (None: without types) are numbered from 0, and by what."""
     if options.features is not None:
+        if options.source_type is not None:
+            raise UsageError(
+                "--features of nodes with types needs --nodes, a table with a row each"
+            )
         from penstock.pipelines.etl.nodes.features import open_features
 
-        return open_features(options.features, checked=False).shape[0], str(options.features)
+        nodes = open_features(options.features, checked=False).shape[0]
+        return {None: nodes}, str(options.features)
     if len(edges) == 1 and edges[0].endswith(".npz"):
-        from penstock.pipelines.etl.reading.matrix import matrix_nodes
+        from penstock.pipelines.etl.reading.matrix import load_matrix
 
-        return matrix_nodes(edges[0]), edges[0]
-    return None, ""
+        sizes: dict[Any, int] = {}
+        shape = load_matrix(edges[0], "adj_").shape
+        for kind, size in zip((options.source_type, options.target_type), shape, strict=True):
+            sizes[kind] = max(size, sizes.get(kind, 0))
+        return sizes, edges[0]
+    return {}, ""
 
 
 def _open_features(options: EtlOptions, rows: int) -> Any:
@@ -201,14 +215,3 @@ def _numbers(start: int, stop: int, id_type: str) -> pa.ChunkedArray:
     if id_type == "uint64":
         numbers = (numbers.view(np.uint64) ^ np.uint64(1 << 63)).view(np.int64)
     return pa.chunked_array([pa.array(numbers)])
-
-
-def _lookup(ids: list[SortedIds]) -> Callable[[int], Any]:
-    def user_id(position: int) -> Any:
-        for part in ids:
-            if position < len(part):
-                return part.slice(position, position + 1)[0].as_py()
-            position -= len(part)
-        raise IndexError(position)
-
-    return user_id

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +20,10 @@ from penstock.pipelines.etl.nodes.encode import (
     encode_piece,
     internal_ids,
     merge_ids,
+    types_in,
 )
 from penstock.pipelines.etl.nodes.input import encode_node_table
-from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
+from penstock.pipelines.etl.nodes.sorted_ids import NodeIds, SortedIds
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.trim import NODE_BYTES
 from penstock.sizes import need_memory
@@ -41,17 +45,19 @@ class EncodedBatch:
 
 @dataclass
 class Ids:
-    """All ids, ascending, in ranges; and how internal ids are numbered."""
+    """All ids in ranges, ascending within a type; and how internal ids are numbered."""
 
     ranges: list[Path]
     bases: list[int]
     count: int
     bounds: Array  # (count,) by sorted position: bound of each node's degree
+    types: list[str] | None  # of each range; None: nodes have none
     order: Array | None = None  # internal id -> sorted position, None: the same
 
-    def sorted_ids(self) -> list[SortedIds]:
-        """Map the user's ids, range by range."""
-        return [SortedIds.load(folder) for folder in self.ranges]
+    def as_named(self, *, unsigned: bool) -> NodeIds:
+        """Map the user's ids, and what the nodes are called."""
+        ranges = [SortedIds.load(folder) for folder in self.ranges]
+        return NodeIds(ranges, self.types, unsigned=unsigned)
 
 
 def encode(job: EtlJob) -> list[EncodedBatch]:
@@ -95,12 +101,12 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
         math.ceil(size * _ID_BYTES / 8 / (job.capacity.task_memory * 0.4)),
         job.capacity.tasks if size > 32 << 20 else 1,
     )
-    cuts = [None, *choose_splitters(folders, ranges), None]
-    kept = [job.partial.scratch / "ids" / f"{i:05d}" for i in range(len(cuts) - 1)]
+    parts = list(_ranges(folders, ranges))
+    kept = [job.partial.scratch / "ids" / f"{i:05d}" for i in range(len(parts))]
     results = job.connected.tasks(
         "merge ids",
         merge_ids,
-        [(folders, cuts[i], cuts[i + 1], kept[i]) for i in range(len(kept))],
+        [(folders, *part, folder) for part, folder in zip(parts, kept, strict=True)],
         [size // len(kept)] * len(kept),
         "B",
     )
@@ -113,7 +119,10 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
     )
     bases = [0, *np.cumsum(sizes)[:-1].tolist()]
     bounds = np.concatenate([spill.take(folder, "counts", np.int64) for folder in kept])
-    ids = Ids(kept, bases, count, bounds)
+    types = [kind for kind, _, _ in parts if kind is not None] or None
+    if types is None:
+        job.counts.ids_of_both_ends = sum(result["both"] for result in results)
+    ids = Ids(kept, bases, count, bounds, types)
     if node_input is None:
         return ids, None
     codes = [
@@ -123,4 +132,16 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
         for i, batch in enumerate(batches)
         if batch.use == "nodes"
     ]
-    return ids, node_input.table(np.concatenate(codes), ids.sorted_ids(), job.options)
+    named = ids.as_named(unsigned=job.layout.id_type == "uint64")
+    return ids, node_input.table(np.concatenate(codes), named, job.options)
+
+
+def _ranges(batches: list[Path], ranges: int) -> Iterator[tuple[str | None, Any, Any]]:
+    """Cut all ids into about so many ranges, each with its type, first id, and that of the next."""
+    sizes: Counter[str | None] = Counter()
+    for batch in batches:
+        sizes.update({kind: stop - start for kind, (start, stop) in types_in(batch).items()})
+    for kind, size in sorted(sizes.items(), key=lambda one: str(one[0])):
+        share = max(1, round(ranges * size / sizes.total()))
+        cuts = [None, *choose_splitters(batches, kind, share), None]
+        yield from ((kind, low, high) for low, high in pairwise(cuts))

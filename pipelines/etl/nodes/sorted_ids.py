@@ -11,9 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.arrays import Array
+from penstock.errors import InputError
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.workers.resources.device import frames, to_device, to_host
+
+_MOST_TYPES = 1000
 
 
 class SortedIds:
@@ -45,10 +48,19 @@ class SortedIds:
             ids = pa.ipc.open_file(source).read_all().column("id")
         return SortedIds(ids.chunk(0) if ids.num_chunks else pa.array([], ids.type))
 
+    def part(self, start: int, stop: int) -> SortedIds:
+        """Return positions ``start:stop`` as ids of their own."""
+        values = self.values
+        return SortedIds(
+            values[start:stop]
+            if isinstance(values, np.ndarray)
+            else values.slice(start, stop - start)
+        )
+
     def to_arrow(self) -> pa.Array:
         """Return the ids as an Arrow array."""
         values = self.values
-        return pa.array(values) if isinstance(values, np.ndarray) else values
+        return pa.array(np.asarray(values)) if isinstance(values, np.ndarray) else values
 
     def to_list(self) -> list[Any]:
         """Return the ids as Python objects."""
@@ -57,9 +69,7 @@ class SortedIds:
 
     def slice(self, start: int, stop: int) -> pa.Array:
         """Return positions ``start:stop``."""
-        if isinstance(self.values, np.ndarray):
-            return pa.array(np.asarray(self.values[start:stop]))
-        return self.values.slice(start, stop - start)
+        return self.part(start, stop).to_arrow()
 
     def sample(self, count: int) -> list[Any]:
         """Return up to ``count`` ids, evenly spaced."""
@@ -104,6 +114,88 @@ def encode_ids(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[SortedIds
     rank = np.empty(len(order), np.int32)
     rank[np.asarray(order)] = np.arange(len(order), dtype=np.int32)
     return SortedIds(encoded.dictionary.take(order)), rank[np.asarray(encoded.indices)]
+
+
+def encode_typed(
+    columns: Sequence[pa.ChunkedArray | pa.Array], types: pa.DictionaryArray
+) -> tuple[SortedIds, Array, dict[str, tuple[int, int]]]:
+    """Return distinct ids, ascending within each type, and codes, as ``encode_ids`` does.
+
+    types  (n,) of the values of all columns, one column after the other
+    ->     also which range of the distinct ids has which type, types ascending
+    """
+    names = types.dictionary.to_pylist()
+    if len(names) > _MOST_TYPES:
+        raise InputError(
+            f"there are more than {_MOST_TYPES} types of nodes",
+            got=f"{len(names)}, such as {names[0]!r}",
+            remedy="Name columns of types, rather than of ids",
+        )
+    chunks = [chunk for column in columns for chunk in getattr(column, "chunks", [column])]
+    ids, numbers = pa.chunked_array(chunks, columns[0].type), np.asarray(types.indices)
+    codes = np.empty(len(ids), np.int32)
+    found: list[pa.Array] = []
+    ranges: dict[str, tuple[int, int]] = {}
+    at = 0
+    for name in sorted(names):
+        mask = numbers == names.index(name)
+        distinct, codes_of_type = encode_ids([ids.filter(pa.array(mask))])
+        codes[mask] = codes_of_type + np.int32(at)
+        found.append(distinct.to_arrow())
+        ranges[name] = (at, at + len(distinct))
+        at += len(distinct)
+    whole = pa.concat_arrays(found)
+    return SortedIds(np.asarray(whole) if pa.types.is_int64(ids.type) else whole), codes, ranges
+
+
+class NodeIds:
+    """All nodes as nodes.parquet has them: by id or, where there are types, by TYPE:ID.
+
+    ranges  the user's ids, ascending; with types within each type
+    types   of each range; None: there are none
+    """
+
+    def __init__(
+        self, ranges: Sequence[SortedIds], types: Sequence[str] | None, *, unsigned: bool
+    ) -> None:
+        self.types, self._unsigned = types, unsigned
+        self._ids = pa.chunked_array([part.to_arrow() for part in ranges])
+        self._ends = np.cumsum([len(part) for part in ranges])
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def columns(self, positions: range | Array) -> dict[str, Any]:
+        """Return the columns id and, if there are types, type, of the nodes at ``positions``."""
+        if isinstance(positions, range):
+            ids = self._ids.slice(positions.start, len(positions))
+        else:
+            ids = self._ids.take(positions)
+        ids = as_user_has_them(ids, unsigned=self._unsigned)
+        if self.types is None:
+            return {"id": ids}
+        types = pa.array(self.types).take(pa.array(self._type_numbers(positions)))
+        kind = ids.type if pa.types.is_large_binary(ids.type) else pa.large_string()
+        named = pc.binary_join_element_wise(types.cast(kind), ids.cast(kind), pa.scalar(":", kind))
+        return {"id": named, "type": types}
+
+    def name(self, position: int) -> Any:
+        """Return what a node is called, for a message."""
+        return self.columns(range(position, position + 1))["id"][0].as_py()
+
+    def count_types(self, order: Array | None) -> dict[str, int]:
+        """Return how many nodes at the positions ``order`` (None: all) are of each type."""
+        if self.types is None:
+            return {}
+        numbers = self._type_numbers(range(len(self)) if order is None else order)
+        counts = np.bincount(numbers, minlength=len(self.types))
+        found = dict.fromkeys(self.types, 0)
+        for name, count in zip(self.types, counts.tolist(), strict=True):
+            found[name] += count
+        return found
+
+    def _type_numbers(self, positions: range | Array) -> Array:
+        return np.searchsorted(self._ends, np.asarray(positions), side="right")
 
 
 def as_user_has_them(ids: pa.Array | pa.ChunkedArray, *, unsigned: bool) -> Any:

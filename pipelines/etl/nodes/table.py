@@ -33,6 +33,7 @@ class NodeBatch:
     """Some clean rows of the node table, the bad ones set aside.
 
     id        (n,) of the edges' id type, as in Batch
+    type      (n,) strings as a dictionary; None: all have the same, or none
     rows      (n,) int64: which rows of the table these are, from 0, over all its files; the
               rows of a file of features go by it
     label     (n,) int64, float64, string, bool or lists of those; null without a label
@@ -49,6 +50,7 @@ class NodeBatch:
     bad: tuple[BadRow, ...] = ()
     bad_count: int = 0
     feature_names: tuple[str, ...] | None = None
+    type: pa.DictionaryArray | None = None
 
 
 def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[NodeBatch]:
@@ -149,7 +151,9 @@ def _clean(
 
     remedy = convert.TEXT_IDS
     ids = pa.array(convert.ids(found[layout.id], id_type, "node id", checks, remedy=remedy))
-    label = split = features = None
+    label = split = features = types = None
+    if layout.type is not None:
+        types = convert.types(found[layout.type], "node type", checks)
     if layout.label is not None:
         marker = options.label_missing
         label = labels_of(found[layout.label], layout.label_type, checks, marker)
@@ -161,17 +165,12 @@ def _clean(
         features = features_of(wanted, layout, checks, may_miss=may_miss)
     bad, bad_count = checks.report(rows, options.on_bad_rows)
     numbers = np.arange(first, first + checks.count)
-    if checks.bad is None:
-        return NodeBatch(ids, numbers, label, split, features, feature_names=layout.feature_names)
-    keep = ~checks.bad
-    mask = pa.array(keep)
-    return NodeBatch(
-        ids.filter(mask),
-        numbers[keep],
-        None if label is None else label.filter(mask),
-        None if split is None else split[keep],
-        None if features is None else features[keep],
-        bad,
-        bad_count,
-        layout.feature_names,
-    )
+    names = layout.feature_names
+    if checks.bad is not None:
+        keep = ~checks.bad
+        mask = pa.array(keep)
+        ids, numbers = ids.filter(mask), numbers[keep]
+        label, types = (a if a is None else a.filter(mask) for a in (label, types))
+        split, features = (a if a is None else a[keep] for a in (split, features))
+    coded = None if types is None else types.dictionary_encode()
+    return NodeBatch(ids, numbers, label, split, features, bad, bad_count, names, coded)

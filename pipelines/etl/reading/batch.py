@@ -7,6 +7,7 @@ weight          float32, finite, not negative
 relation        string or int64
 time            int64 or float64 (timestamps: int64 nanoseconds)
 graph           zoo only: int64 or string
+source_type, target_type    string, where types of nodes are in columns
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Layout:
     relation: str | int | None = None
     time: str | int | None = None
     graph: str | int | None = None
+    source_type: str | int | None = None
+    target_type: str | int | None = None
     header: bool = False
     delimiter: str = ","
     names: tuple[str, ...] = ()  # the columns of a text file in order, from its header or made up

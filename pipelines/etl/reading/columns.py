@@ -114,6 +114,15 @@ def strings(column: Fields | pa.Array, what: str, checks: RowChecks) -> pa.Array
     return array
 
 
+def types(column: Fields | pa.Array, what: str, checks: RowChecks) -> pa.Array:
+    """Return a column of types of nodes as strings; a colon ends a type in TYPE:ID."""
+    import pyarrow.compute as pc
+
+    found = strings(column, what, checks)
+    checks.fail(np.asarray(pc.match_substring(found, ":")), f"{what} has a colon in it")
+    return found
+
+
 def floats(
     column: Fields | pa.Array, what: str, checks: RowChecks, *, missing: str | None = SKIP
 ) -> Array:

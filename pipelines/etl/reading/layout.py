@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import InputError, UsageError
 from penstock.moments import moment
 from penstock.options import flag
-from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.options import EtlOptions, type_column
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.reading.column_names import known_column, only_column
 from penstock.pipelines.etl.reading.inputs import find_files, format_of, is_folder, table_format
@@ -34,6 +34,8 @@ KNOWN = {
     "relation": ("relation", "rel", "predicate"),
     "time": (),
     "graph": ("graph_id", "graph"),
+    "source_type": (),
+    "target_type": (),
 }
 _OPTION = {"graph": "graph_id"}
 _POSITIONS = {
@@ -137,6 +139,8 @@ def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
     if table == "npz":
         from penstock.pipelines.etl.reading.matrix import matrix_layout
 
+        if type_column(options.source_type) or type_column(options.target_type):
+            raise UsageError("a matrix has no columns of types", remedy="--source-type TYPE")
         return matrix_layout(path)
     if table == "parquet":
         return _parquet_layout(path, options, kind)
@@ -219,6 +223,7 @@ def _roles(
 ) -> dict[str, int]:
     """Return the number of each column that is there; raise where a needed one is not."""
     asked = {role: getattr(options, _OPTION.get(role, role)) for role in KNOWN}
+    asked |= {role: type_column(asked[role]) for role in ("source_type", "target_type")}
     needed = ["source", "target"]
     if kind == "zoo":
         needed.append("graph")

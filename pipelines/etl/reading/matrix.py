@@ -41,10 +41,17 @@ def matrix_layout(path: str) -> Layout | None:
     return Layout("row", "column", weight=weight, names=("row", "column", "data"))
 
 
-def matrix_nodes(path: str) -> int:
-    """Return how many nodes a matrix of edges has, those without edges among them."""
-    matrix = load_matrix(path, "adj_")
-    return int(max(matrix.shape))
+def is_symmetric(path: str) -> bool:
+    """Say whether a matrix is its own transpose, but for what rounding makes of equal entries."""
+    matrix = load_matrix(path, "adj_").tocsr()
+    matrix.sum_duplicates()
+    other = matrix.T.tocsr()
+    return bool(
+        matrix.shape == other.shape
+        and np.array_equal(matrix.indptr, other.indptr)
+        and np.array_equal(matrix.indices, other.indices)
+        and np.allclose(matrix.data, other.data, rtol=1e-6, atol=0)
+    )
 
 
 def matrix_entries(path: str) -> Iterator[Entries]:

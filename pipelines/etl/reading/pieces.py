@@ -44,8 +44,7 @@ def find_pieces(
 
 def needed_columns(layout: Layout) -> dict[str, str | int]:
     """Return which column plays which role, by canonical name."""
-    roles = ("source", "target", "weight", "relation", "time", "graph")
-    return {role: column for role in roles if (column := getattr(layout, role)) is not None}
+    return {role: column for role in KNOWN if (column := getattr(layout, role)) is not None}
 
 
 def _row_groups(path: str, layout: Layout, options: EtlOptions, target: int) -> Iterator[Piece]:

@@ -15,7 +15,7 @@ from penstock.pipelines.etl.reading import columns as convert
 from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
 from penstock.pipelines.etl.reading.check_rows import RowChecks, RowSource
 from penstock.pipelines.etl.reading.columns import Fields
-from penstock.pipelines.etl.reading.matrix import matrix_entries, matrix_nodes
+from penstock.pipelines.etl.reading.matrix import matrix_entries
 from penstock.pipelines.etl.reading.pieces import needed_columns
 from penstock.pipelines.etl.reading.times import inside_window, times
 from penstock.workers.resources.device import frames
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.pipelines.etl.reading.text import TextBlock
-
-__all__ = ["matrix_nodes", "read_piece"]
 
 
 def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Batch]:
@@ -140,6 +138,8 @@ def _clean(
     for role in ("source", "target"):
         remedy = convert.TEXT_IDS
         clean[role] = convert.ids(columns[role], layout.id_type, role, checks, remedy=remedy)
+        if f"{role}_type" in columns:
+            clean[f"{role}_type"] = convert.types(columns[f"{role}_type"], f"{role} type", checks)
     if "weight" in columns:
         clean["weight"] = convert.weights(columns["weight"], checks)
     for role in ("relation", "graph"):

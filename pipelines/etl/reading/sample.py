@@ -12,7 +12,7 @@ import numpy as np
 from penstock.errors import InputError, UsageError
 from penstock.kernels.text_rules import LONE_RETURN
 from penstock.moments import TimeType
-from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.options import EtlOptions, type_column
 from penstock.pipelines.etl.reading.check_rows import shorten
 from penstock.pipelines.etl.reading.inputs import head_of
 from penstock.pipelines.etl.reading.text import (
@@ -151,7 +151,8 @@ def names_columns(row: Sequence[str], options: EtlOptions, sources: Names, targe
     asked = {
         name.lower()
         for name in (options.source, options.target, options.weight, options.relation,
-                     options.time, options.graph_id)
+                     options.time, options.graph_id, type_column(options.source_type),
+                     type_column(options.target_type))
         if name is not None and not name.isdecimal()
     }  # fmt: skip
     return bool(asked & words or (words & set(sources) and words & set(targets)))

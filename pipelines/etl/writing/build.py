@@ -48,8 +48,9 @@ def build_shard(
 
     def make(folder: Path) -> dict[str, Any]:
         read = _Slices(segments, offsets)
-        csr, merged = _build(read, number, shape, merging)
-        result: dict[str, Any] = {"merged": merged, "valid": 0, "test": 0}
+        csr, pairs = _build(read, number, shape, merging)
+        merged = read.count - csr.edges
+        result: dict[str, Any] = {"merged": merged, "pairs": pairs, "valid": 0, "test": 0}
         if split is not None:
             csr, apart = _hold_out(csr, split, seed, directed)
             for name, edges in apart.items():
@@ -118,7 +119,7 @@ def _build(read: _Slices, number: int, shape: Shape, merging: Merging) -> tuple[
     def reader(name: str, dtype: str) -> Callable[[], Any]:
         return lambda: to_device(read.read(name, dtype))
 
-    built = rows_of_keys(
+    built, pairs = rows_of_keys(
         to_device(read.read("keys", np.uint64)),
         shape.rows(number),
         shape.target_bits,
@@ -127,8 +128,7 @@ def _build(read: _Slices, number: int, shape: Shape, merging: Merging) -> tuple[
         merging,
         first_row=shape.starts[number],
     )
-    built = replace(built, indices=built.indices.astype(shape.dtype, copy=False))
-    return built, read.count - built.edges
+    return replace(built, indices=built.indices.astype(shape.dtype, copy=False)), pairs
 
 
 def _hold_out(

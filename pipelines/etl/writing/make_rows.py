@@ -143,6 +143,8 @@ def build_shards(
     )
     if merging.how != "keep":
         job.counts.duplicates_merged += sum(result["merged"] for result in results)
+    # Each is in the rows of both of its ends.
+    job.counts.in_both_directions += sum(result["pairs"] for result in results) // 2
     if split is not None:
         for name in ("valid", "test"):
             job.heldout[name] = [folder / name for folder in folders]

@@ -1,7 +1,8 @@
 """Which edges are duplicates, and what becomes of their weights and times: one rule for all graphs.
 
 Edges of equal ends, relation and time are duplicates. With ``merge_times`` the time does not tell
-edges apart: then the latest stays, with ``first`` that of the first.
+edges apart: then the latest stays, with ``first`` that of the first. In an undirected graph an edge
+may be listed in both directions; its key's lowest bit says in which it is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from penstock.arrays import Array
 from penstock.csr import CSR
@@ -19,15 +22,23 @@ from penstock.workers.resources.device import to_host
 
 @dataclass(frozen=True)
 class Merging:
-    """What becomes of duplicates: how their weights merge (sum, max, first), or keep for all."""
+    """What becomes of duplicates: how weights merge (sum, max, min, first), or keep for all."""
 
     how: str
     times: bool = False  # also merge edges that differ in their times alone
+    directions: str | None = None  # undirected: add or once; None: keys have no bit for them
 
     @classmethod
     def of(cls, options: EtlOptions) -> Merging:
         """Return what the options ask for."""
-        return cls(options.duplicates, options.merge_times)
+        directions = None if options.directed else options.both_directions or "add"
+        return cls(options.duplicates, options.merge_times, directions)
+
+
+def with_direction(sources: Any, targets: Any, relations: Any | None) -> Any:
+    """Return relations with one bit more, the lowest: whether the source is the larger end."""
+    way = (sources > targets).astype(np.int32)
+    return way if relations is None else 2 * relations + way
 
 
 def rows_of_keys(
@@ -39,18 +50,30 @@ def rows_of_keys(
     merging: Merging,
     *,
     first_row: int = 0,
-) -> CSR:
+) -> tuple[CSR, int]:
     """Sort the keys of ``rows`` rows and cut them into rows, duplicates merged.
+
+    Returns the rows, and how many of their edges are listed in both directions.
 
     columns  how to read ``weights`` and ``times``, those that exist, in the order of the keys:
              one after the other, since both at once may not fit
     """
     csr = kernel("csr", keys)
     bits = max(rows - 1, 0).bit_length() + target_bits + relation_bits
-    keys, order = csr.sort_keys(keys, bits, with_order=bool(columns))
-    times = None
+    both_ways = merging.directions is not None
+    given: Any = keys if both_ways else None
+    keys, order = csr.sort_keys(keys, bits, with_order=bool(columns), skip=int(both_ways))
+    times, pairs = None, 0
     if "times" in columns and not merging.times:
-        order, times = csr.sort_times(keys, order, columns["times"]())
+        alike = keys >> np.uint64(1) if both_ways else keys
+        order, times = csr.sort_times(alike, order, columns["times"]())
+        keys = given[order] if both_ways else keys
+    del given
+    if both_ways:
+        once = merging.directions == "once"
+        keys, keep, pairs = csr.compare_directions(keys, times, once=once)
+        if keep is not None:
+            keys, order, times = (a if a is None else a[keep] for a in (keys, order, times))
     indptr, indices, relations, first = csr.build_rows(
         keys, rows, target_bits, relation_bits, merge=merging.how != "keep", times=times
     )
@@ -64,11 +87,10 @@ def rows_of_keys(
             found[name] = to_host(csr.merge_values(read(), order, first, _how(name, merging.how)))
     if relations is not None:
         found["relations"] = to_host(relations)
-    return CSR(to_host(indptr), to_host(indices), first_row=first_row, **found)
+    return CSR(to_host(indptr), to_host(indices), first_row=first_row, **found), pairs
 
 
 def _how(column: str, how: str) -> str:
     if how == "keep":
         return "first"
-    # Times do not add up.
-    return "max" if column == "times" and how == "sum" else how
+    return "max" if column == "times" and how != "first" else how

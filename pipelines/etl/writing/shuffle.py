@@ -15,6 +15,7 @@ from penstock.kernels import kernel
 from penstock.pipelines.etl.nodes.encode import internal_ids
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds
 from penstock.pipelines.etl.writing import spill
+from penstock.pipelines.etl.writing.merge import with_direction
 from penstock.workers.resources.device import to_device, to_host
 
 
@@ -56,7 +57,7 @@ def make_shape(
     nodes = len(bounds)
     target_bits = max(nodes - 1, 1).bit_length()
     relation_bits = max(relations - 1, 0).bit_length() if relations > 1 else int(relations > 0)
-    most_rows = 1 << min(62 - target_bits - relation_bits, 40)
+    most_rows = 1 << min(61 - target_bits - relation_bits, 40)  # a bit is for the direction
     before = offsets_of(bounds)
     starts = [0]
     while starts[-1] < nodes:
@@ -117,14 +118,17 @@ def write_segments(
     edges: Edges, shape: Shape, folder: Path, *, both_ways: bool, keep_loops: bool
 ) -> dict[str, Any]:
     """Leave the edges' keys and columns, bin after bin, and ``offsets`` of the bins."""
-    sources = to_device(edges.sources)
+    sources, targets = to_device(edges.sources), to_device(edges.targets)
+    relations = None if edges.relations is None else to_device(edges.relations)
+    if both_ways:
+        relations = with_direction(sources, targets, relations)
     keys, order, offsets = kernel("csr", sources).bin_edges(
         sources,
-        to_device(edges.targets),
-        None if edges.relations is None else to_device(edges.relations),
+        targets,
+        relations,
         np.asarray(shape.starts, np.int64),
         shape.target_bits,
-        shape.relation_bits,
+        shape.relation_bits + both_ways,
         both_ways=both_ways,
         keep_loops=keep_loops,
     )

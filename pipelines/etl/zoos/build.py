@@ -52,6 +52,7 @@ _REFUSED = {
     "test": _BY_GRAPHS,
     "nodes": _FROM_TU,
     "features": _FROM_TU,
+    "source_type": "Nodes of a zoo have no types",
     "unknown_nodes": _FROM_TU,
 }
 
@@ -122,6 +123,7 @@ def build_zoo(
         job.counts.nodes_dropped += result["dropped"]
         if job.options.duplicates != "keep":
             job.counts.duplicates_merged += result["merged"]
+        job.counts.in_both_directions += result["pairs"]
         job.counts.count_loops(result["loops"], kept=job.options.self_loops == "keep")
     for batch in batches:
         # What the pieces counted stays in done.json; the rest no later step reads.

@@ -54,7 +54,7 @@ def build_range(
             columns["times"] = _read(slices, "times", time_type)
         types = _read_relations(slices, relations) if relations else None
         loops = int(np.count_nonzero(sources == targets))
-        csr, merged = build_csr(sources, targets, rows, types, columns, options)
+        csr, counts = build_csr(sources, targets, rows, types, columns, options)
         csr, kept = keep_nodes(csr, options)
         if kept is not None:
             nodes_graph = nodes_graph[kept]
@@ -73,7 +73,7 @@ def build_range(
             "nodes": csr.rows,
             "edges": csr.edges,
             "loops": loops,
-            "merged": merged,
+            **counts,
             "dropped": rows - csr.rows,
             "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
         }

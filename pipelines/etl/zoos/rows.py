@@ -17,7 +17,7 @@ from penstock.arrays import Array
 from penstock.csr import CSR, offsets_of
 from penstock.kernels import kernel
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
+from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys, with_direction
 
 # Rows sorted at a time: few enough that their keys stay near the cache.
 _BIN_ROW_BITS = 16
@@ -30,8 +30,11 @@ def build_csr(
     relations: Array | None,
     columns: dict[str, Array],
     options: EtlOptions,
-) -> tuple[CSR, int]:
-    """Return the rows of edges given in input order, and how many directed edges were merged.
+) -> tuple[CSR, dict[str, int]]:
+    """Return the rows of edges given in input order, and counts.
+
+    merged  directed edges that became part of another
+    pairs   edges that are listed in both directions
 
     sources, targets  (m,) int32 below ``rows``
     relations         (m,) int32, or None
@@ -39,37 +42,36 @@ def build_csr(
     """
     target_bits = max(rows - 1, 1).bit_length()
     relation_bits = 0 if relations is None else _bits(relations)
-    # Row, target and relation share one 64-bit key.
-    row_bits = min(_BIN_ROW_BITS, 62 - target_bits - relation_bits)
+    # Row, target, relation and direction share one 64-bit key.
+    row_bits = min(_BIN_ROW_BITS, 61 - target_bits - relation_bits)
     starts = np.append(np.arange(0, rows, 1 << row_bits), rows)
-    csr = kernel("csr", sources)
+    csr, both_ways = kernel("csr", sources), not options.directed
     keys, edges, offsets = csr.bin_edges(
         sources,
         targets,
-        relations,
+        with_direction(sources, targets, relations) if both_ways else relations,
         starts,
         target_bits,
-        relation_bits,
-        both_ways=not options.directed,
+        relation_bits + both_ways,
+        both_ways=both_ways,
         keep_loops=options.self_loops == "keep",
     )
     built: list[CSR] = []
+    pairs = 0
     for number in range(len(starts) - 1):
         part = edges[offsets[number] : offsets[number + 1]]
-        built.append(
-            rows_of_keys(
-                keys[offsets[number] : offsets[number + 1]],
-                int(starts[number + 1] - starts[number]),
-                target_bits,
-                relation_bits,
-                {name: partial(np.take, values, part) for name, values in columns.items()},
-                Merging.of(options),
-            )
+        rows_built, found = rows_of_keys(
+            keys[offsets[number] : offsets[number + 1]],
+            int(starts[number + 1] - starts[number]),
+            target_bits,
+            relation_bits,
+            {name: partial(np.take, values, part) for name, values in columns.items()},
+            Merging.of(options),
         )
-    if not built:
-        return _no_rows(relations, columns), 0
-    whole = CSR.concatenate(built)
-    return whole, len(keys) - whole.edges
+        built.append(rows_built)
+        pairs += found
+    whole = CSR.concatenate(built) if built else _no_rows(relations, columns)
+    return whole, {"merged": len(keys) - whole.edges, "pairs": pairs // 2}
 
 
 def keep_nodes(csr: CSR, options: EtlOptions) -> tuple[CSR, Array | None]:

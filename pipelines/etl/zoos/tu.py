@@ -85,7 +85,7 @@ def build_tu(
         fill, filled = missing_as(data.features, options.missing_features)
     if fill is not None:
         fill_missing(data.features, fill)
-    csr, merged = build_csr(
+    csr, counts = build_csr(
         data.sources, data.targets, len(data.graph_of), data.relations, {}, options
     )
     csr, kept = keep_nodes(csr, options)
@@ -93,7 +93,8 @@ def build_tu(
         report.rows_read += len(data.sources)
         report.nodes_dropped += len(data.graph_of) - csr.rows
         if options.duplicates != "keep":
-            report.duplicates_merged += merged
+            report.duplicates_merged += counts["merged"]
+        report.in_both_directions += counts["pairs"]
         report.features_filled += filled
         loops = int(np.count_nonzero(data.sources == data.targets))
         report.count_loops(loops, kept=options.self_loops == "keep")

@@ -54,13 +54,17 @@ def test_bin_edges_of_64_bit_ids(backend: Any, same: Any) -> None:
 
 @pytest.mark.parametrize("bits", [1, 10, 11, 12, 33, 64])
 @pytest.mark.parametrize("with_order", [False, True])
-def test_sort_keys_is_stable(backend: Any, same: Any, bits: int, with_order: bool) -> None:
+@pytest.mark.parametrize("skip", [0, 1])
+def test_sort_keys_is_stable(
+    backend: Any, same: Any, bits: int, with_order: bool, skip: int
+) -> None:
     random = np.random.default_rng(bits)
     keys = random.integers(0, 2**63, 5000).astype(np.uint64) >> np.uint64(64 - bits)
     keys[::3] = keys[0]
     before = keys.copy()
-    got = backend.module("csr").sort_keys(backend.put(keys), bits, with_order=with_order)
-    same(got, naive.sort_keys(keys, bits, with_order=with_order))
+    how = {"with_order": with_order, "skip": skip}
+    got = backend.module("csr").sort_keys(backend.put(keys), bits, **how)
+    same(got, naive.sort_keys(keys, bits, **how))
     np.testing.assert_array_equal(keys, before)
 
 
@@ -79,6 +83,20 @@ def test_sort_times_sorts_equal_keys_alone(
     places = {int(edge): place for place, edge in enumerate(order)}
     ranks = [(int(k), float(t), places[int(e)]) for k, e, t in zip(keys, *truth, strict=True)]
     assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 3000])
+def test_compare_directions(backend: Any, same: Any, timed: bool, once: bool, count: int) -> None:
+    random = np.random.default_rng(count)
+    keys = np.sort(random.integers(0, 1000, count)) * 2 + random.integers(0, 2, count)
+    keys, times = keys.astype(np.uint64), np.sort(random.integers(0, 4, count)) if timed else None
+    compare = backend.module("csr").compare_directions
+    *got, pairs = compare(backend.put(keys), backend.put(times), once=once)
+    *truth, expected = naive.compare_directions(keys, times, once=once)
+    same(tuple(got), tuple(truth))
+    assert pairs == expected
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -109,7 +127,7 @@ def test_build_rows(backend: Any, same: Any, merge: bool, relation_bits: int, co
     same(got, truth)
 
 
-@pytest.mark.parametrize("how", ["sum", "max", "first"])
+@pytest.mark.parametrize("how", ["sum", "max", "min", "first"])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "float64"])
 def test_merge_values(backend: Any, same: Any, how: str, dtype: str) -> None:
     random = np.random.default_rng(2)

@@ -59,7 +59,9 @@ def expected_arcs(table: pd.DataFrame, options: dict[str, Any]) -> Arcs:
         if options.get("duplicates") != "keep":
             arcs = {key: [1.0] for key in arcs}
         return arcs
-    merge = {"sum": sum, "max": max, "first": lambda w: w[0]}.get(options.get("duplicates", "sum"))
+    merge = {"sum": sum, "max": max, "min": min, "first": lambda w: w[0]}.get(
+        options.get("duplicates", "sum")
+    )
     if merge is not None:
         arcs = {key: [float(np.float32(merge(weights)))] for key, weights in arcs.items()}
     return arcs
@@ -109,6 +111,7 @@ CASES: list[dict[str, Any]] = [
     {"directed": True},
     {"weight": "weight"},
     {"weight": "weight", "duplicates": "max"},
+    {"weight": "weight", "duplicates": "min"},
     {"weight": "weight", "duplicates": "first", "directed": True},
     {"weight": "weight", "duplicates": "keep"},
     {"duplicates": "keep", "directed": True, "self_loops": "keep"},
@@ -326,6 +329,49 @@ def test_a_walk_in_time_finds_the_way_that_the_first_of_two_edges_opens(
     etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, time="time")
     paths = walk_array(tmp_path / "g", temporal=True, length=3, walks=40)
     assert [0, 1, 2] in paths.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "weights"),
+    [
+        ({}, {"ab": 9, "bc": 8}),
+        ({"both_directions": "once"}, {"ab": 3, "bc": 8}),
+        ({"both_directions": "once", "duplicates": "min"}, {"ab": 1, "bc": 8}),
+        ({"duplicates": "min"}, {"ab": 1, "bc": 8}),
+        ({"both_directions": "once", "duplicates": "keep", "weight": "none"}, {"ab": 2, "bc": 1}),
+    ],
+)
+def test_an_edge_listed_in_both_directions(
+    tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any], weights: dict[str, float]
+) -> None:
+    (tmp_path / "e.csv").write_text("src,dst,weight\na,b,1\na,b,2\nb,a,6\nc,b,8\nc,c,1\n")
+    report = etl(tmp_path / "e.csv", tmp_path / "g", cluster=cluster, **options)
+    assert report.in_both_directions == 1
+    graph = Graph.open(tmp_path / "g")
+    arcs = {u + v: sum(each) for (u, v), each in arcs_of(graph).items()}
+    assert arcs == {**weights, **{pair[::-1]: weight for pair, weight in weights.items()}}
+    assert graph.manifest.made["options"]["both_directions"] == options.get(
+        "both_directions", "add"
+    )
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_symmetric_matrix_lists_each_edge_twice(
+    tmp_path: Path, cluster: ClusterSpec, once: bool
+) -> None:
+    import scipy.sparse as sp
+
+    matrix = sp.random(40, 40, 0.1, "csr", np.float32, random_state=1)
+    matrix = matrix + matrix.T if once else matrix
+    sp.save_npz(tmp_path / "m.npz", matrix.tocoo())
+    etl(tmp_path / "m.npz", tmp_path / "g", cluster=cluster, self_loops="keep")
+    graph = Graph.open(tmp_path / "g")
+    csr, both = graph.csr(), matrix.toarray()
+    if not once:
+        both = both + both.T - np.diag(both.diagonal())
+    stored = sp.csr_matrix((csr.weights, csr.indices, csr.indptr), (40, 40)).toarray()
+    np.testing.assert_allclose(stored, both, rtol=1e-6)
+    assert graph.manifest.made["options"]["both_directions"] == ("once" if once else "add")
 
 
 def test_merge_times_needs_times_and_merging(tmp_path: Path) -> None:
