@@ -158,6 +158,30 @@ def test_what_a_user_should_read_comes_through(client: Any) -> None:
         gang.run(client, fail, ranks=2, retries=3)  # what it raises is not tried again
 
 
+@pytest.mark.parametrize(
+    "collective",
+    [
+        lambda comm: comm.allreduce(np.zeros(10 + comm.rank)),
+        lambda comm: comm.allreduce(np.zeros(1000, ("f4", "f8")[comm.rank])),
+        lambda comm: comm.broadcast(np.zeros(10 * comm.rank)),
+        lambda comm: comm.alltoallv(
+            [np.zeros(3)] * 2, [np.zeros(3 + 2 * (r != comm.rank)) for r in (0, 1)]
+        ),
+        lambda comm: comm.alltoall(np.zeros((2, 4), ("i4", "f4")[comm.rank])),
+    ],
+    ids=["size", "type", "broadcast", "alltoallv", "alltoall"],
+)
+def test_ranks_that_disagree_on_an_array_get_no_result(client: Any, collective: Any) -> None:
+    def alike_then_not(comm: Any) -> None:
+        comm.allreduce(np.zeros(10))
+        collective(comm)
+
+    with pytest.raises(GangError) as failed:
+        gang.run(client, alike_then_not, ranks=2, wait_timeout=20)
+    assert isinstance(failed.value.__cause__, UsageError)
+    assert usable(client)
+
+
 @pytest.mark.parametrize("kind", ["exception", "result"])
 def test_what_cannot_be_pickled_is_told(client: Any, kind: str) -> None:
     def fail(comm: Any) -> Any:

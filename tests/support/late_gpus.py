@@ -296,12 +296,17 @@ class Ranks(Communicator):
         self.rank, self.size, self.wait_timeout = rank, gpus.size, _PATIENCE
         self.gpus, self.waiter = gpus, Waiter(gpus)  # type: ignore[assignment]
         self._sends, self._receives, self._persistent, self._report = [], [], [], None
+        self._agreements = []
+        self.mpi = SimpleNamespace(Ialltoall=self._exchange_texts)  # type: ignore[assignment]
         self._host, self._request = None, ()  # type: ignore[assignment]
         link = nccl.Link(SimpleNamespace(allReduce=self._reduce_all, check_async_error=int), "")
-        host = SimpleNamespace(rank=rank, Ibarrier=partial(gpus.meet, rank, "barrier"))
-        self._device = NcclExchange(host, self.waiter, "", link, _PATIENCE)
+        self._device = NcclExchange(SimpleNamespace(rank=rank), self.waiter, "", link, _PATIENCE)
         self.ahead: list[int] = []
         self._marks = 0
+
+    def _exchange_texts(self, says: Any, came: Any) -> None:
+        every = self.gpus.meet(self.rank, "alltoall", says.reshape(self.size, -1))
+        came[...] = np.concatenate([texts[self.rank] for texts in every])
 
     def _reduce_all(
         self, source: int, into: int, count: int, dtype: str, operation: str, stream: int

@@ -21,6 +21,7 @@ import math
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from numpy import ndarray
 
 from penstock.arrays import AnyArray
 from penstock.errors import UsageError
+from penstock.workers.comm.agreement import Agreement, check_own, described
 from penstock.workers.comm.exchange import (
     Exchange,
     Pending,
@@ -79,6 +81,7 @@ class Communicator:
         self._sends: list[Requests] = []
         self._receives: list[Requests] = []
         self._persistent: list[PersistentRequests] = []
+        self._agreements: list[Requests] = []  # on what streams wait for
         self._report = report
 
     # Point to point
@@ -160,8 +163,11 @@ class Communicator:
         """
         if self._device is not None:
             self._device.start()
-        rest = []
+        rest, agreements = [], []
         for one in flatten(requests):
+            if isinstance(one, Agreement):
+                agreements.append(one)
+                continue
             if not isinstance(one, Pending) or one.follow is None:
                 rest.append(one)
                 continue
@@ -169,8 +175,9 @@ class Communicator:
             one.follow = one.poll = None
             one.finish()
         if rest:
-            self.wait(rest)
+            self.wait([*agreements, *rest])
         else:
+            self._agreements += agreements
             self._receives[:] = [one for one in self._receives if under_way(one)]
             self._sends[:] = [one for one in self._sends if under_way(one)]
 
@@ -191,7 +198,8 @@ class Communicator:
         self._device.start()
         end = cupy.cuda.Event(disable_timing=True)
         end.record()
-        return self._device.followed(), end
+        agreements, self._agreements = self._agreements, []
+        return agreements, self._device.followed(), end
 
     def reach(self, mark: Any) -> None:
         """Return when the GPU is where the stream was: ``synchronize``, but for what came after.
@@ -200,7 +208,9 @@ class Communicator:
         """
         if mark is None:
             return
-        followed, end = mark
+        agreements, followed, end = mark
+        if agreements:
+            self.wait(agreements)
         for reached in followed:
             self.waiter.wait_until(reached, self.wait_timeout, spin=_GPU_SPIN_SECONDS)
         self.waiter.wait_until(lambda: has_come(end), math.inf, spin=_GPU_SPIN_SECONDS)
@@ -228,9 +238,7 @@ class Communicator:
     def iallreduce(self, array: AnyArray, operation: str = "sum") -> Requests:
         """Start to combine the arrays of all ranks: sum, min, max or prod, in place."""
         check_operation(operation)
-        request = self._reduce(array, operation)
-        self._sends.append(request)
-        return request
+        return self._agreed(f"allreduce {operation}", array, partial(self._reduce, operation))
 
     def allreduce(self, array: AnyArray, operation: str = "sum") -> AnyArray:
         """Combine the arrays of all ranks in place, and return it."""
@@ -240,9 +248,8 @@ class Communicator:
     def broadcast(self, array: AnyArray, root: int = 0) -> AnyArray:
         """Copy the array of rank ``root`` into those of all ranks, and return it."""
         self.check_message(root, 0)
-        request = self._exchange(array).ibroadcast(array, root)
-        self._sends.append(request)
-        self.wait(request)
+        start = partial(self._exchange(array).ibroadcast, root=root)
+        self.wait(self._agreed(f"broadcast from {root}", array, start))
         return array
 
     def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
@@ -261,9 +268,12 @@ class Communicator:
         exchange, *others = [self._exchange(array) for array in (*outgoing, *incoming)]
         if any(other is not exchange for other in others):
             raise UsageError("alltoallv: arrays on a GPU and in host memory", expected="one kind")
+        check_own(outgoing[self.rank], incoming[self.rank])
+        says, expects = [list(map(described, arrays)) for arrays in (outgoing, incoming)]
+        agreement = self._agreement("alltoallv", says, expects)
         request = exchange.ialltoallv(outgoing, incoming)
         self._receives.append(request)
-        return request
+        return [agreement, request]
 
     def alltoallv(
         self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]
@@ -330,7 +340,28 @@ class Communicator:
             )
         return self._device
 
-    def _reduce(self, array: AnyArray, operation: str) -> Requests:
+    def _agreed(
+        self, collective: str, array: AnyArray, start: Callable[[AnyArray], Requests]
+    ) -> Requests:
+        """Have all ranks say what their array is, which must be alike, and start a collective."""
+        exchange = self._exchange(array)
+        same = [collective.encode() + b" " + described(array)] * self.size
+        agreement = self._agreement(collective, same, same)
+        if exchange.is_first(collective, array):
+            self.wait(agreement)
+        request = start(array)
+        self._sends.append(request)
+        return [agreement, request]
+
+    def _agreement(
+        self, collective: str, says: Sequence[bytes], expects: Sequence[bytes]
+    ) -> Agreement:
+        # Before the arrays: where those disagree, MPI may mix up what comes after them.
+        agreement = Agreement(self.mpi, collective, says, expects)
+        self._sends.append(agreement)
+        return agreement
+
+    def _reduce(self, operation: str, array: AnyArray) -> Requests:
         exchange = self._exchange(array)
         if exchange is not self._host:
             return exchange.iallreduce(array, operation)
@@ -357,14 +388,13 @@ class Communicator:
                 raise UsageError("wait takes what isend and its like return", got=repr(request))
         if self._device is not None:
             self._device.start()
-        for one in pending:
+        for one in pending:  # in order: an agreement comes before what was agreed on
             self._finish(flatten(one.requests), timeout)
-        self.waiter.wait(plain, timeout)
-        for one in pending:
             if one.poll is not None:
                 self.waiter.wait_until(one.poll, timeout)
                 one.poll = None
             one.finish()
+        self.waiter.wait(plain, timeout)
 
     def _raise_unless_of_type(self, error: Any) -> None:
         # mpi4py knows half precision, for which Open MPI 4 has no type: it travels as bytes.
@@ -389,6 +419,7 @@ class Communicator:
 
     def leave(self) -> None:
         """Wait for all ranks, then release everything: called when this rank has succeeded."""
+        self.wait(self._agreements)
         self.barrier()
         if self._device is not None:
             self._device.ended()

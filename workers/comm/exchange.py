@@ -42,6 +42,10 @@ class Exchange(ABC):
     def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
 
+    def is_first(self, collective: str, array: AnyArray) -> bool:
+        """Return whether ranks must have met before a collective, as none was like it."""
+        return False
+
     def start(self) -> None:  # noqa: B027
         """Let everything travel that was posted so far."""
 

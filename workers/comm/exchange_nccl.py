@@ -81,21 +81,6 @@ def on_device(array: AnyArray) -> DeviceArray:
     return found
 
 
-def parts_of_all(
-    outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray], rank: int
-) -> tuple[list[DeviceArray], list[DeviceArray]]:
-    """Return an alltoallv's arrays, checked."""
-    sends = [on_device(array) for array in outgoing]
-    receives = [on_device(array) for array in incoming]
-    if sends[rank].nbytes != receives[rank].nbytes:
-        raise UsageError(
-            "alltoallv: a rank sends itself another number of bytes than it receives",
-            expected=str(sends[rank].nbytes),
-            got=str(receives[rank].nbytes),
-        )
-    return sends, receives
-
-
 class _Batch:
     """Messages that are launched together, and the event that says they are through."""
 
@@ -194,15 +179,16 @@ class NcclExchange(Exchange):
             wait_for(self._waiter, requests, self._timeout)
             self._link.met |= new
 
-    def _meet_all(self, collective: str, size: int) -> None:
-        """Wait until all ranks are here, at the first collective of its kind and about this size.
+    def is_first(self, collective: str, array: AnyArray) -> bool:
+        """Return whether this is the first collective of its kind and about this size.
 
         NCCL chooses an algorithm by them, and connects the ranks at the first use of each.
         """
-        kind = collective, size.bit_length()
-        if kind not in self._link.met:
-            wait_for(self._waiter, [self._comm.Ibarrier()], self._timeout)
-            self._link.met.add(kind)
+        array = on_device(array)
+        kind = f"{collective} {array.dtype.char}", array.nbytes.bit_length()
+        first = kind not in self._link.met
+        self._link.met.add(kind)
+        return first
 
     # Collectives
 
@@ -214,7 +200,6 @@ class NcclExchange(Exchange):
         if not array.nbytes:
             return Pending()
         wide = array if wider is None else array.astype(wider)
-        self._meet_all(f"{operation} {name}", wide.nbytes)
         self._follow()
         self._nccl_comm.allReduce(
             wide.data.ptr,
@@ -236,7 +221,6 @@ class NcclExchange(Exchange):
         self.start()
         if not array.nbytes:
             return Pending()
-        self._meet_all("broadcast", array.nbytes)
         self._follow()
         where, size = array.data.ptr, array.nbytes
         as_bytes = self._nccl.NCCL_UINT8
@@ -245,7 +229,7 @@ class NcclExchange(Exchange):
 
     def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
-        sends, receives = parts_of_all(outgoing, incoming, self.rank)
+        sends, receives = list(map(on_device, outgoing)), list(map(on_device, incoming))
         self.start()
         # A rank's own part too: copied with the others it costs nothing.
         self._exchange(to_everyone(sends), to_everyone(receives))

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.workers.comm.exchange import Exchange, Pending, Requests
 from penstock.workers.comm.exchange_mpi import MpiExchange
-from penstock.workers.comm.exchange_nccl import on_device, parts_of_all, reduced_as
+from penstock.workers.comm.exchange_nccl import on_device, reduced_as
 from penstock.workers.comm.mpi import load_mpi
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class StagedExchange(Exchange):
 
     def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
-        sends, receives = parts_of_all(outgoing, incoming, self.rank)
+        sends, receives = list(map(on_device, outgoing)), list(map(on_device, incoming))
         mine, own = sends[self.rank], receives[self.rank]
         if own.nbytes:
             own.data.copy_from_device_async(mine.data, mine.nbytes)

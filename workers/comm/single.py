@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.arrays import AnyArray
 from penstock.errors import UsageError
+from penstock.workers.comm.agreement import check_own
 from penstock.workers.comm.reports import Reports, given_up
 
 if TYPE_CHECKING:
@@ -144,7 +145,8 @@ class SingleRank:
     def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
         """Copy the one array to the other."""
         (source,), (into,) = outgoing, incoming
-        into[...] = source
+        check_own(source, into)
+        into.reshape(-1)[:] = source.reshape(-1)
         return []
 
     def alltoallv(

@@ -142,7 +142,7 @@ def refusals(c: Communicator) -> None:
         "complex64": lambda: c.iallreduce(cupy.zeros(3, np.complex64)),
         "contiguous": lambda: c.isend(square[:, 1], 0),
         "cupy.ascontiguousarray": lambda: c.irecv(square.T, 0),
-        "another number of bytes": lambda: c.ialltoallv(
+        "itself another array": lambda: c.ialltoallv(
             [cupy.zeros(3)] * c.size, [cupy.zeros(4)] * c.size
         ),
     }.items():
@@ -431,6 +431,22 @@ def everything(c: Communicator) -> None:
     assert (c.allreduce(cupy.ones(1000)).get() == c.size).all()
     assert (c.broadcast(cupy.full(5, c.rank), c.size - 1).get() == c.size - 1).all()
     assert (c.alltoall(cupy.full(c.size, c.rank)).get() == np.arange(c.size)).all()
+
+
+def disagreements(c: Communicator) -> None:
+    """Arrays that are not alike are an error on every rank, whether NCCL has begun or not."""
+    import cupy
+
+    first = c.rank == 0
+    for number, (size, dtype) in enumerate([(1000 + first, "f8"), (9, "f8"), (1000, "f4")]):
+        mine = gang(f"disagreement {number}")
+        everything(mine)
+        try:
+            mine.allreduce(cupy.ones(size, dtype) if first else cupy.ones(1000))
+        except UsageError:
+            abandoned.append(mine.abandon())
+        else:
+            raise AssertionError((size, dtype))
 
 
 def ended_early(begin: Callable[[Communicator], None], *, warm: bool) -> None:

@@ -19,8 +19,8 @@ from penstock.workers.comm.exchange_nccl import by_tag, reduced_as
 Mpirun = Callable[..., Any]
 RANKS = Path(__file__).with_name("gpu_ranks.py")
 CASES = (
-    "kind messages reductions refusals collectives together streams followed marked overlapped "
-    "timeouts late_stream reuse renewed stuck_at_meeting stuck_receive stuck_stream "
+    "kind messages reductions refusals collectives disagreements together streams followed marked "
+    "overlapped timeouts late_stream reuse renewed stuck_at_meeting stuck_receive stuck_stream "
     "stuck_reduction stuck_first_reduction"
 ).split()
 

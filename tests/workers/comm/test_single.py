@@ -76,6 +76,9 @@ def test_collectives_of_one(comm: SingleRank) -> None:
     assert comm.alltoallv([values], [into])[0] is into
     assert list(into) == [0, 1, 2]
     comm.barrier()
+    for other in (np.empty(1), np.empty(3, np.float32)):
+        with pytest.raises(UsageError):
+            comm.alltoallv([other], [into])
     with pytest.raises(UsageError, match="cannot reduce by 'mean'"):
         comm.iallreduce(values, "mean")
     for wrong in (lambda: comm.isend(values, 1), lambda: comm.broadcast(values, root=2)):

@@ -372,7 +372,7 @@ class OnGpu:
 def mistakes(comm: Communicator) -> None:
     square = np.zeros((4, 4))
     for wrong in (square[:, 1], square[:, :2], square.T, np.zeros(8)[::2]):
-        part, every = wrong, [np.zeros(1)] * comm.size
+        part, every = wrong, [np.zeros(wrong.shape)] * comm.size
         for call in (
             lambda a: comm.isend(a, 0),
             lambda a: comm.irecv(a, 0),
@@ -414,7 +414,7 @@ def mistakes(comm: Communicator) -> None:
     refused(lambda: comm.alltoallv(enough, [*enough, np.zeros(1)]), "incoming", str(comm.size))
     longer = list(enough)
     longer[comm.rank] = np.zeros(2)
-    refused(lambda: comm.alltoallv(longer, enough), "itself another number of bytes", "got 16")
+    refused(lambda: comm.alltoallv(longer, enough), "itself another array", "got 2")
     constant = np.zeros(3)
     constant.flags.writeable = False
     refused(lambda: comm.irecv(constant, 0), "writable", kind=BufferError)

@@ -1,0 +1,64 @@
+"""What ranks say of a collective to each other before they wait for it.
+
+MPI and NCCL take each rank's size and type as they are: where ranks disagree, what comes is partly
+what lay in memory, or never comes. What they say travels beside the arrays, and costs no wait of
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.arrays import AnyArray
+from penstock.errors import UsageError
+from penstock.workers.comm.exchange import Pending
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+_TEXT = "S48"
+
+
+def described(array: AnyArray) -> bytes:
+    """Return an array's size and type; those of nothing are all alike."""
+    if not isinstance(array, np.ndarray):
+        from penstock.workers.comm.exchange_nccl import on_device
+
+        array = on_device(array)
+    return b"%d %s" % (array.size, array.dtype.str.encode()) if array.size else b"nothing"
+
+
+def check_own(outgoing: AnyArray, incoming: AnyArray) -> None:
+    """Raise UsageError unless a rank sends itself what it receives."""
+    sent, expected = described(outgoing), described(incoming)
+    if sent != expected:
+        raise UsageError(
+            "alltoallv: a rank sends itself another array than it receives",
+            expected=expected.decode(),
+            got=sent.decode(),
+        )
+
+
+class Agreement(Pending):
+    """What this rank says to each rank of a collective, and what each should say to it."""
+
+    def __init__(
+        self, comm: Comm, collective: str, says: Sequence[bytes], expects: Sequence[bytes]
+    ) -> None:
+        self._collective, self._expects = collective, np.array(expects, _TEXT)
+        self._came = np.empty_like(self._expects)
+        request = comm.Ialltoall(np.array(says, _TEXT).view(np.uint8), self._came.view(np.uint8))
+        super().__init__([request], finish=self._compare)
+
+    def _compare(self) -> None:
+        if self._came.tobytes() == self._expects.tobytes():
+            return
+        rank = int(np.flatnonzero(self._came != self._expects)[0])
+        raise UsageError(
+            f"ranks disagree on the size or type of what they exchange by {self._collective}",
+            expected=self._expects[rank].decode(),
+            got=f"rank {rank}: {self._came[rank].decode(errors='replace')}",
+        )
