@@ -25,7 +25,7 @@ from penstock.cluster.query import (
     scheduler_gone,
 )
 from penstock.cluster.running import Running
-from penstock.cluster.spec import KINDS, ClusterSpec
+from penstock.cluster.spec import KINDS, ClusterSpec, as_spec
 from penstock.documents import parse_json
 from penstock.errors import ClusterError, UsageError
 
@@ -89,8 +89,7 @@ def connect(
     >>> with connect(ClusterSpec(cluster="local", workers=2, memory_limit="4GB")) as client: ...
     """
     have_home()
-    spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster=cluster, **options)
-    spec = spec.configured()
+    spec = as_spec(cluster, **options).configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
     spec = checked(spec, kind, ranks)
     # Here, as Dask's modules are imported next, and take long.

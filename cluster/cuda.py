@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.local import close as close_local
-from penstock.cluster.local import first_lines, start_resource_tracker
+from penstock.cluster.local import first_lines, prepare_to_spawn
 from penstock.cluster.running import Running
 from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
@@ -82,7 +82,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
         )
     from dask_cuda import LocalCUDACluster
 
-    start_resource_tracker()
+    prepare_to_spawn()
     with temporary_folder("cuda") as made, ExitStack() as stack:
         folder = str(made)
         stack.enter_context(without_profile())

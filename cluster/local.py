@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -40,7 +41,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
     with temporary_folder("local") as made:
         folder = str(made)
         if processes:
-            start_resource_tracker()
+            prepare_to_spawn()
         with ExitStack() as stack:
             used = stack.enter_context(credentials(spec, Path(folder))) if processes else None
             addresses = scheduler_addresses(
@@ -134,13 +135,35 @@ def first_lines(error: BaseException | None) -> str:
     return ": ".join(texts)
 
 
-def start_resource_tracker() -> None:
-    """Start Python's helper for processes so that a terminal which closes does not end it.
+@cache
+def _leave_main_out() -> None:
+    """Have Dask's workers not import ``__main__``, as ranks do not: it may start a job itself.
 
-    It ignores SIGINT and SIGTERM; without it, ending the workers in order fails, with tracebacks.
+    Functions of such a script travel by value.
+    """
+    from multiprocessing import spawn
+
+    plain = spawn.get_preparation_data
+
+    def without_main(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = plain(name)
+        if name.startswith("Dask Worker process"):
+            found.pop("init_main_from_name", None)
+            found.pop("init_main_from_path", None)
+        return found
+
+    spawn.get_preparation_data = without_main
+
+
+def prepare_to_spawn() -> None:
+    """Prepare this process for starting workers in others.
+
+    Python's helper for processes is started so that a terminal which closes does not end it. It
+    ignores SIGINT and SIGTERM; without it, ending the workers in order fails, with tracebacks.
     """
     from multiprocessing import resource_tracker
 
+    _leave_main_out()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         resource_tracker.ensure_running()

@@ -185,6 +185,13 @@ class ClusterSpec:
         return _shared() // self.worker_count()
 
 
+def as_spec(cluster: str | ClusterSpec | None, **options: Any) -> ClusterSpec:
+    """Return where to run, from what may also be a kind, an address, a name or a file."""
+    if isinstance(cluster, ClusterSpec):
+        return cluster
+    return ClusterSpec(cluster="auto" if cluster is None else cluster, **options)
+
+
 def _read_yaml(path: str) -> Any:
     try:
         return parse_yaml(Path(path).read_bytes())

@@ -1,8 +1,4 @@
-"""``penstock``, and ``python -m penstock``.
-
-Processes of workers that a command starts import this module too, as multiprocessing has it, so
-the command line is imported only by the command.
-"""
+"""``penstock``, and ``python -m penstock``."""
 
 import atexit
 import gc

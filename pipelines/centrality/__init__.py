@@ -24,7 +24,7 @@ def centrality(
     graph: str | Path | Graph,
     out: str | Path,
     *,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> CentralityReport: ...
@@ -38,7 +38,7 @@ def centrality(
     graph: Any,
     out: str | Path | None = None,
     *,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> Any:
@@ -56,7 +56,7 @@ def centrality(
     out
         Directory to write; none for graphs of NetworkX.
     cluster
-        Where it runs [default: this machine].
+        Where it runs, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options
@@ -111,4 +111,4 @@ def centrality(
         source: CentralityInput = DirectoryInput(opened, given)
     else:
         source = open_input(client_path(graph), given, quiet=quiet)
-    return run(CentralityJob(source, out, given, cluster or ClusterSpec(), quiet=quiet))
+    return run(CentralityJob(source, out, given, cluster, quiet=quiet))

@@ -56,7 +56,7 @@ class CentralityJob(Job[CentralityReport]):
         source: CentralityInput,
         out: Path,
         options: CentralityOptions,
-        cluster: ClusterSpec,
+        cluster: str | ClusterSpec | None,
         *,
         quiet: bool,
     ) -> None:

@@ -55,7 +55,7 @@ def train(
     graph: str | Path | Graph,
     run: str | Path,
     *,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> TrainReport:
@@ -68,7 +68,7 @@ def train(
     run
         Directory to write: ``run.json``, ``metrics.jsonl``, ``ids.parquet`` and checkpoints.
     cluster
-        Where it runs [default: this machine].
+        Where it runs, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options
@@ -104,7 +104,7 @@ def train(
 
 
 def evaluate(
-    run: str | Path, *, cluster: ClusterSpec | None = None, quiet: bool = True, **options: Any
+    run: str | Path, *, cluster: str | ClusterSpec | None = None, quiet: bool = True, **options: Any
 ) -> EvaluateReport:
     """Rank the true answers of held-out edges among all nodes.
 
@@ -113,7 +113,7 @@ def evaluate(
     run
         Directory of a run that ``train`` wrote.
     cluster
-        Where it runs [default: this machine].
+        Where it runs, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options
@@ -143,7 +143,7 @@ def evaluate(
 
 
 def predict(
-    run: str | Path, *, cluster: ClusterSpec | None = None, quiet: bool = True, **options: Any
+    run: str | Path, *, cluster: str | ClusterSpec | None = None, quiet: bool = True, **options: Any
 ) -> PredictReport:
     """Return the most likely tails of a head and a relation, or heads of a tail.
 
@@ -152,7 +152,7 @@ def predict(
     run
         Directory of a run that ``train`` wrote.
     cluster
-        Where it runs [default: this machine].
+        Where it runs, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options

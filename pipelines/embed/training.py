@@ -82,7 +82,7 @@ class TrainJob(Job[TrainReport]):
         graph: Graph,
         out: Path,
         options: EmbedOptions,
-        cluster: ClusterSpec | None = None,
+        cluster: str | ClusterSpec | None = None,
         *,
         quiet: bool,
     ) -> None:

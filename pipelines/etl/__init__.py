@@ -20,7 +20,7 @@ def etl(
     edges: str | Path | Iterable[str | Path],
     out: str | Path,
     *,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> EtlReport:
@@ -33,7 +33,7 @@ def etl(
     out
         Directory to write.
     cluster
-        Where it runs [default: this machine].
+        Where it runs, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options

@@ -67,7 +67,7 @@ class EtlJob(Job[EtlReport]):
         edges: list[str],
         out: Path,
         options: EtlOptions,
-        cluster: ClusterSpec | None,
+        cluster: str | ClusterSpec | None,
         *,
         quiet: bool,
     ) -> None:

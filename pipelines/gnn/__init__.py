@@ -56,7 +56,7 @@ def train(
     *,
     spec: str | Path | Model | None = None,
     training: Training | None = None,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> TrainReport:
@@ -75,7 +75,7 @@ def train(
     training
         Epochs, optimizer and the like at once, in place of options of these names.
     cluster
-        Where it runs [default: this machine].
+        Where it runs, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options
@@ -115,7 +115,7 @@ def predict(
     run: str | Path,
     out: str | Path,
     *,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> PredictReport:
@@ -128,7 +128,7 @@ def predict(
     out
         Directory of the dataset to write.
     cluster
-        Where it runs [default: this machine].
+        Where it runs, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options
@@ -162,7 +162,7 @@ def predict(
 def evaluate(
     run: str | Path,
     *,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> EvaluateReport:
@@ -173,7 +173,7 @@ def evaluate(
     run
         Directory of a run that ``train`` wrote.
     cluster
-        Where it runs [default: this machine].
+        Where it runs, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options
@@ -206,7 +206,7 @@ def plan(
     *,
     spec: str | Path | Model | None = None,
     training: Training | None = None,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     **options: Any,
 ) -> ModelPlan:
     """Return the plan of a training run without running it.

@@ -62,7 +62,7 @@ class TrainJob(Job[TrainReport]):
         graph: Graph,
         out: Path,
         options: GnnOptions,
-        cluster: ClusterSpec | None = None,
+        cluster: str | ClusterSpec | None = None,
         declared: Model | None = None,
         *,
         quiet: bool,

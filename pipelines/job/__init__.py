@@ -35,7 +35,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.spec import ClusterSpec, as_spec
 from penstock.errors import CapacityError, PenstockError, UsageError
 from penstock.files import fresh_directory, refuse_existing
 from penstock.options import given_options
@@ -91,12 +91,17 @@ class Job(ABC, Generic[R]):
     run: TrainingRun
 
     def __init__(
-        self, out: str | Path, options: Any, cluster: ClusterSpec | None = None, *, quiet: bool
+        self,
+        out: str | Path,
+        options: Any,
+        cluster: str | ClusterSpec | None = None,
+        *,
+        quiet: bool,
     ) -> None:
         self.out, self.options, self.quiet = client_path(out), options, quiet
         if self.kind and self.out.is_dir() and self.out.samefile("/"):  # nothing lies next to it
             raise UsageError(f"{self.out} cannot be an output", remedy="Name a folder in it")
-        self.given_cluster = cluster or ClusterSpec()
+        self.given_cluster = as_spec(cluster)
         self.wait = False  # for another process that makes the same output
         self.brought_back = False  # whether the output to replace is there again: see run_folder
 
@@ -264,7 +269,7 @@ class RunJob(Job[R]):
         at: Path,
         out: Path,
         options: Any,
-        cluster: ClusterSpec | None = None,
+        cluster: str | ClusterSpec | None = None,
         *,
         quiet: bool,
     ) -> None:

@@ -34,7 +34,7 @@ def similar(
     ids: Any = None,
     *,
     out: str | Path | None = None,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> SimilarReport | AllReport:
@@ -87,7 +87,7 @@ def similar(
     from penstock.pipelines.job import run
     from penstock.pipelines.similar.job import SimilarJob
 
-    return run(SimilarJob(opened, client_path(out), given, cluster or ClusterSpec(), quiet=quiet))
+    return run(SimilarJob(opened, client_path(out), given, cluster, quiet=quiet))
 
 
 def neighbours_of(vectors: Vectors, ids: Sequence[Any], options: SimilarOptions) -> SimilarReport:

@@ -162,7 +162,7 @@ class SimilarJob(Job[AllReport]):
         vectors: Vectors,
         out: Path,
         options: SimilarOptions,
-        cluster: ClusterSpec,
+        cluster: str | ClusterSpec | None,
         *,
         quiet: bool,
     ) -> None:

@@ -22,7 +22,7 @@ def walk(
     graph: str | Path | Graph,
     out: str | Path,
     *,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> WalkReport:
@@ -35,7 +35,7 @@ def walk(
     out
         Directory to write.
     cluster
-        Where it runs [default: this machine].
+        Where it runs, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options
@@ -71,7 +71,7 @@ def walk(
     known = graph.path if isinstance(graph, Graph) else graph
     opened = Graph.open(known, verify=given.verify, quiet=quiet)
     opened.verified |= isinstance(graph, Graph) and graph.verified
-    return run(WalkJob(opened, client_path(out), given, cluster or ClusterSpec(), quiet=quiet))
+    return run(WalkJob(opened, client_path(out), given, cluster, quiet=quiet))
 
 
 def walk_array(graph: str | Path | Graph | CSR, *, device: str = "auto", **options: Any) -> Array:

@@ -41,7 +41,13 @@ class WalkJob(Job[WalkReport]):
     on_gpu = True
 
     def __init__(
-        self, graph: Graph, out: Path, options: WalkOptions, cluster: ClusterSpec, *, quiet: bool
+        self,
+        graph: Graph,
+        out: Path,
+        options: WalkOptions,
+        cluster: str | ClusterSpec | None,
+        *,
+        quiet: bool,
     ) -> None:
         super().__init__(out, options, cluster, quiet=quiet)
         self.graph, self.version = graph, graph.digest

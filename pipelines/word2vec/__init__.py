@@ -22,7 +22,7 @@ def word2vec(
     inputs: str | Path | Graph | Sequence[str | Path],
     out: str | Path,
     *,
-    cluster: ClusterSpec | None = None,
+    cluster: str | ClusterSpec | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> Word2vecReport:
@@ -36,7 +36,7 @@ def word2vec(
     out
         Directory to write: ``vectors.json``, Parquet with your ids, ``vectors.npy``.
     cluster
-        Where it runs [default: this machine].
+        Where it runs, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options

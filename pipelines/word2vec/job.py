@@ -63,7 +63,7 @@ class Word2vecJob(Job[Word2vecReport]):
         inputs: Sequence[Path],
         out: Path,
         options: Word2vecOptions,
-        cluster: ClusterSpec | None = None,
+        cluster: str | ClusterSpec | None = None,
         *,
         quiet: bool,
     ) -> None:

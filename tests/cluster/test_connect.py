@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -160,6 +161,21 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    script, edges = tmp_path / "script.py", tmp_path / "edges.txt"
+    edges.write_text("1 2\n2 3\n")
+    script.write_text(
+        "import penstock\n"
+        "def double(number): return 2 * number\n"
+        "cluster = penstock.ClusterSpec(workers=2)\n"
+        f"penstock.etl({str(edges)!r}, {str(tmp_path / 'graph')!r}, cluster=cluster)\n"
+        "with penstock.connect('local', workers=2) as client:\n"
+        "    print(client.submit(double, 4).result())\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "8\n"), done.stderr
 
 
 def is_worker(process: psutil.Process) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.cluster.local import start_resource_tracker
+from penstock.cluster.local import prepare_to_spawn
 from penstock.errors import CapacityError, OutputExists, PenstockWarning, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow import records, run_flow, stage
@@ -445,7 +445,7 @@ stages:
   more: {job: walk, input: graph, length: 6}
 """
     read_flow(flow(home, text))
-    start_resource_tracker()  # it stays: with it among the others, they would all be waited for
+    prepare_to_spawn()  # it stays: with it among the others, they would all be waited for
     before = {one.pid for one in psutil.Process().children(recursive=True)}
     report = run_flow(home / "flow.yaml")
     assert states(report) == {"graph": "done", "walks": "done", "more": "done"}
