@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group
@@ -113,6 +114,8 @@ for _group, _commands in _COMMANDS.items():
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: 0 done, 1 failed, 2 bad usage, 143 and 129 terminated."""
+    if isinstance(sys.stdout, TextIOWrapper):  # perhaps of a terminal in ASCII
+        sys.stdout.reconfigure(errors="backslashreplace")
     raise_terminations()
     code = run(sys.argv[1:] if arguments is None else arguments)
     ignore_more()

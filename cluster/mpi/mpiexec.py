@@ -21,6 +21,7 @@ __all__ = [
     "launch_command",
     "launch_environment",
     "loaded_library",
+    "outside_mpi_job",
     "rank_lines",
 ]
 
@@ -105,6 +106,18 @@ _EXPORTED = (
 )
 
 
+def outside_mpi_job(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environ`` less an MPI job around us."""
+    inside = "OMPI_COMM_WORLD_SIZE" in environ or "PMIX_RANK" in environ
+    # Outside a job, Open MPI's variables are the user's settings.
+    drop = _OF_A_JOB + _OF_OPEN_MPI if inside else _OF_A_JOB
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(drop) and name not in _OF_A_RANK
+    }
+
+
 def launch_environment(
     launcher: Launcher,
     environ: Mapping[str, str],
@@ -113,14 +126,7 @@ def launch_environment(
     library: Library | None = None,
 ) -> dict[str, str]:
     """Return the environment for ``launch_command``: ``environ`` less an MPI job around us."""
-    inside = "OMPI_COMM_WORLD_SIZE" in environ or "PMIX_RANK" in environ
-    # Outside a job, Open MPI's variables are the user's settings.
-    drop = _OF_A_JOB + _OF_OPEN_MPI if inside else _OF_A_JOB
-    env = {
-        name: value
-        for name, value in environ.items()
-        if not name.startswith(drop) and name not in _OF_A_RANK
-    }
+    env = outside_mpi_job(environ)
     env.setdefault("OMP_NUM_THREADS", "1")  # threads are Dask's
     if launcher.family == "openmpi" and root:
         env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

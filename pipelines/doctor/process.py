@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.cluster.mpi.mpiexec import outside_mpi_job
 from penstock.documents import parse_json
 from penstock.pipelines.doctor.finding import Answer
 
@@ -38,6 +39,7 @@ def run_probe(
         with messages.open("wb") as log:
             process = subprocess.Popen(
                 [*words, name, *arguments, str(result)],
+                env=outside_mpi_job(os.environ),  # of a rank: MPI would look for the others
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -213,6 +213,20 @@ def test_python_m_penstock(tmp_path):
     assert out.stdout.strip() == penstock.__version__
 
 
+def test_a_terminal_in_ascii(tmp_path):
+    assert run(["generate", "sbm", str(tmp_path / "g"), "--nodes", "50", "-q"]) == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "info", "g"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "50" in done.stdout
+
+
 # -- bad usage: exit 2, one paragraph -----------------------------------------------------------
 
 

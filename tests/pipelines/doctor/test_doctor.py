@@ -395,6 +395,11 @@ def test_a_cluster_that_does_not_start_is_a_finding(healthy, capsys, tmp_path):
     assert "BROKEN  cluster" in capsys.readouterr().out
 
 
+@pytest.mark.mpi
+def test_ranks_that_work_are_not_broken(healthy, capsys):
+    assert run(["doctor", "--cluster", "mpi", "-n", "2"]) == 0, capsys.readouterr().out
+
+
 # -- workers --------------------------------------------------------------------------------------
 
 
