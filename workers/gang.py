@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, Literal
@@ -28,7 +28,7 @@ import numpy as np
 from penstock.errors import ClusterError, MissingExtra
 from penstock.workers.comm.communicator import Communicator
 from penstock.workers.comm.mpi import load_mpi
-from penstock.workers.comm.reports import Reports
+from penstock.workers.comm.reports import Printed, Reports
 from penstock.workers.comm.wait import Cancelled, Waiter, WaitTimeout
 from penstock.workers.resources import device as devices
 
@@ -132,9 +132,11 @@ def _code_of_file(code: CodeType, file: str) -> CodeType:
 def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
     task = member.task
     reports = Reports(task.gang, task.rank)
+    printed = Printed(reports)
     comm = _communicator(task, member.waiter, reports)
     try:
-        value = function(comm, *args, **kwargs)
+        with redirect_stdout(printed):
+            value = function(comm, *args, **kwargs)
         comm.leave()
     except BaseException as error:
         _stop_raising(member)
@@ -149,6 +151,7 @@ def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
         raise
     finally:
         reports.flush()
+        printed.end()
     return value
 
 

@@ -71,7 +71,8 @@ def run(
     client
         a ``distributed.Client``, such as ``connect`` gives
     function
-        what each rank runs, with its ``Communicator`` first
+        what each rank runs, with its ``Communicator`` first; what it prints comes to the client's
+        standard output, with the rank in front
     args, kwargs
         further arguments, the same for every rank; ``args`` may be a function that returns them,
         called before each attempt, so that a retry is given what is left to do
@@ -187,7 +188,10 @@ class _Attempt:
 
     def on_report(self, event: dict[str, Any]) -> None:
         """Take what a member, or the coordinator about it, tells while the gang runs."""
-        self.happened.put(event)
+        if "printed" in event:  # at once: what comes last comes before the result
+            print("\n".join(f"rank {event['rank']}: {line}" for line in event["printed"]))
+        else:
+            self.happened.put(event)
 
     def _submit(
         self,

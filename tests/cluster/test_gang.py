@@ -373,6 +373,20 @@ def test_progress_and_metrics_arrive_during_the_run(client: Any) -> None:
     assert sum(progress) == 200
 
 
+def test_what_ranks_print_is_shown(client: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def speak(comm: Any) -> None:
+        print("half of a line", comm.rank, end=", ", flush=True)
+        print("the other\nand one more", end="")
+
+    gang.run(client, speak, ranks=2)
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        "rank 0: and one more",
+        "rank 0: half of a line 0, the other",
+        "rank 1: and one more",
+        "rank 1: half of a line 1, the other",
+    ]
+
+
 def test_an_interrupt_ends_the_gang(client: Any) -> None:
     def work(comm: Any) -> None:
         while True:
