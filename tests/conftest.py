@@ -242,6 +242,7 @@ def mpirun() -> Callable[..., subprocess.CompletedProcess[str]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            restore_signals=False,
         ) as process:
             try:
                 output, _ = process.communicate(timeout=timeout)

@@ -47,6 +47,9 @@ def nvrtc() -> ctypes.CDLL | None:
     for place in places:
         for folder in ("lib", "lib64"):
             for library in sorted((place / folder).glob("libnvrtc.so*")):
+                # Of CUDA 13.0, as PyTorch brings it, NVRTC does not look beside itself for these.
+                for beside in library.parent.glob("libnvrtc-builtins.so*"):
+                    ctypes.CDLL(str(beside))
                 return ctypes.CDLL(str(library))
     return None
 

@@ -41,6 +41,9 @@ def launch_command(
     ``hosts`` are filled in their order; that their slots suffice has been checked. ``agent`` is
     called like ssh, as ``agent HOST COMMAND...``. ``exported`` names the variables that ranks on
     other hosts shall have, where the launcher does not pass all of them by itself.
+
+    Run it with ``restore_signals=False``: unless SIGPIPE is ignored, Hydra dies when it writes to
+    a proxy that ended, before it says why that did.
     """
     slots = ",".join(f"{host.name}:{host.slots}" for host in hosts or ())
     if launcher.family == "hydra":

@@ -265,7 +265,9 @@ def look_at_ranks() -> dict[str, Any]:
     program = [sys.executable, "-P", "-c", _RANK]
     command = launch_command(launcher, program, ranks=2, hosts=None, exported=exported_names(env))
     began = time.perf_counter()
-    result = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, restore_signals=False
+    )
     if result.returncode:
         lines = (result.stderr + result.stdout).strip().splitlines()
         raise RuntimeError(f"mpiexec exits with {result.returncode}: {lines[-1] if lines else ''}")

@@ -1,8 +1,8 @@
 """What ranks say of a collective to each other before they wait for it.
 
-MPI and NCCL take each rank's size and type as they are: if ranks disagree, what comes is partly what
-lay in memory, or never comes. What they say travels beside the arrays, so that it costs a long one
-nothing.
+MPI and NCCL take each rank's size and type as they are: if ranks disagree, what comes is partly
+what lay in memory, or never comes. What they say travels beside the arrays, so that it costs a long
+one nothing.
 """
 
 from __future__ import annotations

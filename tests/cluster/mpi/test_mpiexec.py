@@ -202,6 +202,7 @@ def start(
         check=False,
         env=env,
         timeout=50,
+        restore_signals=False,
     )
 
 
