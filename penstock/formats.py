@@ -86,7 +86,7 @@ class Format:
                 f"{path} was written by a later penstock",
                 expected=f"{self.thing} format version {self.version} or older",
                 got=f"version {version}",
-                remedy="Upgrade with pip install -U penstock",
+                remedy="Upgrade penstock-graph",
             )
 
     @contextmanager

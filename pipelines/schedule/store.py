@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import MissingExtra, PenstockError, UsageError, warn
+from penstock.errors import PenstockError, UsageError, warn
 from penstock.locks import open_locked
 from penstock.output_lock import own_directory
 
@@ -53,20 +53,8 @@ def state_file(given: Path | None) -> Path:
     return given
 
 
-def check_installed() -> None:
-    """Raise MissingExtra where APScheduler is not installed."""
-    from importlib.util import find_spec
-
-    if find_spec("apscheduler") is None or find_spec("sqlalchemy") is None:
-        raise MissingExtra(
-            "penstock schedule needs APScheduler and SQLAlchemy",
-            remedy="pip install 'penstock[schedule]'",
-        )
-
-
 def job_store(path: Path) -> Any:
     """Return APScheduler's store of schedules."""
-    check_installed()
     from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
     from sqlalchemy import NullPool, select
 
@@ -104,7 +92,6 @@ def job_store(path: Path) -> Any:
 @contextmanager
 def schedules(path: Path) -> Iterator[Any]:
     """Give a scheduler that runs nothing, to add, list and remove schedules with."""
-    check_installed()
     from apscheduler.schedulers.base import BaseScheduler
 
     class Idle(BaseScheduler):  # type: ignore[misc]

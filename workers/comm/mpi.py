@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import ClusterError, MissingExtra
+from penstock.errors import ClusterError, MissingExtra, pip_install
 
 
 def load_mpi() -> Any:
@@ -29,7 +29,7 @@ def no_mpi(reason: str) -> MissingExtra:
         "a gang of workers needs MPI, and mpi4py finds no MPI library",
         expected="the MPI of this site, or one of the wheels that carry it",
         got=reason.strip().splitlines()[-1] if reason.strip() else None,
-        remedy="Install one: pip install 'penstock[mpich]', or load your site's MPI module",
+        remedy=f"Install one: {pip_install('mpich')}, or load your site's MPI module",
     )
 
 
@@ -44,6 +44,6 @@ def check_threads(MPI: Any) -> None:  # noqa: N803
             f"this MPI cannot be called from several threads, which a gang needs ({library})",
             expected="MPI_THREAD_MULTIPLE",
             got=names.get(level, f"thread level {level}"),
-            remedy="Use an MPI built with thread support: pip install 'penstock[mpich]', or "
+            remedy=f"Use an MPI built with thread support: {pip_install('mpich')}, or "
             "another of your site's MPI modules; and let nothing initialise MPI before penstock",
         )

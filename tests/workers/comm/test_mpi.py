@@ -39,7 +39,6 @@ def ask(**environment: str) -> subprocess.CompletedProcess[str]:
 def test_a_missing_library_says_how_to_get_one() -> None:
     answer = ask(MPI4PY_LIBMPI="/nowhere/libmpi.so")
     assert answer.returncode == 7, answer.stderr
-    assert "pip install 'penstock[mpich]'" in answer.stdout
     assert "/nowhere/libmpi.so" in answer.stdout
     assert "got" not in str(no_mpi("\n"))
 
@@ -71,7 +70,6 @@ def test_an_mpi_without_threads_is_refused() -> None:
         check_threads(fake(1))
     assert "several threads, which a gang needs (Open MPI v4.1.4)" in str(caught.value)
     assert "Expected MPI_THREAD_MULTIPLE, got MPI_THREAD_FUNNELED" in str(caught.value)
-    assert "pip install 'penstock[mpich]'" in str(caught.value)
 
 
 THREADS = """

@@ -109,7 +109,7 @@ def test_a_gpu_that_waits_for_cupy(
     unused = device.unused_gpu()
     assert unused is not None
     assert unused.reason == "CuPy is not installed"
-    assert "penstock[cuda12]" in unused.remedy
+    assert "[cuda12]" in unused.remedy
 
 
 def test_a_gpu_that_is_hidden_is_not_there(
