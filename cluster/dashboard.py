@@ -1,7 +1,14 @@
-"""The scheduler's dashboard, loaded when it is first opened: Bokeh takes over a second."""
+"""The scheduler's dashboard, loaded when it is first opened: Bokeh takes over a second.
+
+A page of another site must not read it by a name that leads to this machine: if it listens on
+loopback, requests for another host are refused. Neither Dask nor Bokeh has a setting for that
+(``allow_websocket_origin`` is for what a page sends later).
+"""
 
 from __future__ import annotations
 
+import re
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.addresses import dashboard_link
@@ -11,6 +18,8 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.deploy import Cluster
 
+# In a request that is for this machine.
+LOOPBACK_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?", re.IGNORECASE)
 # Found without Bokeh, and tell what pages it has.
 _LISTS = ("/sitemap.json", "/individual-plots.json")
 
@@ -22,25 +31,33 @@ def serve_dashboard(cluster: Cluster, spec: ClusterSpec) -> str | None:
     metrics, tables) do not load it.
     """
     link, scheduler = dashboard_link(cluster, spec), cluster.scheduler
-    if link is not None and not scheduler.http_application.applications:
-        _load_when_asked_for(scheduler)
+    dask_setup(scheduler, later=link is not None and not scheduler.http_application.applications)
     return link
 
 
-def _load_when_asked_for(scheduler: Scheduler) -> None:
+def dask_setup(scheduler: Scheduler, *, later: bool = False) -> None:
+    """Have a scheduler refuse requests for other hosts; ``later``: and load its pages on demand.
+
+    Dask calls it by this name if this module is preloaded.
+    """
     served = scheduler.http_application
     find = served.find_handler
+    here = ip_address(scheduler.http_server.address).is_loopback
 
-    def find_or_load(request: Any, **options: Any) -> Any:
+    def find_handler(request: Any, **options: Any) -> Any:
+        nonlocal later
         from tornado.web import ErrorHandler
 
+        if here and LOOPBACK_HOST.fullmatch(request.host) is None:
+            return served.get_handler_delegate(request, ErrorHandler, {"status_code": 403})
         found = find(request, **options)
-        if not issubclass(found.handler_class, ErrorHandler) and request.path not in _LISTS:
+        absent = issubclass(found.handler_class, ErrorHandler) or request.path in _LISTS
+        if not (later and absent):
             return found
         from distributed.dashboard.scheduler import connect
 
-        del served.find_handler
+        later = False
         connect(served, scheduler.http_server, scheduler, prefix="/")
-        return served.find_handler(request, **options)
+        return find(request, **options)
 
-    served.find_handler = find_or_load
+    served.find_handler = find_handler

@@ -68,20 +68,24 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
                 silence_logs=logging.CRITICAL,
                 **addresses,
             )
-            if not processes:
-                # In place of every interface of this host, for what nobody opens.
-                cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
+            serve_on_loopback(cluster)
+            link = serve_dashboard(cluster, spec)
             workers = LocalWorkers(cluster, cores if processes else 1)
             yield Running(
                 cluster,
                 workers.count,
-                dashboard=serve_dashboard(cluster, spec) if processes else None,
+                dashboard=link if processes else None,
                 attach=workers.start,
                 missing=workers.missing,
                 failure=workers.failure,
                 remedy="See whether memory ran out (dmesg), or a process is stopped; "
                 "--start-timeout gives them more time",
             )
+
+
+def serve_on_loopback(cluster: Cluster) -> None:
+    """Have workers that start later serve their counters there, not on every interface."""
+    cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
 
 
 class LocalWorkers:

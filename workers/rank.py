@@ -127,6 +127,7 @@ def __getattr__(name: str) -> Any:
             scheduler_ip = scheduler_ip or dask.config.get("scheduler-address")
             if options.get("interface") is None:
                 options["host"] = _own_address(scheduler_ip)
+            options["dashboard_address"] = "localhost:0"  # not where other hosts reach it
             limit = str(options.get("memory_limit"))
             memory = int(limit) if limit.isdecimal() else share_of_host()
             options["memory_limit"] = memory

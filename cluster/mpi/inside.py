@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from penstock.cluster import dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError
@@ -26,6 +27,8 @@ _initialized = False
 def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
     """Turn all ranks of this job but one into scheduler and workers; go on as the client."""
     global _initialized
+    import dask
+
     from penstock.workers.comm.mpi import load_mpi
     from penstock.workers.rank import share_of_host
 
@@ -35,28 +38,30 @@ def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
             expected="at least 3: the scheduler, this script, and a worker",
             remedy="Start it with mpirun -n 3 or more",
         )
-    world = load_mpi().COMM_WORLD
+    mpi = load_mpi()
+    world = mpi.COMM_WORLD
     if not _initialized:
         import dask_mpi
 
+        on_one_host = world.Split_type(mpi.COMM_TYPE_SHARED).size == size
+        preloaded = [*dask.config.get("distributed.scheduler.preload"), dashboard.__name__]
+        dask.config.set({"distributed.scheduler.preload": preloaded})
         encrypted = _use_credentials(spec, world)
         # At the end the connections of workers and scheduler break, which is no news.
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         _initialized = True
         dask_mpi.initialize(
-            interface=spec.interface,
+            interface=spec.interface or ("lo" if on_one_host else None),
             protocol="tls" if encrypted else None,
             nthreads=spec.threads or 1,
             memory_limit=str(spec.worker_memory() if spec.memory_limit else share_of_host()),
             local_directory=str(spec.worker_scratch) if spec.worker_scratch else None,
             dashboard=spec.dashboard != "none",
-            dashboard_address=None if spec.dashboard == "none" else spec.dashboard,
+            dashboard_address="localhost:0" if spec.dashboard == "none" else spec.dashboard,
             worker_class="penstock.workers.rank.RankWorker",
             # Of the same name as workers that mpiexec starts for us: gangs know ranks by it.
             worker_options={"name": f"mpi-{os.getppid()}.0-{world.rank}", "dashboard": False},
         )
-    import dask
-
     yield Running(dask.config.get("scheduler-address"), size - 2)
 
 

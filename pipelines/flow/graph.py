@@ -30,6 +30,7 @@ def run_graph(run: FlowRun, width: int, *, quiet: bool) -> None:
 
     from penstock.cluster.dashboard import serve_dashboard
     from penstock.cluster.ended import forgotten_at_the_end
+    from penstock.cluster.local import serve_on_loopback
     from penstock.pipelines.flow.run import gpus_of
 
     _RUNS[id(run)] = run
@@ -41,14 +42,15 @@ def run_graph(run: FlowRun, width: int, *, quiet: bool) -> None:
             dask.config.set({"distributed.scheduler.work-stealing": False}),
             without_profile(unless_safe=False),
             LocalCluster(
-                n_workers=1, threads_per_worker=width, processes=False, memory_limit=None,
+                n_workers=0, threads_per_worker=width, processes=False, memory_limit=None,
                 protocol="inproc", dashboard_address="localhost:0",
-                worker_dashboard_address=None,
                 scheduler_kwargs={"dashboard": False},
                 resources={"gpu": gpus, "gang": 1},
             ) as cluster,
             Client(cluster) as client,
         ):  # fmt: skip
+            serve_on_loopback(cluster)
+            cluster.scale(1)
             link = serve_dashboard(cluster, ClusterSpec())
             if not quiet and link and len(run.flow.stages) > 1:
                 print(f"stages: {link}", file=sys.stderr)

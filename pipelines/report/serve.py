@@ -12,7 +12,6 @@ to this machine: requests whose Host is not this machine are refused.
 from __future__ import annotations
 
 import errno
-import re
 import sys
 import threading
 from http import HTTPStatus
@@ -20,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from penstock.cluster.dashboard import LOOPBACK_HOST
 from penstock.errors import UsageError
 from penstock.pipelines.flow.records import RunRecord, State, all_runs
 from penstock.pipelines.report.command import NAME
@@ -30,7 +30,6 @@ from penstock.pipelines.report.values import shown_number, text
 from penstock.pipelines.signals import Terminated
 
 ADDRESS = "127.0.0.1"
-_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?", re.IGNORECASE)
 _MOST_RUNS = 200
 _LOG_BYTES = 1 << 20  # the end of a log, where it is longer
 _TIMEOUT = 30.0
@@ -99,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer with a page."""
         hosts = self.headers.get_all("Host") or []
-        if len(hosts) != 1 or _HOST.fullmatch(hosts[0].strip()) is None:
+        if len(hosts) != 1 or LOOPBACK_HOST.fullmatch(hosts[0].strip()) is None:
             self._refuse(HTTPStatus.FORBIDDEN, "Only readers on this machine are answered.")
             return
         try:

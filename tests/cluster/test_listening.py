@@ -1,0 +1,99 @@
+"""What runs on one host listens on loopback, and answers no page of another site."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from ipaddress import ip_address
+from pathlib import Path
+
+import psutil
+import pytest
+
+from penstock import connect
+from penstock.cluster.daemon.registry import find
+from penstock.pipelines.cli import run
+
+# Of mpiexec's control port docs/cluster.md tells: no option binds it, and ranks inherit it.
+MPIEXEC = ("mpiexec", "hydra_pmi_proxy")
+
+
+STAGE = """
+import json, os, sys
+from pathlib import Path
+sys.path.append("{tests}")
+from test_listening import look
+def make(out):
+    Path("{folder}/seen").write_text(json.dumps(look(os.getppid())))
+    out.mkdir()
+"""
+
+
+def listening(process: psutil.Process) -> set[tuple[str, int]]:
+    with suppress(psutil.Error):
+        found = [one for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+        return {(one.laddr.ip, one.laddr.port) for one in found}
+    return set()
+
+
+def status(address: tuple[str, int], host: str) -> int | None:
+    """Return how a request for a page of the scheduler is answered, None if that is no server."""
+    connection = HTTPConnection(*address, timeout=5)
+    try:
+        connection.request("GET", "/info/main/workers.html", headers={"Host": host})
+        return connection.getresponse().status
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def look(pid: int) -> tuple[list[str], list[int | None]]:
+    """Return where a process and those below it listen, and what pages answer another host."""
+    top = psutil.Process(pid)
+    every = [top, *top.children(recursive=True)]
+    ports = {one: listening(one) for one in every}
+    inherited = {place for one in every if one.name() in MPIEXEC for place in ports[one]}
+    pages = [place for place in ports[top] if status(place, f"localhost:{place[1]}") == 200]
+    answers = [status(place, f"elsewhere.example:{place[1]}") for place in pages]
+    return [ip for ip, _ in set().union(*ports.values()) - inherited], answers
+
+
+@contextmanager
+def running(kind: str, folder: Path) -> Iterator[Path | int]:
+    """Start a cluster; give the process that has its scheduler, or what a stage of a flow saw."""
+    if kind == "flow":
+        (folder / "mine.py").write_text(STAGE.format(tests=Path(__file__).parent, folder=folder))
+        (folder / "flow.yaml").write_text('stages: {a: {python: "mine:make"}}')
+        assert run(["run", str(folder / "flow.yaml"), "-q"]) == 0
+        yield folder / "seen"
+    elif kind == "daemon":
+        assert run(["cluster", "start", "--kind", "local", "-n", "1", "-q"]) == 0
+        try:
+            yield find("default").pid  # type: ignore[union-attr]
+        finally:
+            run(["cluster", "stop", "-q"])
+    else:
+        with connect(kind, workers=1):
+            yield os.getpid()
+
+
+@pytest.mark.parametrize(
+    "kind", ["threads", "local", pytest.param("mpi", marks=pytest.mark.mpi), "daemon", "flow"]
+)
+def test_nothing_listens_beyond_this_host(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    with running(kind, tmp_path) as where:
+        if isinstance(where, Path):
+            seen, answers = json.loads(where.read_text())
+        else:
+            seen, answers = look(where)
+    assert seen
+    assert all(ip_address(ip).is_loopback for ip in seen)
+    assert answers
+    assert set(answers) == {403}
