@@ -28,6 +28,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from penstock.secrets import masked
+
 
 class PenstockError(Exception):
     """What happened, what was expected, what was got, and the remedy, in one paragraph.
@@ -73,7 +75,7 @@ class PenstockError(Exception):
             parts.append(_sentence(f"Got {self.got}"))
         if self.remedy is not None:
             parts.append(_sentence(self.remedy))
-        return " ".join(parts)
+        return str(masked(" ".join(parts)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors travel from workers to the client; keyword arguments need help to be pickled.
@@ -88,13 +90,8 @@ class PenstockError(Exception):
         dict of str to str or None
             ``error``, the name of the class, ``what``, ``expected``, ``got`` and ``remedy``.
         """
-        return {
-            "error": type(self).__name__,
-            "what": self.what,
-            "expected": self.expected,
-            "got": self.got,
-            "remedy": self.remedy,
-        }
+        parts = {"what": self.what, "expected": self.expected, "got": self.got}
+        return {"error": type(self).__name__, **masked({**parts, "remedy": self.remedy})}
 
 
 class PenstockWarning(UserWarning):
@@ -202,7 +199,7 @@ def warn(text: str) -> None:
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and _passes_on(frame.f_globals.get("__name__")):
         level, frame = level + 1, frame.f_back
-    warnings.warn(" ".join(text.splitlines()), PenstockWarning, stacklevel=level)
+    warnings.warn(masked(" ".join(text.splitlines())), PenstockWarning, stacklevel=level)
 
 
 def _passes_on(module: str | None) -> bool:

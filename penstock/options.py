@@ -42,13 +42,16 @@ from pydantic_core import ArgsKwargs
 
 from penstock.errors import UsageError
 from penstock.paths import A_PATH, client_input, client_path, worker_path
+from penstock.secrets import masked
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
-_CONFIG = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
+_CONFIG = ConfigDict(
+    extra="forbid", validate_default=True, allow_inf_nan=False, hide_input_in_errors=True
+)
 _SHOWN = 100  # characters of a bad value
 _ASKED = "_asked"
 
@@ -318,5 +321,5 @@ def with_underscores(given: dict[Any, Any], source: object) -> dict[str, Any]:
 
 def shown(value: object) -> str:
     """Return what was given as an error shows it: what is very long, by its beginning."""
-    text = repr(value)
+    text: str = masked(repr(value))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"

@@ -191,8 +191,10 @@ def this_process(name: str, kind: str, token: str = "", **more: Any) -> Register
 
 def draft() -> Path:
     """Return a new folder in the register for a cluster that has no entry yet."""
+    for one in (state_home(), state_folder()):
+        one.mkdir(parents=True, mode=0o700, exist_ok=True)
     folder = state_folder() / f".{secrets.token_hex(6)}.starting"
-    folder.mkdir(parents=True, mode=0o700)
+    folder.mkdir(mode=0o700)
     return folder
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.running import log_tail
+from penstock.secrets import masked
 
 
 class Display:
@@ -28,6 +29,7 @@ class Display:
         """Write a line."""
         if self._quiet:
             return
+        text = masked(text)
         with self._lock:
             if self._lines is None:
                 print(text, file=sys.stderr, flush=True)

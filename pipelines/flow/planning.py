@@ -13,6 +13,7 @@ from penstock.pipelines.flow.run import Choice, check_gpus
 from penstock.pipelines.flow.stage import StageProcess
 from penstock.pipelines.flow.state import FlowState
 from penstock.pipelines.output import CountsReport
+from penstock.secrets import masked
 from penstock.sizes import format_bytes
 
 
@@ -115,7 +116,7 @@ def plan_flow(
         ):
             problem = problem or target_problem(flow, state, name, destination, urls=False)
         if problem is not None:
-            needs["problem"] = problem.what
+            needs["problem"] = masked(problem.what)
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
     with suppress(PenstockError, OSError):  # a plan needs no place to write to
         state.save_digests()

@@ -28,6 +28,7 @@ from typing import Any
 from penstock.documents import parse_json, with_named_numbers
 from penstock.errors import PenstockError, UsageError
 from penstock.files import save_json
+from penstock.secrets import hide, masked
 from penstock.system_errors import from_system
 
 _END_SECONDS = 30.0
@@ -44,6 +45,7 @@ def main(order_file: str) -> None:
     threading.Thread(target=_end_with_flow, args=(flow,), daemon=True).start()
     raise_terminations()
     order = parse_json(Path(order_file).read_bytes())
+    hide(order["hidden"])
     failed = Path(order["failed"])
     code = cli.guarded(lambda: carry_out(order), lambda error: save_json(failed, error.to_dict()))
     ignore_more()
@@ -165,7 +167,7 @@ def _called(name: str, function: Callable[[], Any]) -> Any:
         ) from error
     except Exception as error:
         with suppress(Exception):  # as its __str__ may raise too
-            traceback.print_exc()
+            print(masked(traceback.format_exc()), file=sys.stderr, end="")
         if isinstance(error, FileExistsError):
             raise PenstockError(
                 f"python: {name} found something where it would write", got=str(error.filename),

@@ -30,6 +30,7 @@ from penstock.errors import PenstockError, UsageError
 from penstock.files import save_text
 from penstock.formats import Format
 from penstock.output_lock import own_directory
+from penstock.secrets import masked
 from penstock.system_errors import full_disk_explained
 from penstock.workers.processes import runs_still
 
@@ -46,6 +47,7 @@ FORMAT = Format(
 )
 _PACKAGES = ("dask", "distributed", "numpy", "numba", "pyarrow", "mpi4py", "cupy", "cudf")
 _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
+_TEXTS = ("variables", "error", "notification", "why", "report", "gates")
 _END, _END_BYTES = "end.json", 8192
 
 
@@ -122,7 +124,8 @@ class RunRecord:
         return found
 
     def save(self) -> None:
-        """Write run.json again."""
+        """Write run.json again; what it says in words, without values from the environment."""
+        self.body.update(_masked(self.body))
         FORMAT.save(self.folder, with_named_numbers(self.body))
 
     def save_end(self) -> None:
@@ -138,8 +141,23 @@ class RunRecord:
         (self.folder / _END).unlink(missing_ok=True)
 
 
+def _masked(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with its texts masked; what others find things by stays."""
+    found = {}
+    for name, one in body.items():
+        if name in _TEXTS:
+            one = masked(one)
+        elif name == "published":
+            one = [{**each, "to": masked(each["to"])} for each in one]
+        elif name == "stages":
+            one = {stage: _masked(each) for stage, each in one.items()}
+        found[name] = one
+    return found
+
+
 def _end_of(body: dict[str, Any]) -> bytes:
     """Return how a run ended as JSON of ``_END_BYTES``: whole, or as much of it as fits."""
+    body = _masked(body)
     found: dict[str, Any] = {
         name: body.get(name) for name in ("state", "seconds", "error", "published")
     }

@@ -21,7 +21,7 @@ from typing import Any
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, PenstockError, UsageError, causes, warn
 from penstock.limits import cores
-from penstock.output_lock import output_lock
+from penstock.output_lock import output_lock, own_directory
 from penstock.pipelines.flow.display import Display
 from penstock.pipelines.flow.document import Flow, StageSpec
 from penstock.pipelines.flow.gates import flat_metrics
@@ -128,6 +128,7 @@ class FlowRun:
         flow.folder.parent.mkdir(parents=True, exist_ok=True)
         with output_lock(flow.folder, command="penstock run"):
             flow.folder.mkdir(exist_ok=True)
+            own_directory(self.state.folder)
             self.record = record = begin_run(flow.home, flow.name, flow.path, flow.text)
             self._note_process()
             self._recover_publication()

@@ -18,6 +18,7 @@ from penstock.errors import PenstockError
 from penstock.files import save_json
 from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
 from penstock.pipelines.flow.previous import with_previous
+from penstock.secrets import hidden
 from penstock.workers.processes import process_began, runs_still
 
 _END_SECONDS = 30.0
@@ -63,6 +64,7 @@ class StageProcess:
             "options": options,
             "cluster": cluster,
             "plan": plan,
+            "hidden": hidden(),
             "result": str(folder / "result.json"),
             "failed": str(folder / "failed.json"),
         }

@@ -17,22 +17,25 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from penstock import __version__
 from penstock.files import remove, save_json, sha256_of
+from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import copy_output
 from penstock.pipelines.flow.publishing.targets import LocalTarget, read_record
 from penstock.pipelines.flow.records import FOLDER, all_runs
+from penstock.secrets import masked
 
 # A change of what jobs make of the same input and options is a new number here.
 FORMAT = 1
 _LARGE = 4 << 20
 HIDDEN, _PUBLISHED = ".flow", "published.json"
+_ENVIRONMENT = "what options take from the environment changed"
 
 
 @dataclass(frozen=True)
@@ -50,19 +53,24 @@ class Made:
         text = json.dumps(asdict(self), sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def kept(self) -> dict[str, Any]:
+        """Return it as a record keeps it: without values from the environment."""
+        inputs = {masked(name): one for name, one in self.inputs.items()}
+        return asdict(replace(self, options=masked(self.options), inputs=inputs))
+
     def differences(self, before: dict[str, Any]) -> list[str]:
         """Return what is not as it was, in words."""
-        found = []
+        found, now = [], self.kept()
         if before.get("job") != self.job:
             found.append(f"job was {before.get('job')}")
-        old, new = before.get("options") or {}, self.options
+        old, new = before.get("options") or {}, now["options"]
         for name in sorted({*old, *new}):
             if old.get(name) != new.get(name):
                 found.append(f"option {name}: {_short(old.get(name))} -> {_short(new.get(name))}")
-        old_inputs = before.get("inputs") or {}
-        for name in sorted({*old_inputs, *self.inputs}):
-            if old_inputs.get(name) != self.inputs.get(name):
-                found.append(f"input {name} {_how(old_inputs.get(name), self.inputs.get(name))}")
+        old, new = before.get("inputs") or {}, now["inputs"]
+        for name in sorted({*old, *new}):
+            if old.get(name) != new.get(name):
+                found.append(f"input {name} {_how(old.get(name), new.get(name))}")
         if before.get("version") != self.version:
             found.append(f"made by {before.get('version')}")
         return found
@@ -126,17 +134,17 @@ class FlowState:
 
     def _of_file(self, file: Path) -> str:
         found = file.stat()
-        stamp = [found.st_size, found.st_mtime_ns, found.st_ino]
+        name, stamp = str(masked(str(file))), [found.st_size, found.st_mtime_ns, found.st_ino]
         if self._digests is None:
             self._digests = read_record(self.folder / "digests.json") or {}
-        known = self._digests.get(str(file))
+        known = self._digests.get(name)
         if known is not None and known[:3] == stamp:
             return str(known[3])
         made = hashlib.sha256()
         with file.open("rb") as opened:
             while block := opened.read(_LARGE):
                 made.update(block)
-        self._digests[str(file)] = [*stamp, made.hexdigest()]
+        self._digests[name] = [*stamp, made.hexdigest()]
         return made.hexdigest()
 
     def save_digests(self) -> None:
@@ -176,7 +184,7 @@ class FlowState:
                 return "its last run failed or was cut off"
             return "there is no output yet"
         if record.get("key") != made.key:
-            return "; ".join(made.differences(record.get("made") or {})) or "it was made of others"
+            return "; ".join(made.differences(record.get("made") or {})) or _ENVIRONMENT
         if not self._there(stage, record):
             return "its output was changed or removed"
         return None
@@ -194,7 +202,7 @@ class FlowState:
         by     who runs it: owners.py
         older  the training runs that it may be to replace, by ``run_in``
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        own_directory(self.folder)
         body = {"key": made.key, **process, "by": by, "older": list(older)}
         save_json(self.folder / f"{stage}.started", body)
         (self.folder / f"{stage}.json").unlink(missing_ok=True)
@@ -211,8 +219,8 @@ class FlowState:
         body = {
             "key": made.key,
             "turn": secrets.token_hex(8),
-            "made": asdict(made),
-            "report": report,
+            "made": made.kept(),
+            "report": masked(report),
             "by": by,
             "seconds": seconds,
             "stamp": _stamp(self.flow.output(stage.name), whole=not _in_place(stage)),
@@ -296,11 +304,11 @@ class FlowState:
 
 
 def _near(destination: str, home: Path) -> str:
-    """Return a destination as one within the flow's own folder, if it is: that may be moved."""
+    """Return how records name a destination: within the flow's own folder, which may be moved."""
     if "://" in destination:
-        return destination.rstrip("/")
+        return str(masked(destination.rstrip("/")))
     path = Path(os.path.normpath(home / destination))
-    return str(path.relative_to(home)) if path.is_relative_to(home) else str(path)
+    return str(masked(str(path.relative_to(home) if path.is_relative_to(home) else path)))
 
 
 def _in_place(stage: StageSpec) -> bool:

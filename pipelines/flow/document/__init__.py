@@ -39,6 +39,7 @@ from penstock.pipelines.flow.gates import Gate, parse_gate
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import is_previous, names_previous, with_previous
 from penstock.pipelines.schedule.options import ScheduleOptions
+from penstock.secrets import hide
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -299,6 +300,7 @@ class _Variables:
                 raise UsageError(
                     f"{where} needs the environment variable {name[4:]}, which is not set"
                 )
+            hide({given: name[4:]})
             return given
         if name in self.given:
             found = str(self.given[name])

@@ -174,7 +174,6 @@ class Publication:
         self._journal.unlink(missing_ok=True)
 
     def _save(self, way: str, run: str, keep: int, entries: list[_Entry]) -> None:
-        self._journal.parent.mkdir(parents=True, exist_ok=True)
         body = [entry.to_dict() for entry in entries]
         save_json(self._journal, {"way": way, "run": run, "keep": keep, "entries": body})
 
