@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,26 @@ def read_column(path: Path, name: str) -> pa.ChunkedArray:
         if name not in known:
             raise UsageError(f"{path} has no column {name!r}", expected=f"one of {known}")
         return file.read(columns=[name]).column(0)
+
+
+def written_bytes(values: pa.Array) -> float:
+    """Return what a value of a column of these ids takes in Parquet, with zstd.
+
+    Integers are written as differences, others by a dictionary until that is too large.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = io.BytesIO()
+    numbers = pa.types.is_integer(values.type)
+    pq.write_table(
+        pa.table({"id": values}),
+        file,
+        compression="zstd",
+        use_dictionary=not numbers,
+        column_encoding={"id": "DELTA_BINARY_PACKED"} if numbers else None,
+    )
+    return file.getbuffer().nbytes / max(len(values), 1)
 
 
 def _numbers(kind: Any) -> bool:

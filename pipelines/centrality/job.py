@@ -8,13 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.files import refuse_own_input, save_npy
 from penstock.graph import Graph
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.directory import DirectoryInput
-from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
+from penstock.pipelines.centrality.options import NODE_METRICS, OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import KIND, CentralityWriter, save_manifest
 from penstock.pipelines.centrality.pieces import PieceSpec, matrix_bytes
 from penstock.pipelines.centrality.report import CentralityReport
@@ -22,6 +24,7 @@ from penstock.pipelines.centrality.sources import (
     Shares,
     error_bound,
     open_large,
+    share_bytes,
     share_name,
     sum_share,
 )
@@ -41,7 +44,6 @@ from penstock.sizes import does_not_fit, plural
 # where a piece takes milliseconds, up to so many, on a core a few.
 _PIECES_OF_GPU_TASK, _PIECES_OF_TASK = 64, 8
 _TASKS_OF_WORKER = 8  # at least, so that the last ones are short
-_DEVICE_ITEM_BYTES = 24
 
 
 class CentralityJob(Job[CentralityReport]):
@@ -101,7 +103,7 @@ class CentralityJob(Job[CentralityReport]):
         how = f"{plural(len(source.files), 'file')}, surveyed first"
         if specs is not None:
             how = f"{plural(source.graphs, 'graph')} in {plural(len(specs), 'task')}"
-            if source.one:
+            if source.one and self.options.wanted & OF_PATHS:
                 shares = self._shares_of_one()
                 how = f"{plural(len(shares.listed), 'source')} in {plural(shares.count, 'task')}"
             most = max((spec.bytes(self.options) for spec in specs), default=0)
@@ -199,6 +201,8 @@ class CentralityJob(Job[CentralityReport]):
         workers.tasks("finish", finish_graph, ends, [1] * len(ends), "graphs")
 
     def _shares(self, nodes: int, edges: int) -> Shares:
+        if not self.options.wanted & OF_PATHS:
+            return Shares(np.empty(0, np.int64), 0)
         shares = Shares.of(nodes, edges, self.options)
         if self.options.sampled:
             self.result.samples = len(shares.listed)
@@ -241,21 +245,27 @@ class CentralityJob(Job[CentralityReport]):
             raise does_not_fit(what, "on a worker", needs, has, remedy=remedy)
         capacity = workers.capacity
         if capacity.on_gpu:
-            needs -= most.items * max(most.item_bytes - _DEVICE_ITEM_BYTES, 0)
+            needs = most.bytes(self.options, on_gpu=True)
             if needs > capacity.memory:
                 raise capacity.too_small(what, needs, remedy="Take --device cpu, or a larger GPU")
 
     def _disk_bytes(self) -> tuple[int, int]:
         """Return about what the output takes, and what text and the sums of shares do."""
         source, options = self.source, self.options
-        size = source.nodes * 8 * (len(options.names) + 2)
+        size = source.nodes * (source.id_bytes + 8 * len(options.wanted.intersection(NODE_METRICS)))
         if source.sizes is None or source.edges is None:
             return size, source.scratch_bytes
+        edges = int(source.edges.sum())
         if "edge-betweenness" in options.wanted:
-            size += int(source.edges.sum()) * 24
+            rows = edges if source.directed else edges // 2
+            size += rows * (2 * source.id_bytes + 8)
         if options.distances:
             size += matrix_bytes(source.sizes, options)
-        return size, self._shares_of_one().count * 40 * source.nodes if source.one else 0
+        if not source.one:
+            return size, 0
+        shares = self._shares_of_one()
+        share = share_bytes(source.nodes, edges, options)
+        return size, 8 * len(shares.listed) + shares.count * share
 
 
 def most_costly_first(specs: dict[int, PieceSpec]) -> dict[int, PieceSpec]:

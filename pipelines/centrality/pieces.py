@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -64,8 +64,6 @@ class PieceSpec(ABC):
     matrix: int | None = None
     large: bool = False
 
-    item_bytes: ClassVar[int] = 40  # of a node or an edge, while it is read and computed
-
     @property
     def graphs(self) -> int:
         """Number of graphs."""
@@ -82,10 +80,14 @@ class PieceSpec(ABC):
         """
         return self
 
-    def bytes(self, options: CentralityOptions) -> int:
-        """Return about what it takes in memory while it is computed."""
+    def bytes(self, options: CentralityOptions, *, on_gpu: bool = False) -> int:
+        """Return about what it takes in memory while it is computed, or of a GPU."""
         matrix = (self.matrix or 0) * distance_bytes(options) if options.distances else 0
-        return self.items * self.item_bytes + matrix
+        return self._graph_bytes(options, on_gpu=on_gpu) + matrix
+
+    def _graph_bytes(self, options: CentralityOptions, *, on_gpu: bool) -> int:
+        """Return what its edges and nodes take, read and computed."""
+        return self.items * (24 if on_gpu else 40)
 
 
 def distance_bytes(options: CentralityOptions) -> int:

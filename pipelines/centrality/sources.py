@@ -94,6 +94,13 @@ def share_name(piece: int, number: int) -> str:
     return f"share-{piece:05d}-{number:05d}"
 
 
+def share_bytes(nodes: int, edges: int, options: CentralityOptions) -> int:
+    """Return what the sums of a share take on the disk."""
+    wanted = options.wanted
+    node = len(_FIELDS) * bool(wanted & OF_DISTANCES) + bool(wanted & OF_PATHS_THROUGH)
+    return 8 * (nodes * node + edges * ("edge-betweenness" in wanted))
+
+
 def open_large(
     spec: PieceSpec, piece: int, records: Records, *, weighted: bool
 ) -> tuple[PieceSpec, int, int, str | None]:

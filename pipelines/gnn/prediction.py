@@ -89,7 +89,7 @@ class WeightsJob(RunJob[R]):
         run = self.run
         width = sum(layer.channels or 0 for layer in run.model.layers[-2:-1]) or run.features
         numbers = self.embeddings * width + self.probabilities * run.outputs
-        return self.graph.num_nodes * (28 + 4 * numbers)
+        return self.graph.num_nodes * (16 + 4 * numbers)
 
     @property
     def folder(self) -> Path:

@@ -286,9 +286,9 @@ class SimilarJob(Job[AllReport]):
         return has.too_small(f"{len(self.vectors):,} vectors", needs, remedy=remedy)
 
     def _disk_bytes(self) -> int:
-        """Return what ids, neighbours and scores take as they are: compressed it is less."""
+        """Return what ids, once each, neighbours and scores take: compressed it is less."""
         width = self.vectors.ids.nbytes // max(len(self.vectors), 1)
-        return int(len(self.vectors) * self.k * (2 * width + 4))
+        return int(len(self.vectors) * (width + self.k * (width + 4)))
 
 
 def _nonzero(values: Array) -> int:

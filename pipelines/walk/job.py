@@ -7,6 +7,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from penstock.arrow import as_arrow, written_bytes
 from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
 from penstock.csr import id_dtype
@@ -31,6 +34,8 @@ from penstock.pipelines.walk.starts import checked_count, find_starts, identity_
 from penstock.pipelines.walk.weights import inspect_weights
 from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import need_disk, plural
+
+_SOME_IDS = 1 << 18  # as a file has them: it is tried what an id takes in Parquet
 
 
 class WalkJob(Job[WalkReport]):
@@ -185,14 +190,15 @@ class WalkJob(Job[WalkReport]):
         )
 
     def _disk_bytes(self, files: OutputFiles) -> int:
-        """Return about what the walks take: as if no walk ended early, nor was compressed."""
+        """Return about what the walks take: as if no walk ended early, and all went anywhere."""
         graph, options = self.graph, self.options
         nodes = files.walks * min(options.length, _longest(options))
         internal = id_dtype(graph.num_nodes).itemsize
-        named = internal
-        if options.ids == "user" and graph.num_nodes:
-            sample = graph.user_ids(range(min(graph.num_nodes, 1000)))
-            named = -(-sample.nbytes // len(sample))
+        named: float = internal
+        if graph.num_nodes:
+            random = np.random.Generator(np.random.Philox(0))
+            some = random.integers(graph.num_nodes, size=_SOME_IDS)
+            named = written_bytes(graph.user_ids(some) if options.ids == "user" else as_arrow(some))
         return int(nodes * named + 12 * files.walks + options.npy * nodes * internal)
 
 

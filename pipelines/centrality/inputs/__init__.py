@@ -41,6 +41,7 @@ class CentralityInput(ABC):
     one          whether it is one graph, whose results have no column of graphs
     directed     whether edges have a direction; has_weights: whether they have weights
     nodes        of all graphs, about
+    id_bytes     of a node's id, as Parquet has it, about
     failures     what cannot be read and belongs to no graph that is known
 
     Of a directory all is known before workers have looked, of tables nothing: None, or -1.
@@ -57,6 +58,7 @@ class CentralityInput(ABC):
     directed: bool
     has_weights: bool
     nodes: int
+    id_bytes: int = 8
     failures: list[str]
     graphs: int = -1
     sizes: Array | None = None

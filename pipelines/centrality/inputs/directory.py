@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy, read_column, take
+from penstock.arrow import as_numpy, read_column, take, written_bytes
 from penstock.bounds import check_length
-from penstock.csr import CSR, offsets_of
+from penstock.csr import CSR, id_dtype, offsets_of
 from penstock.errors import CorruptFile, UsageError
 from penstock.graph import Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.manifest import COPY_AGAIN
 from penstock.options import flag
 from penstock.pipelines.centrality.inputs import CentralityInput
-from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.pieces import (
     Piece,
     PieceSpec,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.job.partial import PartialOutput
 
 _IDS_BYTES = 64 << 20  # of row groups of node ids that a process keeps
+_SOME_IDS = 1 << 16  # of which it is tried what an id takes in Parquet
 _OF_TABLES = ("directed", "header", "graph_id", "source", "target", "weight")
 
 
@@ -62,6 +64,9 @@ class DirectoryInput(CentralityInput):
         self.bytes = sum(entry.bytes for entry in graph.manifest.files.values())
         self.sizes, self.edges = _extents(graph)
         self.nodes, self.graphs = graph.num_nodes, len(self.sizes)
+        if self.nodes:
+            some = _node_ids(graph, 0, min(self.nodes, _SOME_IDS))
+            self.id_bytes = math.ceil(written_bytes(some))
         self.failures: list[str] = []
         self.specs: list[PieceSpec] = list(self._specs(options))
 
@@ -144,8 +149,6 @@ class DirectoryPiece(PieceSpec):
     ptr    (graphs + 1,) int64: the first node of each; shard: where they lie, None: in several
     """
 
-    item_bytes: ClassVar[int] = 24
-
     path: Path
     version: str
     ptr: Array
@@ -164,6 +167,19 @@ class DirectoryPiece(PieceSpec):
             rows, self.ptr - low, weighted=weighted, directed=graph.manifest.directed
         )
         return Piece(batch, failed, self.ids, _node_ids(graph, low, high))
+
+    def _graph_bytes(self, options: CentralityOptions, *, on_gpu: bool) -> int:
+        """Return what is held of edges and nodes, by what is asked of them."""
+        nodes, paths = int(self.ptr[-1] - self.ptr[0]), bool(options.wanted & OF_PATHS)
+        edge = id_dtype(int(self.ptr[-1])).itemsize
+        if options.weighted:  # as they are stored and as float64; a heap, and a tree of paths
+            edge += 12 + 32 * paths
+        if "edge-betweenness" in options.wanted:  # values of arcs, and the columns of edges
+            edge += 64
+        if options.wanted & {"clustering", "triangles"}:  # directed ones are read both ways
+            edge += 24
+        node = 64 + 16 * len(options.names) + 256 * (paths and self.large)
+        return edge * (self.items - nodes) + node * nodes
 
 
 @lru_cache(maxsize=4)
@@ -221,7 +237,9 @@ def _batch_of(
     from penstock.kernels.cpu.small_graphs import parallel_edges
 
     indptr = np.asarray(rows.indptr, np.int64)
-    indices = rows.indices - rows.indices.dtype.type(rows.first_row)
+    indices = rows.indices
+    if rows.first_row:
+        indices = indices - indices.dtype.type(rows.first_row)
     weights = sums = None
     failed: dict[int, str] = {}
     if weighted and rows.weights is not None:

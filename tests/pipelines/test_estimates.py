@@ -1,0 +1,88 @@
+"""What ``--plan`` says of memory and disk, and what runs write: within a factor of two."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.csr import CSR
+from penstock.pipelines.cli import run
+from penstock.writer import create_graph
+
+NODES = 10_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("estimates")
+    rng = np.random.default_rng(0)
+    sizes = ["--nodes", str(NODES), "--features", "dense", "-q"]
+    assert run(["generate", "sbm", str(folder / "blocks"), *sizes]) == 0
+    ends = rng.integers(0, NODES, (2, 5 * NODES))
+    with create_graph(folder / "named") as writer:
+        writer.edges(CSR.from_edges(*np.hstack([ends, ends[::-1]]), NODES))
+        writer.nodes([f"user-{i:012d}" for i in np.sort(rng.integers(0, 10**12, NODES))])
+    values = rng.random((NODES, 8)).astype(np.float32)
+    table = pa.table({"id": np.arange(NODES) * 7, "vector": list(values)})
+    pq.write_table(table, folder / "vectors.parquet")
+    given = ["--epochs", "1", "--cluster", "threads", "-q"]
+    assert run(["gnn", "train", str(folder / "blocks"), str(folder / "run"), *given]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["centrality", "blocks", "OUT", "--metrics", "pagerank"],
+        ["centrality", "named", "OUT", "--metrics", "pagerank,strong-component"],
+        ["walk", "blocks", "OUT"],
+        ["walk", "blocks", "OUT", "--ids", "internal"],
+        ["walk", "named", "OUT"],
+        ["similar", "vectors.parquet", "--all", "OUT"],
+        ["gnn", "predict", "run", "OUT"],
+        ["gnn", "predict", "run", "OUT", "--embeddings", "--probabilities"],
+    ],
+    ids=" ".join,
+)
+def test_an_output_is_about_as_large_as_the_plan_says(folder, tmp_path, capsys, command):
+    given = [str(folder / word) if (folder / word).exists() else word for word in command]
+    given = [str(tmp_path / "out") if word == "OUT" else word for word in given]
+    given += ["--cluster", "threads", "--json", "-q"]
+    capsys.readouterr()
+    assert run([*given, "--plan"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert run(given) == 0
+    size = sum(file.stat().st_size for file in (tmp_path / "out").rglob("*.parquet"))
+    assert size / 2 < plan["disk_bytes"] < size * 2
+
+
+def test_pagerank_of_a_large_graph_needs_its_edges_and_few_values_a_node(tmp_path, capsys):
+    """Of a graph of 3.5 M nodes and 150 M edges, whose files are sparse."""
+    nodes, edges, shards = 3_500_000, 150_000_000, 10
+    with create_graph(tmp_path / "g") as writer:
+        writer.edges(CSR(np.zeros(nodes + 1, np.int64), np.zeros(0, np.int32)))
+        writer.nodes(np.arange(nodes))
+    path = tmp_path / "g/graph.json"
+    body = json.loads(path.read_text())
+    body |= {"nodes": nodes, "edges": edges, "shards": []}
+    for number in range(shards):
+        rows, size = nodes // shards, edges // shards
+        folder = tmp_path / f"g/shards/{number:05d}"
+        folder.mkdir(exist_ok=True)
+        for name, length, dtype in (("indptr", rows + 1, "int64"), ("indices", size, "int32")):
+            array = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, (length,))
+            if name == "indptr":
+                array[-1] = size
+            entry = {"bytes": (folder / f"{name}.npy").stat().st_size, "sha256": "0" * 64}
+            body["files"][f"shards/{number:05d}/{name}.npy"] = entry
+        body["shards"].append({"start": number * rows, "stop": number * rows + rows, "edges": size})
+    path.write_text(json.dumps(body))
+    given = [str(tmp_path / "g"), str(tmp_path / "out"), "--metrics", "pagerank", "--plan"]
+    assert run(["centrality", *given, "--cluster", "threads", "--json", "-q"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert 8 * nodes < plan["disk_bytes"] < 24 * nodes  # a float a node, and ids
+    # As measured with 31 M edges: 4 bytes an edge, as shards are joined, and 40 a node.
+    least = 4 * edges + 40 * nodes
+    assert least / 2 < plan["memory_bytes"] < 2 * least
