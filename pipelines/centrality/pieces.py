@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,7 +192,7 @@ def without_bad_weights(weights: Array, starts: Array) -> tuple[Array, dict[int,
 
 def device_bytes(batch: GraphBatch) -> int:
     """Return about what a batch and the values of its nodes take on a GPU."""
-    arrays = (getattr(batch, name) for name in ARRAYS)
+    arrays: Iterable[Array | None] = (getattr(batch, name) for name in ARRAYS)
     return sum(array.nbytes for array in arrays if array is not None) + 64 * batch.nodes
 
 
