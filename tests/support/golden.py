@@ -1,0 +1,250 @@
+"""The door that tests/golden goes through: the command, public names, formats that docs/ describes.
+
+What these tests hold must survive whatever is rewritten behind it. So nothing here or there names a
+module of Penstock. ``golden.json`` holds digests of ids and whole numbers, sums of floats, and the
+keys of what ``--json`` prints; ``PENSTOCK_GOLDEN=write pytest -n 0 tests/golden`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import io
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+import penstock
+
+Answer = subprocess.CompletedProcess[str]
+STORED = Path(__file__).parents[1] / "golden" / "golden.json"
+WRITES = os.environ.get("PENSTOCK_GOLDEN") == "write"
+GROUPS = {"generate", "gnn", "word2vec", "embed", "runs", "schedule", "cluster"}
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def command(words: str, *more: str, folder: Path | None = None) -> Answer:
+    """Run the command in this process: as in one of its own, less the time that imports take."""
+    arguments = ["penstock", *shlex.split(words), *more]
+    main = next(iter(entry_points(group="console_scripts", name="penstock"))).load()
+    end, process, here = os._exit, os.getpid(), Path.cwd()
+
+    def stop(code: int) -> NoReturn:  # a command may end its process at once
+        if os.getpid() != process or threading.current_thread() is not threading.main_thread():
+            end(code)
+        raise SystemExit(code)
+
+    handlers = [(number, signal.getsignal(number)) for number in SIGNALS]
+    out, err = io.StringIO(), io.StringIO()
+    os.chdir(folder or here)
+    try:
+        with (
+            patch.object(sys, "argv", arguments),
+            patch.object(os, "_exit", stop),
+            patch.object(atexit, "_run_exitfuncs"),
+            redirect_stdout(out),
+            redirect_stderr(err),
+            pytest.raises(SystemExit) as ended,
+        ):
+            main()
+    finally:
+        os.chdir(here)
+        for number, handler in handlers:
+            signal.signal(number, handler)
+    return Answer(arguments, int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def run(words: str, *more: str, folder: Path | None = None) -> Any:
+    """Run a command that must not fail; return what ``--json`` prints, whose keys are compared."""
+    answer = command(words, *more, "--json", "-q", folder=folder)
+    assert answer.returncode == 0, answer.stderr
+    report = json.loads(answer.stdout)
+    first, second = [*shlex.split(words), ""][:2]
+    check_keys(f"{first} {second}" if first in GROUPS else first, report)
+    return report
+
+
+def start(words: str, *more: str, folder: Path | None = None, **env: str) -> subprocess.Popen[str]:
+    """Start the command as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "penstock", *shlex.split(words), *more],
+        cwd=folder,
+        env=os.environ | env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(happens: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 120) -> None:
+    """Wait until something happens while a process runs; it must not end before."""
+    deadline = time.monotonic() + seconds
+    while not happens():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def check_keys(name: str, report: Any) -> None:
+    """Assert that no key has gone from what a command prints with ``--json``; some may come."""
+    found = set(_keys(report[0] if isinstance(report, list) else report))
+    if WRITES:
+        known = _load()
+        before = known.setdefault("keys", {}).get(name)
+        known["keys"][name] = sorted(found if before is None else found & set(before))
+        _save(known)
+    else:
+        assert set(_load()["keys"][name]) - found == set()
+
+
+def check(name: str, values: dict[str, Any], *, tolerance: float = 1e-5) -> None:
+    """Compare arrays and columns with those stored under a name: floats by a tolerance."""
+    prints = {key: _fingerprint(value) for key, value in sorted(values.items())}
+    if WRITES:
+        known = _load()
+        known.setdefault("contents", {})[name] = prints
+        _save(known)
+        return
+    stored = _load()["contents"][name]
+    assert list(prints) == list(stored)
+    for key, value in prints.items():
+        if isinstance(value, list):
+            np.testing.assert_allclose(value, stored[key], rtol=tolerance, atol=1e-9, err_msg=key)
+        else:
+            assert (key, value) == (key, stored[key])
+
+
+def graph_content(path: Path) -> dict[str, Any]:
+    """Return what a graph holds, but for the splits of its nodes."""
+    graph, found = penstock.Graph.open(path), {}
+    for name, array in graph.csr().arrays():
+        found[name] = array
+    for table in ("nodes", "graphs"):
+        if (path / f"{table}.parquet").exists():
+            found |= {f"{table}.{k}": v for k, v in columns(path / f"{table}.parquet").items()}
+    found.pop("nodes.split", None)
+    features = graph.features()
+    if features is not None:
+        found["features"] = features.toarray() if sp.issparse(features) else features
+    for file in sorted(path.glob("heldout/*/*.npy")):
+        found[str(file.relative_to(path).with_suffix(""))] = np.load(file)
+    return found
+
+
+def columns(path: Path) -> dict[str, Any]:
+    """Return the columns of Parquet, a file or a folder."""
+    return pq.read_table(path).to_pydict()
+
+
+def adjacency(path: Path, *, weighted: bool = False) -> sp.csr_array:
+    """Return a graph's matrix, read as docs/format.md says."""
+    about = json.loads((path / "graph.json").read_text())
+    parts = []
+    for number, shard in enumerate(about["shards"]):
+        folder = path / "shards" / f"{number:05d}"
+        indptr, indices = np.load(folder / "indptr.npy"), np.load(folder / "indices.npy")
+        data = np.load(folder / "weights.npy") if weighted else np.ones(len(indices))
+        shape = (shard["stop"] - shard["start"], about["nodes"])
+        parts.append(sp.csr_array((data, indices, indptr), shape))
+    return sp.csr_array(sp.vstack(parts))
+
+
+def draws(count: int, below: int, stream: int) -> np.ndarray:
+    """Return whole numbers that are the same in every version of NumPy (splitmix64)."""
+    state = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    state += np.uint64(stream * 0xD1342543DE82EF95 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor)
+    return ((state ^ (state >> np.uint64(31))) >> np.uint64(11)).astype(np.int64) % below
+
+
+def follows() -> pd.DataFrame:
+    """Return edges of people p0 to p199, drawn with a skew."""
+    source, target = draws(1500, 200, 1), draws(1500, 200, 2) * draws(1500, 200, 3) // 200
+    ids = np.array([f"p{number}" for number in range(200)], dtype=object)
+    return pd.DataFrame(
+        {
+            "src": ids[source],
+            "dst": ids[target],
+            "weight": (1 + draws(1500, 64, 4)) / 8,
+            "time": draws(1500, 1000, 5),
+        }
+    )
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Assert that two results of one machine are the same, to the bit."""
+    assert list(one) == list(other)
+    for name in one:
+        np.testing.assert_array_equal(
+            np.asarray(one[name], object), np.asarray(other[name], object)
+        )
+
+
+def _fingerprint(values: Any) -> Any:
+    """Return a digest of ids and whole numbers, and of floats sums that show where each is."""
+    flat = np.asarray(values) if isinstance(values, np.ndarray) else _flatten(values)
+    if isinstance(flat, np.ndarray) and flat.dtype.kind == "f":
+        numbers = flat.astype(np.float64).ravel()
+        where = np.modf(np.arange(1, len(numbers) + 1) * 0.6180339887498949)[0]
+        return [len(numbers), float(np.abs(numbers).sum()), float(np.abs(numbers * where).sum())]
+    listed = flat.tolist() if isinstance(flat, np.ndarray) else flat
+    return hashlib.sha256(json.dumps(listed, default=str).encode()).hexdigest()[:16]
+
+
+def _flatten(values: Iterable[Any]) -> Any:
+    """Return the values of a column: an array if all are floats, or lists of these."""
+    listed = list(values)
+    inner = (
+        [one for row in listed for one in row] if listed and isinstance(listed[0], list) else listed
+    )
+    return np.asarray(inner) if inner and all(isinstance(one, float) for one in inner) else listed
+
+
+def _keys(report: Any, before: str = "") -> Iterable[str]:
+    for key, value in report.items():
+        yield before + key
+        if isinstance(value, dict):
+            yield from _keys(value, f"{before}{key}.")
+
+
+def _load() -> dict[str, Any]:
+    return json.loads(STORED.read_text()) if STORED.exists() else {}
+
+
+def _save(known: dict[str, Any]) -> None:
+    STORED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def tensors(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a safetensors file: a length, JSON that says what is where, and data."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    about = json.loads(data[8:start])
+    about.pop("__metadata__", None)
+    kinds = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "I32": np.int32}
+    return {
+        name: np.frombuffer(
+            data[start + one["data_offsets"][0] : start + one["data_offsets"][1]],
+            kinds[one["dtype"]],
+        ).reshape(one["shape"])
+        for name, one in about.items()
+    }
