@@ -149,6 +149,21 @@ def graph_content(path: Path) -> dict[str, Any]:
     return found
 
 
+def content(job: str, out: Path) -> dict[str, Any]:
+    """Return ids, arrays and scores that a job made."""
+    if job == "etl":
+        return graph_content(out)
+    if job == "gnn":
+        lines = [json.loads(one) for one in (out / "metrics.jsonl").read_text().splitlines()]
+        return {name: [line[name]["loss"] for line in lines] for name in ("train", "valid")}
+    if job == "embed":
+        run(f"embed export {out} {out}-nodes")
+        return columns(out.with_name(out.name + "-nodes") / "part-00000.parquet")
+    if job == "word2vec":
+        return columns(out / "part-00000.parquet")
+    return columns(out / "nodes" if job == "centrality" else out)
+
+
 def columns(path: Path) -> dict[str, Any]:
     """Return the columns of Parquet, a file or a folder."""
     return pq.read_table(path).to_pydict()
