@@ -28,7 +28,7 @@ def weighted(graph: nx.Graph) -> nx.Graph:
 
 
 def small_graphs(directed: bool) -> dict[str, nx.Graph]:
-    """Return graphs of many shapes: connected or not, a path, a star, one node, two without edges."""
+    """Return graphs of many shapes: connected or not, paths, stars, nodes without edges."""
     made = [nx.gnm_random_graph(4 + n, 3 * n, seed=n, directed=directed) for n in range(8)]
     kind = nx.DiGraph if directed else nx.Graph
     made += [kind(nx.path_graph(7, kind)), kind(nx.star_graph(5)), nx.complete_graph(5, kind)]

@@ -31,7 +31,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ends = {name: draws(400_000, 50_000, n) for n, name in enumerate(("src", "dst"))}
     pd.DataFrame({**ends, "weight": draws(400_000, 8, 2) / 8}).to_parquet(folder / "edges.parquet")
     vectors = (draws(6000 * 32, 1000, 3).reshape(6000, 32) / 500 - 1).astype(np.float32)
-    pd.DataFrame({"id": range(6000), "vector": list(vectors)}).to_parquet(folder / "vectors.parquet")
+    pd.DataFrame({"id": range(6000), "vector": list(vectors)}).to_parquet(
+        folder / "vectors.parquet"
+    )
     return folder
 
 

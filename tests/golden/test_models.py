@@ -221,7 +221,7 @@ def test_gnn_resumes_with_more_epochs_and_predicts_on_a_copy(tmp_path: Path, giv
 
 
 def scores_of(model: str, head: np.ndarray, relation: np.ndarray, tail: np.ndarray) -> np.ndarray:
-    """Return the scores of edges by docs/embed.md; arrays are broadcast over all but the last axis."""
+    """Return the scores of edges by docs/embed.md, along the last axis."""
     half = head.shape[-1] // 2
     if model in ("complex", "rotate"):
         h, t = (one[..., :half] + 1j * one[..., half:] for one in (head, tail))

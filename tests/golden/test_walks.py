@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import networkx as nx
@@ -50,7 +51,7 @@ def test_walks_are_those_of_the_seed_and_follow_edges(
         )
     for path in walks["path"]:
         time = 0
-        for step, pair in enumerate(zip(path, path[1:], strict=False)):
+        for step, pair in enumerate(pairwise(path)):
             if name == "restart" and pair[1] == path[0]:
                 continue
             assert pair in edges

@@ -44,16 +44,16 @@ def result(job: str, words: str, out: Path, given: Path) -> dict[str, Any]:
 def expected(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What each job gives on one thread of this process."""
     folder = tmp_path_factory.mktemp("threads")
-    return {
-        job: result(job, "--cluster threads --threads 1", folder / job, made) for job in JOBS
-    }
+    return {job: result(job, "--cluster threads --threads 1", folder / job, made) for job in JOBS}
 
 
 @pytest.fixture(
     scope="module",
     params=["local -n 1", "local -n 3", pytest.param("mpi -n 2", marks=pytest.mark.mpi)],
 )
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """Start a cluster that stays, and stop it."""
     version = [sys.executable, "-m", "mpi4py", "--mpi-lib-version"]
     if "mpi" in request.param and subprocess.run(version, capture_output=True).returncode:
@@ -78,13 +78,17 @@ def test_any_cluster_gives_the_same(
     assert_same(result(job, "--cluster golden", tmp_path / "out", made), expected[job])
 
 
-@pytest.mark.parametrize("cluster", [pytest.param("mpi -n 2", marks=pytest.mark.mpi)], indirect=True)
+@pytest.mark.parametrize(
+    "cluster", [pytest.param("mpi -n 2", marks=pytest.mark.mpi)], indirect=True
+)
 def test_ranks_share_a_graph(
     cluster: str, made: Path, expected: dict[str, Any], tmp_path: Path
 ) -> None:
     ranks = "--cluster golden"
     assert_same(result("walk", f"{ranks} --parts 2", tmp_path / "w", made), expected["walk"])
-    assert_same(result("word2vec", f"{ranks} --parts 2", tmp_path / "v", made), expected["word2vec"])
+    assert_same(
+        result("word2vec", f"{ranks} --parts 2", tmp_path / "v", made), expected["word2vec"]
+    )
     found = result("gnn", f"{ranks} --parts 2", tmp_path / "g", made)
     for name, losses in found.items():  # sums in another order
         np.testing.assert_allclose(losses, expected["gnn"][name], rtol=1e-4)
@@ -92,7 +96,10 @@ def test_ranks_share_a_graph(
     order = np.argsort(found["id"])
     assert np.asarray(found["id"])[order].tolist() == expected["predict"]["id"]
     np.testing.assert_allclose(
-        np.asarray(found["probabilities"])[order], expected["predict"]["probabilities"], rtol=1e-3, atol=1e-6
+        np.asarray(found["probabilities"])[order],
+        expected["predict"]["probabilities"],
+        rtol=1e-3,
+        atol=1e-6,
     )
     twice = [result("embed", f"{ranks} --parts 2", tmp_path / name, made) for name in "ab"]
     assert_same(*twice)

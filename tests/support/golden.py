@@ -76,8 +76,9 @@ def run(words: str, *more: str, folder: Path | None = None) -> Any:
     answer = command(words, *more, "--json", "-q", folder=folder)
     assert answer.returncode == 0, answer.stderr
     report = json.loads(answer.stdout)
-    first, second = [*shlex.split(words), ""][:2]
-    check_keys(f"{first} {second}" if first in GROUPS else first, report)
+    parts = shlex.split(words)
+    kinds = [one for one in ("--all", "--plan") if one in parts]
+    check_keys(" ".join(parts[: 2 if parts[0] in GROUPS else 1] + kinds), report)
     return report
 
 
@@ -105,7 +106,7 @@ def until(happens: Callable[[], Any], process: subprocess.Popen[str], seconds: f
 
 def check_keys(name: str, report: Any) -> None:
     """Assert that no key has gone from what a command prints with ``--json``; some may come."""
-    found = set(_keys(report[0] if isinstance(report, list) else report))
+    found = set(report[0] if isinstance(report, list) else report)
     if WRITES:
         known = _load()
         before = known.setdefault("keys", {}).get(name)
@@ -234,19 +235,17 @@ def _flatten(values: Iterable[Any]) -> Any:
     return np.asarray(inner) if inner and all(isinstance(one, float) for one in inner) else listed
 
 
-def _keys(report: Any, before: str = "") -> Iterable[str]:
-    for key, value in report.items():
-        yield before + key
-        if isinstance(value, dict):
-            yield from _keys(value, f"{before}{key}.")
-
-
 def _load() -> dict[str, Any]:
     return json.loads(STORED.read_text()) if STORED.exists() else {}
 
 
 def _save(known: dict[str, Any]) -> None:
-    STORED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    """Write a line for each name."""
+    parts = []
+    for part, named in sorted(known.items()):
+        lines = [f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in sorted(named.items())]
+        parts.append(f' "{part}": {{\n' + ",\n".join(lines) + "\n }")
+    STORED.write_text("{\n" + ",\n".join(parts) + "\n}\n")
 
 
 def tensors(path: Path) -> dict[str, np.ndarray]:
@@ -263,3 +262,8 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
         ).reshape(one["shape"])
         for name, one in about.items()
     }
+
+
+def keys() -> dict[str, list[str]]:
+    """Return the keys that are stored, by command."""
+    return _load()["keys"]
