@@ -1,8 +1,8 @@
 """The door that tests/golden goes through: the command, public names, formats that docs/ describes.
 
-What these tests hold must survive whatever is rewritten behind it. So nothing here or there names a
+What these tests hold must survive whatever is rewritten behind it, so nothing here or there names a
 module of Penstock. ``golden.json`` holds digests of ids and whole numbers, sums of floats, and the
-keys of what ``--json`` prints; ``PENSTOCK_GOLDEN=write pytest -n 0 tests/golden`` writes it anew.
+keys of what ``--json`` prints. ``PENSTOCK_GOLDEN=write pytest -n 0 tests/golden`` writes it anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -40,11 +40,11 @@ GROUPS = {"generate", "gnn", "word2vec", "embed", "runs", "schedule", "cluster"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def command(words: str, *more: str, folder: Path | None = None) -> Answer:
+def command(words: str) -> Answer:
     """Run the command in this process: as in one of its own, less the time that imports take."""
-    arguments = ["penstock", *shlex.split(words), *more]
+    arguments = ["penstock", *shlex.split(words)]
     main = next(iter(entry_points(group="console_scripts", name="penstock"))).load()
-    end, process, here = os._exit, os.getpid(), Path.cwd()
+    end, process = os._exit, os.getpid()
 
     def stop(code: int) -> NoReturn:  # a command may end its process at once
         if os.getpid() != process or threading.current_thread() is not threading.main_thread():
@@ -53,7 +53,6 @@ def command(words: str, *more: str, folder: Path | None = None) -> Answer:
 
     handlers = [(number, signal.getsignal(number)) for number in SIGNALS]
     out, err = io.StringIO(), io.StringIO()
-    os.chdir(folder or here)
     try:
         with (
             patch.object(sys, "argv", arguments),
@@ -65,39 +64,33 @@ def command(words: str, *more: str, folder: Path | None = None) -> Answer:
         ):
             main()
     finally:
-        os.chdir(here)
         for number, handler in handlers:
             signal.signal(number, handler)
     return Answer(arguments, int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
-def run(words: str, *more: str, folder: Path | None = None) -> Any:
+def run(words: str) -> Any:
     """Run a command that must not fail; return what ``--json`` prints, whose keys are compared."""
-    answer = command(words, *more, "--json", "-q", folder=folder)
+    answer = command(f"{words} --json -q")
     assert answer.returncode == 0, answer.stderr
-    report = json.loads(answer.stdout)
-    parts = shlex.split(words)
+    report, parts = json.loads(answer.stdout), shlex.split(words)
     kinds = [one for one in ("--all", "--plan") if one in parts]
     check_keys(" ".join(parts[: 2 if parts[0] in GROUPS else 1] + kinds), report)
     return report
 
 
-def start(words: str, *more: str, folder: Path | None = None, **env: str) -> subprocess.Popen[str]:
+def start(words: str) -> subprocess.Popen[str]:
     """Start the command as a process of its own."""
+    arguments = [sys.executable, "-P", "-m", "penstock", *shlex.split(words)]
+    pipe = subprocess.PIPE
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "penstock", *shlex.split(words), *more],
-        cwd=folder,
-        env=os.environ | env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        arguments, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
     )
 
 
-def until(happens: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 120) -> None:
+def until(happens: Callable[[], Any], process: subprocess.Popen[str]) -> None:
     """Wait until something happens while a process runs; it must not end before."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 120
     while not happens():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -106,25 +99,21 @@ def until(happens: Callable[[], Any], process: subprocess.Popen[str], seconds: f
 
 def check_keys(name: str, report: Any) -> None:
     """Assert that no key has gone from what a command prints with ``--json``; some may come."""
-    found = set(report[0] if isinstance(report, list) else report)
+    found, known = set(report[0] if isinstance(report, list) else report), load()
+    stored = known.setdefault("keys", {})
     if WRITES:
-        known = _load()
-        before = known.setdefault("keys", {}).get(name)
-        known["keys"][name] = sorted(found if before is None else found & set(before))
-        _save(known)
-    else:
-        assert set(_load()["keys"][name]) - found == set()
+        stored[name] = sorted(found & set(stored.get(name, found)))
+        save(known)
+    assert set(stored[name]) - found == set()
 
 
 def check(name: str, values: dict[str, Any], *, tolerance: float = 1e-5) -> None:
     """Compare arrays and columns with those stored under a name: floats by a tolerance."""
-    prints = {key: _fingerprint(value) for key, value in sorted(values.items())}
+    known, prints = load(), {key: fingerprint(one) for key, one in sorted(values.items())}
     if WRITES:
-        known = _load()
         known.setdefault("contents", {})[name] = prints
-        _save(known)
-        return
-    stored = _load()["contents"][name]
+        save(known)
+    stored = known["contents"][name]
     assert list(prints) == list(stored)
     for key, value in prints.items():
         if isinstance(value, list):
@@ -133,21 +122,24 @@ def check(name: str, values: dict[str, Any], *, tolerance: float = 1e-5) -> None
             assert (key, value) == (key, stored[key])
 
 
-def graph_content(path: Path) -> dict[str, Any]:
-    """Return what a graph holds, but for the splits of its nodes."""
-    graph, found = penstock.Graph.open(path), {}
-    for name, array in graph.csr().arrays():
-        found[name] = array
-    for table in ("nodes", "graphs"):
-        if (path / f"{table}.parquet").exists():
-            found |= {f"{table}.{k}": v for k, v in columns(path / f"{table}.parquet").items()}
-    found.pop("nodes.split", None)
-    features = graph.features()
-    if features is not None:
-        found["features"] = features.toarray() if sp.issparse(features) else features
-    for file in sorted(path.glob("heldout/*/*.npy")):
-        found[str(file.relative_to(path).with_suffix(""))] = np.load(file)
-    return found
+def fingerprint(values: Any) -> Any:
+    """Return a digest of ids and whole numbers, and of floats sums that show where each is."""
+    if not isinstance(values, np.ndarray):
+        first = values[0][:1] if values and isinstance(values[0], list) else values[:1]
+        values = np.asarray(values) if first and isinstance(first[0], float) else values
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        numbers = np.abs(values.astype(np.float64).ravel())
+        where = np.modf(np.arange(1, len(numbers) + 1) * 0.6180339887498949)[0]
+        return [len(numbers), float(numbers.sum()), float(numbers @ where)]
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    return hashlib.sha256(json.dumps(listed, default=str).encode()).hexdigest()[:16]
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Assert that two results of one machine are the same, to the bit."""
+    assert list(one) == list(other)
+    for name, values in one.items():
+        assert np.asarray(values, object).tolist() == np.asarray(other[name], object).tolist(), name
 
 
 def content(job: str, out: Path) -> dict[str, Any]:
@@ -155,27 +147,58 @@ def content(job: str, out: Path) -> dict[str, Any]:
     if job == "etl":
         return graph_content(out)
     if job == "gnn":
-        lines = [json.loads(one) for one in (out / "metrics.jsonl").read_text().splitlines()]
+        lines = curve(out)
         return {name: [line[name]["loss"] for line in lines] for name in ("train", "valid")}
     if job == "embed":
         run(f"embed export {out} {out}-nodes")
-        return columns(out.with_name(out.name + "-nodes") / "part-00000.parquet")
-    if job == "word2vec":
-        return columns(out / "part-00000.parquet")
-    return columns(out / "nodes" if job == "centrality" else out)
+        return columns(f"{out}-nodes/part-00000.parquet")
+    return columns(out / {"word2vec": "part-00000.parquet", "centrality": "nodes"}.get(job, ""))
 
 
-def columns(path: Path) -> dict[str, Any]:
+def graph_content(path: str | Path) -> dict[str, Any]:
+    """Return what a graph holds, but for the splits of its nodes."""
+    graph, path = penstock.Graph.open(path), Path(path)
+    found = dict(graph.csr().arrays())
+    for table in path.glob("*.parquet"):
+        found |= {f"{table.stem}.{name}": one for name, one in columns(table).items()}
+    found.pop("nodes.split", None)
+    features = graph.features()
+    if features is not None:
+        found["features"] = features.toarray() if sp.issparse(features) else features
+    for file in path.glob("heldout/*/*.npy"):
+        found[f"{file.parent.name}.{file.stem}"] = np.load(file)
+    return found
+
+
+def columns(path: str | Path) -> dict[str, Any]:
     """Return the columns of Parquet, a file or a folder."""
     return pq.read_table(path).to_pydict()
 
 
-def adjacency(path: Path, *, weighted: bool = False) -> sp.csr_array:
+def curve(run: str | Path) -> list[dict[str, Any]]:
+    """Return what a training run logged of its epochs."""
+    return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+
+
+def tensors(path: str | Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a safetensors file: a length, JSON that says what is where, and data."""
+    data = Path(path).read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    found = {}
+    for name, one in json.loads(data[8:start]).items():
+        if name != "__metadata__" and one["dtype"] == "F32":
+            low, high = one["data_offsets"]
+            values = np.frombuffer(data[start + low : start + high], np.float32)
+            found[name] = values.reshape(one["shape"])
+    return found
+
+
+def adjacency(path: str | Path, *, weighted: bool = False) -> sp.csr_array:
     """Return a graph's matrix, read as docs/format.md says."""
-    about = json.loads((path / "graph.json").read_text())
+    about = json.loads((Path(path) / "graph.json").read_text())
     parts = []
     for number, shard in enumerate(about["shards"]):
-        folder = path / "shards" / f"{number:05d}"
+        folder = Path(path) / "shards" / f"{number:05d}"
         indptr, indices = np.load(folder / "indptr.npy"), np.load(folder / "indices.npy")
         data = np.load(folder / "weights.npy") if weighted else np.ones(len(indices))
         shape = (shard["stop"] - shard["start"], about["nodes"])
@@ -194,76 +217,23 @@ def draws(count: int, below: int, stream: int) -> np.ndarray:
 
 def follows() -> pd.DataFrame:
     """Return edges of people p0 to p199, drawn with a skew."""
-    source, target = draws(1500, 200, 1), draws(1500, 200, 2) * draws(1500, 200, 3) // 200
     ids = np.array([f"p{number}" for number in range(200)], dtype=object)
+    target = draws(1500, 200, 2) * draws(1500, 200, 3) // 200
+    table = {"src": ids[draws(1500, 200, 1)], "dst": ids[target]}
     return pd.DataFrame(
-        {
-            "src": ids[source],
-            "dst": ids[target],
-            "weight": (1 + draws(1500, 64, 4)) / 8,
-            "time": draws(1500, 1000, 5),
-        }
+        {**table, "weight": (1 + draws(1500, 64, 4)) / 8, "time": draws(1500, 1000, 5)}
     )
 
 
-def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Assert that two results of one machine are the same, to the bit."""
-    assert list(one) == list(other)
-    for name in one:
-        np.testing.assert_array_equal(
-            np.asarray(one[name], object), np.asarray(other[name], object)
-        )
-
-
-def _fingerprint(values: Any) -> Any:
-    """Return a digest of ids and whole numbers, and of floats sums that show where each is."""
-    flat = np.asarray(values) if isinstance(values, np.ndarray) else _flatten(values)
-    if isinstance(flat, np.ndarray) and flat.dtype.kind == "f":
-        numbers = flat.astype(np.float64).ravel()
-        where = np.modf(np.arange(1, len(numbers) + 1) * 0.6180339887498949)[0]
-        return [len(numbers), float(np.abs(numbers).sum()), float(np.abs(numbers * where).sum())]
-    listed = flat.tolist() if isinstance(flat, np.ndarray) else flat
-    return hashlib.sha256(json.dumps(listed, default=str).encode()).hexdigest()[:16]
-
-
-def _flatten(values: Iterable[Any]) -> Any:
-    """Return the values of a column: an array if all are floats, or lists of these."""
-    listed = list(values)
-    inner = (
-        [one for row in listed for one in row] if listed and isinstance(listed[0], list) else listed
-    )
-    return np.asarray(inner) if inner and all(isinstance(one, float) for one in inner) else listed
-
-
-def _load() -> dict[str, Any]:
+def load() -> dict[str, Any]:
+    """Return what is stored."""
     return json.loads(STORED.read_text()) if STORED.exists() else {}
 
 
-def _save(known: dict[str, Any]) -> None:
+def save(known: dict[str, Any]) -> None:
     """Write a line for each name."""
     parts = []
     for part, named in sorted(known.items()):
         lines = [f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in sorted(named.items())]
         parts.append(f' "{part}": {{\n' + ",\n".join(lines) + "\n }")
     STORED.write_text("{\n" + ",\n".join(parts) + "\n}\n")
-
-
-def tensors(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file: a length, JSON that says what is where, and data."""
-    data = path.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    about = json.loads(data[8:start])
-    about.pop("__metadata__", None)
-    kinds = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "I32": np.int32}
-    return {
-        name: np.frombuffer(
-            data[start + one["data_offsets"][0] : start + one["data_offsets"][1]],
-            kinds[one["dtype"]],
-        ).reshape(one["shape"])
-        for name, one in about.items()
-    }
-
-
-def keys() -> dict[str, list[str]]:
-    """Return the keys that are stored, by command."""
-    return _load()["keys"]
