@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 
+import dask
 import pytest
 from golden import follows, run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _cpu() -> Iterator[None]:
+    """Compute on CPUs, on which golden.json was written, where there is a GPU too."""
+    with dask.config.set({"penstock.cluster.device": "cpu"}):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from golden import assert_same, columns, content, draws, run, start, until
 
 JOBS = {
     "etl": "etl {0}/edges.parquet {1} --weight weight",
-    "walk": "walk {0}/graph {1} --length 80 --walks 60 --app node2vec --q 4",
+    "walk": "walk {0}/graph {1} --length 80 --walks 20 --app node2vec --q 4",
     "centrality": "centrality {0}/graph {1} --metrics betweenness,closeness",
     "similar": "similar {0}/vectors.parquet --all {1}",
     "word2vec": "word2vec train {0}/graph {1} --dim 16 --walks 2 --length 40 --deterministic "
@@ -30,7 +30,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with chdir(folder):
         run("generate sbm graph --nodes 3000")
         table = {"src": draws(200_000, 50_000, 0), "dst": draws(200_000, 50_000, 1)}
-        pd.DataFrame(table | {"weight": draws(200_000, 8, 2) / 8}).to_parquet("edges.parquet")
+        pd.DataFrame(table | {"weight": (1 + draws(200_000, 8, 2)) / 8}).to_parquet("edges.parquet")
         vectors = (draws(6000 * 32, 1000, 3).reshape(6000, 32) / 500 - 1).astype(np.float32)
         table = {"id": range(6000), "vector": list(vectors)}
         pd.DataFrame(table).to_parquet("vectors.parquet")

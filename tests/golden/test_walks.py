@@ -77,7 +77,7 @@ def test_samplers_draw_from_the_exact_distribution(given: Path, app: str, sample
     first = int(np.argmax((matrix > 0).sum(1)))
     p, q = (0.25, 4.0) if app == "node2vec" else (1.0, 1.0)
     options = {"app": app, "sampler": sampler, "start": graph.user_ids([first]).to_pylist()}
-    options |= {"p": p, "q": q} if app == "node2vec" else {}
+    options |= {"device": "cpu"} | ({"p": p, "q": q} if app == "node2vec" else {})
     walks = penstock.walk_array(graph, length=3, walks=40_000, seed=4, **options)
     chances, found = np.zeros_like(matrix), np.zeros_like(matrix)
     for second in np.flatnonzero(matrix[first]):
@@ -93,7 +93,12 @@ def test_an_expression_is_the_weight(given: Path) -> None:
     graph = penstock.Graph.open(given / "weighted")
     csr, degrees = graph.csr(), graph.degrees
     first = int(np.argmax(degrees))
-    options = {"app": "custom", "start": graph.user_ids([first]).to_pylist(), "length": 2}
+    options = {
+        "app": "custom",
+        "start": graph.user_ids([first]).to_pylist(),
+        "length": 2,
+        "device": "cpu",
+    }
     weight = "weight * weight if degree > 7 else 1 / (1 + degree)"
     walks = penstock.walk_array(graph, weight=weight, walks=40_000, **options)
     row = slice(csr.indptr[first], csr.indptr[first + 1])
@@ -105,7 +110,7 @@ def test_an_expression_is_the_weight(given: Path) -> None:
 
 def test_visits_of_ppr_are_personalised_pagerank(given: Path) -> None:
     start = [str(penstock.Graph.open(given / "blocks").user_ids([5])[0])]
-    options = {"app": "ppr", "stop": 0.2, "start": start, "length": 100}
+    options = {"app": "ppr", "stop": 0.2, "start": start, "length": 100, "device": "cpu"}
     walks = penstock.walk_array(given / "blocks", walks=30_000, **options)
     visits = np.bincount(walks[walks >= 0], minlength=400) / np.sum(walks >= 0)
     graph = nx.from_scipy_sparse_array(adjacency(given / "blocks"))

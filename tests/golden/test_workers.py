@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import chdir
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ JOBS = {
     "gnn": "gnn train {given}/blocks {out} --hidden 8 --epochs 4",
     "predict": "gnn predict {given}/model {out} --probabilities",
 }
-MPI = pytest.param("mpi -n 2", marks=pytest.mark.mpi)
 
 
 def result(job: str, words: str, out: Path, given: Path) -> Result:
@@ -45,38 +44,45 @@ def expected(given: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return {job: result(job, words, folder / job, given) for job in JOBS}
 
 
-@pytest.fixture(scope="module", params=["local -n 1", "local -n 3", MPI])
-def cluster(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+@contextmanager
+def cluster(words: str) -> Iterator[None]:
     """Start a cluster that stays, and stop it."""
-    version = [sys.executable, "-m", "mpi4py", "--mpi-lib-version"]
-    if "mpi" in request.param and subprocess.run(version, capture_output=True).returncode:
-        pytest.skip("needs MPI")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PENSTOCK_STATE", str(tmp_path_factory.mktemp("state")))
-        started = run(f"cluster start --cluster {request.param} --name golden --dashboard none")
-        try:
-            (there,) = run("cluster status")["clusters"]
-            assert (there["name"], len(there["present"])) == ("golden", started["workers"])
-            yield
-        finally:
-            stopped = run("cluster stop --name golden")["stopped"]
-        assert [one["name"] for one in stopped] == ["golden"]
-        assert run("cluster status")["clusters"] == []
+    started = run(f"cluster start --cluster {words} --name golden --dashboard none")
+    try:
+        (there,) = run("cluster status")["clusters"]
+        assert (there["name"], len(there["present"])) == ("golden", started["workers"])
+        yield
+    finally:
+        stopped = run("cluster stop --name golden")["stopped"]
+    assert [one["name"] for one in stopped] == ["golden"]
+    assert run("cluster status")["clusters"] == []
 
 
-@pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(
+    "words", ["local -n 1", "local -n 3", pytest.param("mpi -n 2", marks=pytest.mark.mpi)]
+)
 def test_any_cluster_gives_the_same(
-    job: str, given: Path, expected: dict[str, Result], tmp_path: Path
+    words: str, given: Path, expected: dict[str, Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert_same(result(job, "--cluster golden", tmp_path / "out", given), expected[job])
+    version = [sys.executable, "-m", "mpi4py", "--mpi-lib-version"]
+    if "mpi" in words and subprocess.run(version, capture_output=True).returncode:
+        pytest.skip("needs MPI")
+    monkeypatch.setenv("PENSTOCK_STATE", str(Path("state").absolute()))
+    with cluster(words):
+        for job in JOBS:
+            found = result(job, "--cluster golden", Path(job).absolute(), given)
+            assert_same(found, expected[job])
+        if "mpi" in words:
+            Path("parts").mkdir()
+            with chdir("parts"):
+                assert_parts(given, expected)
 
 
-@pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("cluster", [MPI], indirect=True)
-def test_ranks_share_a_graph(given: Path, expected: dict[str, Result], tmp_path: Path) -> None:
+def assert_parts(given: Path, expected: dict[str, Result]) -> None:
+    """Compare what two ranks make of a graph, a part each, with what one makes of all of it."""
+
     def parts(job: str, name: str = "") -> Result:
-        return result(job, "--cluster golden --parts 2", tmp_path / (name or job), given)
+        return result(job, "--cluster golden --parts 2", Path(name or job).absolute(), given)
 
     assert_same(parts("walk"), expected["walk"])
     assert_same(parts("word2vec"), expected["word2vec"])

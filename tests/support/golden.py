@@ -82,9 +82,9 @@ def run(words: str) -> Any:
 def start(words: str) -> subprocess.Popen[str]:
     """Start the command as a process of its own."""
     arguments = [sys.executable, "-P", "-m", "penstock", *shlex.split(words)]
-    pipe = subprocess.PIPE
+    pipe, env = subprocess.PIPE, os.environ | {"DASK_PENSTOCK__CLUSTER__DEVICE": "cpu"}
     return subprocess.Popen(
-        arguments, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        arguments, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
     )
 
 
