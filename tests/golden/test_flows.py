@@ -1,0 +1,183 @@
+"""run, runs, report, schedule, schema, doctor and the command itself: exit codes, errors, keys."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from golden import check_keys, columns, command, follows, load, run, start
+
+import penstock
+
+FLOW = """
+name: night
+folder: out
+variables: {length: 6, least: 100}
+schedule: {cron: "30 2 * * *", timezone: Europe/Zurich, retries: 2}
+stages:
+  graph: {job: etl, input: e.parquet, expect: {nodes: [">= {{least}}", within 5 % of previous]}}
+  walks: {job: walk, input: graph, length: "{{length}}", publish: published/walks}
+  mine: {python: "mine:count", input: walks, expect: {walks: ">= 1"}}
+"""
+MINE = """
+def count(walks, out):
+    out.write_text("counted")
+    return {"walks": sum(1 for _ in walks.glob("*.parquet"))}
+"""
+
+
+@pytest.fixture
+def _flow(_folder: None) -> None:
+    follows().to_parquet("e.parquet")
+    Path("night.yaml").write_text(FLOW)
+    Path("mine.py").write_text(MINE)
+
+
+def states(report: dict[str, Any]) -> dict[str, str]:
+    return {name: stage["state"] for name, stage in report["stages"].items()}
+
+
+@pytest.mark.usefixtures("_flow")
+def test_a_flow_runs_what_changed_and_publishes_what_passed() -> None:
+    plan = run("run night.yaml --plan")["stages"]
+    assert [(one["name"], one["runs"]) for one in plan] == [
+        (name, True) for name in ("graph", "walks", "mine")
+    ]
+    first = run("run night.yaml")
+    assert (first["state"], set(states(first).values())) == ("passed", {"done"})
+    run("walk out/graph alone --length 6")
+    published = columns("published/walks")
+    assert published == columns("alone")
+    assert set(states(run("run night.yaml")).values()) == {"skipped"}
+    changed = {"graph": "skipped", "walks": "done", "mine": "done"}
+    again = penstock.run_flow("night.yaml", variables={"length": "9"})
+    assert (again.state, {name: one["state"] for name, one in again.stages.items()}) == (
+        "passed",
+        changed,
+    )
+    assert columns("published/walks.previous") == published
+    published = columns("published/walks")
+    assert max(map(len, published["path"])) == 9
+    answer = command("run night.yaml --set least=1000 --set length=5 --json -q")
+    report = json.loads(answer.stdout)
+    assert (answer.returncode, report["state"]) == (1, "failed")
+    gates = report["stages"]["graph"]["gates"]
+    assert [gate["met"] for gate in gates] == [False, True]
+    assert gates[0]["value"] == first["stages"]["graph"]["metrics"]["nodes"]
+    assert columns("published/walks") == published
+    assert [one["state"] for one in run("runs list")] == ["passed", "passed", "passed", "failed"]
+    shown = run("runs show latest")
+    assert (shown["flow"], shown["state"]) == ("night", "failed")
+    page = Path(run("report --out page.html")["report"]).read_text()
+    assert "<html" in page
+    assert "night" in page
+    removed = run("runs clean --keep 1")["removed"]
+    assert (len(removed), len(run("runs list"))) == (2, 2)  # the last that passed stays
+
+
+@pytest.mark.usefixtures("_flow")
+def test_schedules_are_added_and_listed_and_removed() -> None:
+    run("schedule add night.yaml --state state")
+    (entry,) = run("schedule list --state state")
+    due = datetime.fromisoformat(entry["next"])
+    assert (entry["name"], entry["cron"], due.hour, due.minute) == ("night", "30 2 * * *", 2, 30)
+    assert command("schedule add night.yaml --state state").returncode != 0
+    assert command("schedule remove night --state state -q").returncode == 0
+    assert json.loads(command("schedule list --state state --json").stdout) == []
+    signs = {"cron": "30 2 * * *", "systemd": "OnCalendar", "k8s": "CronJob", "airflow": "DAG"}
+    for kind, sign in signs.items():
+        answer = command(f"schedule night.yaml --emit {kind}")
+        assert (answer.returncode, sign in answer.stdout) == (0, True)
+
+
+def test_the_schema_knows_every_job() -> None:
+    schema = json.loads(command("schema").stdout)
+    stages = {"g": {"job": "etl", "input": "e"}, "w": {"job": "walk", "input": "g", "length": 3}}
+    jsonschema.validate({"name": "n", "stages": stages}, schema)
+    stages["w"]["lenght"] = 3
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"name": "n", "stages": stages}, schema)
+
+
+def test_doctor_finds_a_healthy_machine() -> None:
+    report = run("doctor . --no-bandwidth")
+    assert report["healthy"]
+    assert {one["subject"]: one["state"] for one in report["findings"]}["Numba"] == "ok"
+    assert {"etl", "walk", "gnn", "embed", "centrality"} <= set(report["allows"]["jobs"])
+
+
+COMMANDS = set(
+    "centrality cluster completion demo doctor embed etl generate gnn info order partition report "
+    "run runs schedule schema similar validate walk word2vec".split()
+)
+SILENT = {"demo", "completion", "schema"}  # without --json, or slow
+
+
+def test_the_command_lists_its_commands_and_their_keys_are_stored() -> None:
+    lines = command("--help").stdout.splitlines()
+    assert {
+        line.split()[0] for line in lines if line[:2] == "  " and line[2] not in " -"
+    } == COMMANDS
+    assert {name.split()[0] for name in load()["keys"]} == COMMANDS - SILENT
+    assert command("--version").stdout.split()[-1] == penstock.__version__
+    for words in [f"{name} --help" for name in COMMANDS] + ["completion bash", "completion fish"]:
+        answer = command(words)
+        assert (answer.returncode, "penstock" in answer.stdout) == (0, True)
+
+
+# A command, its exit code, and what the error names.
+CALLS = [
+    ("info missing", 1, "missing"),
+    ("validate e.parquet", 1, "e.parquet"),
+    ("etl missing.parquet out", 1, "missing.parquet"),
+    ("etl e.parquet out --source nope", 1, "nope"),
+    ("etl bad.csv out", 1, "bad.csv"),
+    ("walk {0} out --start nobody", 1, "nobody"),
+    ("run bad.yaml", 2, "nope"),
+    ("walk {0} out --app nope", 2, "--app"),
+    ("walk {0} out --length 0", 2, "--length"),
+    ("walk {0} out --placement replicated --parts 2", 2, "--parts"),
+    ("partition {0}", 2, "-k"),
+    ("embed train {0} out --beta1 0.9", 2, "--beta1"),
+    ("nope", 2, "nope"),
+    ("info {0} --nope", 2, "--nope"),
+]
+
+
+@pytest.mark.usefixtures("_flow")
+@pytest.mark.parametrize(("words", "code", "named"), CALLS)
+def test_a_command_fails_with_its_code(given: Path, words: str, code: int, named: str) -> None:
+    Path("bad.csv").write_text("src,dst\n1,2\n3,\n")
+    Path("bad.yaml").write_text("name: n\nstages:\n  a: {job: nope}\n")
+    answer = command(words.format(given / "weighted") + " --json -q")
+    assert (answer.returncode, named in answer.stderr) == (code, True), answer.stderr
+    assert answer.stderr.startswith("penstock: ")
+    assert "Traceback" not in answer.stderr
+    assert set(json.loads(answer.stdout)) == {"error", "what", "expected", "got", "remedy"}
+    assert not Path("out").exists()
+
+
+def test_a_process_of_its_own_ends_with_these_codes(given: Path) -> None:
+    for words, code in {f"info {given / 'one'}": 0, "info missing": 1, "info --nope": 2}.items():
+        with start(f"{words} --json") as process:
+            out, err = process.communicate(timeout=120)
+        assert (process.returncode, "penstock: " in err) == (code, code > 0)
+        if code == 0:
+            check_keys("info", json.loads(out))
+
+
+def test_an_output_that_is_there_is_replaced_only_if_asked(given: Path) -> None:
+    words = f"walk {given / 'one'} out --length 4"
+    run(words)
+    first = columns("out")
+    answer = command(f"{words} --seed 1 --json -q")
+    assert (answer.returncode, json.loads(answer.stdout)["error"]) == (1, "OutputExists")
+    assert columns("out") == first
+    run(f"{words} --seed 1 --overwrite")
+    assert columns("out") != first
+    assert run(f"walk {given / 'one'} other --plan")["disk_bytes"] > 0
+    assert not Path("other").exists()
