@@ -41,7 +41,7 @@ CALLS = (
     ("penstock.workers.resources.device", "_make_context", "context"),
     ("penstock.kernels.cuda.module", "start_compiler", "compiler"),
     ("penstock.pipelines.vectors.store", "write_vectors", "write"),
-    ("penstock.pipelines.job.partial", "publish", "publish"),
+    ("penstock.output", "publish", "publish"),
 )
 _SHORT = 0.02  # seconds; shorter spans are left out
 

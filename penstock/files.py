@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import glob
 import hashlib
 import json
@@ -22,12 +21,7 @@ from penstock.arrays import Array
 from penstock.errors import (
     CorruptFile,
     MissingFile,
-    OutputExists,
     TruncatedFile,
-    UsageError,
-)
-from penstock.output_lock import (
-    output_lock,
 )
 from penstock.progress import Progress
 from penstock.system_errors import full_disk_explained
@@ -37,7 +31,6 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 22
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that atomic() gives
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # fcntl.h and stdio.h of Linux
 
 
 @dataclass(frozen=True)
@@ -239,158 +232,6 @@ def append_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def claimed(
-    path: Path,
-    *,
-    overwrite: bool,
-    kind: str,
-    command: str = "penstock",
-    wait: bool = False,
-    quiet: bool = True,
-) -> Iterator[Path]:
-    """Keep ``path`` for this writer: it is locked, and free or may be replaced; give it resolved.
-
-    What a writer that was killed had moved aside is put back first.
-    """
-    # Through symbolic links, to the disk that the output will really stand on.
-    path = path.resolve()
-    refuse_existing(path, overwrite=overwrite, kind=kind)
-    with output_lock(path, command=command, wait=wait, quiet=quiet):
-        recover(path, kind=kind)
-        refuse_existing(path, overwrite=overwrite, kind=kind)
-        yield path
-
-
-@contextmanager
-def fresh_directory(
-    path: Path,
-    *,
-    overwrite: bool = False,
-    kind: str = "graph",
-    command: str = "penstock",
-    wait: bool = False,
-) -> Iterator[Path]:
-    """Give a hidden sibling directory to fill; it becomes ``path`` only when the block succeeds.
-
-    ``kind`` is what it will be: a directory that holds ``<kind>.json``, or, in a Parquet dataset,
-    whose readers leave such names out, ``_<kind>.json``. An existing ``path`` is
-    refused unless ``overwrite``; then it is replaced in the last step, so that a failure leaves
-    the old one as it was. A ``path`` that another process writes is refused, or with ``wait``
-    read again once that is done.
-    """
-    with claimed(
-        path, overwrite=overwrite, kind=kind, command=command, wait=wait, quiet=False
-    ) as path:
-        # A name of its own: what an interrupted run keeps for --resume has the plain one.
-        for abandoned in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
-            shutil.rmtree(abandoned, ignore_errors=True)
-        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-        partial.mkdir()
-        try:
-            with full_disk_explained(path):
-                yield partial
-                publish(partial, path, kind=kind)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-
-
-def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None:
-    """Raise OutputExists where ``path`` is taken, or is something that must not be replaced."""
-    if not path.exists():
-        return
-    named = any((path / name).exists() for name in (f"{kind}.json", f"_{kind}.json"))
-    ours = path.is_dir() and (named or not any(path.iterdir()))
-    if not ours:
-        thing = f"directory of {kind}" if kind.endswith("s") else kind
-        raise OutputExists(
-            f"{path} exists and is not a {thing}",
-            remedy=f"Name another output; only a {thing} is replaced, even with --overwrite",
-        )
-    if not overwrite and any(path.iterdir()):
-        raise OutputExists(f"{path} exists", remedy="Name another output or give --overwrite")
-
-
-def refuse_own_input(
-    path: Path, inputs: Iterable[str | Path], *, searched: Iterable[str | Path] = ()
-) -> None:
-    """Raise UsageError where an input is ``path``, or in it: with what is there it would go.
-
-    searched  folders whose files are inputs, at any depth: ``path`` must not be in one
-    """
-    out = path.resolve()
-    for one in searched:
-        if "://" not in str(one) and Path(one).is_dir() and Path(one).resolve() in out.parents:
-            raise UsageError(
-                f"{path} lies in {one}, whose files are the input",
-                remedy="Name an output elsewhere: what is written there would be read next time",
-            )
-    for one in inputs:
-        if "://" not in str(one) and Path(one).resolve().is_relative_to(out):
-            where = "is the output" if Path(one).resolve() == out else f"lies in the output {path}"
-            raise UsageError(
-                f"the input {one} {where}",
-                expected="an output of its own: what is there would be replaced, and the input go",
-                remedy="Name another output",
-            )
-
-
-def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
-    """Move a finished directory into place: what its manifest names, and nothing else.
-
-    Who looks finds the old directory or the new one; the old one goes once the new one is in.
-    """
-    _drop_unlisted(partial, kind)
-    if (old := put_in_place(partial, path)) is not None:
-        shutil.rmtree(old)
-
-
-def put_in_place(new: Path, path: Path) -> Path | None:
-    """Rename ``new`` to ``path``, and return where what was there is now; None: there was nothing.
-
-    After a kill in between, what was there lies aside (``aside``), and ``new`` is where it was.
-    """
-    if not path.exists():
-        new.rename(path)
-        return None
-    if exchange(new, path):
-        return new
-    old = put_aside(path)  # a file system that cannot exchange names: for a moment neither is there
-    try:
-        new.rename(path)
-    except BaseException:
-        if not path.exists():
-            old.rename(path)
-        raise
-    return old
-
-
-def put_aside(path: Path) -> Path:
-    """Move what is at ``path`` out of the way, and return where to."""
-    old = aside(path)
-    remove(old)
-    return path.rename(old)
-
-
-def aside(path: Path) -> Path:
-    """Return where what is at ``path`` waits until what replaces it is whole."""
-    return path.with_name(f".{path.name}.old")
-
-
-def recover(path: Path, *, kind: str = "graph") -> None:
-    """Put back what a writer that was killed had moved aside, or remove it where ``path`` is new.
-
-    Call it with the lock of ``path``. ``kind`` is as of ``fresh_directory``.
-    """
-    old, names = aside(path), (f"{kind}.json", f"_{kind}.json")
-    if not old.is_dir():
-        return
-    if not path.exists():
-        old.rename(path)
-    elif all(any((one / name).is_file() for name in names) for one in (path, old)):
-        shutil.rmtree(old)
-
-
-@contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Give a hidden name next to ``path`` for a file or folder, which replaces what is there.
 
@@ -417,21 +258,6 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _drop_unlisted(partial: Path, kind: str) -> None:
-    """Remove what tasks that were killed have left: only what the manifest names is published."""
-    manifests = [partial / name for name in (f"{kind}.json", f"_{kind}.json")]
-    found = next((path for path in manifests if path.is_file()), None)
-    listed = None
-    if found is not None:
-        listed = json.loads(found.read_text(encoding="utf-8")).get("files")
-    for path in partial.rglob("*"):
-        if path.is_dir() or path in manifests:
-            continue
-        named = _TEMPORARY.fullmatch(path.name) is None
-        if not named or (listed is not None and str(path.relative_to(partial)) not in listed):
-            path.unlink()
-
-
 def part_name(number: int) -> str:
     """Return the name of a part of a dataset, but for its ending."""
     return f"part-{number:05d}"
@@ -452,16 +278,6 @@ def temporaries(folder: Path, name: str | None = None) -> list[Path]:
     which = "*" if name is None else f"{glob.escape(name)}.{'?' * 8}"
     found = folder.glob(f".{which}.tmp")
     return [path for path in found if _TEMPORARY.fullmatch(path.name) and not path.is_dir()]
-
-
-def exchange(one: Path, other: Path) -> bool:
-    """Give two paths each other's names in one step; False where that is not possible."""
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (OSError, AttributeError):
-        return False
-    arguments = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
-    return bool(renameat2(*arguments) == 0)
 
 
 def _npy_header(shape: tuple[int, ...], dtype: Any) -> bytes:

@@ -18,6 +18,7 @@ from penstock.errors import UsageError
 
 TimeType = Literal["int64", "float64", "timestamp"]
 
+_EPOCH = 1970  # the year
 LEAST, MOST = -(1 << 63), (1 << 63) - 1  # of times that are whole
 _DATE = "a date such as 2026-11-20"
 _EXPECTED = {
@@ -58,9 +59,12 @@ def moment(text: str | None, kind: TimeType | None, name: str) -> int | float | 
         if kind == "timestamp" or (kind is None and not _is_number(text)):
             return _nanoseconds(text)
         number = Decimal(text.strip())
+        if number.is_finite() and kind == "float64":
+            return float(number)
+        if number.is_finite() and abs(number) > MOST:
+            return LEAST if number < 0 else MOST + 1
         if number.is_finite():
-            whole = kind != "float64"
-            return math.ceil(min(max(number, LEAST), MOST + 1)) if whole else float(number)
+            return math.ceil(number)
     except (ValueError, ArithmeticError):
         pass
     raise UsageError(f"option {name} has a bad value", expected=_EXPECTED[kind], got=repr(text))
@@ -72,7 +76,7 @@ def time_text(value: float, *, timestamp: bool) -> str:
         return str(value)
     from pandas import Timestamp
 
-    return Timestamp(int(value)).isoformat().removesuffix("T00:00:00")
+    return str(Timestamp(int(value)).isoformat()).removesuffix("T00:00:00")
 
 
 def _is_number(text: str) -> bool:
@@ -85,8 +89,12 @@ def _is_number(text: str) -> bool:
 def _nanoseconds(text: str) -> int:
     """Return an ISO 8601 text as nanoseconds since 1970; without a zone it counts as UTC."""
     from pandas import Timestamp
+    from pandas.errors import OutOfBoundsDatetime
 
     datetime.fromisoformat(text.strip())  # pandas takes other texts, too, and guesses
     stamp = Timestamp(text.strip())
     utc = stamp.tz_localize("UTC") if stamp.tz is None else stamp
-    return int(utc.as_unit("ns").value)
+    try:
+        return int(utc.as_unit("ns").value)
+    except OutOfBoundsDatetime:
+        return LEAST if utc.year < _EPOCH else MOST + 1

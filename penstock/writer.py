@@ -13,9 +13,10 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.errors import InputError
-from penstock.files import FileEntry, atomic, file_entry, fresh_directory, save_npy
+from penstock.files import FileEntry, atomic, file_entry, save_npy
 from penstock.graph import SPLITS, Graph
 from penstock.manifest import FeatureEntry, Manifest, ShardEntry
+from penstock.output import Output
 from penstock.paths import client_path
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def create_graph(path: str | Path, *, overwrite: bool = False) -> Iterator[Graph
         writer.nodes(ids, label=labels)
         writer.manifest = replace(writer.manifest, directed=False)
     """
-    with fresh_directory(client_path(path), overwrite=overwrite) as root:
+    with Output(client_path(path), kind="graph", overwrite=overwrite).open() as out:
+        root = out.result
         writer = GraphWriter(root)
         yield writer
         writer.check()

@@ -64,7 +64,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
     },
     _JOBS: {
         "walk": (
-            "walk.command:command",
+            "walk:command",
             "Random walks: DeepWalk, PPR, Node2Vec, MetaPath, your own",
         ),
         "gnn": ("gnn.command:app", "Train a GNN, predict, evaluate: GCN, SAGE, GIN, GAT"),

@@ -18,8 +18,8 @@ from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.errors import ClusterError, PenstockError, UsageError
 from penstock.options import ClientPath
 from penstock.pipelines.cluster_report import StartReport, StatusReport, StopReport
+from penstock.pipelines.display import Display
 from penstock.pipelines.help_page import OPTIONS
-from penstock.pipelines.output import Output
 
 app = App(name="cluster", group_parameters=OPTIONS)
 
@@ -33,7 +33,7 @@ def start(
     foreground: Annotated[bool, Parameter(negative="")] = False,
     scheduler_file: ClientPath | None = None,
     spec: ClusterSpec = ClusterSpec(),
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Start a cluster, and return when every worker has connected.
 
@@ -72,7 +72,7 @@ def start(
 def status(
     *,
     name: Annotated[str | None, Parameter(help="this one only, with its workers")] = None,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Show which clusters are started, and who is present."""
     if name is None:
@@ -93,7 +93,7 @@ def stop(
     everything: Annotated[
         bool, Parameter(name="--all", negative="", help="all that run on this host")
     ] = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Stop a cluster: within five seconds in order, then by force."""
     if everything and name != "default":

@@ -20,10 +20,11 @@ from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import PenstockError
-from penstock.files import refuse_existing, save_json, save_text
+from penstock.files import save_json, save_text
 from penstock.options import ClientPath, options
+from penstock.output import refuse_existing
 from penstock.paths import client_path
-from penstock.pipelines.output import CountsReport, Output
+from penstock.pipelines.display import CountsReport, Display
 
 KIND = "demo"
 RANKS = 2
@@ -263,7 +264,7 @@ def command(
     /,
     *,
     options: DemoOptions | None = None,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Do everything once, small: tables, a graph, parts, walks, training, centralities."""
     options = options or DemoOptions()

@@ -18,7 +18,7 @@ from penstock.graph import Graph
 from penstock.moments import time_text
 from penstock.options import ClientPath
 from penstock.paths import shown
-from penstock.pipelines.output import CountsReport, Output
+from penstock.pipelines.display import CountsReport, Display
 from penstock.progress import Progress
 from penstock.sizes import format_bytes, need_memory
 
@@ -453,7 +453,7 @@ def command(
     graph: Annotated[ClientPath, Parameter(help="a graph's directory")],
     /,
     *,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Show counts, degrees, components, features, size and partitions of a graph."""
     output.show(info(graph, quiet=output.quiet))

@@ -11,7 +11,7 @@ from pydantic import Field
 from penstock.errors import UsageError
 from penstock.options import options
 from penstock.partition.order import METHODS, BufferState, PartitionOrder, order
-from penstock.pipelines.output import Output
+from penstock.pipelines.display import Display
 
 _HEADING = ("method", "capacity", "I/O", "bound", "volume", "hidden", "newest stays")
 
@@ -72,7 +72,7 @@ def partition_order(options: OrderOptions, *, verbose: bool = False) -> OrderRep
     return OrderReport(chosen, tuple(others), verbose)
 
 
-def command(options: OrderOptions, *, output: Output = Output()) -> None:
+def command(options: OrderOptions, *, output: Display = Display()) -> None:
     """Show in which order embedding partitions meet in the GPU's buffer."""
     output.show(partition_order(options, verbose=output.verbose))
 

@@ -11,16 +11,15 @@ from cyclopts import Parameter
 from pydantic import Field, field_validator
 
 from penstock.errors import OutputExists
-from penstock.files import refuse_existing
 from penstock.graph import Graph
 from penstock.limits import available_memory, cores
 from penstock.options import ClientPath, options
+from penstock.output import Output, refuse_existing
 from penstock.partition.assignment import Method, check_parts, memory_for
+from penstock.pipelines.display import Command, Display
 from penstock.pipelines.job import Job, run, run_command
 from penstock.pipelines.job.following import learnable, sibling
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
-from penstock.pipelines.output import Command, Output
 from penstock.sizes import checked_size, format_bytes, need_disk, need_memory, parse_bytes
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class PartitionJob(Job["PartitionReport"]):
             disk=disk_need(self.graph.path, disk_needed(self.graph)),
         )
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Assign nodes to parts, build the parts, and write partition.json."""
         from penstock.kernels.compiled import compiling
         from penstock.partition.assign import assign
@@ -251,7 +250,7 @@ def command(
     *,
     options: PartitionOptions,
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Cut a graph into k parts, balanced by work, each with ghosts, send and receive lists."""
     opened = Graph.open(graph, verify=options.verify, quiet=output.quiet)

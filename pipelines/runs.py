@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from penstock.options import ClientPath
 from penstock.paths import shown
+from penstock.pipelines.display import Display
 from penstock.pipelines.flow.options import CleanOptions, ServeOptions
 from penstock.pipelines.flow.records import (
     FOLDER,
@@ -21,7 +22,6 @@ from penstock.pipelines.flow.records import (
     find_run,
 )
 from penstock.pipelines.flow.report import FlowReport
-from penstock.pipelines.output import Output
 from penstock.sizes import plural
 
 app = App(name="runs")
@@ -32,7 +32,7 @@ Base = Annotated[ClientPath, Parameter(name="--folder", help="the folder of runs
 
 
 @app.command(name="list", sort_key=1)
-def list_runs(*, folder: Base = Path(FOLDER), output: Output = Output()) -> None:
+def list_runs(*, folder: Base = Path(FOLDER), output: Display = Display()) -> None:
     """List runs, the newest last."""
     runs = all_runs(folder)
     if output.json:
@@ -56,7 +56,7 @@ def show(
     /,
     *,
     folder: Base = Path(FOLDER),
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Show one run: its stages, gates and errors, and where its logs are."""
     found = find_run(folder, run)
@@ -73,7 +73,7 @@ def show(
 @app.command(name="serve", sort_key=3)
 def serve_runs(
     *, folder: Base = Path(FOLDER), options: ServeOptions = ServeOptions(),
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:  # fmt: skip
     """Show the runs and their reports in a browser of this machine, read only, until Ctrl-C."""
     from penstock.pipelines.report.serve import RunServer, serve
@@ -89,7 +89,7 @@ def serve_runs(
 @app.command(name="clean", sort_key=4)
 def clean_runs(
     *, folder: Base = Path(FOLDER), options: CleanOptions = CleanOptions(),
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:  # fmt: skip
     """Remove old runs; outputs of stages and what was published stay."""
     gone = clean(folder, options.keep)

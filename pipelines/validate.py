@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from penstock.graph import Graph
 from penstock.options import ClientPath
 from penstock.paths import shown
-from penstock.pipelines.output import Output
+from penstock.pipelines.display import Display
 from penstock.sizes import format_bytes
 
 
@@ -81,7 +81,7 @@ def command(
     graph: Annotated[ClientPath, Parameter(help="a graph's directory")],
     /,
     *,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Read a whole graph and check every checksum and every row; exit 1 if something is wrong."""
     output.show(validate(graph, quiet=output.quiet))

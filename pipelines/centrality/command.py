@@ -8,9 +8,9 @@ from penstock.options import ClientPath
 from penstock.pipelines.centrality.inputs import open_input
 from penstock.pipelines.centrality.job import CentralityJob
 from penstock.pipelines.centrality.options import CentralityOptions
+from penstock.pipelines.display import Display
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
-from penstock.pipelines.output import Output
 
 
 def command(
@@ -21,7 +21,7 @@ def command(
     options: CentralityOptions = CentralityOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Compute centralities of every graph of a zoo, or of one graph.
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, InputError, UsageError
-from penstock.files import refuse_own_input, save_npy
+from penstock.files import save_npy
 from penstock.graph import Graph
+from penstock.output import Output, refuse_own_input
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.directory import DirectoryInput
 from penstock.pipelines.centrality.options import NODE_METRICS, OF_PATHS, CentralityOptions
@@ -36,7 +37,6 @@ from penstock.pipelines.centrality.tasks import (
     finish_graph,
 )
 from penstock.pipelines.job import Job, Workers
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.sizes import does_not_fit, plural
 
@@ -122,9 +122,9 @@ class CentralityJob(Job[CentralityReport]):
             problem=problem,
         )
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Compute what is not there yet, and write centrality.json."""
-        writer = CentralityWriter(partial.records)
+        writer = CentralityWriter(partial.pieces)
         with self.workers(input_bytes=self.source.bytes) as workers:
             began = time.monotonic()
             specs = self.source.prepare(workers, partial)

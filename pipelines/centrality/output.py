@@ -21,9 +21,9 @@ from penstock.arrow import as_arrow, take
 from penstock.files import FileEntry, atomic, file_entry, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.kernels.centrality_rules import GraphBatch
+from penstock.output import Pieces
 from penstock.pipelines.centrality.compute import Columns
 from penstock.pipelines.centrality.pieces import Piece, PieceSpec
-from penstock.pipelines.job.partial import Records
 
 KIND = "centrality"
 FORMAT = Format(
@@ -40,7 +40,7 @@ FORMAT = Format(
 class CentralityWriter:
     """Writes the parts of one job, from any process, any number of times."""
 
-    records: Records
+    records: Pieces
 
     def save(self, number: int, piece: Piece, found: Columns, distances: Array | None) -> None:
         """Write what was computed of a piece, and note that."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.paths import shown
-from penstock.pipelines.output import CountsReport
+from penstock.pipelines.display import CountsReport
 from penstock.sizes import format_bytes, format_count, plural, were_there
 
 

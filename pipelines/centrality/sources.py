@@ -12,6 +12,7 @@ from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, betweenness_scale
+from penstock.output import Pieces
 from penstock.pipelines.centrality.compute import Columns, of_paths, uncounted_graphs
 from penstock.pipelines.centrality.options import (
     NODE_METRICS,
@@ -20,7 +21,6 @@ from penstock.pipelines.centrality.options import (
     CentralityOptions,
 )
 from penstock.pipelines.centrality.pieces import PieceSpec, on_device
-from penstock.pipelines.job.partial import Records
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
 
@@ -102,7 +102,7 @@ def share_bytes(nodes: int, edges: int, options: CentralityOptions) -> int:
 
 
 def open_large(
-    spec: PieceSpec, piece: int, records: Records, *, weighted: bool
+    spec: PieceSpec, piece: int, records: Pieces, *, weighted: bool
 ) -> tuple[PieceSpec, int, int, str | None]:
     """Read a large graph, and keep it for its shares where that took more than mapping it.
 
@@ -117,7 +117,7 @@ def sum_share(
     spec: PieceSpec,
     version: str,
     options: CentralityOptions,
-    records: Records,
+    records: Pieces,
     listed: str,
     piece: int,
     number: int,
@@ -154,7 +154,7 @@ def sum_share(
     records.save(stem, {"sums": sorted(sums)}, [])
 
 
-def added(records: Records, piece: int, shares: Shares, name: str) -> Array:
+def added(records: Pieces, piece: int, shares: Shares, name: str) -> Array:
     """Return the sum of all shares, in their order."""
     files = [f"{share_name(piece, number)}-{name}.npy" for number in range(shares.count)]
     total = np.array(load_npy(records.folder / files[0]))
@@ -185,7 +185,7 @@ def without_columns(batch: GraphBatch, options: CentralityOptions) -> Columns:
 
 
 def from_shares(
-    records: Records, piece: int, shares: Shares, batch: GraphBatch, options: CentralityOptions
+    records: Pieces, piece: int, shares: Shares, batch: GraphBatch, options: CentralityOptions
 ) -> Columns:
     """Return the columns of the whole graph from its shares."""
     nodes: dict[str, Array] = {}

@@ -9,13 +9,13 @@ from pathlib import Path
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError
 from penstock.options import ClientPath
+from penstock.pipelines.display import Display
 from penstock.pipelines.doctor.examine import examine
 from penstock.pipelines.doctor.finding import Finding
 from penstock.pipelines.doctor.judge import allows, judge
 from penstock.pipelines.doctor.options import DoctorOptions
 from penstock.pipelines.doctor.report import DoctorReport
 from penstock.pipelines.doctor.workers import WorkerAnswers, ask_all, judge_workers
-from penstock.pipelines.output import Output
 from penstock.sizes import plural
 
 
@@ -25,7 +25,7 @@ def command(
     *,
     options: DoctorOptions = DoctorOptions(),
     spec: ClusterSpec = ClusterSpec(),
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Say what this machine has, what that allows, and what would mend each lack.
 

@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 from penstock.cluster.spec import ClusterSpec
 from penstock.graph import Graph
 from penstock.options import ClientPath
+from penstock.pipelines.display import Display
 from penstock.pipelines.embed.options import (
     EmbedOptions,
     EvaluateOptions,
@@ -18,7 +19,6 @@ from penstock.pipelines.embed.options import (
 from penstock.pipelines.help_page import OPTIONS
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
-from penstock.pipelines.output import Output
 
 app = App(name="embed", group_parameters=OPTIONS)
 
@@ -34,7 +34,7 @@ def train(
     options: EmbedOptions = EmbedOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Train a vector for every node and relation, so that edges score above non-edges."""
     from penstock.pipelines.embed.training import TrainJob
@@ -52,7 +52,7 @@ def evaluate(
     options: EvaluateOptions = EvaluateOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Rank the true answers of held-out edges: MR, MRR, Hits@1, 3 and 10."""
     from penstock.pipelines.embed.evaluation import EvaluateJob
@@ -69,7 +69,7 @@ def predict(
     options: PredictOptions = PredictOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Show the most likely tails of a head and a relation, or heads of a tail."""
     from penstock.pipelines.embed.prediction import PredictJob
@@ -86,7 +86,7 @@ def export(
     *,
     options: ExportOptions = ExportOptions(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Write vectors with your own ids, as Parquet and .npy."""
     from penstock.pipelines.embed.exporting import ExportJob

@@ -12,12 +12,12 @@ from penstock.arrow import read_column
 from penstock.csr import id_dtype
 from penstock.errors import CapacityError, InputError, MissingFile, PenstockError, UsageError, warn
 from penstock.graph import Graph
+from penstock.output import Output
 from penstock.pipelines.embed.options import EvaluateOptions, GraphOptions
 from penstock.pipelines.embed.planning import memory_to_rank
 from penstock.pipelines.embed.report import EvaluateReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job import R, RunJob
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan
 from penstock.sizes import plural
 from penstock.workers.embed.evaluation.evaluate import (
@@ -216,7 +216,7 @@ class EvaluateJob(VectorsJob[EvaluateReport]):
         dtype = id_dtype(max(self.run.nodes, len(self.run.relations or ())))
         return np.stack([heads, relations, tails]).astype(dtype)[:, good]
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Rank on one rank."""
         options, run, triples = self.options, self.run, self.triples
         task = EvaluateTask(

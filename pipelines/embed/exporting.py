@@ -10,11 +10,11 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.files import FileEntry, file_entry
+from penstock.output import Output
 from penstock.pipelines.embed.options import ExportOptions
 from penstock.pipelines.embed.report import ExportReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job import RunJob
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import KIND, VALUES, as_ids, write_vectors
@@ -56,7 +56,7 @@ class ExportJob(RunJob[ExportReport]):
             disk_need(self.out.parent, self.bytes),
         )
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Read the checkpoint, and write it in the order of the nodes."""
         run = self.run
 

@@ -9,10 +9,10 @@ import numpy as np
 from penstock.arrow import read_column
 from penstock.errors import UsageError, warn
 from penstock.kernels.embed_rules import Side
+from penstock.output import Output
 from penstock.pipelines.embed.evaluation import VectorsJob
 from penstock.pipelines.embed.options import PredictOptions
 from penstock.pipelines.embed.report import PredictReport
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.workers.embed.evaluation.predict import Predicted, PredictTask, predict
 from penstock.workers.embed.warm import IDS
 
@@ -78,7 +78,7 @@ class PredictJob(VectorsJob[PredictReport]):
             )
         return names.index(name)
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Rank on one rank."""
         options, run = self.options, self.run
         task = PredictTask(

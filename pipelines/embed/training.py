@@ -12,7 +12,9 @@ from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import asked, flag
+from penstock.output import Output
 from penstock.partition.order import order
+from penstock.pipelines.display import Command
 from penstock.pipelines.embed.divergence import another_try
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
@@ -39,7 +41,6 @@ from penstock.pipelines.embed.run import (
 )
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.following import sibling
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.run_folder import (
     KIND,
@@ -49,7 +50,6 @@ from penstock.pipelines.job.run_folder import (
     is_trained,
     refuse_fewer,
 )
-from penstock.pipelines.output import Command
 from penstock.sizes import need_disk, plural
 from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.storage.direct import check_file
@@ -228,7 +228,7 @@ class TrainJob(Job[TrainReport]):
             problem=problem,
         )
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, folder = self.graph, self.out
         if (finished := self._finished()) is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.options import ClientInput, ClientPath
+from penstock.pipelines.display import Display
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
-from penstock.pipelines.output import Output
 
 
 def command(
@@ -19,7 +19,7 @@ def command(
     options: EtlOptions = EtlOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Make a graph of tables of edges.
 

@@ -12,9 +12,11 @@ from typing import Any
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, UsageError
-from penstock.files import file_entry, refuse_own_input, save_json
+from penstock.files import file_entry, save_json
 from penstock.graph import Graph
 from penstock.manifest import Manifest
+from penstock.output import Output, refuse_own_input
+from penstock.pipelines.display import Command
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout, Piece
 from penstock.pipelines.etl.reading.inputs import find_files
@@ -34,9 +36,7 @@ from penstock.pipelines.info import features_of, labels_of
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.job.following import after_graph
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.output import Command
 from penstock.sizes import format_bytes, plural
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
@@ -60,7 +60,7 @@ class EtlJob(Job[EtlReport]):
     format: str
     inputs: Inputs
     layout: Layout  # a TU folder has none
-    partial: PartialOutput
+    partial: Output
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class EtlJob(Job[EtlReport]):
             disk=disk_need(self._disk, 4 * self._size) if self.reads_tables else Need(None),
         )
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Build the graph, and write graph.json."""
         self.partial = partial
         manifest = self._build() if self.reads_tables else self._build_tu()

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.paths import shown
+from penstock.pipelines.display import CountsReport
 from penstock.pipelines.info import node_lines
-from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes, format_count
 
 

@@ -11,12 +11,12 @@ from cyclopts import Parameter
 from penstock.errors import UsageError, warn
 from penstock.files import save_text
 from penstock.options import ClientPath
+from penstock.pipelines.display import Display
 from penstock.pipelines.flow.document import read_flow
 from penstock.pipelines.flow.options import RunOptions
 from penstock.pipelines.flow.planning import plan_flow
 from penstock.pipelines.flow.run import Choice, run_flow_checked
 from penstock.pipelines.job.plan import PlanFlag
-from penstock.pipelines.output import Output
 
 
 def settings(given: tuple[str, ...]) -> dict[str, str]:
@@ -36,7 +36,7 @@ def command(
     *,
     options: RunOptions = RunOptions(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Run a flow: its stages that must run, side by side where they can; gates; publishing.
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.pipelines.display import CountsReport
 from penstock.pipelines.flow.document import Flow
 from penstock.pipelines.flow.publishing.owners import output_problem, target_problem
 from penstock.pipelines.flow.run import Choice, check_gpus
 from penstock.pipelines.flow.stage import StageProcess
 from penstock.pipelines.flow.state import FlowState
-from penstock.pipelines.output import CountsReport
 from penstock.secrets import masked
 from penstock.sizes import format_bytes
 

@@ -96,8 +96,8 @@ def call_command(order: dict[str, Any]) -> None:
     gc.set_threshold(50_000)  # imports are faster by a tenth, as in penstock/__main__.py
     from penstock.cluster.spec import ClusterSpec
     from penstock.paths import client_input
+    from penstock.pipelines.display import Display
     from penstock.pipelines.flow.document.commands import command_of
-    from penstock.pipelines.output import Output
 
     command = command_of(order["job"])
     positional: list[Any] = [Path(one) for one in order["inputs"]]
@@ -113,7 +113,9 @@ def call_command(order: dict[str, Any]) -> None:
         named["cluster"] = ClusterSpec(**order["cluster"])
     if command.planned and order.get("plan"):
         named["plan"] = True
-    command.function(*positional, **named, output=Output(json=True, quiet=order.get("plan", False)))
+    command.function(
+        *positional, **named, output=Display(json=True, quiet=order.get("plan", False))
+    )
 
 
 def call_python(order: dict[str, Any]) -> Any:

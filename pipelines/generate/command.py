@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from penstock.options import ClientPath
+from penstock.pipelines.display import Display
 from penstock.pipelines.generate import job_of
 from penstock.pipelines.generate.options import (
     KnowledgeOptions,
@@ -18,7 +19,6 @@ from penstock.pipelines.generate.options import (
 from penstock.pipelines.help_page import OPTIONS
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
-from penstock.pipelines.output import Output
 
 app = App(name="generate", group_parameters=OPTIONS)
 
@@ -32,7 +32,7 @@ def _command(kind: str, options_class: type[Any], about: str) -> Callable[..., N
         *,
         options: Any = None,
         plan: PlanFlag = False,
-        output: Output = Output(),
+        output: Display = Display(),
     ) -> None:
         job = job_of(kind, out, options or options_class(), quiet=output.quiet)
         run_command(job, output, planned=plan)

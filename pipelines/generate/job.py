@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 from penstock.graph import Graph
+from penstock.output import Output
+from penstock.pipelines.display import Command
 from penstock.pipelines.generate.budget import INTERPRETER, Budget
 from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.job import Job
 from penstock.pipelines.job.following import after_graph
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.output import Command
 from penstock.sizes import format_bytes, need_disk
 
 
@@ -59,7 +59,7 @@ class GenerateJob(Job[GenerateReport]):
             disk=disk_need(self.out.parent, self.bytes) if self.bytes else Need(None),
         )
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Write the graph, and graph.json last."""
         pieces = Pieces(partial.result)
         self.fill(pieces)

@@ -13,6 +13,8 @@ from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as kernels
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
+from penstock.output import Output
+from penstock.pipelines.display import Command
 from penstock.pipelines.generate.budget import each, shuffle
 from penstock.pipelines.generate.build import ShardBuilder
 from penstock.pipelines.generate.job import GenerateJob
@@ -21,8 +23,6 @@ from penstock.pipelines.generate.pieces import Pieces, write_table
 from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
 from penstock.pipelines.job.following import sibling
-from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.output import Command
 from penstock.progress import Progress
 
 
@@ -104,7 +104,7 @@ class RmatJob(GenerateJob):
         )
         self.drawn = built.drawn
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Write the graph, or with ``--format parquet`` the edges as they are drawn."""
         if self.options.format == "graph":
             super().work(partial)

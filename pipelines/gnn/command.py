@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 from penstock.cluster.spec import ClusterSpec
 from penstock.graph import Graph
 from penstock.options import ClientPath
+from penstock.pipelines.display import Display
 from penstock.pipelines.gnn.options import (
     EvaluateOptions,
     GnnOptions,
@@ -17,7 +18,6 @@ from penstock.pipelines.gnn.options import (
 from penstock.pipelines.help_page import OPTIONS
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
-from penstock.pipelines.output import Output
 
 app = App(name="gnn", group_parameters=OPTIONS)
 
@@ -35,7 +35,7 @@ def train(
     options: GnnOptions = GnnOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Train a model on the features and labels of a graph's nodes."""
     from penstock.pipelines.gnn.training import TrainJob
@@ -54,7 +54,7 @@ def predict(
     options: PredictOptions = PredictOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Predict every node with the weights of a run: a Parquet dataset with your own ids."""
     from penstock.pipelines.gnn.prediction import PredictJob
@@ -71,7 +71,7 @@ def evaluate(
     options: EvaluateOptions = EvaluateOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Evaluate a run on the labels: accuracy, F1, ROC-AUC, confusion matrix."""
     from penstock.pipelines.gnn.evaluation import EvaluateJob
@@ -90,7 +90,7 @@ def plan(
     *,
     options: GnnOptions = GnnOptions(),
     cluster: ClusterSpec = ClusterSpec(),
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Show what train would do, as train --plan does: operations, memory, disk and time."""
     from penstock.pipelines.gnn.training import unnamed_run

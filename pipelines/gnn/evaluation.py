@@ -16,7 +16,9 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import PenstockError, UsageError
 from penstock.graph import SPLITS, Graph
+from penstock.output import Output
 from penstock.output_lock import output_lock
+from penstock.pipelines.display import Command
 from penstock.pipelines.gnn.features import listed
 from penstock.pipelines.gnn.options import EvaluateOptions
 from penstock.pipelines.gnn.prediction import OpenedRun, WeightsJob, files_of
@@ -24,8 +26,6 @@ from penstock.pipelines.gnn.report import EvaluateReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
 from penstock.pipelines.job.following import sibling
-from penstock.pipelines.job.partial import PartialOutput
-from penstock.pipelines.output import Command
 from penstock.workers.gnn.plan.facts import outputs_of
 
 
@@ -51,7 +51,7 @@ class EvaluateJob(WeightsJob[EvaluateReport]):
         """Within the run, where ranks on other hosts can write, too; else a temporary folder."""
         return self.at if os.access(self.at, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Predict, and score."""
         with _passing_folder(self.folder) as folder:
             self.predict_into(folder)

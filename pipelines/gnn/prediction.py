@@ -10,6 +10,8 @@ from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import FileEntry, file_entry, file_table, sha256_of
 from penstock.formats import Format
 from penstock.graph import Graph
+from penstock.output import Output
+from penstock.pipelines.display import Command
 from penstock.pipelines.gnn.declare import EdgeRules, check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
@@ -22,9 +24,7 @@ from penstock.pipelines.gnn.planning import (
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.job import R, RunJob, Workers
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan
-from penstock.pipelines.output import Command
 from penstock.sizes import need_disk
 from penstock.splits import SplitFile, counts_text, own_split_file, split_file
 from penstock.workers.gnn.task import PredictTask
@@ -174,7 +174,7 @@ class PredictJob(WeightsJob[PredictReport]):
         self.probabilities = self.options.probabilities
         self.check_disk()
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Predict every node, and write _predictions.json."""
         options, run, opened = self.options, self.run, self.opened
         sha256 = self.predict_into(partial.result)

@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock.graph import SPLITS
 from penstock.paths import shown
+from penstock.pipelines.display import CountsReport
 from penstock.pipelines.gnn.profile import profile_text
-from penstock.pipelines.output import CountsReport
 from penstock.sizes import format_bytes, format_count, plural
 from penstock.splits import DrawnSplit
 from penstock.workers.gnn.plan.spec import WIDEST

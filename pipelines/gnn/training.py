@@ -9,8 +9,10 @@ from pathlib import Path
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError, warn
 from penstock.graph import Graph
+from penstock.output import Output
 from penstock.output_lock import refusal
 from penstock.paths import client_path
+from penstock.pipelines.display import Command
 from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.planning import (
@@ -25,7 +27,6 @@ from penstock.pipelines.gnn.report import TrainReport
 from penstock.pipelines.gnn.run import FORMAT, Run
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.following import sibling
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.run_folder import (
@@ -37,7 +38,6 @@ from penstock.pipelines.job.run_folder import (
     refuse_fewer,
 )
 from penstock.pipelines.job.training_bar import TrainingBar
-from penstock.pipelines.output import Command
 from penstock.sizes import plural
 from penstock.splits import FILE_NAME as SPLIT_FILE
 from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
@@ -129,7 +129,7 @@ class TrainJob(Job[TrainReport]):
             lowered_by=lowered_by,
         )
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, run, folder, training = self.graph, self.run, self.out, self.run.training
         if (finished := self._finished()) is not None:

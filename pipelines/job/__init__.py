@@ -6,8 +6,8 @@ this order: check, lock the output, open its hidden partial directory (resumed o
 publish, report. tests/pipelines/example_job.py is a complete one.
 
 module       owns
-partial      what identifies a run, its lock, its hidden directory, resume, publishing; records
-run_folder   the same for an output that is there while it is made: of training, with checkpoints
+declare      ``@job``: a job as one declaration and one function; others follow, from ``Job`` here
+run_folder   an output that is there while it is made: of training, with checkpoints
 capacity     the memory of workers, on the host or a GPU; what does not fit
 parts        the partition that ranks read, made where it is missing
 following    what a graph can be given to next
@@ -37,23 +37,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from penstock.cluster.spec import ClusterSpec, as_spec
 from penstock.errors import CapacityError, PenstockError, UsageError
-from penstock.files import fresh_directory, refuse_existing
 from penstock.options import given_options
-from penstock.output_lock import lock_of, refusal
+from penstock.output import Output
 from penstock.paths import client_path
-from penstock.pipelines.job.partial import (
-    PartialOutput,
-    kept_bytes,
-    kept_scratch,
-    partial_output,
-    refuse_another,
-)
+from penstock.pipelines.display import Command, Display, Report
 from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.job.workers import Workers as Workers
 from penstock.pipelines.job.workers import open_ranks
-from penstock.pipelines.output import Command, Output, Report
 from penstock.sizes import need_disk
-from penstock.system_errors import from_system
 
 if TYPE_CHECKING:
     from penstock.formats import Format
@@ -99,8 +90,6 @@ class Job(ABC, Generic[R]):
         quiet: bool,
     ) -> None:
         self.out, self.options, self.quiet = client_path(out), options, quiet
-        if self.kind and self.out.is_dir() and self.out.samefile("/"):  # nothing lies next to it
-            raise UsageError(f"{self.out} cannot be an output", remedy="Name a folder in it")
         self.given_cluster = as_spec(cluster)
         self.wait = False  # for another process that makes the same output
         self.brought_back = False  # whether the output to replace is there again: see run_folder
@@ -122,7 +111,7 @@ class Job(ABC, Generic[R]):
         """Return what ``work`` would do; read what is needed for that, and write nothing."""
 
     @abstractmethod
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Make ``partial.result``, its manifest last."""
 
     @abstractmethod
@@ -163,45 +152,41 @@ class Job(ABC, Generic[R]):
         size     bytes of the output; scratch: of intermediate files
         """
         folder = getattr(self.options, "scratch", None)
-        resume = getattr(self.options, "resume", False)
-        held = kept_bytes(self.out, folder) if resume else 0
+        out = self.destination
+        held = out.kept_bytes if out.resume else 0
         if folder is not None:
             need_disk(folder, max(scratch - held, 0), what)
             scratch = 0
         need_disk(self.out.parent, max(size + scratch - held, 0), what)
 
+    @property
+    def destination(self) -> Output:
+        """The output of a job that makes one."""
+        resumable = self.resumable and self.visible is None
+        return Output(
+            self.out,
+            kind=self.kind,
+            identity=self._made_of() if resumable else None,
+            command=self.command,
+            scratch=getattr(self.options, "scratch", None),
+            resume=resumable and getattr(self.options, "resume", False),
+            overwrite=getattr(self.options, "overwrite", False),
+            wait=self.wait,
+        )
+
     @contextmanager
-    def output(self) -> Iterator[PartialOutput]:
+    def output(self) -> Iterator[Output]:
         """Give the hidden directory in which the output is made, and publish it in the end."""
         if self.visible is not None:
             from penstock.pipelines.job.run_folder import run_folder
 
-            with run_folder(self, self.visible) as partial:
-                yield partial
-            return
-        if not self.kind:
-            yield PartialOutput(self.out, self.out)
-            return
-        if not self.resumable:
-            with fresh_directory(
-                self.out,
-                overwrite=self.options.overwrite,
-                kind=self.kind,
-                command=self.command,
-                wait=self.wait,
-            ) as root:
-                yield PartialOutput(root, root)
-            return
-        with partial_output(
-            self.out,
-            self._made_of(),
-            command=self.command,
-            kind=self.kind,
-            scratch=getattr(self.options, "scratch", None),
-            resume=self.options.resume,
-            overwrite=self.options.overwrite,
-        ) as partial:
-            yield partial
+            with run_folder(self, self.visible) as out:
+                yield out
+        elif not self.kind:
+            yield Output.at(self.out)
+        else:
+            with self.destination.open() as out:
+                yield out
 
     def reading(self) -> AbstractContextManager[None]:
         """Say what befell the input where that is why a job fails."""
@@ -214,21 +199,15 @@ class Job(ABC, Generic[R]):
 
             refuse_taken(self, self.visible)
         elif self.kind:
-            refuse_existing(self.out, overwrite=self.options.overwrite, kind=self.kind)
-            if self.resumable and self.options.resume:
-                refuse_another(self.out, self._made_of())
+            self.destination.refuse_taken()
 
     def unwritable(self) -> PenstockError | None:
-        """Return the error where output or intermediate files cannot be written, None elsewhere."""
+        """Return the error if output or intermediate files cannot be written."""
         if not self.kind:
             return None
-        scratch = getattr(self.options, "scratch", None)
-        made = [lock_of(self.out.resolve())]
         if self.visible is not None and self.resumes:
-            made.append(self.out.resolve() / self.visible.file)
-        made += [] if scratch is None else [kept_scratch(self.out, scratch)]
-        refused = next(filter(None, map(refusal, made)), None)
-        return None if refused is None else from_system(refused)
+            return self.destination.unwritable(self.out.resolve() / self.visible.file)
+        return self.destination.unwritable()
 
     @contextmanager
     def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Iterator[Workers]:
@@ -327,7 +306,7 @@ def plan(job: Job[R]) -> Plan:
     return replace(made, command=job.command, out=out, problem=problem)
 
 
-def run_command(job: Job[R], output: Output, *, planned: bool) -> R | None:
+def run_command(job: Job[R], output: Display, *, planned: bool) -> R | None:
     """Run a job as the command line does and return its report, or show its plan."""
     if planned:
         shown = plan(job)

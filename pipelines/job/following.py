@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.manifest import Manifest
-from penstock.pipelines.output import Command
+from penstock.pipelines.display import Command
 
 
 def after_graph(path: Path, about: Manifest) -> list[Command]:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from penstock.errors import CapacityError, PenstockError
 from penstock.paths import shown
-from penstock.pipelines.output import Report
+from penstock.pipelines.display import Report
 from penstock.sizes import does_not_fit, format_bytes, free_disk
 
 PlanFlag = Annotated[

@@ -29,19 +29,12 @@ from penstock.errors import (
     PenstockError,
     UsageError,
 )
-from penstock.files import (
-    aside,
-    put_aside,
-    refuse_existing,
-    remove,
-    remove_temporaries,
-    temporaries,
-)
+from penstock.files import remove, remove_temporaries, temporaries
 from penstock.formats import BadValue, Format
+from penstock.output import Output, aside, put_aside, refuse_existing
 from penstock.output_lock import (
     output_lock,
 )
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan
 from penstock.sizes import plural
 from penstock.workers.stopped import Stopped
@@ -205,7 +198,7 @@ def finished_plan(what: str, epochs: int, done: int, stopped: Stopped) -> Plan:
 
 
 @contextmanager
-def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
+def run_folder(job: Job[Any], manifest: Format) -> Iterator[Output]:
     """Give the folder of a run to train in; it is kept however the block ends, bad input aside.
 
     An existing run is resumed with ``resume`` if it is the same. With ``overwrite`` it is moved
@@ -233,7 +226,7 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[PartialOutput]:
             out.mkdir(exist_ok=True)
             _remove_halves(out)
             manifest.save(out, job.first_manifest())
-            yield PartialOutput(out, out)
+            yield Output.at(out)
         except BaseException as error:
             # What is damaged stays so, and keeps a run from going on.
             damaged = isinstance(error, GraphError) and _written(out) == written

@@ -11,8 +11,8 @@ from cyclopts import Parameter
 from penstock.files import save_text
 from penstock.options import ClientPath
 from penstock.paths import shown
+from penstock.pipelines.display import Display
 from penstock.pipelines.flow.records import FOLDER, RunRecord, find_run
-from penstock.pipelines.output import Output
 from penstock.pipelines.report.data import gather
 from penstock.pipelines.report.page import page
 from penstock.pipelines.report.sections.outputs import job_record, manifest_of
@@ -52,7 +52,7 @@ def command(
         ClientPath | None,
         Parameter(help="a file to write, not report.html in the run's folder"),
     ] = None,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Write one HTML file about a run: verdict, changes, gates, curves, times, pictures."""
     path = write_report(find_record(folder, run), out)

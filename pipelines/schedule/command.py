@@ -12,8 +12,8 @@ from cyclopts import App, Parameter
 from penstock.errors import OutputExists, PenstockError, UsageError
 from penstock.options import ClientPath
 from penstock.paths import shown
+from penstock.pipelines.display import Display
 from penstock.pipelines.flow.records import State
-from penstock.pipelines.output import Output
 from penstock.pipelines.schedule import emit
 from penstock.pipelines.schedule.entry import changes, entry_of, given_of, stored
 from penstock.pipelines.schedule.options import EmitOptions, ScheduleOptions, StateOptions
@@ -64,7 +64,7 @@ def add(
     replaced: Annotated[
         bool, Parameter(name="--replace", negative="", help="replace the schedule of this name")
     ] = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Add a flow to the schedules, which penstock schedule serve runs."""
     from penstock.pipelines.schedule.serve import run_scheduled
@@ -87,7 +87,7 @@ def add(
 
 
 @app.command(name="list", sort_key=2)
-def listed(*, state: StateOptions = StateOptions(), output: Output = Output()) -> None:
+def listed(*, state: StateOptions = StateOptions(), output: Display = Display()) -> None:
     """List schedules: when each runs next, and how its last run ended."""
     from penstock.pipelines.schedule.store import runs_of, schedules, state_file
 
@@ -108,7 +108,7 @@ def remove(
     /,
     *,
     state: StateOptions = StateOptions(),
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Remove a schedule; a run of it that is under way goes on."""
     from apscheduler.jobstores.base import JobLookupError
@@ -161,7 +161,7 @@ def _line(job: Any, last: Any) -> dict[str, Any]:
     return body
 
 
-def _show(lines: list[dict[str, Any]], output: Output) -> None:
+def _show(lines: list[dict[str, Any]], output: Display) -> None:
     if output.json:
         print(json.dumps(lines, indent=1))
         return

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.options import ClientPath
+from penstock.pipelines.display import Display
 from penstock.pipelines.job.plan import PlanFlag
-from penstock.pipelines.output import Output
 from penstock.pipelines.similar.options import SimilarOptions
 
 
@@ -25,7 +25,7 @@ def command(
     options: SimilarOptions = SimilarOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Show the nearest neighbours of ids among vectors, or write those of all ids."""
     from penstock.pipelines.similar import neighbours_of

@@ -24,10 +24,10 @@ from penstock.files import FileEntry, atomic, file_entry, file_table, part_name,
 from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.kernels import kernel
+from penstock.output import Output, Pieces
+from penstock.pipelines.display import Command
 from penstock.pipelines.job import Job, Workers
-from penstock.pipelines.job.partial import PartialOutput, Records
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.output import Command
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport
 from penstock.pipelines.vectors import Vectors
@@ -72,7 +72,7 @@ class SimilarTask:
     rows: int
     k: int
     cosine: bool
-    records: Records
+    records: Pieces
 
     @property
     def files(self) -> int:
@@ -192,7 +192,7 @@ class SimilarJob(Job[AllReport]):
         """Say how many files there would be, and what a worker needs."""
         with self._workers() as workers:
             problem, has = self._too_large(workers), workers.capacity
-        task = self._task(PartialOutput(self.out, self.out))
+        task = self._task(Output.at(self.out))
         return Plan(
             what=f"{plural(self.k, 'neighbour')} of each of {len(self.vectors):,} ids, "
             f"{plural(task.files, 'file')}",
@@ -202,7 +202,7 @@ class SimilarJob(Job[AllReport]):
             problem=problem,
         )
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Search the files that are not there yet, and write _neighbours.json."""
         import pyarrow as pa
 
@@ -245,7 +245,7 @@ class SimilarJob(Job[AllReport]):
         columns = ("--source", "id", "--target", "neighbour")
         return [("etl", self.out, self.out.with_name(f"{self.out.name}-graph"), *columns)]
 
-    def _task(self, partial: PartialOutput) -> SimilarTask:
+    def _task(self, partial: Output) -> SimilarTask:
         count = len(self.vectors)
         low, high = _ROWS_OF_FILE
         mapped = self._mapped()
@@ -257,7 +257,7 @@ class SimilarJob(Job[AllReport]):
             rows=min(max(-(-count // _FILES), low), high),
             k=self.k,
             cosine=self.options.metric == "cosine",
-            records=partial.records,
+            records=partial.pieces,
         )
 
     def _mapped(self) -> Path | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.paths import shown
-from penstock.pipelines.output import CountsReport
+from penstock.pipelines.display import CountsReport
 from penstock.sizes import format_bytes, format_count, plural, were_there
 
 

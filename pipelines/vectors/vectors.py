@@ -146,7 +146,7 @@ class Vectors:
     @cached_property
     def digest(self) -> list[Any]:
         """What identifies these vectors: their manifest, or size and times of the file."""
-        from penstock.pipelines.job.partial import file_stamp
+        from penstock.output import file_stamp
 
         if self.about:
             return [sha256_of(self.path / store.FORMAT.file)]

@@ -6,72 +6,49 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.arrays import Array
-from penstock.cluster.spec import ClusterSpec
-from penstock.paths import client_path
+from penstock.pipelines.job.declare import Context, job
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.report import WalkReport
 
 if TYPE_CHECKING:
     from penstock.csr import CSR
     from penstock.graph import Graph
+    from penstock.output import Output
+    from penstock.pipelines.job.plan import Plan
 
 __all__ = ["WalkOptions", "WalkReport", "walk", "walk_array"]
 
 
-def walk(
-    graph: str | Path | Graph,
-    out: str | Path,
-    *,
-    cluster: str | ClusterSpec | None = None,
-    quiet: bool = True,
-    **options: Any,
-) -> WalkReport:
-    """Walk over a graph at random, and write the paths in the directory ``out``.
+@job("walk", kind="walks", files=("starts",), on_gpu=True)
+def walk(context: Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
+    """Walk at random over a graph, and write the paths.
 
     Parameters
     ----------
     graph
-        A graph, or its directory.
+        a graph's directory
     out
-        Directory to write.
-    cluster
-        Where it runs, as for ``connect`` [default: this machine].
-    quiet
-        Print no progress.
-    **options
-        Fields of ``WalkOptions``, as ``app``, ``length``, ``walks``, ``p`` and ``q``: the options
-        of ``penstock walk``.
-
-    Returns
-    -------
-    WalkReport
-        Counts, the sampler and layout that were chosen, times and steps per second; ``text()`` and
-        ``to_dict()``.
-
-    Raises
-    ------
-    UsageError
-        Options that contradict each other or the graph.
-    CapacityError
-        It does not fit on the disk or in memory.
-    OutputExists
-        ``out`` is taken, and neither ``resume`` nor ``overwrite`` is set.
+        the directory of walks to write
 
     Examples
     --------
     >>> walk("follows", "walks", app="node2vec", p=2, q=0.5, walks=10)
     >>> walk("kg", "walks", app="metapath", schema="born_in,part_of")
     """
-    # Options of walks are other jobs' too, which need nothing of what follows.
-    from penstock.graph import Graph
-    from penstock.pipelines.job import run
-    from penstock.pipelines.walk.job import WalkJob
+    from penstock.pipelines.walk.job import walk_files
 
-    given = WalkOptions(**options)
-    known = graph.path if isinstance(graph, Graph) else graph
-    opened = Graph.open(known, verify=given.verify, quiet=quiet)
-    opened.verified |= isinstance(graph, Graph) and graph.verified
-    return run(WalkJob(opened, client_path(out), given, cluster, quiet=quiet))
+    return walk_files(context, graph, out, options)
+
+
+@walk.estimate
+def planned(context: Context, graph: Graph, out: Output, options: WalkOptions) -> Plan:
+    """Return which walks there would be, where, and what that takes."""
+    from penstock.pipelines.walk.job import plan_walks
+
+    return plan_walks(context, graph, out, options)
+
+
+command = walk.command
 
 
 def walk_array(graph: str | Path | Graph | CSR, *, device: str = "auto", **options: Any) -> Array:
@@ -86,7 +63,7 @@ def walk_array(graph: str | Path | Graph | CSR, *, device: str = "auto", **optio
     device
         ``"auto"``, ``"cpu"`` or ``"gpu"``.
     **options
-        Fields of ``WalkOptions``, but for those that write: ``npy``, ``resume`` and ``overwrite``.
+        Fields of ``WalkOptions``, but for ``npy``, which writes.
 
     Returns
     -------

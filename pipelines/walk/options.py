@@ -148,8 +148,6 @@ class WalkingOptions:
     restart="Steps",
     sampler="Computation",
     ids="Output",
-    verify="Computation",
-    resume="Output",
 )
 class WalkOptions(WalkingOptions):
     """Options of ``penstock walk``."""
@@ -164,12 +162,6 @@ class WalkOptions(WalkingOptions):
     """node ids in the paths: your own, or the graph's internal ones"""
     npy: Annotated[bool, Parameter(negative="")] = False
     """also write blocks of internal ids as .npy, -1 beyond the end, for word2vec"""
-    verify: Annotated[bool, Parameter(negative="")] = False
-    """before anything else, compare every file of the graph and its partition with its SHA-256"""
-    resume: Annotated[bool, Parameter(negative="")] = False
-    """go on where an interrupted run of the same command stopped"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the output if it holds walks already"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

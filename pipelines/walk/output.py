@@ -18,7 +18,7 @@ from penstock.arrow import as_arrow, take
 from penstock.files import FileEntry, atomic, file_entry, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.graph import Graph
-from penstock.pipelines.job.partial import Records
+from penstock.output import Output, Pieces
 
 KIND = "walks"
 FORMAT = Format(
@@ -69,11 +69,11 @@ class OutputFiles:
 class WalkWriter:
     """Writes the files of one job, from any process, any number of times.
 
-    records  where they appear, and where it is noted which are whole
+    pieces   where they appear, and where it is noted which are whole
     graph    for the user's ids, or None where paths hold internal ids; version: of the graph
     """
 
-    records: Records
+    pieces: Pieces
     graph: Path | None
     version: str
     npy: bool
@@ -82,13 +82,13 @@ class WalkWriter:
         """Write the walks from ``first`` on: (walks, length) ids, -1 beyond the end."""
         files = [self._parquet(number, first, paths)]
         if self.npy:
-            files.append(save_npy(self.records.result, f"_block-{number:05d}.npy", paths))
+            files.append(save_npy(self.pieces.result, f"_block-{number:05d}.npy", paths))
         counts = {"walks": len(paths), "nodes": int(np.count_nonzero(paths >= 0))}
-        self.records.save(part_name(number), counts, files)
+        self.pieces.save(part_name(number), counts, files)
 
     def done(self, number: int) -> bool:
         """Return whether a file is whole."""
-        return self.records.done(part_name(number))
+        return self.pieces.done(part_name(number))
 
     def _parquet(self, number: int, first: int, paths: Array) -> FileEntry:
         import pyarrow as pa
@@ -109,9 +109,9 @@ class WalkWriter:
         if pa.types.is_integer(ids.type):
             columns = ("walk", "path.list.element")
             encoding["column_encoding"] = dict.fromkeys(columns, "DELTA_BINARY_PACKED")
-        with atomic(self.records.result / name) as temporary:
+        with atomic(self.pieces.result / name) as temporary:
             pq.write_table(table, temporary, compression="zstd", **encoding)
-        return file_entry(self.records.result, name)
+        return file_entry(self.pieces.result, name)
 
     def _named(self, nodes: Array) -> Any:
         if self.graph is None:
@@ -128,15 +128,17 @@ class WalkWriter:
         return ids.combine_chunks() if ids.num_chunks != 1 else ids.chunk(0)
 
 
-def save_manifest(writer: WalkWriter, files: OutputFiles, about: dict[str, Any]) -> dict[str, int]:
-    """Write _walks.json, after which the walks are whole, and return what they count."""
+def save_manifest(
+    out: Output, writer: WalkWriter, files: OutputFiles, about: dict[str, Any]
+) -> dict[str, int]:
+    """Say what _walks.json holds, and return what the walks count."""
     total, entries, listed = {"walks": 0, "nodes": 0}, [], []
     for number in range(files.count):
-        counts, written = writer.records.load(part_name(number))
+        counts, written = writer.pieces.load(part_name(number))
         listed.append({"first": files.range(number)[0], **counts})
         entries += written
         for name in total:
             total[name] += counts[name]
     body = {**about, **total, "parts": listed, "files": file_table(entries)}
-    FORMAT.save(writer.records.result, body)
+    out.describe(FORMAT, body)
     return total | {"bytes": sum(entry.bytes for entry in entries)}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from penstock.paths import shown
-from penstock.pipelines.output import CountsReport
+from penstock.pipelines.display import Command, JobReport
+from penstock.pipelines.job.following import sibling
 from penstock.sizes import format_bytes, format_count, plural, were_there
 
 
 @dataclass
-class WalkReport(CountsReport):
+class WalkReport(JobReport):
     """Counts of a run, for people and for ``--json``."""
 
     walks_at: str
@@ -28,7 +30,6 @@ class WalkReport(CountsReport):
     files: int = 0
     resumed_files: int = 0
     zero_rows: int = 0
-    seconds: float = 0.0
     seconds_by_step: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -39,6 +40,15 @@ class WalkReport(CountsReport):
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
         return {**super().to_dict(), "steps": self.steps}
+
+    def following(self) -> list[Command]:
+        """Return what the walks can be given to."""
+        out = Path(self.walks_at)
+        return [("word2vec", "train", out, sibling(out, "vectors"))]
+
+    def details(self) -> str:
+        """Return why the sampler was chosen."""
+        return f"sampler {self.why}"
 
     def text(self) -> str:
         """Return what a person wants to read."""

@@ -14,7 +14,7 @@ from penstock.files import save_npy
 from penstock.graph import Graph
 from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import MAX_WALKS
-from penstock.pipelines.job.partial import file_stamp
+from penstock.output import file_stamp
 from penstock.pipelines.walk.options import WalkingOptions
 from penstock.workers.walk.starts import Starts
 

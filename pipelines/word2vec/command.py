@@ -8,9 +8,9 @@ from cyclopts import App, Group, Parameter
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.options import ClientPath
+from penstock.pipelines.display import Display
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
-from penstock.pipelines.output import Output
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
 from penstock.pipelines.word2vec.export import ExportOptions
 from penstock.pipelines.word2vec.options import Word2vecOptions
@@ -39,7 +39,7 @@ def train(
     options: Word2vecOptions = Word2vecOptions(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Train vectors on a graph, walked during training, on walks, or on text."""
     if not plan:
@@ -62,7 +62,7 @@ def evaluate(
     *,
     options: EvaluateOptions = EvaluateOptions(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Evaluate vectors by pairs of words, analogies, or labels of nodes."""
     from penstock.pipelines.vectors import Vectors
@@ -80,7 +80,7 @@ def export(
     *,
     options: ExportOptions = ExportOptions(),
     plan: PlanFlag = False,
-    output: Output = Output(),
+    output: Display = Display(),
 ) -> None:
     """Write vectors in another format: word2vec's text or binary, .npy, Parquet."""
     from penstock.pipelines.vectors import Vectors

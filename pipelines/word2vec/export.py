@@ -14,12 +14,12 @@ from penstock.errors import OutputExists, UsageError
 from penstock.files import remove_temporaries
 from penstock.limits import available_memory
 from penstock.options import ClientPath, options
+from penstock.output import Output
 from penstock.output_lock import output_lock
 from penstock.paths import client_path, shown
+from penstock.pipelines.display import CountsReport
 from penstock.pipelines.job import Job, run
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.output import CountsReport
 from penstock.pipelines.vectors import Vectors, tables, word2vec
 from penstock.sizes import format_bytes, need_memory
 
@@ -182,14 +182,14 @@ class ExportJob(Job[ExportReport]):
                 raise OutputExists(f"{file} {kind}", remedy=f"Name another output{more}")
 
     @contextmanager
-    def output(self) -> Iterator[PartialOutput]:
+    def output(self) -> Iterator[Output]:
         """Keep other writers away from the files, each of which is replaced in one step."""
         folder = self.out.parent
         with output_lock(self.out, command=self.command):
             self.refuse_taken()
             for file in self.files:
                 remove_temporaries(folder, file.name)
-            yield PartialOutput(folder, folder)
+            yield Output.at(folder)
 
     def plan(self) -> Plan:
         """Say what would be written."""
@@ -200,7 +200,7 @@ class ExportJob(Job[ExportReport]):
             disk_need(self.out.parent, self.bytes),
         )
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Write the file, and that of the ids where they lie next to it."""
         ids, values, kind = self.vectors.ids, self.vectors.values, self.format
         if kind == "npy":

@@ -15,17 +15,17 @@ from typing import Any
 from penstock.cluster.count import check_ranks
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError, PenstockError, UsageError
-from penstock.files import FileEntry, atomic, file_entry, refuse_own_input
+from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import load_npy
 from penstock.options import given_options
+from penstock.output import Output, refuse_own_input
+from penstock.pipelines.display import Command
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.capacity import Capacity
-from penstock.pipelines.job.partial import PartialOutput, kept_bytes, kept_scratch
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.run_folder import epochs_text
 from penstock.pipelines.job.training_bar import TrainingBar
-from penstock.pipelines.output import Command
 from penstock.pipelines.vectors.store import CONTEXT, KIND, VALUES, write_vectors
 from penstock.pipelines.word2vec.inputs import open_input
 from penstock.pipelines.word2vec.options import Word2vecOptions
@@ -70,7 +70,7 @@ class Word2vecJob(Job[Word2vecReport]):
         super().__init__(out, options, cluster, quiet=quiet)
         self.input = open_input(inputs, options, quiet=quiet)
         self.training = settings_of(options, self.input.kind)
-        self.resumes = options.resume and kept_bytes(self.out) > 0
+        self.resumes = Output(self.out, kind=KIND, resume=options.resume).resumes
         self.warm = None if options.init is None else WarmStart(options.init, options.dim)
 
     # -- before the run ----------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Word2vecJob(Job[Word2vecReport]):
 
     def _position(self) -> Position:
         """Return where the checkpoint was written that this run goes on from, if it does."""
-        found = Checkpoints(kept_scratch(self.out), 0).position() if self.resumes else None
+        found = Checkpoints(self.destination.scratch, 0).position() if self.resumes else None
         return found or Position()
 
     def _need_disk(self, words: int) -> None:
@@ -153,7 +153,7 @@ class Word2vecJob(Job[Word2vecReport]):
 
     # -- the run -----------------------------------------------------------------------------------
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Make a corpus, train on ranks, and write the vectors."""
         training, scratch = self.training, partial.scratch
         with self.open_ranks(None, self.options.parts) as workers:
@@ -313,7 +313,7 @@ class Word2vecJob(Job[Word2vecReport]):
             remedy="Give --sample 0, or a larger one",
         )
 
-    def _diverged(self, partial: PartialOutput) -> PenstockError:
+    def _diverged(self, partial: Output) -> PenstockError:
         trained, lr = self.trained, self.options.lr
         saved = trained.saved
         lower = f"Train with a lower --lr, such as {min(lr / 4, _GENTLE):g}"

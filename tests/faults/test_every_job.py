@@ -111,16 +111,6 @@ def test_a_training_that_is_interrupted_before_it_says_what_it_is(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("job", sorted({*JOBS} - {"generate", "partition", "vectors"}))
-def test_the_root_is_no_output(
-    job: str, given: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "link").symlink_to("/")
-    for out in (Path("/"), tmp_path / "link"):
-        assert run([*words_of(job, given, out), "--overwrite"]) == 2
-        assert f"{out} cannot be an output. Name a folder in it" in said_by(capsys)
-
-
 @pytest.mark.parametrize("job", sorted(VISIBLE))
 def test_a_training_that_was_killed_before_it_said_what_it_is(
     job: str, given: Path, tmp_path: Path

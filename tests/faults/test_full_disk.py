@@ -8,6 +8,7 @@ from small_disks import mount, unmount
 
 from penstock import Graph, generate, gnn, walk
 from penstock.errors import CapacityError
+from penstock.output import Pieces
 from penstock.pipelines.cli import run
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
@@ -87,9 +88,8 @@ def test_what_is_done_is_not_asked_for_again(graph, tmp_path, monkeypatch):
     whole = walk(graph, folder / "whole", **options)
     assert whole.files > 4
     # A disk that fills up when half the parts are there.
-    from penstock.pipelines.job.partial import Records
 
-    real, written = Records.save, []
+    real, written = Pieces.save, []
 
     def save(records, piece, counts, files):
         if len(written) == whole.files // 2:
@@ -98,7 +98,7 @@ def test_what_is_done_is_not_asked_for_again(graph, tmp_path, monkeypatch):
         real(records, piece, counts, files)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Records, "save", save)
+        patch.setattr(Pieces, "save", save)
         patch.setattr("penstock.pipelines.walk.job.need_disk", lambda *_, **__: None)
         with pytest.raises(CapacityError):
             walk(graph, folder / "w", **options)

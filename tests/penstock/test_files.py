@@ -8,17 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.errors import CapacityError, OutputExists
-from penstock.files import (
-    append_text,
-    atomic,
-    file_entry,
-    fresh_directory,
-    refuse_existing,
-    save_json,
-    save_npy,
-    sha256_of,
-)
+from penstock.errors import CapacityError
+from penstock.files import append_text, atomic, file_entry, save_json, save_npy, sha256_of
+from penstock.output import Output
 from penstock.output_lock import output_lock
 
 
@@ -73,13 +65,13 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path):
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_says_so(tmp_path, code):
     def fail(block):
-        with block as place:
-            raise OSError(code, "no room", str(place))
+        with block:
+            raise OSError(code, "no room")
 
-    with pytest.raises(CapacityError, match=r"the disk is full: could not write .*a\."):
+    with pytest.raises(CapacityError):
         fail(atomic(tmp_path / "a"))
-    with pytest.raises(CapacityError, match="the disk is full"):
-        fail(fresh_directory(tmp_path / "g"))
+    with pytest.raises(CapacityError):
+        fail(Output(tmp_path / "g", kind="graph").open())
     with pytest.raises(PermissionError), atomic(tmp_path / "a"):
         raise PermissionError(errno.EACCES, "no")
     assert os.listdir(tmp_path) == []
@@ -91,73 +83,6 @@ def test_json_is_strict(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         save_json(tmp_path / "a.json", float("nan"))
     assert os.listdir(tmp_path) == ["a.json"]
-
-
-# -- directories --------------------------------------------------------------------------------
-
-
-def fill(path, text, *, overwrite=False, fail=False):
-    with fresh_directory(path, overwrite=overwrite) as root:
-        assert not path.exists() or overwrite
-        (root / "graph.json").write_text(json.dumps({"text": text}))
-        if fail:
-            raise RuntimeError("midway")
-
-
-def test_a_directory_appears_when_it_is_whole(tmp_path):
-    fill(tmp_path / "g", "new")
-    assert json.loads((tmp_path / "g/graph.json").read_text())["text"] == "new"
-    assert os.listdir(tmp_path) == ["g"]
-
-
-def test_a_failure_midway_leaves_nothing_and_harms_nothing(tmp_path):
-    with pytest.raises(RuntimeError):
-        fill(tmp_path / "g", "half", fail=True)
-    assert os.listdir(tmp_path) == []
-    fill(tmp_path / "g", "old")
-    with pytest.raises(RuntimeError):
-        fill(tmp_path / "g", "half", overwrite=True, fail=True)
-    assert json.loads((tmp_path / "g/graph.json").read_text())["text"] == "old"
-    assert os.listdir(tmp_path) == ["g"]
-
-
-def test_a_graph_is_replaced_only_when_asked(tmp_path):
-    fill(tmp_path / "g", "old")
-    with pytest.raises(OutputExists, match="--overwrite"):
-        fill(tmp_path / "g", "new")
-    fill(tmp_path / "g", "new", overwrite=True)
-    assert json.loads((tmp_path / "g/graph.json").read_text())["text"] == "new"
-
-
-def test_what_is_no_graph_is_never_replaced(tmp_path):
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos/a.jpg").touch()
-    (tmp_path / "file").touch()
-    for name in ("photos", "file"):
-        with pytest.raises(OutputExists, match="not a graph"):
-            fill(tmp_path / name, "new", overwrite=True)
-    assert (tmp_path / "photos/a.jpg").exists()
-
-
-def test_an_empty_directory_is_free(tmp_path):
-    (tmp_path / "g").mkdir()
-    refuse_existing(tmp_path / "g", overwrite=False)
-    with fresh_directory(tmp_path / "g") as root:
-        (root / "graph.json").write_text(json.dumps({"text": "new"}))
-    assert (tmp_path / "g/graph.json").exists()
-
-
-def test_the_directory_stands_where_a_link_leads(tmp_path, monkeypatch):
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "g").symlink_to(tmp_path / "disk/g")
-    fill(tmp_path / "g", "new")
-    assert (tmp_path / "g").is_symlink()
-    assert json.loads((tmp_path / "disk/g/graph.json").read_text())["text"] == "new"
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    with fresh_directory(type(tmp_path)(".")) as root:
-        (root / "graph.json").write_text(json.dumps({"text": "dot"}))
-    assert json.loads((tmp_path / "here/graph.json").read_text())["text"] == "dot"
 
 
 def test_a_line_that_does_not_fit_on_the_disk_is_not_there_in_part(tmp_path):

@@ -1,6 +1,6 @@
 """A complete job: how many nodes have how many edges, counted by tasks or by ranks.
 
-    python example_job.py GRAPH OUT [--parts 2] [--plan]
+    python example_job.py GRAPH OUT [--parts 2] [--plan] [--resume]
 
 OUT/degrees.json   what was counted, of which graph, and the files that hold it
 OUT/degrees.npy    nodes of degree 0, 1, 2, ...
@@ -14,20 +14,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from cyclopts import App, Parameter
+from cyclopts import App
 from pydantic import Field
 
-from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError
 from penstock.files import file_table, save_npy
 from penstock.formats import Format
 from penstock.graph import Graph
-from penstock.options import ClientPath, options
+from penstock.options import options
+from penstock.output import Output, Pieces
 from penstock.partition.part import Partition
-from penstock.pipelines.job import Job, Workers, run_command
-from penstock.pipelines.job.partial import PartialOutput, Records
-from penstock.pipelines.job.plan import Need, Plan, PlanFlag, disk_need
-from penstock.pipelines.output import CountsReport, Output
+from penstock.pipelines.display import JobReport
+from penstock.pipelines.job.declare import Context, job
+from penstock.pipelines.job.plan import Need, Plan, disk_need
+
+FORMAT = Format(
+    "example-degrees", 1, "degrees.json", "directory of degrees",
+    make="Make one with example_job.py", restore="Count again with --overwrite",
+)  # fmt: skip
 
 
 @options
@@ -35,22 +39,28 @@ class DegreeOptions:
     """Options of the job."""
 
     parts: Annotated[int | None, Field(ge=1)] = None
-    """count on so many ranks, each with a part of the graph [default: on tasks]"""
-    resume: Annotated[bool, Parameter(negative="")] = False
-    """go on where an interrupted run of the same command stopped"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the output if it holds degrees already"""
+    """count on this many ranks, each with a part of the graph [default: on tasks]"""
 
 
-# -- the work: given paths and numbers, so that it can run again --------------------------------
+@dataclass
+class DegreeReport(JobReport):
+    """What is printed after a run."""
+
+    out: str
+    nodes: int
+    highest: int
+    resumed: int
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        return f"{self.out}: {self.nodes:,} nodes, degrees up to {self.highest:,}"
 
 
-def count_shard(graph: str, number: int, records: Records) -> None:
+def count_shard(graph: str, number: int, pieces: Pieces) -> None:
     """Count one shard and write its piece, then the record that it is whole; runs on a worker."""
     counts = np.bincount(np.diff(Graph.open(graph).shard(number).indptr))
-    piece = f"shard-{number:05d}"
-    save_npy(records.folder, f"{piece}.npy", counts)
-    records.save(piece, {"nodes": int(counts.sum())}, [])
+    save_npy(pieces.folder, f"shard-{number}.npy", counts)
+    pieces.save(f"shard-{number}", {"nodes": int(counts.sum())}, [])
 
 
 def count_part(comm: Any, partition: Path) -> Any:
@@ -62,87 +72,39 @@ def count_part(comm: Any, partition: Path) -> Any:
     return comm.allreduce(counts)
 
 
-# -- the job: what it checks, plans, does and tells ----------------------------------------------
-FORMAT = Format(
-    "example-degrees", 1, "degrees.json", "directory of degrees",
-    make="Make one with example_job.py", restore="Count again with --overwrite",
-)  # fmt: skip
-
-
-@dataclass
-class DegreeReport(CountsReport):
-    """What is told after a run."""
-
-    out: str
-    nodes: int
-    highest: int
-    resumed: int
-    seconds: float
-
-    def text(self) -> str:
-        """Return what a person wants to read."""
-        return f"{self.out}: {self.nodes:,} nodes, degrees up to {self.highest:,}"
-
-
-class DegreeJob(Job[DegreeReport]):
-    """Counts degrees."""
-
-    command, kind = "example_job.py", "degrees"
-    resumed = 0
-
-    def __init__(self, graph: Path, *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
-        self.graph, self.shards = Graph.open(graph), range(Graph.open(graph).num_shards)
-        self.bytes = 8 * self.graph.num_nodes * (1 + len(self.shards))
-
-    def check(self) -> None:
-        if self.graph.num_edges == 0:
-            raise InputError(f"{self.graph.path} has no edges", expected="a graph with some")
-        self.need_disk(self.bytes, "the degrees")
-
-    def identity(self) -> dict[str, Any]:
-        return {"graph": str(self.graph.path), "version": self.graph.digest}
-
-    def plan(self) -> Plan:
-        k = self.options.parts
-        where = f"{k} ranks, a part each" if k else f"{len(self.shards)} tasks, a shard each"
-        what, disk = f"degrees of {self.graph.num_nodes:,} nodes", disk_need(self.out, self.bytes)
-        return Plan(what, (("count", where),), Need(None), disk)
-
-    def work(self, partial: PartialOutput) -> None:
-        with self.workers(ranks=self.options.parts) as workers:
-            if k := self.options.parts:
-                path = workers.partition(self.graph, k)
-                self.counts = workers.ranks(count_part, lambda: (path,), ranks=k)[0]
-            else:
-                self.counts = self.on_tasks(workers, partial.records)
-        entry = save_npy(partial.result, "degrees.npy", self.counts)
-        about = {"graph": str(self.graph.path), "graph_sha256": self.graph.digest}
-        FORMAT.save(partial.result, {**about, "options": self.given, "files": file_table([entry])})
-
-    def on_tasks(self, workers: Workers, records: Records) -> Any:
-        todo = [i for i in self.shards if not records.done(f"shard-{i:05d}")]
-        self.resumed = len(self.shards) - len(todo)
-        sizes = [self.graph.manifest.shards[i].edges for i in todo]
-        calls = [(str(self.graph.path), i, records) for i in todo]
-        workers.tasks("count", count_shard, calls, sizes, "edges")
-        pieces = [np.load(records.folder / f"shard-{i:05d}.npy") for i in self.shards]
-        longest = max(map(len, pieces))
-        return sum(np.pad(counts, (0, longest - len(counts))) for counts in pieces)
-
-    def report(self, seconds: float) -> DegreeReport:
-        nodes, highest = int(self.counts.sum()), len(self.counts) - 1
-        return DegreeReport(str(self.out), nodes, highest, self.resumed, seconds)
-
-
-def command(
-    graph: ClientPath, out: ClientPath, /, *,
-    options: DegreeOptions = DegreeOptions(), cluster: ClusterSpec = ClusterSpec(),
-    plan: PlanFlag = False, output: Output = Output(),
-) -> None:  # fmt: skip
+@job("degrees", kind="degrees")
+def degrees(context: Context, graph: Graph, out: Output, options: DegreeOptions) -> DegreeReport:
     """Count how many nodes of a graph have how many edges."""
-    run_command(DegreeJob(graph, out, options, cluster, quiet=output.quiet), output, planned=plan)
+    if graph.num_edges == 0:
+        raise InputError(f"{graph.path} has no edges", expected="a graph with some")
+    shards, pieces = range(graph.num_shards), out.pieces
+    todo = [i for i in shards if not pieces.done(f"shard-{i}")]
+    with context.workers(ranks=options.parts) as workers:
+        if k := options.parts:
+            path = workers.partition(graph, k)
+            counts = workers.ranks(count_part, lambda: (path,), ranks=k)[0]
+        else:
+            sizes = [graph.manifest.shards[i].edges for i in todo]
+            calls = [(str(graph.path), i, pieces) for i in todo]
+            workers.tasks("count", count_shard, calls, sizes, "edges")
+            found = [np.load(pieces.folder / f"shard-{i}.npy") for i in shards]
+            longest = max(map(len, found))
+            counts = sum(np.pad(each, (0, longest - len(each))) for each in found)
+    entry = save_npy(out.result, "degrees.npy", counts)
+    about = {"graph": str(graph.path), "options": out.options, "files": file_table([entry])}
+    out.describe(FORMAT, about)
+    resumed = len(shards) - len(todo)
+    return DegreeReport(str(out.named), int(counts.sum()), len(counts) - 1, resumed)
+
+
+@degrees.estimate
+def planned(context: Context, graph: Graph, out: Output, options: DegreeOptions) -> Plan:
+    """Return where it would count, and what that takes."""
+    k = options.parts
+    where = f"{k} ranks, a part each" if k else f"{graph.num_shards} tasks, a shard each"
+    disk = disk_need(out.path, 8 * graph.num_nodes * (1 + graph.num_shards))
+    return Plan(f"degrees of {graph.num_nodes:,} nodes", (("count", where),), Need(None), disk)
 
 
 if __name__ == "__main__":
-    App(default_command=command, result_action="return_value")(sys.argv[1:])
+    App(default_command=degrees.command, result_action="return_value")(sys.argv[1:])

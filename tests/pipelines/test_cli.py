@@ -21,7 +21,7 @@ from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.options import options
 from penstock.pipelines import cli
 from penstock.pipelines.cli import app, run
-from penstock.pipelines.output import Output
+from penstock.pipelines.display import Display
 from penstock.pipelines.signals import Terminated
 
 COMMANDS = ["demo", "doctor", "etl", "generate", "info", "validate", "partition", "order"]
@@ -53,7 +53,7 @@ def job(monkeypatch):
     """A command ``job`` whose function the test chooses."""
     does = []
 
-    def command(graph: Path, /, *, steps: Steps, output: Output = Output()) -> None:
+    def command(graph: Path, /, *, steps: Steps, output: Display = Display()) -> None:
         """Do a job."""
         for function in does:
             function()
@@ -172,13 +172,13 @@ def test_every_command_has_a_public_name_in_python_or_a_reason():
         (
             "etl",
             "Reading, Edges, Filtering and numbering of nodes, Splits, Node table and features, "
-            "Output, Options, Where it runs",
+            "Display, Options, Where it runs",
         ),
         (
             "walk",
-            "Walks, Start nodes, Applications, Steps, Computation, Output, Options, Where it runs",
+            "Walks, Start nodes, Applications, Steps, Computation, Display, Options, Where it runs",
         ),
-        ("centrality", "Metrics, Samples, Input, Computation, Output, Options, Where it runs"),
+        ("centrality", "Metrics, Samples, Input, Computation, Display, Options, Where it runs"),
         ("gnn train", "Model, Training, Computation, Options, Where it runs"),
         ("partition", "Options"),
         ("cluster stop", "Options"),

@@ -25,7 +25,7 @@ _C_IDS = {"int32": "int", "int64": "long long"}
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Records for one sampler, as walk/step.cuh has them; rows and edges are seen as int32.
+    """Pieces for one sampler, as walk/step.cuh has them; rows and edges are seen as int32.
 
     rows      (rows * groups, 4): where each row is, and its largest weight
     adjacent  (nodes, 4): the same of ``WalkGraph.adjacency``, for second-order walks, else None

@@ -23,8 +23,8 @@ from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec
 
 if TYPE_CHECKING:
+    from penstock.output import Output
     from penstock.pipelines.job import Workers
-    from penstock.pipelines.job.partial import PartialOutput
 
 _CODECS = (".gz", ".zst", ".bz2")
 _SUFFIXES = {
@@ -76,7 +76,7 @@ class CentralityInput(ABC):
         """Return what centrality.json says of it."""
 
     @abstractmethod
-    def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
+    def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
         """Examine all of it on workers, and return its pieces."""
 
     def check_unchanged(self) -> None:  # noqa: B027  (what is written once need not be)

@@ -35,8 +35,8 @@ from penstock.workers.resources.cache import DeviceCache
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.output import Output
     from penstock.pipelines.job import Workers
-    from penstock.pipelines.job.partial import PartialOutput
 
 _IDS_BYTES = 64 << 20  # of row groups of node ids that a process keeps
 _SOME_IDS = 1 << 16  # of which it is tried what an id takes in Parquet
@@ -78,7 +78,7 @@ class DirectoryInput(CentralityInput):
         """Return what centrality.json says of it."""
         return {"graph": str(self.path), "graph_sha256": self.version}
 
-    def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
+    def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
         """Return the pieces, which are known already."""
         return list(self.specs)
 

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.arrow import as_arrow
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.options import flag
+from penstock.output import file_stamp
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.chunks import (
     Chunk,
@@ -37,12 +38,11 @@ from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec
 from penstock.pipelines.etl.reading.column_names import known_column
 from penstock.pipelines.etl.reading.layout import KNOWN
-from penstock.pipelines.job.partial import file_stamp
 from penstock.sizes import need_disk
 
 if TYPE_CHECKING:
+    from penstock.output import Output
     from penstock.pipelines.job import Workers
-    from penstock.pipelines.job.partial import PartialOutput
 
 # Graphs that surveys list for this process, counted in each chunk: some GB. What is in order is no
 # more than there are graphs.
@@ -95,7 +95,7 @@ class TableInput(CentralityInput):
                     f"{path} changed while it was read", remedy="Parsed again once nobody writes it"
                 )
 
-    def prepare(self, workers: Workers, output: PartialOutput) -> list[PieceSpec]:
+    def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
         """Survey all chunks, and cut their graphs into pieces."""
         failed: list[tuple[Any, str]] = []
         if self.kind != "parquet":

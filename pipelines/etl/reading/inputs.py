@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from penstock.errors import InputError, MissingExtra, UsageError
-from penstock.pipelines.job.partial import file_stamp
+from penstock.output import file_stamp
 
 _SUFFIXES = {
     ".parquet": "parquet", ".pq": "parquet",

@@ -28,7 +28,8 @@ from typing import Any
 
 from penstock.documents import parse_json
 from penstock.errors import PenstockError, UsageError
-from penstock.files import aside, exchange, put_in_place, remove, save_json
+from penstock.files import remove, save_json
+from penstock.output import aside, exchange, put_in_place
 from penstock.sizes import need_disk
 
 _BY = "published_by"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from penstock.errors import UsageError
 from penstock.limits import available_memory, cores
+from penstock.output import Output
 from penstock.paths import shown
 from penstock.pipelines.job import Job
-from penstock.pipelines.job.partial import PartialOutput
 from penstock.pipelines.job.plan import Need, Plan
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.evaluation import labels, words
@@ -82,7 +82,7 @@ class EvaluateJob(Job[EvaluateReport]):
             needed = max(needed, self.labels.memory(dimension, at_once))
         return needed
 
-    def work(self, partial: PartialOutput) -> None:
+    def work(self, partial: Output) -> None:
         """Compare, one file after the other."""
         options, found = self.options, self.result
         self.vectors.check_finite()

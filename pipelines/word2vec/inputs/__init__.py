@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.errors import UsageError
 from penstock.files import file_entry
 from penstock.graph import Graph
-from penstock.pipelines.job.partial import Records, file_stamp
+from penstock.output import Pieces, file_stamp
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
 from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.word2vec.vocabulary import COUNTS, IDS, load_ids
@@ -146,7 +146,7 @@ class Input(ABC):
         if self.graph is not None:
             return Counted(self.graph.num_nodes, self.graph.user_ids, self.graph.ids_file)
         folder = scratch / CORPUS
-        records = Records(folder, folder)
+        records = Pieces(folder, folder)
         if not records.done("counted"):
             self.count(workers, folder)
             files = [file_entry(folder, name) for name in (IDS, COUNTS)]

@@ -19,7 +19,7 @@ from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.files import check_sums, read_file_table, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.options import asked
-from penstock.pipelines.job.partial import Records
+from penstock.output import Pieces
 from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.walk.output import FORMAT as WALKS
 from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared, vectors_given
@@ -158,7 +158,7 @@ class ListsInput(Input):
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
         """Write the numbers of the ids."""
         folder = scratch / CORPUS
-        records = Records(folder, folder)
+        records = Pieces(folder, folder)
         todo = [groups for groups in self.groups if not records.done(groups.name)]
         workers.tasks(
             "encode",
@@ -172,7 +172,7 @@ class ListsInput(Input):
         )
         return self._prepared(records, folder)
 
-    def _prepared(self, records: Records, folder: Path) -> Prepared:
+    def _prepared(self, records: Pieces, folder: Path) -> Prepared:
         pieces = []
         for groups in self.groups:
             counted, _ = records.load(groups.name)
@@ -364,7 +364,7 @@ def count_ids(groups: Groups) -> pa.Table:
 def encode_ids(
     groups: Groups,
     folder: Path,
-    records: Records,
+    records: Pieces,
     *,
     graph: Path | None,
     internal: bool,

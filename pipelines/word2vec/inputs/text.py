@@ -22,7 +22,7 @@ from penstock.errors import InputError
 from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
 from penstock.kernels.cpu.words import WordTable, cut, first_bad_byte, vocabulary
-from penstock.pipelines.job.partial import Records
+from penstock.output import Pieces
 from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared
 from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, empty, nothing_left
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
@@ -167,7 +167,7 @@ class TextInput(Input):
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
         """Write the numbers of the words."""
         folder, ranges = scratch / CORPUS, self.ranges()
-        records = Records(folder, folder)
+        records = Pieces(folder, folder)
         todo = [each for each in ranges if not records.done(each.name)]
         workers.tasks(
             "encode",
@@ -229,7 +229,7 @@ def count_words(text: ByteRange) -> tuple[Array, Array, Array]:
     return table.words()
 
 
-def encode_words(text: ByteRange, folder: Path, records: Records, *, longest: int) -> None:
+def encode_words(text: ByteRange, folder: Path, records: Pieces, *, longest: int) -> None:
     """Write the numbers of the words of a range, and the record; runs on a worker."""
     table = WordTable(
         np.asarray(load_npy(folder / "vocabulary.bytes.npy")),

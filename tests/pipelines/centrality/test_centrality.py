@@ -17,6 +17,7 @@ from penstock import ClusterSpec, Graph, centrality, etl, generate
 from penstock.errors import CapacityError, CorruptFile, InputError, OutputExists, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
+from penstock.output import Pieces
 from penstock.pipelines.centrality.inputs import open_input
 from penstock.pipelines.centrality.inputs.directory import DirectoryInput
 from penstock.pipelines.centrality.job import CentralityJob
@@ -30,7 +31,6 @@ from penstock.pipelines.centrality.sources import (
 )
 from penstock.pipelines.cli import run
 from penstock.pipelines.job import Workers
-from penstock.pipelines.job.partial import Records
 
 THREADS = ClusterSpec(cluster="threads")
 ALL = (
@@ -382,7 +382,7 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     generate("zoo", tmp_path / "zoo", graphs=60, seed=1)
     whole = centrality(tmp_path / "zoo", tmp_path / "whole", cluster=THREADS)
     assert whole.pieces > 5
-    written, real = [], Records.save
+    written, real = [], Pieces.save
 
     def save(records, piece, counts, files):
         if len(written) == 3:
@@ -391,7 +391,7 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
         real(records, piece, counts, files)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Records, "save", save)
+        patch.setattr(Pieces, "save", save)
         with pytest.raises(OSError, match="cable"):
             centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
     report = centrality(tmp_path / "zoo", tmp_path / "out", resume=True, cluster=THREADS)

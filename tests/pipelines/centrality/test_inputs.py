@@ -11,6 +11,7 @@ import pytest
 
 from penstock import ClusterSpec, centrality, etl
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.output import Pieces
 from penstock.pipelines.centrality.inputs.edge_lists import parse as parse_edge_lists
 from penstock.pipelines.centrality.inputs.edge_lists import read_edges
 from penstock.pipelines.centrality.options import METRICS, CentralityOptions
@@ -622,9 +623,8 @@ def test_the_plan_of_a_table_writes_nothing(tmp_path, capsys):
 def test_an_input_that_changes_is_refused_by_resume(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 1_000.0)
     pq.write_table(table_of(rows_of(draw(40))), tmp_path / "e.parquet")
-    from penstock.pipelines.job.partial import Records
 
-    real, seen = Records.save, []
+    real, seen = Pieces.save, []
 
     def save(records, *rest):
         if len(seen) == 3:
@@ -633,7 +633,7 @@ def test_an_input_that_changes_is_refused_by_resume(tmp_path, monkeypatch):
         real(records, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Records, "save", save)
+        patch.setattr(Pieces, "save", save)
         with pytest.raises(OSError, match="cable"):
             compute(tmp_path / "e.parquet", tmp_path / "out")
     report = compute(tmp_path / "e.parquet", tmp_path / "out", resume=True)

@@ -693,9 +693,6 @@ def test_the_plan_says_what_would_be_walked_and_writes_nothing(
     assert 0 < plan["memory_bytes"] < plan["memory_there"]
     assert 0 < plan["disk_bytes"] < plan["disk_free"]
     assert plan["problem"] is None
-    (tmp_path / "w").mkdir()
-    assert run(words) == 1
-    assert "exists" in capsys.readouterr().err
 
 
 def test_the_plan_says_what_would_not_fit(
@@ -712,9 +709,3 @@ def test_the_plan_says_what_would_not_fit(
     assert "of 1 B on every worker" in said.out
     assert "would not fit on a worker" in said.err
     assert "--memory-limit" in said.err
-
-
-@pytest.mark.parametrize("name", ["npy", "resume", "overwrite"])
-def test_an_array_takes_no_options_of_files(make_graph: Any, name: str) -> None:
-    with pytest.raises(UsageError, match=f"takes no option {name}"):
-        walk_array(make_graph(), length=3, **{name: True})

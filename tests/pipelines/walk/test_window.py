@@ -104,7 +104,7 @@ def test_a_window_without_an_edge_is_told(tmp_path: Path) -> None:
     graph = chain(tmp_path, [NOON, NOON + 10**6], "timestamp")
     said = (
         "no walk left its start: no edge lies in --since 2026-11-21, the times of edges go from "
-        "2026-11-20T12:00:00 to 2026-11-20T12:00:00.001"
+        "2026-11-20T12:00:00 to 2026-11-20T12:00:00.001000"
     )
     with pytest.warns(PenstockWarning, match=said):
         report = walk(graph, tmp_path / "w", since="2026-11-21", cluster=ClusterSpec(workers=1))

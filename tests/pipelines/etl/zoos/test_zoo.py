@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import CapacityError, InputError, UsageError
 from penstock.graph import Graph
+from penstock.output import Output
 from penstock.pipelines.etl import etl
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.options import EtlOptions
@@ -28,7 +29,6 @@ from penstock.pipelines.etl.zoos import rows as zoo_rows
 from penstock.pipelines.etl.zoos import runs as zoo_runs
 from penstock.pipelines.etl.zoos.build import build_zoo
 from penstock.pipelines.job.capacity import TaskCapacity
-from penstock.pipelines.job.partial import PartialOutput
 
 EDGE_COLUMNS = ("weight", "relation", "time")
 
@@ -36,9 +36,7 @@ EDGE_COLUMNS = ("weight", "relation", "time")
 class Serial(EtlJob):
     """A job whose tasks follow each other in this process; tasks and files are the real ones."""
 
-    def __init__(
-        self, options: EtlOptions, layout: Layout, partial: PartialOutput, memory: int
-    ) -> None:
+    def __init__(self, options: EtlOptions, layout: Layout, partial: Output, memory: int) -> None:
         super().__init__([], partial.result, options, None, quiet=True)
         self.layout, self.partial, self.inputs = layout, partial, Inputs()
         workers: Any = SimpleNamespace(tasks=in_order, task_capacity=TaskCapacity(2, memory))
@@ -85,7 +83,7 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         pieces = [Piece(name, "parquet", bytes=1, number=i) for i, name in enumerate(inputs)]
         has = {c: c if c in tables[0].column_names else None for c in EDGE_COLUMNS}
         home = tmp_path / str(count) if home is None else home
-        partial = PartialOutput(home / "graph", home / "scratch")
+        partial = Output(home / "graph", home / "scratch")
         partial.result.mkdir(parents=True, exist_ok=True)
         partial.scratch.mkdir(exist_ok=True)
         layout = Layout("source", "target", graph="graph", id_type=id_type, **has)

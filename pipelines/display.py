@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -36,8 +36,27 @@ class CountsReport:
         return asdict(self)  # type: ignore[call-overload,no-any-return]
 
 
+@dataclass
+class JobReport(CountsReport):
+    """The report of a job that makes an output; its manifest keeps it."""
+
+    seconds: float = field(default=0.0, kw_only=True)
+
+    def following(self) -> list[Command]:
+        """Return one or two commands that a user would type next, with the paths of this run."""
+        return []
+
+    def details(self) -> str:
+        """Return what ``-v`` adds."""
+        return ""
+
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        raise NotImplementedError
+
+
 @options
-class Output:
+class Display:
     """Options that every command has."""
 
     json: Annotated[bool, Parameter(negative="")] = False
@@ -64,7 +83,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Print something only ``-v`` asks for, on standard error."""
-        if self.verbose:
+        if self.verbose and text:
             print(text, file=sys.stderr)
 
 

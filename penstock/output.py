@@ -1,0 +1,423 @@
+"""One way to make an output: a lock, a hidden directory, pieces that are whole, one rename.
+
+``NAME`` is made in ``.NAME.partial/``, whose ``identity.json`` says what is being made. A piece
+that is whole has a record. The manifest comes last; then one rename publishes the directory, or one
+exchange if an output is replaced: readers see the old or the new output at every moment. What only
+``resume`` needs is removed after that.
+
+    with Output(path, kind="walks", identity={...}, resume=True).open() as out:
+        ...  # write into out.result, intermediate files into out.scratch, the manifest last
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.documents import parse_json
+from penstock.errors import CorruptFile, InputError, OutputExists, PenstockError, UsageError
+from penstock.files import FileEntry, remove, save_json
+from penstock.formats import Format
+from penstock.options import flag
+from penstock.output_lock import lock_of, output_lock, own_directory, refusal
+from penstock.system_errors import from_system, full_disk_explained
+
+IDENTITY = "identity"  # the key of a manifest
+_RECORD = "identity.json"
+_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that penstock.files.atomic gives
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # fcntl.h and stdio.h of Linux
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Which pieces of a result are whole, and what they count: a small file per piece.
+
+    A task writes the files of its piece into ``result``, then the record. A run that is resumed
+    does not make again what has a record.
+    """
+
+    result: Path
+    folder: Path
+
+    def save(self, piece: str, counts: dict[str, Any], files: list[FileEntry]) -> None:
+        """Note that a piece is whole; do this last."""
+        record = {**counts, "files": [asdict(file) for file in files]}
+        save_json(self.folder / f"{piece}.json", record)
+
+    def load(self, piece: str) -> tuple[dict[str, Any], list[FileEntry]]:
+        """Return what a piece counts, and its files."""
+        body = parse_json((self.folder / f"{piece}.json").read_bytes())
+        return body, [FileEntry(**file) for file in body.pop("files")]
+
+    def done(self, piece: str, *counted: str) -> bool:
+        """Return whether a piece is whole: it has a record, and its files have their sizes.
+
+        counted  what its record must count; one that does not is as good as none
+        """
+        try:
+            counts, files = self.load(piece)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, CorruptFile):
+            return False
+        paths = [(self.result / file.name, file.bytes) for file in files]
+        return counts.keys() >= set(counted) and all(
+            path.is_file() and path.stat().st_size == size for path, size in paths
+        )
+
+
+class Output:
+    """A directory while it is made.
+
+    path      where it appears
+    kind      what it is: a directory that holds ``<kind>.json``, or, as a Parquet dataset, whose
+              readers pass over such names, ``_<kind>.json``
+    identity  what decides it, as JSON: ``resume`` goes on only with the same; ``inputs`` in it are
+              stamps of files by path. None: an interrupted run leaves nothing to resume.
+    command   what writes it, for messages
+    scratch   where intermediate files go [default: next to the result]
+    wait      whether to wait for another process that makes the same output
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        kind: str,
+        identity: dict[str, Any] | None = None,
+        command: str = "penstock",
+        scratch: Path | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+        wait: bool = False,
+    ) -> None:
+        self.kind, self.command, self.wait = kind, command, wait
+        self.identity = None if identity is None else json.loads(json.dumps(identity, default=str))
+        self.resume, self.overwrite = resume, overwrite
+        # Through symbolic links, to the disk on which the output will stand.
+        self.path, self.named = path.resolve(), path
+        self.home = self.path.with_name(f".{self.path.name}.partial")
+        self.result = self.home / kind
+        self.scratch = self.home / "scratch"
+        if scratch is not None:
+            name = hashlib.sha256(str(self.path).encode()).hexdigest()[:12]
+            self.scratch = scratch / f"penstock-{name}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that decide it, if they are not at their defaults."""
+        return dict((self.identity or {}).get("options", {}))
+
+    @property
+    def pieces(self) -> Pieces:
+        """What is noted of the pieces of the result that are whole."""
+        return Pieces(self.result, self.scratch)
+
+    @classmethod
+    def at(cls, folder: Path) -> Output:
+        """Return what writes straight into a folder, which is not published."""
+        made = cls(folder, kind="")
+        made.result = made.scratch = folder
+        return made
+
+    @property
+    def finished(self) -> dict[str, Any] | None:
+        """The manifest of an output that is there, if it has this identity."""
+        names = f"{self.kind}.json", f"_{self.kind}.json"
+        path = next((one for name in names if (one := self.path / name).is_file()), None)
+        if path is None or self.identity is None:
+            return None
+        try:
+            found = parse_json(path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        same = isinstance(found, dict) and found.get(IDENTITY) == digest(self.identity)
+        return found if same else None
+
+    def describe(self, manifest: Format, body: dict[str, Any]) -> None:
+        """Take what the manifest says; ``finish`` writes it."""
+        self._about = manifest, body
+
+    def finish(self, **more: Any) -> None:
+        """Write the manifest, with the identity and ``more``: all that it names is whole."""
+        manifest, body = self._about
+        assert self.identity is not None
+        manifest.save(self.result, {**body, **more, IDENTITY: digest(self.identity)})
+
+    def unwritable(self, *more: Path) -> PenstockError | None:
+        """Return the error if the output, or ``more``, cannot be written here."""
+        elsewhere = [] if self.scratch.is_relative_to(self.home) else [self.scratch]
+        found = map(refusal, (lock_of(self.path), *elsewhere, *more))
+        refused = next(filter(None, found), None)
+        return None if refused is None else from_system(refused)
+
+    @property
+    def resumes(self) -> bool:
+        """Whether there is an interrupted run of this output, which ``resume`` goes on with."""
+        return self.resume and (self.home / _RECORD).exists()
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much of the disk an interrupted run holds already."""
+        files = {path for folder in (self.home, self.scratch) for path in folder.rglob("*")}
+        return sum(path.lstat().st_size for path in files if not path.is_dir())
+
+    def refuse_taken(self) -> None:
+        """Raise if the output is there and is not replaced, or an interrupted run is another."""
+        refuse_existing(self.named, overwrite=self.overwrite, kind=self.kind)
+        if self.resumes:
+            self._refuse_another()
+
+    @contextmanager
+    def open(self) -> Iterator[Output]:
+        """Lock it; publish it if the block succeeds, keep what is done if it does not.
+
+        Wrong input or options leave nothing.
+        """
+        self._remove_left()
+        with self._claimed():
+            if self.resumes:
+                self._refuse_another()
+            else:
+                self._remove()
+                save_json(self.home / _RECORD, self.identity)
+            self.result.mkdir(parents=True, exist_ok=True)
+            own_directory(self.scratch)
+            begun = self._has_work()
+            try:
+                with full_disk_explained(self.path):
+                    yield self
+            except BaseException as error:
+                wrong = isinstance(error, InputError | UsageError) and not begun
+                if wrong or self.identity is None or not self._has_work():
+                    self._remove()
+                else:
+                    print(
+                        f"What is done so far is kept in {self.home}: run the same command with "
+                        "--resume to go on, or delete it.",
+                        file=sys.stderr,
+                    )
+                raise
+            # From here on nothing can be resumed: if the new output takes the place of an old one,
+            # the old files stand for a moment where records say that the new ones are.
+            (self.home / _RECORD).unlink()
+            publish(self.result, self.path, kind=self.kind)
+            try:
+                self._remove()
+            except KeyboardInterrupt:
+                self._remove()  # nothing else would remove it once the output is there
+                raise
+
+    @contextmanager
+    def _claimed(self) -> Iterator[None]:
+        refuse_existing(self.named, overwrite=self.overwrite, kind=self.kind)
+        with output_lock(self.path, command=self.command, wait=self.wait, quiet=not self.wait):
+            recover(self.path, kind=self.kind)
+            refuse_existing(self.path, overwrite=self.overwrite, kind=self.kind)
+            yield
+
+    def _remove_left(self) -> None:
+        """Remove the hidden directory of a command that was killed just after it had published.
+
+        Of all hidden directories it alone does not say what it is of.
+        """
+
+        def left() -> bool:
+            there = self.path.exists() and self.home.is_dir()
+            return there and not (self.home / _RECORD).exists()
+
+        if left():
+            with suppress(UsageError), output_lock(self.path, command=self.command):
+                if left():
+                    self._remove()
+
+    def _remove(self) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _has_work(self) -> bool:
+        """Whether anything is done: what is whole has a record, or lies in the result."""
+        records = next(self.scratch.rglob("*.json"), None)
+        return records is not None or any(
+            not path.is_dir() and not path.name.startswith(".") for path in self.result.rglob("*")
+        )
+
+    def _refuse_another(self) -> None:
+        try:
+            before = parse_json((self.home / _RECORD).read_bytes())
+        except ValueError:
+            before = None
+        now, before = self.identity or {}, before if isinstance(before, dict) else {}
+        if before == now:
+            return
+        old, new = before.get("inputs", {}), now.get("inputs", {})
+        changed = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
+        if changed and before.get("options") == now.get("options"):
+            raise UsageError(
+                f"{changed[0]} changed since the run in {self.home} was interrupted",
+                expected="the same inputs: equal sizes, times of change and inodes",
+                remedy="Run without --resume to start over: what is done was read from other files",
+            )
+        raise UsageError(
+            f"the run interrupted in {self.home} was another one",
+            expected="the same inputs and options",
+            got=f"another {', '.join(_differing(before, now))}",
+            remedy="Repeat its command, or run without --resume to start over",
+        )
+
+
+def digest(identity: dict[str, Any]) -> str:
+    """Return what manifests hold of an identity."""
+    text = json.dumps(identity, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def file_stamp(path: str | Path) -> list[int]:
+    """Return by what a file is known: its size, the time of its last change, its inode.
+
+    A file that is replaced by one of equal size has another inode, one that is written to another
+    time.
+    """
+    found = Path(path).stat()
+    return [found.st_size, found.st_mtime_ns, found.st_ino]
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return the names of what is not the same in two identities."""
+    names = []
+    for name in sorted({*before, *now}):
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            names += [flag(key) for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+        elif old != new:
+            names.append(name)
+    return names
+
+
+def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None:
+    """Raise OutputExists where ``path`` is taken, or is something that must not be replaced."""
+    if not path.exists():
+        return
+    named = any((path / name).exists() for name in (f"{kind}.json", f"_{kind}.json"))
+    ours = path.is_dir() and (named or not any(path.iterdir()))
+    if not ours:
+        thing = f"directory of {kind}" if kind.endswith("s") else kind
+        raise OutputExists(
+            f"{path} exists and is not a {thing}",
+            remedy=f"Name another output; only a {thing} is replaced, even with --overwrite",
+        )
+    if not overwrite and any(path.iterdir()):
+        raise OutputExists(f"{path} exists", remedy="Name another output or give --overwrite")
+
+
+def refuse_own_input(
+    path: Path, inputs: Iterable[str | Path], *, searched: Iterable[str | Path] = ()
+) -> None:
+    """Raise UsageError where an input is ``path``, or in it: with what is there it would go.
+
+    searched  folders whose files are inputs, at any depth: ``path`` must not be in one
+    """
+    out = path.resolve()
+    for one in searched:
+        if "://" not in str(one) and Path(one).is_dir() and Path(one).resolve() in out.parents:
+            raise UsageError(
+                f"{path} lies in {one}, whose files are the input",
+                remedy="Name an output elsewhere: what is written there would be read next time",
+            )
+    for one in inputs:
+        if "://" not in str(one) and Path(one).resolve().is_relative_to(out):
+            where = "is the output" if Path(one).resolve() == out else f"lies in the output {path}"
+            raise UsageError(
+                f"the input {one} {where}",
+                expected="an output of its own: what is there would be replaced, and the input go",
+                remedy="Name another output",
+            )
+
+
+def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
+    """Move a finished directory into place: what its manifest names, and nothing else.
+
+    Who looks finds the old directory or the new one; the old one goes once the new one is in.
+    """
+    _drop_unlisted(partial, kind)
+    if (old := put_in_place(partial, path)) is not None:
+        shutil.rmtree(old)
+
+
+def put_in_place(new: Path, path: Path) -> Path | None:
+    """Rename ``new`` to ``path``, and return where what was there is now; None: there was nothing.
+
+    After a kill in between, what was there lies aside (``aside``), and ``new`` is where it was.
+    """
+    if not path.exists():
+        new.rename(path)
+        return None
+    if exchange(new, path):
+        return new
+    old = put_aside(path)  # a file system that cannot exchange names: for a moment neither is there
+    try:
+        new.rename(path)
+    except BaseException:
+        if not path.exists():
+            old.rename(path)
+        raise
+    return old
+
+
+def put_aside(path: Path) -> Path:
+    """Move what is at ``path`` out of the way, and return where to."""
+    old = aside(path)
+    remove(old)
+    return path.rename(old)
+
+
+def aside(path: Path) -> Path:
+    """Return where what is at ``path`` waits until what replaces it is whole."""
+    return path.with_name(f".{path.name}.old")
+
+
+def recover(path: Path, *, kind: str = "graph") -> None:
+    """Put back what a writer that was killed had moved aside, or remove it where ``path`` is new.
+
+    Call it with the lock of ``path``. ``kind`` is as of ``Output``.
+    """
+    old, names = aside(path), (f"{kind}.json", f"_{kind}.json")
+    if not old.is_dir():
+        return
+    if not path.exists():
+        old.rename(path)
+    elif all(any((one / name).is_file() for name in names) for one in (path, old)):
+        shutil.rmtree(old)
+
+
+def _drop_unlisted(partial: Path, kind: str) -> None:
+    """Remove what tasks that were killed have left: only what the manifest names is published."""
+    manifests = [partial / name for name in (f"{kind}.json", f"_{kind}.json")]
+    found = next((path for path in manifests if path.is_file()), None)
+    listed = None
+    if found is not None:
+        listed = json.loads(found.read_text(encoding="utf-8")).get("files")
+    for path in partial.rglob("*"):
+        if path.is_dir() or path in manifests:
+            continue
+        named = _TEMPORARY.fullmatch(path.name) is None
+        if not named or (listed is not None and str(path.relative_to(partial)) not in listed):
+            path.unlink()
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Give two paths each other's names in one step; False where that is not possible."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    arguments = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return bool(renameat2(*arguments) == 0)
