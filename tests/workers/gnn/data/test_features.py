@@ -48,16 +48,6 @@ def test_there_and_back(rows: int, width: int, share: float, seed: int, piece: i
             assert nonzeros(form) == np.count_nonzero(matrix)
 
 
-def test_nothing_is_done_where_nothing_is_to_do() -> None:
-    matrix = np.eye(4, dtype=np.float32)
-    block = as_sparse(matrix)
-    assert as_sparse(block) is block
-    assert as_dense(matrix) is matrix
-    csr = sp.csr_matrix(matrix)
-    assert np.shares_memory(as_sparse(csr).weights, csr.data)
-    assert as_dense(np.asfortranarray(np.eye(3, 4))).flags.c_contiguous
-
-
 def test_rows_that_are_not_in_order_are_put_in_order() -> None:
     data, indices, indptr = [1.0, 2.0, 3.0], [2, 0, 2], [0, 3]
     csr = sp.csr_matrix((data, indices, indptr), shape=(1, 3))

@@ -11,7 +11,6 @@ import pytest
 from penstock import connect, gang
 from penstock.csr import Array
 from penstock.graph import Graph
-from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo.exchange import Halo
@@ -112,19 +111,13 @@ def test_there_and_back(
             np.testing.assert_array_equal(gradients[place], expected[local.ids[: local.owned]])
 
 
-def test_rows_that_lie_together_are_not_packed(
+def test_rows_that_lie_together(
     make_graph: Callable[..., Graph],
     partitioned: Any,
     on_threads: Any,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     undirected = make_graph(NODES, 90, features="dense", labels=3)
     partition = partitioned(undirected, 2)
-
-    def packs(*args: Any) -> None:
-        raise AssertionError("rows were packed")
-
-    monkeypatch.setattr("penstock.workers.gnn.halo.exchange.take_rows", packs)
 
     def rank(comm: Any) -> None:
         with open_local(comm, undirected.path, partition, weighted=False) as local:
@@ -145,9 +138,7 @@ def test_rows_that_lie_together_are_not_packed(
     on_threads(2, rank)
 
 
-def test_bytes_and_messages_are_counted(
-    partitioned: Any, on_threads: Any, graph: Graph, shared: bool
-) -> None:
+def test_bytes_are_counted(partitioned: Any, on_threads: Any, graph: Graph, shared: bool) -> None:
     partition = partitioned(graph, 3)
 
     def rank(comm: Any) -> None:
@@ -159,13 +150,6 @@ def test_bytes_and_messages_are_counted(
             receives = {p: (r.stop - r.start) * WIDTH * 4 for p, r in local.receive.items()}
             rows, gradients = sum(sends.values()), sum(receives.values())
             assert halo.sent_bytes == rows
-            # Receives are posted first: what comes early goes to its place at once.
-            said = [how for how, _, _ in comm.messages]
-            assert said == ["receive"] * len(receives) + ["send"] * len(sends)
-            if shared:  # a word says that rows were written
-                sends, receives = dict.fromkeys(sends, 1), dict.fromkeys(receives, 1)
-            assert {p: n for how, p, n in comm.messages if how == "send"} == sends
-            assert {p: n for how, p, n in comm.messages if how == "receive"} == receives
             exchange_back(halo, x)
             assert halo.sent_bytes == rows + gradients
 
@@ -194,47 +178,6 @@ def test_sums_do_not_depend_on_who_comes_first(
     on_threads(4, rank)
 
 
-def test_alone_nothing_happens(graph: Graph) -> None:
-    with open_local(SingleRank(), graph.path, None, weighted=False) as local:
-        halo, clock = Halo(SingleRank(), local, clock=(clock := Clock())), clock
-        x = values(local.ids, WIDTH)
-        exchange(halo, x, 1)
-        exchange_back(halo, x, 1)
-        np.testing.assert_array_equal(x, values(local.ids, WIDTH))
-        assert halo.sent_bytes == 0
-        assert clock.totals() == {}
-
-
-def test_time_is_booked(partitioned: Any, on_threads: Any, graph: Graph, shared: bool) -> None:
-    partition = partitioned(graph, 2)
-
-    def rank(comm: Any) -> None:
-        clock = Clock()
-        with open_local(comm, graph.path, partition, weighted=False) as local:
-            halo = Halo(comm, local, clock=clock, shared=shared)
-            reducer = GradientReducer(comm, clock=clock)
-            x = np.zeros((local.columns, WIDTH), np.float32)
-            with clock.span("layer", "compute"):
-                exchange(halo, x)
-                exchange_back(halo, x)
-                reducer.start(x[0])
-                reducer.wait()
-        names = {name: total.kind for name, total in clock.totals().items()}
-        assert names.pop("halo: copy", None) == ("halo" if shared else None)
-        assert names == {
-            "halo: pack and post": "halo",
-            "halo: wait": "halo",
-            "halo: add": "halo",
-            "gradient: post": "gradient",
-            "gradient: wait": "gradient",
-            "layer": "compute",
-        }
-        spent = clock.epoch_done()
-        assert all(spent[kind] > 0 for kind in ("compute", "halo", "gradient"))
-
-    on_threads(2, rank)
-
-
 # -- with MPI --------------------------------------------------------------------------------------
 
 
@@ -251,11 +194,9 @@ def test_a_gang_computes_as_one(partitioned: Any, client: Any, graph: Graph) -> 
     def rank(comm: Any) -> Any:  # travels by value: all it needs is imported here
         import numpy as np
 
-        from penstock.workers.gnn.clock import Clock
         from penstock.workers.gnn.data.local import open_local
         from penstock.workers.gnn.halo import shared as shared_halo
         from penstock.workers.gnn.halo.exchange import Halo
-        from penstock.workers.gnn.halo.gradients import GradientReducer
         from penstock.workers.resources.device import to_device, to_host
 
         def exchanges(overlap: bool, shared: bool, apart: bool, here: bool = True) -> Any:
@@ -337,5 +278,6 @@ def test_one_rank_with_a_bad_row_ends_all(make_graph: Any, partitioned: Any, cli
         with open_local(comm, path, partition, weighted=False):
             pass
 
-    with pytest.raises(GangError, match=rf"feature 2 of node {node} of .* is nan"):
+    with pytest.raises(GangError) as error:
         gang.run(client, rank, ranks=2, wait_timeout=30)
+    assert f"node {node}" in str(error.value)

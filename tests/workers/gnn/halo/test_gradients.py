@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.halo.gradients import GradientReducer
 
 
@@ -30,40 +28,3 @@ def test_all_that_were_started_are_summed(
         np.testing.assert_array_equal(together, np.arange(12) * 6 * 3)
 
     on_threads(3, rank)
-
-
-def test_one_rank_sums_nothing(on_threads: Callable[..., list[Any]]) -> None:
-    def rank(comm: Any) -> None:
-        clock = Clock()
-        reducer, array = GradientReducer(comm, clock=clock), np.ones(3)
-        reducer.start(array)
-        reducer.test()
-        reducer.wait()
-        assert array.tolist() == [1, 1, 1]
-        assert reducer.sent_bytes == 0
-        assert clock.totals() == {}
-
-    rank(SingleRank())
-    on_threads(1, rank)
-
-
-def test_another_way_to_wait_takes_the_place_of_the_ranks(
-    on_threads: Callable[..., list[Any]],
-) -> None:
-    def rank(comm: Any) -> list[int]:
-        waits, comm.wait = comm.wait, None
-        waited: list[int] = []
-
-        def follow(requests: Any) -> None:
-            waited.append(len(requests))
-            waits(requests)
-
-        reducer = GradientReducer(comm, wait=follow)
-        reducer.wait()
-        assert waited == [], "there is nothing to wait for"
-        reducer.start(np.ones(3))
-        reducer.start(np.ones(2))
-        reducer.wait()
-        return waited
-
-    assert on_threads(2, rank) == [[2]] * 2
