@@ -150,32 +150,6 @@ def test_a_graph_is_copied_once_and_is_the_same(
     other.close()
 
 
-@pytest.mark.parametrize(
-    ("there", "scratch", "copied"),
-    [
-        (Speed.NVME, Speed.SSD, False),
-        (Speed.SSD, Speed.NVME, True),
-        (Speed.SHARED, Speed.SHARED, False),
-        (Speed.SHARED, Speed.MEMORY, False),
-        (Speed.MEMORY, Speed.NVME, False),
-    ],
-)
-def test_what_is_fast_is_used_where_it_lies(
-    there: Speed, scratch: Speed, copied: bool, copies: Path, shared: Path
-) -> None:
-    taken: list[int] = []
-
-    def take() -> Path:
-        taken.append(1)
-        return copies
-
-    speed = {copies: scratch, shared: there}
-    one = LocalCopies(lambda: copies, take, speed=lambda path: speed[path])
-    with one.hold(shared) as local:
-        assert (local != shared) is copied
-    assert bool(taken) is copied  # no folder is made where none is needed
-
-
 def test_a_part_alone(mine: LocalCopies, shared: Path) -> None:
     partition_graph(shared, k=2, quiet=True)
     partition = partition_path(Graph.open(shared), 2)
@@ -273,21 +247,6 @@ def test_after_a_kill_in_the_middle_the_next_succeeds(
     Graph.open(mine(shared)).validate()
     assert mine.made == 1
     assert whole_copies(copies) == [mine(shared).name]
-
-
-def test_a_partial_copy_of_another_graph_goes_too(
-    copier: Callable[..., Copier], mine: LocalCopies, copies: Path, make_graph: Callable[..., Graph]
-) -> None:
-    victim = copier()
-    assert victim.hear() == "copying"
-    other = make_graph(seed=3, name="other").path
-    mine(other)
-    assert len(list(copies.glob(".*.partial"))) == 1  # at work: left alone
-    os.kill(victim.pid, signal.SIGKILL)
-    victim.process.wait()
-    mine(make_graph(seed=4, name="third").path)
-    assert list(copies.glob(".*.partial")) == []
-    assert len(list(copies.glob("*.lock"))) == 2
 
 
 # -- room -----------------------------------------------------------------------------------------

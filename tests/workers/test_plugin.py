@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from penstock.errors import MissingExtra, UsageError
+from penstock.errors import UsageError
 from penstock.limits import usable_memory
 from penstock.workers import plugin
 from penstock.workers.plugin import Resources, register_plugin, resources
@@ -153,17 +152,6 @@ def test_a_worker_killed_and_started_again(steps: Any, tmp_path: Path) -> None:
 
 
 # -- what goes wrong ------------------------------------------------------------------------------
-
-
-def test_a_gpu_where_there_is_none(monkeypatch: pytest.MonkeyPatch, steps: Any) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    with cluster(processes=False) as client:
-        with pytest.raises(MissingExtra):
-            register_plugin(client, device="gpu")
-        register_plugin(
-            client, device="cpu", device_pool="0.8"
-        )  # the next try is not held to the first
-        assert {where for *_, where in on_each(client, steps.look)} == {None}
 
 
 def test_scratch_that_cannot_be_used(tmp_path: Path) -> None:

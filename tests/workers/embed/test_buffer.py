@@ -101,17 +101,6 @@ def test_every_partition_is_as_likely_under_a_label():
     assert ((counts - 200) ** 2 / 200).sum() < 25 + 4 * 50**0.5 + 10
 
 
-def test_a_schedule_can_leave_buckets_out():
-    schedule = BucketSchedule(order("prefetch", 8), seed=0)
-    wanted = lambda bucket: (bucket[0] < 4) != (bucket[1] < 4)  # noqa: E731
-    found = {
-        share.bucket
-        for step in schedule.scheduled(1, wanted=wanted)
-        for share in step.before + step.during
-    }
-    assert found == {(i, j) for i in range(8) for j in range(8) if wanted((i, j))}
-
-
 @pytest.mark.parametrize("prefetch", [True, False])
 @pytest.mark.parametrize(
     ("name", "capacity", "partitions"),
@@ -160,24 +149,6 @@ def test_bytes_are_counted(small):
     assert traffic.io_seconds > 0
     assert traffic.bandwidth > 0
     assert traffic.exposed_seconds > 0
-
-
-def test_rows_of_a_phase_are_those_of_its_partitions_and_leave_out_the_swap(small):
-    one = small(partitions=7)
-    for state in one.buffer.visits(0):
-        before, during = state.before, state.during
-        assert {first for first, _ in before.ranges} == set(one.buffer.first_rows.values())
-        out = {evict for evict, _ in state.swaps}
-        assert set(during.partitions) == set(before.partitions) - out
-        for phase in state:
-            for partition in phase.partitions:
-                first = one.buffer.first_rows[partition]
-                assert (first, one.layout.sizes[partition]) in phase.ranges
-                one.buffer.values[first, 0] = 1.0
-            one.train(phase)
-        assert before.which + 1 == during.which
-    assert len({phase.which for epoch in range(2) for state in one.buffer.visits(epoch)
-                for phase in (state.before, state.during)}) == 4 * len(one.schedule)  # fmt: skip
 
 
 def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):

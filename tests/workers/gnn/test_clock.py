@@ -46,20 +46,3 @@ def test_inner_spans_are_taken_from_outer_ones(ticks: Any) -> None:
         "save": ("other", 64, 1),
     }
     assert clock.timeline() == []
-
-
-def test_the_timeline_has_every_span(ticks: Any) -> None:
-    clock = Clock(timeline=True)
-    ticks(1)
-    with clock.span("layer", "compute"):
-        ticks(1)
-        with clock.span("wait", "halo"):
-            ticks(2)
-    clock.epoch_done()
-    with clock.span("layer", "compute"):
-        ticks(1)
-    assert clock.timeline() == [
-        (0, "wait", "halo", 2, 4),
-        (0, "layer", "compute", 1, 4),
-        (1, "layer", "compute", 4, 5),
-    ]

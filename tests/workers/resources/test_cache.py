@@ -125,30 +125,6 @@ def test_threads_that_ask_at_once_load_once() -> None:
     assert len(loads) == 1
 
 
-def test_after_a_failed_load_another_thread_loads() -> None:
-    cache = DeviceCache(LIMIT)
-    loading, go = threading.Event(), threading.Event()
-
-    def torn() -> Any:
-        loading.set()
-        assert go.wait(10)
-        raise OSError("torn")
-
-    def use(load: Callable[[], Any]) -> int:
-        with cache.hold("a", load) as value:
-            return len(value)
-
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(use, torn)
-        assert loading.wait(10)
-        second = pool.submit(use, array(5))
-        go.set()
-        assert second.result(10) == 5
-        with pytest.raises(OSError, match="torn"):
-            first.result(10)
-    assert cache.nbytes == 5
-
-
 def test_what_is_counted() -> None:
     floats, ints = np.zeros(5), np.zeros(3, np.int32)
     assert array_bytes(floats) == 40

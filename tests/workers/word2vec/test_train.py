@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from penstock import vector_parts
 from penstock.errors import CorruptFile
 from penstock.kernels.naive import word2vec as naive
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences, Word2vecRules
@@ -120,37 +117,6 @@ def test_a_training_goes_on_from_its_checkpoint(
     assert len(kept) == 3  # the vectors of the last, and what names them
 
 
-def with_ids(corpus: Encoded, folder: Path) -> dict[str, Path]:
-    folder.mkdir()
-    ids = pa.array([f"word {number}" for number in range(WORDS)])
-    pq.write_table(pa.table({"id": ids}), folder / "ids.parquet")
-    return {"parts": folder, "ids": folder / "ids.parquet"}
-
-
-def test_parquet_is_written_with_the_last_checkpoint(
-    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vector_parts, "PART_BYTES", 7 * 16 * 4)
-    more = with_ids(corpus, tmp_path / "parts")
-    trained = run(corpus, tmp_path / "r", in_order(TRAINING), **more)
-    assert [entry.name for entry in trained.parts] == [f"part-{n:05d}.parquet" for n in range(5)]
-    for entry in trained.parts:
-        entry.check_size(tmp_path / "parts", listed_in="", remedy="")
-        entry.check_sum(tmp_path / "parts", remedy="")
-    tables = [pq.read_table(tmp_path / "parts" / entry.name) for entry in trained.parts]
-    assert [len(table) for table in tables] == [7, 7, 7, 7, 2]
-    found = pa.concat_tables(tables)
-    assert found["id"].to_pylist() == [f"word {number}" for number in range(WORDS)]
-    assert found["count"].to_pylist() == np.load(trained.counts).tolist()
-    values = np.load(trained.vectors)
-    np.testing.assert_array_equal(found["vector"].to_pylist(), values)
-    np.testing.assert_array_equal(np.load(corpus.folder / "counts.npy"), np.load(trained.counts))
-    # Nothing is left to train: what writes the vectors then writes these files too.
-    again = run(corpus, tmp_path / "r", in_order(TRAINING), **more)
-    assert again.parts == ()
-    np.testing.assert_array_equal(np.load(again.vectors), values)
-
-
 def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, 1)
     assert checkpoints.load() is None
@@ -245,50 +211,6 @@ def test_short_trainings_exchange_more_often(
     assert told.words_between_exchanges(vocabulary, words, on_gpu=on_gpu) == 5000
 
 
-def test_rounds_that_are_launched_ahead_end_in_the_same_bytes(
-    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a GPU a round is noted when the next was launched: the notes and vectors are the same."""
-    monkeypatch.setattr(loop, "BLOCK_WORDS", 60)
-    monkeypatch.setattr(loop, "cores_of_rank", lambda comm: 1)
-    found, lines = [], []
-    for ahead in (0, 1, 3):
-        monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CPUS", ahead)
-        found.append(run(corpus, tmp_path / f"{ahead}"))
-        text = (tmp_path / f"{ahead}/epochs.jsonl").read_text().splitlines()
-        lines.append([{**json.loads(line), "seconds": 0} for line in text])
-    assert lines[0] == lines[1] == lines[2]
-    for other in found[1:]:
-        np.testing.assert_array_equal(np.load(found[0].vectors), np.load(other.vectors))
-        assert (found[0].loss, found[0].words) == (other.loss, other.words)
-
-
-def test_a_checkpoint_of_rounds_that_are_launched_ahead_is_of_the_words_it_names(
-    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop, "BLOCK_WORDS", 60)
-    monkeypatch.setattr(loop, "cores_of_rank", lambda comm: 1)
-    monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CPUS", 1)
-    whole = run(corpus, tmp_path / "whole")
-    save, saved = Checkpoints.save, []
-
-    def stop_soon(self: Checkpoints, *given: Any) -> None:
-        save(self, *given)
-        saved.append(given[0])
-        if len(saved) == 5:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Checkpoints, "save", stop_soon)
-    with pytest.raises(KeyboardInterrupt):
-        run(corpus, tmp_path / "r", replace(TRAINING, checkpoint_minutes=1e-9))
-    monkeypatch.setattr(Checkpoints, "save", save)
-    assert saved[-1].epoch + saved[-1].sentence > 0
-    resumed = run(corpus, tmp_path / "r")
-    assert 0 < resumed.resumed < 1
-    np.testing.assert_array_equal(np.load(whole.vectors), np.load(resumed.vectors))
-    assert (resumed.words, resumed.pairs) == (whole.words, whole.pairs)
-
-
 @pytest.mark.parametrize("count", [2, 5])
 def test_rows_go_most_of_the_way_of_shards_but_not_far_beyond(count: int) -> None:
     """Rows that are drawn to a place: what shards have of the way adds up where it is little."""
@@ -353,37 +275,3 @@ def test_places_beyond_the_ends_of_walks_are_no_words(corpus: Encoded, tmp_path:
     assert trained.run_words == trained.words == 2 * np.count_nonzero(tokens >= 0)
     again = train(SingleRank(), task)
     assert (again.run_words, again.words) == (0, trained.words)
-
-
-@pytest.mark.mpi
-def test_ranks_that_are_launched_ahead_train_all_words_and_write_checkpoints(
-    corpus: Encoded, tmp_path: Path
-) -> None:
-    from penstock import connect, gang
-
-    training = replace(
-        TRAINING, sync_words=60, lr=1e-12, min_lr=0, checkpoint_minutes=1e-9, epochs=3
-    )
-    for ahead in (0, 1):
-        (tmp_path / f"{ahead}").mkdir()
-
-    def trained(comm: Any) -> list[Any]:
-        from penstock.workers.word2vec import train as loop
-
-        found = []
-        for ahead in (0, 1):
-            loop._ROUNDS_AHEAD_ON_CPUS = ahead
-            counts, folder = corpus.folder / "counts.npy", tmp_path / f"{ahead}"
-            found.append(loop.train(comm, TrainTask(corpus, WORDS, counts, training, folder)))
-        return found
-
-    with connect("mpi", workers=2, device="cpu") as client:
-        (one, ahead), (other, _) = gang.run(client, trained)
-    assert one.words == ahead.words == 3 * SENTENCES * LENGTH
-    # Rates are so small that the losses are those of the first vectors, of the same pairs.
-    assert (ahead.pairs, ahead.kept) == (one.pairs, one.kept)
-    assert ahead.loss == pytest.approx(one.loss, rel=1e-6)
-    assert (other.loss, other.words) == (one.loss, one.words)
-    # Each waits for the round that is under way, and so notes two.
-    numbers = [Checkpoints(tmp_path / f"{ahead}", 0).number for ahead in (0, 1)]
-    assert numbers[0] > numbers[1] > numbers[0] // 3

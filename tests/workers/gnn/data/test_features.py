@@ -53,8 +53,3 @@ def test_rows_that_are_not_in_order_are_put_in_order() -> None:
     csr = sp.csr_matrix((data, indices, indptr), shape=(1, 3))
     check(np.array([[2, 0, 4]], np.float32), as_sparse(csr))
     assert csr.indices.tolist() == indices  # the user's matrix stays as it was
-
-
-def test_stored_zeros_do_not_count() -> None:
-    csr = sp.csr_matrix(([0.0, 1.0], [0, 1], [0, 2]), shape=(1, 2))
-    assert nonzeros(csr) == nonzeros(as_sparse(csr)) == 1

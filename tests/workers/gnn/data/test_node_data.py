@@ -12,17 +12,6 @@ import scipy.sparse as sp
 
 from penstock.errors import UsageError
 from penstock.splits import SplitFile, save_split
-from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn.data.local import open_local
-
-
-def test_one_rank_copies_nothing(make_graph: Any) -> None:
-    graph = make_graph(50, 100, features="dense", labels=3)
-    with open_local(SingleRank(), graph.path, None, weighted=False) as local:
-        for array in (local.features, local.indices, local.indptr):
-            assert type(array) is np.ndarray
-            assert not array.flags.owndata  # mapped
-        assert local.interior == local.owned == local.columns == 50
 
 
 def test_sparse_features(make_graph: Any, opened: Any) -> None:
@@ -51,17 +40,6 @@ def test_several_classes_a_node(ring: Any, opened: Any, k: int) -> None:
             assert classes[indptr[row] : indptr[row + 1]].tolist() == expected
 
 
-@pytest.mark.parametrize("k", [1, 2])
-def test_values(ring: Any, opened: Any, k: int) -> None:
-    values = [0.5, None, -2.0, 1e10, 4.0, 5.0]
-    graph = ring(labels="value", classes=None, label=pa.array(values))
-    for local in opened(graph, k):
-        assert (local.label_kind, local.outputs) == ("value", 1)
-        assert local.labels.dtype == np.float32
-        expected = [np.nan if values[i] is None else values[i] for i in local.ids[: local.owned]]
-        np.testing.assert_array_equal(local.labels, np.array(expected, np.float32))
-
-
 def test_classes_are_counted_over_all_ranks(ring: Any, opened: Any) -> None:
     label = pa.array([0, None, 1, 0, 6, 0], pa.int32())
     graph = ring(classes=None, label=label)
@@ -74,25 +52,6 @@ def test_classes_are_counted_over_all_ranks(ring: Any, opened: Any) -> None:
             np.testing.assert_array_equal(
                 local.splits, np.array([0, 1, 2, 0, 1, 2])[local.ids[: local.owned]]
             )
-
-
-def test_a_prediction_needs_no_labels(ring: Any, opened: Any) -> None:
-    graph = ring(labels=None, classes=None, label=None, split=None)
-    for k in (1, 2):
-        for local in opened(graph, k, for_training=False):
-            assert local.labels is local.label_kind is None
-            assert local.outputs == 0
-            assert local.splits.tolist() == [-1] * local.owned
-
-
-def test_wider_features_become_narrow(ring: Any, opened: Any) -> None:
-    for dtype in (np.float64, np.float16, np.int16):
-        graph = ring(np.dtype(dtype).name, features=np.arange(12, dtype=dtype).reshape(6, 2))
-        for k in (1, 2):
-            for local in opened(graph, k):
-                assert local.features.dtype == np.float32
-                assert local.features.flags.c_contiguous
-                np.testing.assert_array_equal(local.features[:, 0], local.ids[: local.owned] * 2)
 
 
 @pytest.mark.parametrize("k", [1, 2])
@@ -119,15 +78,6 @@ def test_a_split_from_a_file_takes_the_place_of_the_graphs(
     save_split(tmp_path / "none.parquet", graph, np.full(6, 1, np.int8))
     with pytest.raises(UsageError):
         opened(graph, split=SplitFile(tmp_path / "none.parquet"))
-
-
-def test_a_split_finds_nodes_by_id(ring: Any, tmp_path: Path) -> None:
-    save_split(tmp_path / "split.parquet", ring(), np.array([2, 0, -1, 1, 0, 0], np.int8))
-    other = ring("other", ids=["n5", "x", "n3", "n2", "y", "n0"])
-    split = SplitFile(tmp_path / "split.parquet", by_id=True)
-    assert split.splits(other).tolist() == [0, -1, 1, -1, -1, 2]
-    assert split.splits(other, np.array([5, 2])).tolist() == [2, 1]
-    assert split.splits(ring("numbers", ids=np.arange(6))).tolist() == [-1] * 6
 
 
 # -- bad input -------------------------------------------------------------------------------------

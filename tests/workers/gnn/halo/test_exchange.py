@@ -111,33 +111,6 @@ def test_there_and_back(
             np.testing.assert_array_equal(gradients[place], expected[local.ids[: local.owned]])
 
 
-def test_rows_that_lie_together(
-    make_graph: Callable[..., Graph],
-    partitioned: Any,
-    on_threads: Any,
-) -> None:
-    undirected = make_graph(NODES, 90, features="dense", labels=3)
-    partition = partitioned(undirected, 2)
-
-    def rank(comm: Any) -> None:
-        with open_local(comm, undirected.path, partition, weighted=False) as local:
-            (rows,) = local.send.values()
-            assert 0 < len(rows) < local.owned, "some rows have ghosts, not all"
-            halo = Halo(comm, local, shared=False)
-            for width in (WIDTH, 70):
-                x = values(local.ids, width)
-                x[local.owned :] = -1
-                exchange(halo, x)
-                np.testing.assert_array_equal(x, values(local.ids, width))
-                x[: local.owned] = 0
-                exchange_back(halo, x)
-                expected = np.zeros((local.owned, width), np.float32)
-                expected[rows] = values(local.ids[rows], width)
-                np.testing.assert_array_equal(x[: local.owned], expected)
-
-    on_threads(2, rank)
-
-
 def test_bytes_are_counted(partitioned: Any, on_threads: Any, graph: Graph, shared: bool) -> None:
     partition = partitioned(graph, 3)
 

@@ -42,31 +42,6 @@ def written(comm: Any, shared_halo: SharedHalo, width: int, dtype: Any = np.floa
     return found
 
 
-def test_rows_come_where_the_peer_reads_them(on_threads: Any) -> None:
-    def rank(comm: Any) -> None:
-        shared_halo = pair(comm)
-        for width, dtype in ((3, np.float32), (1, np.float64), (3, np.float32), (70, np.float64)):
-            found = written(comm, shared_halo, width, dtype)
-            assert found.dtype == dtype
-        assert shared_halo.shared == {1 - comm.rank}
-
-    on_threads(2, rank)
-
-
-def test_rows_stay_for_another_turn_and_when_memory_is_made_anew(on_threads: Any) -> None:
-    def rank(comm: Any) -> None:
-        shared_halo = pair(comm)
-        first = written(comm, shared_halo, 3)
-        kept = first.copy()
-        second = written(comm, shared_halo, 3)
-        assert not np.shares_memory(first, second)
-        np.testing.assert_array_equal(first, kept)
-        written(comm, shared_halo, 2000)
-        np.testing.assert_array_equal(second, kept)
-
-    on_threads(2, rank)
-
-
 @pytest.mark.parametrize("slow", [0, 1])
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_a_slow_rank_is_not_written_over(way: str, slow: int, on_threads: Any) -> None:
@@ -112,48 +87,6 @@ def test_a_slow_rank_is_not_written_over(way: str, slow: int, on_threads: Any) -
             np.testing.assert_array_equal(x, np.full((2, 3), 2 * number))
 
     on_threads(2, rank)
-
-
-def test_gradients_stay_until_they_are_added(on_threads: Any) -> None:
-    """A rank that has waited, and not added yet, has them whatever its peer does meanwhile."""
-    ahead = threading.Event()
-
-    def rank(comm: Any) -> None:
-        local = one_way(comm.rank)
-        halo = Halo(comm, local, overlap=False)  # start_backward waits; wait_backward only adds
-        for number in range(1, 5):
-            x = np.full((local.columns, 3), number, np.float32)
-            if comm.rank == 0:
-                halo.start_backward(x)
-                if number == 3:
-                    assert ahead.wait(PATIENCE)
-                halo.wait_backward(x)
-                np.testing.assert_array_equal(x, np.full((2, 3), 2 * number))
-            else:
-                if number == 4:
-                    halo.overlap = True
-                halo.start_backward(x)  # the fourth is written while the third is not yet added
-                if number == 4:
-                    ahead.set()
-                halo.wait_backward(x)
-
-    on_threads(2, rank)
-
-
-def test_a_rank_without_peers_takes_part_in_what_all_do(on_threads: Any) -> None:
-    def rank(comm: Any) -> None:
-        lone = SimpleNamespace(owned=1, columns=1, send={}, receive={})
-        local = lone if comm.rank == 2 else one_way(comm.rank)
-        halo = Halo(comm, local)
-        for width in (1, 4):
-            x = np.full((local.columns, width), comm.rank, np.float32)
-            halo.start(x)
-            halo.wait()
-            halo.start_backward(x)
-            halo.wait_backward(x)
-            assert (x[: local.owned] == comm.rank).all()
-
-    on_threads(3, rank)
 
 
 @pytest.mark.parametrize("step", ["memfd_create", "open"])
