@@ -39,12 +39,11 @@ from penstock.graph import Graph
 from penstock.workers import local_copies, locks
 from penstock.workers.resources.storage import Speed
 
-real_touch, said = locks.FileLock.touch, []
+real_touch, said = locks.FileLock.touch, iter(["copying"])
 
-def touch(self):
-    if mine.made == 0 and not said and not any(copies.glob("shared-????????????????")):
-        said.append("copying")
-        print("copying", flush=True)
+def touch(self):  # by one of the threads that copy, and by who has found a copy
+    if not any(copies.glob("shared-????????????????")) and (word := next(said, "")):
+        print(word, flush=True)
         sys.stdin.readline()
     real_touch(self)
 
