@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock import Graph, generate
 from penstock.csr import CSR
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile
 from penstock.partition.order import order
 from penstock.workers.embed.layout import buckets as module
 from penstock.workers.embed.layout.buckets import EdgeBuckets, build_buckets
@@ -37,26 +37,6 @@ def test_every_node_has_a_row_of_its_own(nodes, partitions, seed, assigned):
         assert len(mine) == layout.sizes[partition]
         np.testing.assert_array_equal(found[mine], partition)
         np.testing.assert_array_equal(rows[mine], np.arange(len(mine)))
-
-
-def test_a_layout_is_read_as_it_was_written(tmp_path):
-    parts = np.random.default_rng(0).integers(0, 5, 1000)
-    for name, layout in (
-        ("a", NodeLayout.of_assignment(parts, 5)),
-        ("r", NodeLayout.ranges(1000, 7)),
-    ):
-        layout.save(tmp_path / name)
-        again = NodeLayout.open(tmp_path / name)
-        every = np.arange(1000)
-        for one, other in zip(located(layout, every), located(again, every), strict=True):
-            np.testing.assert_array_equal(one, other)
-
-
-def test_more_partitions_than_nodes_are_refused():
-    with pytest.raises(UsageError):
-        NodeLayout.ranges(4, 5)
-    with pytest.raises(UsageError):
-        NodeLayout.of_assignment(np.array([0, 3]), 2)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from embed_runs import same, vectors
 
 from penstock import CSR, Graph
 from penstock.errors import CorruptFile, UsageError
-from penstock.files import sha256_of
 from penstock.kernels.embed_rules import Batch, Side, Table
 from penstock.kernels.naive import embed as naive
 from penstock.workers.embed import train as module
@@ -28,7 +26,6 @@ from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import node_layout, train
-from penstock.workers.embed.warm import WarmStart
 
 SMALL: dict[str, Any] = {
     "model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
@@ -356,36 +353,6 @@ def test_a_rank_that_is_started_again_needs_the_run_it_began_with_no_more(
     known = run(graph, second, epochs=1, **init).known
     shutil.rmtree(first)
     assert run(graph, second, epochs=2, **init).known == known
-
-
-def test_a_warm_start_from_a_run_that_trains_meanwhile_is_refused(
-    graph: Graph, tmp_path: Path
-) -> None:
-    """Of two ranks one might begin with the vectors before, and the other with those after."""
-    from penstock.pipelines.embed.run import keep_ids
-
-    first, names = tmp_path / "first", graph.manifest.relations or ()
-    run(graph, first, epochs=1)
-    keep_ids(first, graph)
-    rules, manifest = Training(**SMALL).rules(5), first / "checkpoints/best.json"
-    written = sha256_of(manifest)
-    nodes, table = np.arange(graph.num_nodes), first / "checkpoints/nodes.table"
-    slot = list(np.zeros((2, graph.num_nodes, SMALL["dim"]), np.float32))
-
-    def begin(sha256: str | None) -> None:
-        with ExitStack() as opened:
-            warm = WarmStart(first, names, graph, rules, opened, sha256)
-            table.write_bytes(bytes(table.stat().st_size))  # a place that has another use now
-            if sha256 is None:
-                manifest.write_text(manifest.read_text() + " ")
-            warm.fill(nodes, slot)
-
-    with pytest.raises(UsageError):
-        begin("of another checkpoint")
-    with pytest.raises(CorruptFile):  # nobody trains: it is damaged
-        begin(written)
-    with pytest.raises(UsageError):
-        begin(None)
 
 
 def test_partitions_are_of_equal_size_and_drawn() -> None:

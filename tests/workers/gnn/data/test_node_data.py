@@ -25,47 +25,6 @@ def test_sparse_features(make_graph: Any, opened: Any) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_several_classes_a_node(ring: Any, opened: Any, k: int) -> None:
-    lists = [[0, 2], [], [1], None, [4, 0], [2]]
-    label = pa.array(lists, pa.list_(pa.int32()))
-    graph = ring(labels="multi", classes=None, label=label)
-    for local in opened(graph, k):
-        assert (local.label_kind, local.outputs) == ("multi", 5)
-        indptr, classes, known = local.labels
-        np.testing.assert_array_equal(known, local.ids[: local.owned] != 3)
-        np.testing.assert_array_equal(local.counted == -1, ~known)
-        assert (indptr.dtype, classes.dtype) == (np.int64, np.int32)
-        for row in range(local.owned):
-            expected = lists[local.ids[row]] or []
-            assert classes[indptr[row] : indptr[row + 1]].tolist() == expected
-
-
-def test_classes_are_counted_over_all_ranks(ring: Any, opened: Any) -> None:
-    label = pa.array([0, None, 1, 0, 6, 0], pa.int32())
-    graph = ring(classes=None, label=label)
-    for k in (1, 3):
-        locals_ = opened(graph, k)
-        assert [local.outputs for local in locals_] == [7] * k
-        for local in locals_:
-            expected = np.array([0, -1, 1, 0, 6, 0])[local.ids[: local.owned]]
-            np.testing.assert_array_equal(local.labels, expected)
-            np.testing.assert_array_equal(
-                local.splits, np.array([0, 1, 2, 0, 1, 2])[local.ids[: local.owned]]
-            )
-
-
-@pytest.mark.parametrize("k", [1, 2])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_some_features_in_another_order(ring: Any, opened: Any, k: int, sparse: bool) -> None:
-    features = np.arange(24.0, dtype=np.float32).reshape(6, 4) % 5
-    graph = ring(features=sp.csr_matrix(features) if sparse else features)
-    for local in opened(graph, k, feature_columns=(3, 0, 2)):
-        found = local.features.toarray() if sparse else local.features
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, features[local.ids[: local.owned]][:, [3, 0, 2]])
-
-
-@pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("own", [False, True])
 def test_a_split_from_a_file_takes_the_place_of_the_graphs(
     ring: Any, opened: Any, tmp_path: Path, k: int, own: bool

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock import connect, gang
 from penstock.csr import Array
 from penstock.graph import Graph
-from penstock.workers.gnn.clock import Clock
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo.exchange import Halo
-from penstock.workers.gnn.halo.gradients import GradientReducer
 
 NODES, WIDTH = 90, 5
 
@@ -28,13 +25,6 @@ def values(nodes: Any, width: int, dtype: Any = np.float32) -> Array:
     """Return a matrix for these nodes, all different, small whole numbers."""
     rows = np.asarray(nodes)[:, None] * 7 + np.arange(width) * 3 + 1
     return (rows % 61).astype(dtype)
-
-
-def dense(graph: Graph) -> Array:
-    csr = graph.csr()
-    matrix = np.zeros((NODES, NODES))
-    matrix[csr.sources(), csr.indices] = 1
-    return matrix
 
 
 @pytest.fixture(params=[True, False], ids=["shared", "messages"])
@@ -149,108 +139,3 @@ def test_sums_do_not_depend_on_who_comes_first(
                 np.testing.assert_array_equal(dx[row], expected)
 
     on_threads(4, rank)
-
-
-# -- with MPI --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)], scope="module")
-def client(request: pytest.FixtureRequest) -> Iterator[Any]:
-    with connect("mpi", workers=3, device=request.param) as client:
-        yield client
-
-
-@pytest.mark.mpi
-def test_a_gang_computes_as_one(partitioned: Any, client: Any, graph: Graph) -> None:
-    k, path, partition = 3, graph.path, partitioned(graph, 3)
-
-    def rank(comm: Any) -> Any:  # travels by value: all it needs is imported here
-        import numpy as np
-
-        from penstock.workers.gnn.data.local import open_local
-        from penstock.workers.gnn.halo import shared as shared_halo
-        from penstock.workers.gnn.halo.exchange import Halo
-        from penstock.workers.resources.device import to_device, to_host
-
-        def exchanges(overlap: bool, shared: bool, apart: bool, here: bool = True) -> Any:
-            with open_local(comm, path, partition, weighted=True) as local:
-                clock = Clock()
-                halo = Halo(comm, local, overlap=overlap, clock=clock, shared=shared)
-                reducer = GradientReducer(comm, overlap=overlap, clock=clock)
-                rows = np.repeat(np.arange(local.owned), np.diff(local.indptr))
-                matrix = np.zeros((local.owned, local.columns), np.float32)
-                matrix[rows, local.indices] = 1
-                ids = local.ids[: local.owned]
-                for width in (2, 4, 4, 4):  # a buffer grows, and is used again
-                    x = np.full((local.columns, width), np.nan, np.float32)
-                    x[: local.owned] = (ids[:, None] * 7 + np.arange(width) * 3 + 1) % 61
-                    x = to_device(x)
-                    total = to_device(np.full(1000, comm.rank + 1.0, np.float32))
-                    halo.start(x, separate=apart)
-                    reducer.start(total)
-                    for _ in range(5):
-                        halo.test()
-                        reducer.test()
-                    halo.wait()
-                    reducer.wait()
-                    if isinstance(x, np.ndarray):
-                        assert np.shares_memory(halo.ghosts(x), x) != (shared and apart and here)
-                    x[local.owned :] = halo.ghosts(x)
-                    out = matrix @ to_host(x)
-                    dx = to_device(np.ascontiguousarray(matrix.T @ out))
-                    if apart and isinstance(x, np.ndarray):
-                        for ghosts, place in halo.targets_backward(dx):
-                            place[...] = dx[ghosts]
-                    halo.start_backward(dx)
-                    halo.test()
-                    halo.wait_backward(dx)
-                return ids, out, to_host(dx)[: local.owned], to_host(total)
-
-        outcome = [
-            exchanges(overlap, shared, apart)
-            for overlap in (True, False)
-            for shared in (True, False)
-            for apart in (True, False)
-        ]
-        place = shared_halo.host_identity
-        try:
-            if comm.rank == 2:  # as if it were elsewhere: the others write to each other still
-                shared_halo.host_identity = lambda: ("elsewhere",)
-            outcome.append(exchanges(True, True, True, here=comm.rank != 2))
-        finally:
-            shared_halo.host_identity = place
-        return outcome
-
-    found = gang.run(client, rank, ranks=k, wait_timeout=30)
-    matrix, x = dense(graph), values(np.arange(NODES), 4)
-    out = matrix @ x
-    dx = matrix.T @ out
-    for each in found:
-        for ids, out_here, dx_here, total in each:
-            np.testing.assert_array_equal(out_here, out[ids])
-            np.testing.assert_array_equal(dx_here, dx[ids])
-            assert (total == 6).all()
-
-
-@pytest.mark.mpi
-def test_one_rank_with_a_bad_row_ends_all(make_graph: Any, partitioned: Any, client: Any) -> None:
-    from penstock.errors import GangError
-    from penstock.files import save_npy
-
-    graph = make_graph(NODES, 160, features="dense", labels=3, name="bad")
-    partition, path = partitioned(graph, 2), graph.path
-    part = partition / "parts" / "00001"
-    features = np.load(part / "features.npy")
-    features[3, 2] = np.nan
-    save_npy(part, "features.npy", features)
-    node = int(np.load(part / "owned.npy")[3])
-
-    def rank(comm: Any) -> None:
-        from penstock.workers.gnn.data.local import open_local
-
-        with open_local(comm, path, partition, weighted=False):
-            pass
-
-    with pytest.raises(GangError) as error:
-        gang.run(client, rank, ranks=2, wait_timeout=30)
-    assert f"node {node}" in str(error.value)
