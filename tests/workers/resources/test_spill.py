@@ -28,7 +28,7 @@ def test_limits_that_are_none(text: str) -> None:
 @pytest.mark.gpu
 def test_dask_cuda_takes_what_it_is_given(tmp_path: Path) -> None:
     pytest.importorskip("dask_cuda", reason="needs dask-cuda")
-    data = spill_data("1GB", 2000, {})
+    data = spill_data("1GB", 2000)
     store = data[0](str(tmp_path), **data[1])
     for number in range(4):
         store[number] = bytes(900)

@@ -57,18 +57,11 @@ def trained(corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         *,
         how: str = "late",
         seed: int = 0,
-        **more: Any,
     ) -> list[Any]:
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
-        start = tmp_path / "start"
-        task = TrainTask(
-            corpus, WORDS, corpus.folder / "counts.npy", training, folder,
-            start if start.exists() else None,
-        )  # fmt: skip
-        return late_gpus.Gpus(ranks, seed, how, **more).run(
-            lambda comm: (loop.train(comm, task), comm)
-        )
+        task = TrainTask(corpus, WORDS, corpus.folder / "counts.npy", training, folder)
+        return late_gpus.Gpus(ranks, seed, how).run(lambda comm: (loop.train(comm, task), comm))
 
     return train
 
