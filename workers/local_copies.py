@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.errors import GraphError
 from penstock.files import whole
 from penstock.sizes import need_disk
 from penstock.workers.locks import FileLock, lock, try_lock
 from penstock.workers.resources.storage import Speed, storage_speed
 from penstock.workers.source import Source, copy_files
 
-_TRIES = 3  # where the source is replaced while it is copied
+_PATIENCE = 300.0  # seconds without progress, after which who waits for another's copy gives up
 
 
 class LocalCopies:
@@ -39,8 +38,7 @@ class LocalCopies:
     make room for new ones, the longest unused first.
 
     ``root`` gives the scratch disk's folder, and ``folder`` that of the copies; both are asked
-    when they are needed. Who waits for another's copy gives up after ``patience`` seconds without
-    progress.
+    when they are needed.
     """
 
     def __init__(
@@ -48,11 +46,10 @@ class LocalCopies:
         root: Callable[[], Path],
         folder: Callable[[], Path],
         *,
-        patience: float = 300.0,
         speed: Callable[[Path], Speed] = storage_speed,
     ) -> None:
         self._root, self._folder = root, folder
-        self._patience, self._speed = patience, speed
+        self._speed = speed
         self._kept: dict[Path, FileLock] = {}
         self._changing = threading.Lock()
         self.made = 0  # that were made here, and not found
@@ -93,15 +90,7 @@ class LocalCopies:
         there, scratch = self._speed(path), self._speed(self._root())
         if there == Speed.MEMORY or there >= scratch:
             return path, None
-        for tries_left in reversed(range(_TRIES)):
-            source = Source.read(path, only)
-            try:
-                return self._copied(source, self._folder())
-            except (GraphError, OSError):
-                # A graph that was replaced meanwhile only looks damaged.
-                if not tries_left or Source.read(path, only).name == source.name:
-                    raise
-        raise AssertionError("the last try returns or raises")
+        return self._copied(Source.read(path, only), self._folder())
 
     def _copied(self, source: Source, folder: Path) -> tuple[Path, FileLock]:
         """Return the copy of ``source`` and the lock that says it is used."""
@@ -118,7 +107,7 @@ class LocalCopies:
                     alone.release()
                     raise
                 alone.release()
-            use = lock(lock_path, shared=True, patience=self._patience, what=what)
+            use = lock(lock_path, shared=True, patience=_PATIENCE, what=what)
             if copy.is_dir():
                 use.touch()
                 return copy, use

@@ -124,30 +124,24 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
         scratch = None if scratch is None else str(worker_path(scratch))
         self.options = {"device": device, "device_pool": device_pool, "scratch": scratch}
         self._memory_limit = memory_limit  # of workers that are threads, to which Dask gives none
-        self._held: Resources | PenstockError | None = None
+        self._held: Resources | None = None
 
     def setup(self, worker: Worker) -> None:
         """Run once in every worker, also in those that come later."""
         devices.ask(self.options["device"] or "auto")
-        try:
-            self._held = self._prepared(worker)
-        except PenstockError as error:
-            self._held = error
-            raise
+        self._held = self._prepared(worker)
         _in_this_process.append(self._held)
 
     def teardown(self, worker: Worker) -> None:
         """Give back what is the worker's; copies that others use stay."""
         devices.withdraw(self.options["device"] or "auto")
-        if isinstance(self._held, Resources):
+        if self._held is not None:
             _in_this_process.remove(self._held)
             self._held.close()
         self._held = None
 
     def held(self) -> Resources | None:
-        """Return what the worker holds, or raise what kept it from that."""
-        if isinstance(self._held, PenstockError):
-            raise self._held
+        """Return what the worker holds; None: it was kept from that."""
         return self._held
 
     def _prepared(self, worker: Worker) -> Resources:

@@ -36,6 +36,7 @@ from penstock.workers.comm.communicator import Communicator
 from penstock.workers.comm.exchange_nccl import NcclExchange
 
 _NOT_READY = 600
+_MEMORY = 1 << 30  # bytes of each, of which free ones are asked for
 _PATIENCE = 20.0  # seconds, before what never comes is an error
 _here = threading.local()
 
@@ -91,7 +92,6 @@ class Block:
         self.bytes = pool.pop() if pool else np.full(size, 0xFF, np.uint8)
         gpu.held.append(self.bytes)
         gpu.used += size
-        gpu.most = max(gpu.most, gpu.used)
 
     def __del__(self) -> None:
         found = self.bytes
@@ -148,11 +148,11 @@ class DeviceArray:
 class Gpu:
     """That of one rank: memory, and the stream on which it computes.
 
-    used  bytes of what arrays have now; most: at any time
+    used  bytes of what arrays have now
     """
 
     def __init__(self, gpus: Gpus) -> None:
-        self.used = self.most = 0
+        self.used = 0
         self.gpus, self.stream = gpus, Stream(gpus)
         self.pool: dict[int, list[Any]] = defaultdict(list)
         self.held: list[Any] = []  # for good: an address stays one of ours
@@ -161,8 +161,7 @@ class Gpu:
 class Gpus:
     """All of them, and what the ranks say to each other."""
 
-    def __init__(self, ranks: int, seed: int, how: str, memory: int = 1 << 30) -> None:
-        self.memory = memory  # bytes of each, of which free ones are asked for
+    def __init__(self, ranks: int, seed: int, how: str) -> None:
         self.size, self.how, self.random = ranks, how, random.Random(seed)
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
@@ -368,7 +367,7 @@ def _query(event: Event) -> int:
 
 def _memory() -> tuple[int, int]:
     gpu = _here.gpu
-    return gpu.gpus.memory - gpu.used, gpu.gpus.memory
+    return _MEMORY - gpu.used, _MEMORY
 
 
 def _launch(run: Callable[[], Any]) -> None:

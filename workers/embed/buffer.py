@@ -30,7 +30,7 @@ import numpy as np
 
 from penstock.arrays import AnyArray
 from penstock.kernels import kernel
-from penstock.partition.order import Bucket, State
+from penstock.partition.order import State
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.storage import Moved, PartitionFile, Slot
 from penstock.workers.embed.storage.direct import aligned_bytes
@@ -164,9 +164,7 @@ class PartitionBuffer:
 
     # -- training --------------------------------------------------------------------------------
 
-    def visits(
-        self, epoch: int, *, start: int = 0, wanted: Callable[[Bucket], bool] | None = None
-    ) -> Iterator[BufferVisit]:
+    def visits(self, epoch: int, *, start: int = 0) -> Iterator[BufferVisit]:
         """Yield the buffer states of an epoch, from number ``start`` on; iterate over each.
 
         The next state is given when the swap of the one before is done.
@@ -177,10 +175,8 @@ class PartitionBuffer:
             Which labels stand for which partitions, and which share of a bucket is trained when.
         start
             The first state, where an epoch is resumed.
-        wanted
-            Buckets to train, where it is not all of them.
         """
-        for step in self.schedule.scheduled(epoch, wanted=wanted):
+        for step in self.schedule.scheduled(epoch):
             if step.number < start:
                 continue
             if self._before_visit is not None:

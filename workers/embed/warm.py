@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
-from penstock.errors import CorruptFile, GraphError, UsageError
+from penstock.errors import GraphError, UsageError
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.kernels.embed_rules import EmbedRules
@@ -27,7 +27,6 @@ from penstock.workers.embed.storage.versions import BEST, Checkpoints
 from penstock.workers.resources.device import to_device
 
 _BYTES = 1 << 22  # read at a time of what was copied
-COUNTED = 1 << 53  # steps and the like, at most: a float has no more of them
 IDS = "ids.parquet"  # of a run: the user's id of every node, in the order of their numbers
 
 
@@ -56,7 +55,7 @@ class WarmStart:
         self._sha256 = sha256 or sha256_of(self._manifest)
         self._check_same()
         self.tensors = found.tensors
-        self.steps = _steps(self._manifest, found.about)
+        self.steps = found.about["batches"] + found.about["steps"]
         self._copied: _Copied | None = None
         nodes = numbers_of(graph.user_ids(), run)
         positions = self.source.layout.positions
@@ -221,18 +220,6 @@ def numbers_of(ids: Any, run: Path) -> Array:
         ids, old = ids.cast(pa.large_string()), old.cast(pa.large_string())
     found = pc.index_in(ids, value_set=old)
     return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
-
-
-def _steps(path: Path, about: Mapping[str, Any]) -> int:
-    counts = about.get("batches"), about.get("steps", 0)
-    if not all(type(count) is int and 0 <= count <= COUNTED for count in counts):
-        raise CorruptFile(
-            f"{path} is damaged",
-            expected="how many batches were trained",
-            got=f"batches: {counts[0]!r}, steps: {counts[1]!r}",
-            remedy="Restore the file, or begin with another run",
-        )
-    return sum(counts)
 
 
 def newest(folder: Path) -> str:

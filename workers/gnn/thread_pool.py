@@ -28,9 +28,9 @@ _LEAST = 1 << 18  # values of a piece, so that small graphs are done in one
 class ThreadPool(Threads):
     """The threads of one rank; ``progress`` is called between pieces, in the rank's own thread."""
 
-    def __init__(self, threads: int = 1, progress: Callable[[], None] | None = None) -> None:
+    def __init__(self, threads: int = 1) -> None:
         super().__init__(threads)
-        self.progress = progress
+        self.progress: Callable[[], None] | None = None
         self.tf32 = False  # whether GPUs may round the factors of products
 
     @staticmethod
@@ -127,13 +127,11 @@ def _tall_cuts(rows: int, most: int, least: int) -> list[int]:
     return [rows * i // pieces for i in range(pieces + 1)]
 
 
-def edge_cuts(
-    indptr: Array, first: int, last: int, width: int, *, whole: bool = False
-) -> list[int]:
+def edge_cuts(indptr: Array, first: int, last: int, width: int) -> list[int]:
     """Return where to cut rows into pieces of about as many edges, each at least a row."""
     low, high = int(indptr[first]), int(indptr[last])
     work = (high - low + last - first) * width
-    pieces = 1 if whole else min(_PIECES, max(1, work // _LEAST), max(1, last - first))
+    pieces = min(_PIECES, max(1, work // _LEAST), max(1, last - first))
     if pieces == 1:
         return [first, last]
     # Rows cost too, so that a long tail of rows without edges is not one piece.

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class _Entry:
     """One key's arrays, and who has them."""
 
-    loader: int | None  # the thread that is loading them, until it has
+    is_loaded: bool = False
     users: int = 1
     value: Any = None
     nbytes: int = 0
@@ -46,13 +46,9 @@ class DeviceCache:
         return self._nbytes
 
     @contextmanager
-    def hold(self, key: Hashable, load: Callable[[], T], *, nbytes: int = 0) -> Iterator[T]:
-        """Give what ``load`` returns for ``key``: kept from an earlier time, or loaded now.
-
-        ``nbytes`` says how large it will be, where that is known: then room is made before it is
-        loaded, and not after.
-        """
-        entry = self._enter(key, load, nbytes)
+    def hold(self, key: Hashable, load: Callable[[], T]) -> Iterator[T]:
+        """Give what ``load`` returns for ``key``: kept from an earlier time, or loaded now."""
+        entry = self._enter(key, load)
         try:
             yield entry.value
         finally:
@@ -67,18 +63,15 @@ class DeviceCache:
         # Memory is given back outside the lock, here and below.
         dropped.clear()
 
-    def _enter(self, key: Hashable, load: Callable[[], Any], nbytes: int) -> _Entry:
+    def _enter(self, key: Hashable, load: Callable[[], Any]) -> _Entry:
+        dropped: list[_Entry] = []
         with self._changed:
-            while (entry := self._entries.get(key)) is not None and entry.loader is not None:
-                if entry.loader == threading.get_ident():
-                    raise RuntimeError(f"loading {key!r} asks the cache for {key!r}")
+            while (entry := self._entries.get(key)) is not None and not entry.is_loaded:
                 self._changed.wait()
             if entry is not None:
                 entry.users += 1
                 return entry
-            entry = self._entries[key] = _Entry(loader=threading.get_ident())
-            dropped = self._make_room(nbytes)
-        dropped.clear()
+            entry = self._entries[key] = _Entry()
         try:
             value = load()
             nbytes = array_bytes(value)
@@ -89,10 +82,10 @@ class DeviceCache:
                 self._changed.notify_all()  # another thread that asked loads it itself
             raise
         with self._changed:
-            entry.loader, entry.value, entry.nbytes = None, value, nbytes
+            entry.is_loaded, entry.value, entry.nbytes = True, value, nbytes
             if self._entries.get(key) is entry and nbytes <= self.limit_bytes:
                 self._nbytes += nbytes
-                dropped = self._make_room(0)
+                dropped = self._make_room()
             self._changed.notify_all()
         dropped.clear()
         return entry
@@ -105,21 +98,19 @@ class DeviceCache:
             self._entries.move_to_end(key)
             if entry.nbytes > self.limit_bytes and entry.users == 0:
                 del self._entries[key]
-            dropped = self._make_room(0)
+            dropped = self._make_room()
         dropped.clear()
 
-    def _make_room(self, nbytes: int) -> list[_Entry]:
-        """Take out what was longest unused until ``nbytes`` more would fit."""
+    def _make_room(self) -> list[_Entry]:
+        """Take out what was longest unused until the rest fits."""
         dropped: list[_Entry] = []
-        if self._nbytes + nbytes <= self.limit_bytes or nbytes > self.limit_bytes:
-            return dropped
         for key, entry in list(self._entries.items()):
+            if self._nbytes <= self.limit_bytes:
+                break
             if entry.users == 0:
                 del self._entries[key]
                 self._nbytes -= entry.nbytes
                 dropped.append(entry)
-                if self._nbytes + nbytes <= self.limit_bytes:
-                    break
         return dropped
 
 

@@ -340,9 +340,10 @@ def local_rank(environ: Mapping[str, str]) -> int | None:
     return None
 
 
-def devices_here(nodes: Path = Path("/dev")) -> int:
+def devices_here() -> int:
     """Return how many NVIDIA GPUs this host shows, without touching CUDA."""
-    return sum(re.fullmatch(r"nvidia\d+", node.name) is not None for node in nodes.glob("nvidia*"))
+    nodes = Path("/dev").glob("nvidia*")
+    return sum(re.fullmatch(r"nvidia\d+", node.name) is not None for node in nodes)
 
 
 def visible_devices(local_rank: int, count: int, visible: str | None) -> str:

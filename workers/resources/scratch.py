@@ -22,7 +22,7 @@ import socket
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,22 +46,17 @@ _PATTERNS = (
 )
 
 
-def find_scratch(
-    named: str | Path | None = None,
-    *,
-    need: int = SMALLEST,
-    among: Sequence[Path] | None = None,
-) -> Path:
+def find_scratch(named: str | Path | None = None) -> Path:
     """Return the folder to put scratch files in: ``named``, or else the fastest one.
 
-    It can be written to and has ``need`` bytes free; a named one is made if it is missing, and may
+    It can be written to and has SMALLEST bytes free; a named one is made if it is missing, and may
     hold variables of the worker's environment. PENSTOCK_SCRATCH there names one too.
     """
     named = named or os.environ.get("PENSTOCK_SCRATCH")
     if named:
-        return _named(Path(os.path.expandvars(named)).expanduser().absolute(), need)
+        return _named(Path(os.path.expandvars(named)).expanduser().absolute())
     usable, refused, seen = [], [], set()
-    for folder in candidates(os.environ) if among is None else among:
+    for folder in candidates(os.environ):
         try:
             disk = _disk_number(folder)
         except OSError:
@@ -74,7 +69,7 @@ def find_scratch(
         except OSError as error:
             refused.append(f"{folder} ({error.strerror})")
             continue
-        if free < need:
+        if free < SMALLEST:
             refused.append(f"{folder} ({format_bytes(free)} free)")
             continue
         seen.add(disk)
@@ -82,7 +77,7 @@ def find_scratch(
     if not usable:
         raise CapacityError(
             "there is no scratch directory",
-            expected=f"one that can be written to, with {format_bytes(need)} free",
+            expected=f"one that can be written to, with {format_bytes(SMALLEST)} free",
             got=", ".join(refused) or "none",
             remedy="Name one with --worker-scratch",
         )
@@ -140,10 +135,10 @@ class Scratch:
         self._closing()
 
 
-def _named(folder: Path, need: int) -> Path:
+def _named(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        need_disk(folder, need, "the scratch of a worker")
+        need_disk(folder, SMALLEST, "the scratch of a worker")
         _try_to_write(folder)
     except OSError as error:
         raise _bad_scratch(folder, error) from error

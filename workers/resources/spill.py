@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -40,17 +39,13 @@ def device_share(text: str) -> int | float:
     return size
 
 
-def spill_data(
-    device_limit: str | None,
-    memory_limit: int | None,
-    environ: Mapping[str, str] = os.environ,
-) -> Any:
+def spill_data(device_limit: str | None, memory_limit: int | None) -> Any:
     """Return what ``distributed.Worker(data=...)`` takes so that results leave a full GPU.
 
     They go to host memory, and from there to disk once they exceed ``memory_limit`` bytes. None
     means Dask's own way, which knows no GPU: this process has none, or there is no dask-cuda.
     """
-    gpu = _own_gpu(environ)
+    gpu = _own_gpu()
     if gpu is None:
         return None
     if find_spec("dask_cuda") is None:
@@ -73,9 +68,9 @@ def spill_data(
     return DeviceHostFile, {"device_memory_limit": limit, "memory_limit": memory_limit}
 
 
-def near_cores(environ: Mapping[str, str] = os.environ) -> set[int] | None:
+def near_cores() -> set[int] | None:
     """Return the cores next to this process' GPU, of those it may use; None: nothing is known."""
-    gpu = _own_gpu(environ)
+    gpu = _own_gpu()
     if gpu is None or find_spec("dask_cuda") is None:
         return None
     from dask_cuda.utils import get_cpu_affinity
@@ -97,9 +92,9 @@ def stay_near_gpu() -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _own_gpu(environ: Mapping[str, str]) -> int | str | None:
+def _own_gpu() -> int | str | None:
     """Return this process' first GPU as NVML names it: a number of the host's, or a UUID."""
-    visible = visible_devices(0, devices_here(), environ.get("CUDA_VISIBLE_DEVICES"))
+    visible = visible_devices(0, devices_here(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     own = visible.partition(",")[0]
     if not own or not devices_here():
         return None

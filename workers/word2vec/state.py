@@ -62,14 +62,14 @@ class Position:
     @staticmethod
     def of(body: dict[str, Any]) -> Position:
         """Return what a checkpoint holds; ValueError, TypeError or KeyError where it cannot."""
-        sums, total = (_losses(name, body[name]) for name in ("epoch_sums", "total"))
+        sums, total = (Losses(**body[name]) for name in ("epoch_sums", "total"))
         loss = body["last_loss"]
         return Position(
             operator.index(body["epoch"]),
             operator.index(body["sentence"]),
             sums,
             total,
-            math.nan if loss is None else _loss("last_loss", loss),
+            math.nan if loss is None else float(loss),
         )
 
     def within(self, epochs: int, sentences: int) -> bool:
@@ -175,8 +175,6 @@ class Checkpoints:
             body = parse_json((self.folder / LAST).read_bytes())
             _, _ = files = [FileEntry(**file) for file in body["files"]]
             position = Position.of(body)
-            if not isinstance(body["number"], int) or body["number"] < 1:
-                raise ValueError(f"number {body['number']!r}")
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFile(
                 f"{self.folder / LAST} is damaged",
@@ -276,26 +274,6 @@ def note_epoch(folder: Path, position: Position, lr: float, seconds: float) -> N
         "seconds": round(seconds, 3),
     }
     append_text(folder / EPOCHS, json.dumps(line) + "\n")
-
-
-def _losses(what: str, saved: dict[str, Any]) -> Losses:
-    """Return sums that a checkpoint holds."""
-    losses = Losses(**saved)
-    _loss(f"loss of {what}", losses.loss)
-    for name in ("pairs", "words", "kept"):
-        value = getattr(losses, name)
-        if operator.index(value) < 0:
-            raise ValueError(f"{value} {name} in {what}")
-    if losses.kept > losses.words:
-        raise ValueError(f"{losses.kept} words kept of {losses.words} in {what}")
-    return losses
-
-
-def _loss(what: str, value: Any) -> float:
-    # JSON has no NaN, but Python reads one.
-    if not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ValueError(f"{what} {value!r}")
-    return float(value)
 
 
 def _finite(value: float) -> float | None:

@@ -7,27 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock import ClusterSpec, Graph, etl, generate
+from penstock import ClusterSpec, Graph, etl
 from penstock.kernels.embed_rules import Side
-from penstock.workers.embed.edges import all_edges, split_edges, train_edges
+from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.evaluation.ranking import known_answers
-from penstock.workers.embed.layout import buckets
 from penstock.workers.embed.layout.nodes import NodeLayout
-
-
-def test_edges_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generate("kg", tmp_path / "g", entities=60, triples=800, relations=3, quiet=True)
-    graph = Graph.open(tmp_path / "g")
-    whole = train_edges(graph)
-    monkeypatch.setattr(buckets, "_PIECE", 50)
-    found = list(all_edges(graph))
-    held = [split_edges(graph, name) for name in graph.manifest.heldout]
-    assert len(held) == 2
-    pieces = found[: -len(held)]
-    assert len(pieces) > 5
-    for name in ("heads", "relations", "tails"):
-        ours = np.concatenate([getattr(one, name) for one in pieces])
-        np.testing.assert_array_equal(ours, getattr(whole, name))
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -1,6 +1,5 @@
 """Where nodes and edges lie: every node once, every edge once, the same for any threads."""
 
-import json
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock import Graph, generate
 from penstock.csr import CSR
-from penstock.errors import CapacityError, CorruptFile, MissingFile, UsageError
+from penstock.errors import CorruptFile
 from penstock.partition.order import order
 from penstock.workers.embed.layout import buckets as module
 from penstock.workers.embed.layout.buckets import EdgeBuckets, build_buckets
@@ -40,26 +39,6 @@ def test_every_node_has_a_row_of_its_own(nodes, partitions, seed, assigned):
         np.testing.assert_array_equal(rows[mine], np.arange(len(mine)))
 
 
-def test_a_layout_is_read_as_it_was_written(tmp_path):
-    parts = np.random.default_rng(0).integers(0, 5, 1000)
-    for name, layout in (
-        ("a", NodeLayout.of_assignment(parts, 5)),
-        ("r", NodeLayout.ranges(1000, 7)),
-    ):
-        layout.save(tmp_path / name)
-        again = NodeLayout.open(tmp_path / name)
-        every = np.arange(1000)
-        for one, other in zip(located(layout, every), located(again, every), strict=True):
-            np.testing.assert_array_equal(one, other)
-
-
-def test_more_partitions_than_nodes_are_refused():
-    with pytest.raises(UsageError, match="cannot lie in 5 partitions"):
-        NodeLayout.ranges(4, 5)
-    with pytest.raises(UsageError, match="not there"):
-        NodeLayout.of_assignment(np.array([0, 3]), 2)
-
-
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     path = tmp_path_factory.mktemp("layout") / "kg"
@@ -85,11 +64,10 @@ def edges_of(buckets, layout):
 
 
 @pytest.mark.parametrize("assigned", [False, True])
-@pytest.mark.parametrize("group", [20, 1 << 18])
 def test_buckets_hold_every_edge_once_whatever_threads_and_pieces(
-    graph, tmp_path, monkeypatch, assigned, group
+    graph, tmp_path, monkeypatch, assigned
 ):
-    monkeypatch.setattr(module, "_GROUP", group)
+    monkeypatch.setattr(module, "_GROUP", 20)
     layout = NodeLayout.ranges(graph.num_nodes, 7)
     if assigned:
         parts = np.random.default_rng(1).integers(0, 7, graph.num_nodes)
@@ -170,23 +148,11 @@ def test_buckets_are_taken_only_where_they_are_the_same(graph, tmp_path):
     for name, array in vars(opened).items():
         assert np.array_equal(array, getattr(built, name)), name
     assert not built.heads.flags.writeable
-    sums = json.loads((tmp_path / "buckets.json").read_text())["sums"]
-    assert sums == {name: int(getattr(built, name).sum(dtype=np.int64)) for name in sums}
-    assert list(sums) == ["heads", "tails", "relations"]
     old = np.load(tmp_path / "heads.npy")
     build_buckets(graph, layout, tmp_path, seed=2)
     assert not np.array_equal(old, np.load(tmp_path / "heads.npy"))
     build_buckets(graph, NodeLayout.ranges(graph.num_nodes, 5), tmp_path, seed=2)
     assert len(np.load(tmp_path / "offsets.npy")) == 26
-
-
-def test_what_a_killed_run_left_of_buckets_goes_before_they_are_made(graph, tmp_path, monkeypatch):
-    left = tmp_path / "buckets/.heads.npy.0123abcd.tmp"
-    left.parent.mkdir()
-    left.touch()
-    monkeypatch.setattr(module, "need_disk", lambda *_: None if not left.exists() else 1 / 0)
-    build_buckets(graph, NodeLayout.ranges(graph.num_nodes, 4), left.parent)
-    assert not left.exists()
 
 
 def test_damaged_buckets_are_found_before_a_kernel_follows_them(graph, tmp_path):
@@ -198,25 +164,11 @@ def test_damaged_buckets_are_found_before_a_kernel_follows_them(graph, tmp_path)
         array = np.load(path)
         array[3:40] = value
         np.save(path, array)
-        with pytest.raises(CorruptFile, match=f"{path}.*Remove the folder"):
+        with pytest.raises(CorruptFile) as error:
             EdgeBuckets.open(tmp_path, layout, 11)
+        assert str(path) in str(error.value)
         build_buckets(graph, layout, tmp_path, seed=1)
         assert path.read_bytes() == kept
-    path.unlink()
-    with pytest.raises(MissingFile, match=f"{path}.*Remove the folder"):
-        EdgeBuckets.open(tmp_path, layout, 11)
-    build_buckets(graph, layout, tmp_path, seed=1)
-    EdgeBuckets.open(tmp_path, layout, 11)
-    (tmp_path / "buckets.json").unlink()
-    with pytest.raises(MissingFile, match="not a folder of edge buckets"):
-        EdgeBuckets.open(tmp_path, layout, 11)
-
-
-def test_a_disk_too_small_for_buckets_is_said_before(graph, tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: 1000)
-    with pytest.raises(CapacityError, match="edge buckets"):
-        build_buckets(graph, NodeLayout.ranges(graph.num_nodes, 4), tmp_path / "b")
-    assert not list((tmp_path / "b").glob("*"))
 
 
 def test_a_graph_without_edges_or_relations(tmp_path):
@@ -228,7 +180,6 @@ def test_a_graph_without_edges_or_relations(tmp_path):
     assert buckets.relations is None
     assert buckets.largest == 0
     assert len(buckets.phase([Share((0, 1))], {0: 0, 1: 5}, rows=10, seed=0, which=0)) == 0
-    assert json.loads((tmp_path / "b/buckets.json").read_text())["edges"] == 0
 
 
 @pytest.mark.gpu

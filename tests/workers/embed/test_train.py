@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
-import time
-import weakref
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import pytest
-from embed_runs import located, same, vectors
+from embed_runs import same, vectors
 
 from penstock import CSR, Graph
 from penstock.errors import CorruptFile, UsageError
-from penstock.files import sha256_of
 from penstock.kernels.embed_rules import Batch, Side, Table
 from penstock.kernels.naive import embed as naive
-from penstock.options import flag
 from penstock.workers.embed import train as module
-from penstock.workers.embed.buffer import PartitionBuffer, state_rows
-from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
-from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Negatives
 from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
-from penstock.workers.embed.storage import Version
-from penstock.workers.embed.storage.direct import DirectFile
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import node_layout, train
-from penstock.workers.embed.warm import WarmStart
 
 SMALL: dict[str, Any] = {
     "model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
@@ -143,20 +129,8 @@ def test_what_does_not_matter(graph: Graph, tmp_path: Path, other: dict[str, Any
     np.testing.assert_array_equal(ours[0], theirs[0])
 
 
-def test_evaluations_write_the_buffer_once_and_are_no_swaps(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flushes = []
-    flush = PartitionBuffer.flush
-
-    def counted(buffer: PartitionBuffer) -> None:
-        flushes.append(buffer)
-        flush(buffer)
-
-    monkeypatch.setattr(PartitionBuffer, "flush", counted)
+def test_evaluations_are_no_swaps(graph: Graph, tmp_path: Path) -> None:
     found = run(graph, tmp_path / "one", **OUT_OF_CORE)
-    # Of each evaluation, whether it is a checkpoint or not; in the end, if the last was none.
-    assert len(flushes) == 3 + (found.best_epoch != 3)
     other = run(graph, tmp_path / "other", **OUT_OF_CORE, validate_every=100)
     assert (found.bytes_read, found.bytes_written) == (other.bytes_read, other.bytes_written)
 
@@ -192,33 +166,8 @@ def test_every_way_of_training_lowers_the_loss(
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.parametrize("share", [0.0, 0.4])
 def test_negatives_are_fairly_shared_among_partitions(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An own partition has its share of the graph; the third one stands for all others."""
-    pools = []
-    make = Negatives.pool
-
-    def keep(self: Any, phase: Any, pair: Any, rows: Any) -> Any:
-        pool = make(self, phase, pair, rows)
-        pools.append((len(phase.partitions), len(pair), pool, dict(rows), pair))
-        return pool
-
-    monkeypatch.setattr(Negatives, "pool", keep)
-    run(graph, tmp_path / "r", epochs=1, **OUT_OF_CORE)
-    seen = set()
-    for there, own, pool, rows, pair in pools:
-        starts, sizes = pool.first, np.diff(pool.start)
-        mine = np.isin(starts, [rows[p] for p in pair])
-        share = sizes[mine].sum() / sizes.sum()
-        expected = 1.0 if there == own else own / 5
-        assert share == pytest.approx(expected, abs=0.01)
-        seen.add((there, own))
-    assert {(3, 1), (3, 2), (2, 1), (2, 2)} <= seen
-
-
-@pytest.mark.parametrize("share", [0.4, 1.0])
-def test_negatives_by_degree_are_fairly_shared_too(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     """Of an own partition a node is as likely as in memory, of others by their degrees."""
@@ -240,8 +189,10 @@ def test_negatives_by_degree_are_fairly_shared_too(
     seen = set()
     for layout, there, pair, pool, rows in found:
         total = int(pool.start[-1])
-        drawn = pool.chance.astype(float)
-        np.add.at(drawn, pool.other, 1 - pool.chance.astype(float))
+        drawn = np.ones(total)
+        if pool.chance is not None:
+            drawn = pool.chance.astype(float)
+            np.add.at(drawn, pool.other, 1 - pool.chance.astype(float))
         table = pool.by_degree / 2**32
         drawn = table * drawn / total + (1 - table) / total
         likely = {}  # of each row that is drawn from
@@ -259,175 +210,6 @@ def test_negatives_by_degree_are_fairly_shared_too(
             np.testing.assert_allclose(chances, whole[layout.nodes_of(p)] * by, rtol=1e-3)
         seen.add((len(own), len(others)))
     assert {(1, 2), (2, 1), (1, 1), (2, 0)} <= seen
-
-
-@pytest.mark.parametrize(
-    ("options", "shape", "sides"),
-    [
-        ({}, (2, 1, 16), (Side.TAIL, Side.HEAD)),
-        ({"chunk": 10}, (2, 7, 16), (Side.TAIL, Side.HEAD)),
-        ({"corrupt": "tail"}, (1, 1, 16), (Side.TAIL,)),
-        ({"corrupt": "head"}, (1, 1, 16), (Side.HEAD,)),
-        ({"negatives": "all"}, (1, 1, 300), (Side.TAIL, Side.HEAD)),
-    ],
-    ids=str,
-)
-def test_a_batch_has_the_rate_and_the_negatives_that_options_say(
-    graph: Graph,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, Any],
-    shape: tuple[int, ...],
-    sides: tuple[Side, ...],
-) -> None:
-    from penstock.kernels.cpu import embed as kernels
-
-    given: list[Any] = []
-
-    def step(nodes: Any, relations: Any, batch: Any, rules: Any, lr: float, *_: Any) -> float:
-        given.append((batch, rules, lr))
-        return 1.0
-
-    monkeypatch.setattr(kernels, "step", step)
-    run(graph, tmp_path / "r", epochs=2, schedule="linear", **options)
-    done = 0
-    seen = []
-    for batch, rules, lr in given:
-        assert lr == pytest.approx(0.3 * (1 - done / (2 * graph.num_edges)))
-        done += len(batch.heads)
-        assert rules.sides == sides
-        if len(batch.heads) == 64:
-            assert batch.negatives.shape == shape
-            seen.append(batch.negatives.tobytes())
-    assert done == 2 * graph.num_edges
-    assert len(set(seen)) == (1 if "negatives" in options else len(seen)), "drawn for each batch"
-
-
-def test_waiting_for_other_ranks_does_not_count_as_training(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits = []
-
-    def wait(self: Any) -> None:
-        begun = time.perf_counter()
-        time.sleep(0.005)
-        waits.append(time.perf_counter() - begun)
-
-    monkeypatch.setattr(module.Trainer, "_after_batch", wait)
-    run(graph, tmp_path / "r", epochs=1)
-    (line,) = lines(tmp_path / "r")
-    busy = line["seconds"] * line["utilization"]
-    assert 0 < busy < 1.001 * line["seconds"] - sum(waits)
-
-
-def test_batches_that_were_only_launched_are_counted_when_they_are_done(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As those of a GPU, whose losses are waited for."""
-
-    class Launched(BusyTime):
-        waiting = 0
-
-        @contextmanager
-        def batch(self) -> Iterator[None]:
-            yield
-            self.waiting += 1
-
-        def settle(self, keep: int = 0) -> None:
-            self.seconds += 1e-3 * self.waiting
-            self.waiting = 0
-
-    monkeypatch.setattr(module, "BusyTime", Launched)
-    for epochs in (1, 3):  # the first of several may compile kernels, and does not count
-        found = run(graph, tmp_path / str(epochs), epochs=epochs)
-        timed = [line["seconds"] for line in lines(tmp_path / str(epochs))][-max(epochs - 1, 1) :]
-        batches = found.batches * len(timed) / epochs
-        assert found.utilization * sum(timed) == pytest.approx(1e-3 * batches, rel=1e-3)
-
-
-def test_kernels_that_are_compiled_are_not_kernels_that_train(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conditions: list[Any] = []
-    monkeypatch.setattr(module.Condition, "describe", lambda self: conditions.append(self))
-    batch = BusyTime.batch
-
-    @contextmanager
-    def slow_at_first(self: BusyTime) -> Iterator[None]:
-        with batch(self):
-            if not conditions and self.seconds == 0:
-                time.sleep(0.5)
-            yield
-
-    monkeypatch.setattr(BusyTime, "batch", slow_at_first)
-    found = run(graph, tmp_path / "r", epochs=3, **OUT_OF_CORE)
-    first, *others = lines(tmp_path / "r")
-    assert first["seconds"] > 0.5
-    seconds = sum(line["seconds"] for line in others)
-    assert found.utilization == pytest.approx(
-        sum(line["utilization"] * line["seconds"] for line in others) / seconds, rel=1e-2
-    )
-    (condition,) = conditions
-    per_edge = found.utilization * seconds / (2 * graph.num_edges)
-    assert condition.machine.seconds_per_edge == pytest.approx(per_edge, rel=1e-2)
-
-
-@pytest.mark.gpu
-def test_losses_are_read_while_later_batches_are_trained() -> None:
-    import cupy as cp
-
-    spin = cp.RawKernel(
-        'extern "C" __global__ void spin(long long ticks) {'
-        " const long long end = clock64() + ticks; while (clock64() < end) {} }",
-        "spin",
-    )
-    spin((1,), (1,), (np.int64(1000),))
-    busy, losses = BusyTime(device=True), BatchLosses(device=True)
-    for number in range(2):  # the first time anything that is compiled is
-        for batch in range(3):
-            with busy.batch():
-                losses.append(cp.full((), float(10 * number + batch)))
-        begun = time.perf_counter()
-        spin((1,), (1,), (np.int64(1_000_000_000),))  # half a second or more
-        launched = time.perf_counter() - begun
-        with busy.batch():
-            losses.append(cp.full((), 99.0))
-        busy.settle(keep=1)
-        assert losses.take(keep=1) == [10.0 * number, 10.0 * number + 1, 10.0 * number + 2]
-        waited = time.perf_counter() - begun
-        busy.settle()
-        assert losses.take() == [99.0]
-        took = time.perf_counter() - begun
-    assert launched < 0.1
-    assert waited < 0.3 * took
-
-
-def test_what_is_said_of_time_is_of_the_edges_that_were_trained(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A resumed epoch is a part of one: speed and theorem 3 are not those of a whole one."""
-    monkeypatch.setattr(module, "_LOOK", 0)
-    conditions: list[Any] = []
-    describe = module.Condition.describe
-
-    def keep(self: Any) -> str:
-        conditions.append(self)
-        return describe(self)
-
-    monkeypatch.setattr(module.Condition, "describe", keep)
-    more = {**OUT_OF_CORE, "epochs": 1, "checkpoint_minutes": 1e-9}
-    with pytest.raises(KeyboardInterrupt):
-        run(graph, tmp_path / "r", Comm(130), **more)
-    about = Checkpoints(tmp_path / "r/checkpoints").load().about
-    left = graph.num_edges - about["epoch_edges"]
-    assert 0 < left < 0.6 * graph.num_edges
-    found = run(graph, tmp_path / "r", **more)
-    line = lines(tmp_path / "r")[-1]
-    (condition,) = conditions
-    busy = line["utilization"] * line["seconds"]
-    assert condition.machine.seconds_per_edge == pytest.approx(busy / left, rel=1e-2)
-    assert condition.buckets < 2
-    assert found.epoch_seconds == pytest.approx(line["seconds"] * graph.num_edges / left, rel=1e-4)
 
 
 def test_patience_ends_a_training(graph: Graph, tmp_path: Path) -> None:
@@ -476,22 +258,11 @@ def test_a_loss_that_is_no_number_ends_a_training(graph: Graph, tmp_path: Path) 
     assert not (tmp_path / "r/checkpoints/last.json").exists()
 
 
-@pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
-def test_vectors_that_are_no_numbers_are_not_saved(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
-) -> None:
-    """The checkpoint before is kept, whether losses have shown it yet or not."""
+def test_vectors_that_are_no_numbers_are_not_saved(graph: Graph, tmp_path: Path) -> None:
+    """The checkpoint before is kept: an update that is too large comes after the last loss."""
+    more = {"batch": graph.num_edges, "optimizer": "sgd", "init_scale": 1.0}
     run(graph, tmp_path / "r", epochs=1, **more)
-    settle = module.Trainer._settle
-
-    def spoilt(training: module.Trainer, keep: int = 0) -> bool:
-        found = settle(training, keep)
-        if training.epoch_edges == graph.num_edges:  # all are trained: no loss will tell
-            training.buffer.values[next(iter(training.buffer.first_rows.values()))] = np.inf
-        return found
-
-    monkeypatch.setattr(module.Trainer, "_settle", spoilt)
-    found = run(graph, tmp_path / "r", epochs=2, **more)
+    found = run(graph, tmp_path / "r", epochs=2, **{**more, "lr": 1e38})
     assert (found.stopped, found.epochs) == ("nan", 1)
     for name in ("last", "best"):
         (ours, *_), _, about = vectors(tmp_path / "r", name)
@@ -500,12 +271,12 @@ def test_vectors_that_are_no_numbers_are_not_saved(
 
 
 def test_a_batch_larger_than_the_largest_bucket_is_refused(graph: Graph, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="larger than the largest bucket"):
+    with pytest.raises(UsageError):
         run(graph, tmp_path / "r", partitions=5, batch=2000)
 
 
 def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
-    """Known nodes and relations begin with yesterday's vectors and state, by id."""
+    """Known nodes and relations begin with yesterday's vectors, by id."""
     from penstock.pipelines.embed.run import keep_ids
 
     first = tmp_path / "first"
@@ -525,35 +296,24 @@ def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
     names = graph.manifest.relations
     assert names is not None
 
-    second = tmp_path / "second"
-    second.mkdir()
-    task = TrainTask(
-        graph2.path, second, Training(**{**SMALL, "partitions": 4, "batch": 16}), first, names
-    )
-    with ExitStack() as opened:
-        begun = module.Trainer(Comm(), task, opened)  # type: ignore[arg-type]
-        old, tensors, _ = vectors(first)
-        number = {name: i for i, name in enumerate(graph.user_ids().to_pylist())}
-        for partition in range(4):
-            slot = [np.zeros((begun.table.geometry.rows, 8), np.float32) for _ in range(2)]
-            begun._initial(partition, slot)
-            for row, node in enumerate(begun.layout.nodes_of(partition)):
-                at = number.get(ids[node])
-                if at is None:
-                    assert not slot[1][row].any()
-                    assert 0 < np.abs(slot[0][row]).max() < 0.01
-                else:
-                    np.testing.assert_array_equal(slot[0][row], old[0][at])
-                    np.testing.assert_array_equal(slot[1][row], old[1][at])
-        assert begun.warm is not None
-        assert begun.warm.initialised == {"nodes": 300, "relations": 5}
-        assert begun.relations is not None
-        for i, name in enumerate(("r5", "r4", "r3", "r2", "r1", "r0")):
-            if name in names:
-                at = names.index(name)
-                for ours, theirs in ((i, at), (6 + i, 5 + at)):
-                    wanted = tensors["relations"][theirs]
-                    np.testing.assert_array_equal(begun.relations.values[ours], wanted)
+    init = {"init": first, "init_relations": names}
+    # What is learnt is next to nothing: known nodes still have the vectors of the other run.
+    found = run(graph2, tmp_path / "second", epochs=1, lr=1e-12, partitions=4, batch=16, **init)
+    assert found.known == {"nodes": 300, "relations": 5}
+    (old, *_), of_old, _ = vectors(first)
+    (new, *_), of_new, _ = vectors(tmp_path / "second", "last")
+    number = {name: i for i, name in enumerate(graph.user_ids().to_pylist())}
+    for node, name in enumerate(ids):
+        if (at := number.get(name)) is None:
+            assert 0 < np.abs(new[node]).max() < 0.01
+        else:
+            np.testing.assert_allclose(new[node], old[at], atol=1e-6)
+    for i, name in enumerate(("r5", "r4", "r3", "r2", "r1", "r0")):
+        if name in names:
+            at = names.index(name)
+            for ours, theirs in ((i, at), (6 + i, 5 + at)):
+                of_known = of_new["relations"][ours], of_old["relations"][theirs]
+                np.testing.assert_allclose(*of_known, atol=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
@@ -595,167 +355,6 @@ def test_a_rank_that_is_started_again_needs_the_run_it_began_with_no_more(
     assert run(graph, second, epochs=2, **init).known == known
 
 
-def test_a_warm_start_from_a_run_that_trains_meanwhile_is_refused(
-    graph: Graph, tmp_path: Path
-) -> None:
-    """Of two ranks one might begin with the vectors before, and the other with those after."""
-    from penstock.pipelines.embed.run import keep_ids
-
-    first, names = tmp_path / "first", graph.manifest.relations or ()
-    run(graph, first, epochs=1)
-    keep_ids(first, graph)
-    rules, manifest = Training(**SMALL).rules(5), first / "checkpoints/best.json"
-    written = sha256_of(manifest)
-    nodes, table = np.arange(graph.num_nodes), first / "checkpoints/nodes.table"
-    slot = list(np.zeros((2, graph.num_nodes, SMALL["dim"]), np.float32))
-
-    def begin(sha256: str | None) -> None:
-        with ExitStack() as opened:
-            warm = WarmStart(first, names, graph, rules, opened, sha256)
-            table.write_bytes(bytes(table.stat().st_size))  # a place that has another use now
-            if sha256 is None:
-                manifest.write_text(manifest.read_text() + " ")
-            warm.fill(nodes, slot)
-
-    with pytest.raises(UsageError, match=r"best\.json was written again while"):
-        begin("of another checkpoint")
-    with pytest.raises(CorruptFile, match="is damaged"):  # nobody trains: it is
-        begin(written)
-    with pytest.raises(UsageError, match=r"best\.json was written again while"):
-        begin(None)
-
-
-@pytest.mark.parametrize("optimizer", ["adagrad", "sgd", "adam"])
-@pytest.mark.parametrize("copied", [False, True])
-def test_a_warm_start_fills_several_partitions_at_once(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str, copied: bool
-) -> None:
-    """An order that replaces the whole buffer fills its slots in as many threads."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from penstock.pipelines.embed.run import keep_ids
-
-    first, dim = tmp_path / "first", 24
-    # Rows that begin in one request and end in the next: what is read lies in chunks.
-    monkeypatch.setattr("penstock.workers.embed.storage._CHUNK", 4096)
-    trained = {**OUT_OF_CORE, "dim": dim, "optimizer": optimizer, "lr": 0.01}
-    run(graph, first, epochs=1, **trained)
-    keep_ids(first, graph)
-    rules = Training(**SMALL | trained).rules(5)
-    opened = ExitStack()
-    warm = WarmStart(first, graph.manifest.relations or (), graph, rules, opened)
-    streamed, stream = [], DirectFile.stream
-
-    def seen(table: DirectFile, version: Version) -> Any:
-        streamed.append(version.partition)
-        return stream(table, version)
-
-    monkeypatch.setattr(DirectFile, "stream", seen)
-    layout = node_layout(graph.num_nodes, 7, seed=5)
-    arrays = warm.source.table.geometry.arrays
-    try:
-        if copied:
-            warm.copy(layout, range(7), tmp_path)
-            assert streamed == list(range(5))  # once, in order
-
-        def fill(partition: int) -> Any:
-            nodes = layout.nodes_of(partition)
-            slot = list(np.zeros((arrays, len(nodes) + 3, dim), np.float32))
-            warm.fill(nodes, slot, partition)
-            rows = np.concatenate([slot[0], np.asarray(state_rows(slot))], axis=1)
-            assert not rows[len(nodes) :].any()
-            return rows[: len(nodes)]
-
-        with ThreadPoolExecutor(4) as threads:
-            filled = list(threads.map(fill, range(7)))
-        if copied:
-            assert len(streamed) == 5
-            assert warm._copied is not None
-            assert warm._copied._file.closed  # its space is free from now on
-    finally:
-        opened.close()
-    source, found = open_checkpoint(first / "checkpoints", "last")
-    try:
-        for partition, size in enumerate(source.layout.sizes):
-            slot = source.optimizer_states(partition)
-            old = np.concatenate([slot[0], np.asarray(state_rows(slot))], axis=1)[:size]
-            assert old[:, dim:].any() == (found.geometry.states > 0)
-            at = source.layout.nodes_of(partition)
-            given, rows = located(layout, at)
-            new = np.stack([filled[p][row] for p, row in zip(given, rows, strict=True)])
-            np.testing.assert_array_equal(new, old)
-    finally:
-        source.close()
-
-
-def test_a_warm_start_out_of_core_reads_the_other_run_once(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from penstock.pipelines.embed.run import keep_ids
-
-    run(graph, tmp_path / "first", epochs=1, **OUT_OF_CORE)
-    keep_ids(tmp_path / "first", graph)
-    read, read_bytes = Counter[str](), DirectFile.read_bytes
-
-    def counted(table: DirectFile, out: Any, offset: int) -> None:
-        read[table.path.parts[-3]] += len(out)
-        read_bytes(table, out, offset)
-
-    monkeypatch.setattr(DirectFile, "read_bytes", counted)
-    names = graph.manifest.relations or ()
-    options = {"partitions": 11, "batch": 4, "init": tmp_path / "first", "init_relations": names}
-    run(graph, tmp_path / "run", epochs=1, **options)
-    held = Checkpoints(tmp_path / "first/checkpoints").load()
-    assert read["first"] == held.geometry.partitions * held.geometry.partition_bytes
-
-
-def test_a_training_that_cannot_begin_closes_what_it_has_opened(
-    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its files, threads and memory, when the error is raised; the garbage collector is off."""
-    from penstock.pipelines.embed.run import keep_ids
-
-    run(graph, tmp_path / "first", epochs=1)
-    keep_ids(tmp_path / "first", graph)
-    tables: list[DirectFile] = []
-    buffers: list[PartitionBuffer] = []
-
-    def fail(*_: Any) -> Any:
-        raise OSError("no negatives")
-
-    def watch(kind: type[Any], made: list[Any]) -> None:
-        begun = kind.__init__
-
-        def begin(self: Any, *args: Any, **options: Any) -> None:
-            begun(self, *args, **options)
-            made.append(self)
-
-        monkeypatch.setattr(kind, "__init__", begin)
-
-    watch(DirectFile, tables)
-    watch(PartitionBuffer, buffers)
-    monkeypatch.setattr(module, "Negatives", fail)
-    gc.disable()
-    try:
-        with pytest.raises(OSError, match="no negatives") as error:
-            init = {"init": tmp_path / "first", "init_relations": graph.manifest.relations}
-            run(graph, tmp_path / "r", **OUT_OF_CORE, **init)
-        # While the error is there, and with it whoever was at work.
-        assert error.value.__traceback__ is not None
-        assert len(tables) == 2
-        for table in tables:
-            assert table._fd == -1
-            assert table._pool._shutdown
-        (buffer,) = buffers
-        assert buffer.values.size == buffer.state.size == 0
-        held = weakref.ref(buffer)
-        del error, buffer
-        buffers.clear()
-        assert held() is None
-    finally:
-        gc.enable()
-
-
 def test_partitions_are_of_equal_size_and_drawn() -> None:
     layout = node_layout(1001, 8, seed=3)
     assert set(layout.sizes) == {125, 126}
@@ -770,35 +369,11 @@ def test_partitions_are_of_equal_size_and_drawn() -> None:
 def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Path) -> None:
     found = []
     for partitions in (1, 4):
-        folder = tmp_path / str(partitions)
-        folder.mkdir()
-        options = {**SMALL, "partitions": partitions, "batch": 16}
-        task = TrainTask(graph.path, folder, Training(**options))
-        with ExitStack() as opened:
-            begun = module.Trainer(Comm(), task, opened)  # type: ignore[arg-type]
-            values = np.zeros((300, 8), np.float32)
-            for partition in range(partitions):
-                slot = [np.zeros((begun.table.geometry.rows, 8), np.float32) for _ in range(2)]
-                begun._initial(partition, slot)
-                nodes = begun.layout.nodes_of(partition)
-                values[nodes] = slot[0][: len(nodes)]
-            found.append(values)
-    np.testing.assert_array_equal(found[0], found[1])
+        options = {"partitions": partitions, "batch": 16, "lr": 1e-12, "epochs": 1}
+        run(graph, tmp_path / str(partitions), **options)
+        found.append(vectors(tmp_path / str(partitions), "last")[0][0])
+    np.testing.assert_allclose(found[0], found[1], atol=1e-8)
     assert found[0].std() == pytest.approx(1e-3, rel=0.05)
-
-
-@pytest.mark.parametrize("number", [1e-46, 1e39])
-def test_what_would_be_0_or_infinite_in_float32_is_refused(number: float) -> None:
-    """Of every option that is a number with a fraction, but for the minutes of checkpoints."""
-    kinds = get_type_hints(Training)
-    names = {name for name, kind in kinds.items() if kind in (float, float | None)}
-    names.remove("checkpoint_minutes")
-    assert {"lr", "l2", "epsilon", "margin", "by_degree", "init_scale", "beta1"} <= names
-    for name in names:
-        with pytest.raises(UsageError, match=f"option {flag(name)} ") as error:
-            Training(**{name: number})
-        assert "float32" in str(error.value) or number > 1, name
-    assert Training(l2=0.0, n3=0, beta1=0, optimizer="adam").l2 == 0
 
 
 def test_sides_of_options(graph: Graph) -> None:
@@ -834,8 +409,9 @@ def test_a_layout_of_other_nodes_is_refused(graph: Graph, tmp_path: Path) -> Non
     """Rows beyond those of the table would be written."""
     run(graph, tmp_path / "r", epochs=1)
     np.save(tmp_path / "r/checkpoints/starts.npy", np.array([0, graph.num_nodes - 1]))
-    with pytest.raises(CorruptFile, match="starts.npy is of another graph"):
+    with pytest.raises(CorruptFile) as error:
         run(graph, tmp_path / "r", epochs=2)
+    assert "starts.npy" in str(error.value)
 
 
 UNTRAINED = {"lr": 1e-9, "n3": 0, "epochs": 1, "init_scale": 1e-4}

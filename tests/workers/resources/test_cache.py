@@ -25,10 +25,6 @@ def array(size: int) -> Callable[[], np.ndarray[Any, Any]]:
     return lambda: np.zeros(size, np.uint8)
 
 
-def never() -> Any:
-    raise AssertionError("this is kept already")
-
-
 class NaiveTwin(RuleBasedStateMachine):
     """Holds that overlap, in any order, compared with a list of [key, size, users]."""
 
@@ -106,57 +102,6 @@ NaiveTwin.TestCase.settings = settings(max_examples=80, stateful_step_count=40, 
 test_against_the_naive_twin = NaiveTwin.TestCase
 
 
-def test_the_longest_unused_goes_first() -> None:
-    cache = DeviceCache(LIMIT)
-    for key in "abc":
-        with cache.hold(key, array(30)):
-            pass
-    with cache.hold("a", never):
-        pass
-    with cache.hold("d", array(30)):
-        assert cache.nbytes == 90
-    for key in "cad":
-        with cache.hold(key, never):
-            pass
-
-
-def test_what_is_in_use_stays() -> None:
-    cache = DeviceCache(LIMIT)
-    with cache.hold("a", array(80)), cache.hold("b", array(80)):
-        assert cache.nbytes == 160
-        with cache.hold("a", never):
-            pass
-    assert cache.nbytes == 80
-
-
-def test_room_is_made_before_a_load_of_known_size() -> None:
-    cache = DeviceCache(LIMIT)
-    with cache.hold("a", array(80)):
-        pass
-    during: list[int] = []
-
-    def load() -> Any:
-        during.append(cache.nbytes)
-        return array(50)()
-
-    with cache.hold("b", load, nbytes=50):
-        pass
-    assert during == [0]
-
-
-def test_an_item_beyond_the_limit_is_given_and_not_kept() -> None:
-    cache = DeviceCache(LIMIT)
-    with cache.hold("small", array(60)):
-        pass
-    with cache.hold("big", array(101)) as big, cache.hold("big", never) as same:
-        assert big is same
-        assert cache.nbytes == 60
-    with cache.hold("small", never):
-        pass
-    with cache.hold("big", array(7)) as again:
-        assert len(again) == 7
-
-
 def test_threads_that_ask_at_once_load_once() -> None:
     cache = DeviceCache(LIMIT)
     loads, loading, go = [], threading.Event(), threading.Event()
@@ -180,76 +125,6 @@ def test_threads_that_ask_at_once_load_once() -> None:
     assert len(loads) == 1
 
 
-def test_after_a_failed_load_another_thread_loads() -> None:
-    cache = DeviceCache(LIMIT)
-    loading, go = threading.Event(), threading.Event()
-
-    def torn() -> Any:
-        loading.set()
-        assert go.wait(10)
-        raise OSError("torn")
-
-    def use(load: Callable[[], Any]) -> int:
-        with cache.hold("a", load) as value:
-            return len(value)
-
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(use, torn)
-        assert loading.wait(10)
-        second = pool.submit(use, array(5))
-        go.set()
-        assert second.result(10) == 5
-        with pytest.raises(OSError, match="torn"):
-            first.result(10)
-    assert cache.nbytes == 5
-
-
-def test_cleared_while_it_is_loaded() -> None:
-    cache = DeviceCache(LIMIT)
-
-    def load() -> Any:
-        cache.clear()
-        return array(10)()
-
-    with cache.hold("a", load) as value:
-        assert len(value) == 10
-        assert cache.nbytes == 0
-    assert cache.nbytes == 0
-
-
-def test_an_error_in_the_block_gives_back_too() -> None:
-    cache = DeviceCache(LIMIT)
-    with pytest.raises(ZeroDivisionError), cache.hold("a", array(80)):
-        raise ZeroDivisionError
-    with cache.hold("b", array(80)):
-        assert cache.nbytes == 80
-
-
-def test_a_load_that_needs_itself_is_no_deadlock() -> None:
-    cache = DeviceCache(LIMIT)
-
-    def load() -> Any:
-        with cache.hold("a", array(1)) as value:
-            return value
-
-    with pytest.raises(RuntimeError, match="loading 'a' asks the cache for 'a'"):
-        cache.hold("a", load).__enter__()
-
-
-def test_many_threads_leave_it_within_its_limit() -> None:
-    cache = DeviceCache(LIMIT)
-
-    def work(seed: int) -> None:
-        random = np.random.default_rng(seed)
-        for key in random.integers(0, 12, 200):
-            with cache.hold(int(key), array(10 + int(key))) as value:
-                assert len(value) == 10 + key
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
-    assert 0 < cache.nbytes <= LIMIT
-
-
 def test_what_is_counted() -> None:
     floats, ints = np.zeros(5), np.zeros(3, np.int32)
     assert array_bytes(floats) == 40
@@ -258,7 +133,7 @@ def test_what_is_counted() -> None:
     assert array_bytes(CSR(np.zeros(2, np.int64), ints)) == 28
     matrix = sp.csr_matrix((np.ones(1, np.float32), ([0], [1])), shape=(2, 2))
     assert array_bytes(matrix) == 4 + matrix.indices.nbytes + matrix.indptr.nbytes
-    with pytest.raises(TypeError, match="not set"):
+    with pytest.raises(TypeError):
         array_bytes({1})
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from penstock import connect, gang, partition_graph
-from penstock.errors import GangError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import Sampler, WalkRules
@@ -84,12 +83,10 @@ def starts_of(nodes: int) -> Any:
     return Scattered()
 
 
-def writer(folder: Path, fails: int = -1) -> Any:
+def writer(folder: Path) -> Any:
     def write(number: int, first: int, paths: Any) -> None:
         from penstock.files import save_npy
 
-        if number == fails:
-            raise ValueError("no more paper")
         save_npy(folder, f"{number}.npy", np.column_stack([np.arange(len(paths)) + first, paths]))
 
     return write
@@ -143,34 +140,6 @@ def test_the_walks_are_those_on_the_whole_graph(
         assert sum(rank.sent for rank in done) > 0
 
 
-@pytest.mark.mpi
-def test_after_a_failure_the_rest_can_be_written(client: Any, graph: Graph, tmp_path: Path) -> None:
-    spec, partition = SPECS["weighted"], partitioned(graph, 2, "random")
-    broken = task_of(tmp_path / "out", partition, spec, write=writer(tmp_path / "out", fails=7))
-    with pytest.raises(GangError, match="no more paper"):
-        gang.run(client, walk_part, (broken,), ranks=2, wait_timeout=30)
-    expected = whole(graph, spec)
-    there = {int(path.stem) for path in (tmp_path / "out").glob("*.npy")}
-    assert there
-    assert 7 not in there
-    for number in there:
-        first = number * PER_PART
-        part = np.load(tmp_path / "out" / f"{number}.npy")
-        np.testing.assert_array_equal(part, expected[first : first + PER_PART])
-    todo = tuple(sorted(set(broken.todo) - there))
-    rest = task_of(tmp_path / "out", partition, spec, todo=todo, wave_bytes=1)
-    done = gang.run(client, walk_part, (rest,), ranks=2, wait_timeout=30)
-    assert sum(rank.files for rank in done) == len(todo)
-    np.testing.assert_array_equal(written(tmp_path / "out"), expected)
-
-
-@pytest.mark.mpi
-def test_a_rank_for_each_part(client: Any, graph: Graph, tmp_path: Path) -> None:
-    task = task_of(tmp_path, partitioned(graph, 2, "random"), SPECS["deepwalk"])
-    with pytest.raises(GangError, match=r"2 parts, for a gang of 3 ranks.*GRAPH -k 3"):
-        gang.run(client, walk_part, (task,), ranks=3, wait_timeout=30)
-
-
 @pytest.mark.parametrize(("k", "method"), [(2, "metis"), (5, "random")])
 def test_rows_of_parts_are_rows_of_the_graph(graph: Graph, k: int, method: str) -> None:
     partition = Partition.open(partitioned(graph, k, method))
@@ -188,8 +157,8 @@ def test_rows_of_parts_are_rows_of_the_graph(graph: Graph, k: int, method: str) 
         np.testing.assert_array_equal(np.diff(columns["indptr"]), csr.degrees()[part.owned])
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
-@pytest.mark.parametrize("wave_bytes", [1, 3000, 20_000, 1 << 30])
+@pytest.mark.parametrize("ranks", [1, 3, 8])
+@pytest.mark.parametrize("wave_bytes", [1, 3000, 1 << 30])
 @pytest.mark.parametrize("todo", [(), (14,), (0, 3, 4, 9, 14), tuple(range(15))])
 def test_waves_have_every_part_once(ranks: int, wave_bytes: int, todo: tuple[int, ...]) -> None:
     task = task_of(Path(), Path(), SPECS["deepwalk"], todo=todo, wave_bytes=wave_bytes)

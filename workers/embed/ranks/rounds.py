@@ -17,7 +17,7 @@ there: over the epochs they are a sample of the whole graph all the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -26,7 +26,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
-from penstock.partition.order import Bucket, PartitionOrder, State, order
+from penstock.partition.order import PartitionOrder, State, order
 from penstock.partition.tournament import tournament
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, ScheduledState, Share
 from penstock.workers.embed.spec import BATCH, Training
@@ -136,9 +136,7 @@ class RankSchedule(BucketSchedule):
                     found[partition] = rank
         return tuple(found)
 
-    def scheduled(
-        self, epoch: int, *, wanted: Callable[[Bucket], bool] | None = None
-    ) -> Iterator[ScheduledState]:
+    def scheduled(self, epoch: int) -> Iterator[ScheduledState]:
         """Yield the steps of ``epoch``."""
         states, turns = self.order.states, len(self.rounds)
         for number in range(self.laps * turns):
@@ -157,17 +155,11 @@ class RankSchedule(BucketSchedule):
                     tuple(here[p] for p in some) for some in (step.buffer, step.evict, step.load)
                 )
                 before, during = (
-                    tuple(place.share(share, here, wanted) for share in shares)
+                    tuple(place.share(share, here) for share in shares)
                     for shares in (step.before, step.during)
                 )
-                yield ScheduledState(
-                    number * len(states) + step.number,
-                    buffer,
-                    evict,
-                    load,
-                    tuple(share for share in before if share is not None),
-                    tuple(share for share in during if share is not None),
-                )
+                state = number * len(states) + step.number
+                yield ScheduledState(state, buffer, evict, load, before, during)
 
     def _draw_blocks(self, lap: int) -> tuple[State, ...]:
         """Return the partitions of every block in a lap."""
@@ -194,13 +186,9 @@ class _Round:
     lap: tuple[int, int]
     turn: tuple[int, int]
 
-    def share(
-        self, of: Share, here: list[int], wanted: Callable[[Bucket], bool] | None
-    ) -> Share | None:
+    def share(self, of: Share, here: list[int]) -> Share:
         """Return what of a share is trained, whose bucket names positions in ``here``."""
         i, j = bucket = here[of.bucket[0]], here[of.bucket[1]]
-        if wanted is not None and not wanted(bucket):
-            return None
         part, parts = self.lap
         if self.block_of[i] == self.block_of[j]:  # they meet in every round
             part, parts = part * self.turn[1] + self.turn[0], parts * self.turn[1]

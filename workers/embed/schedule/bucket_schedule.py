@@ -9,7 +9,7 @@ after another are no sample of the graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -98,10 +98,8 @@ class BucketSchedule:
         labels = self.labels(epoch)
         return tuple(tuple(labels[label] for label in state) for state in self.order.states)
 
-    def scheduled(
-        self, epoch: int, *, wanted: Callable[[Bucket], bool] | None = None
-    ) -> Iterator[ScheduledState]:
-        """Yield the steps of ``epoch``; of every bucket, or of those that are ``wanted``."""
+    def scheduled(self, epoch: int) -> Iterator[ScheduledState]:
+        """Yield the steps of ``epoch``."""
         states = self.states(epoch)
         turns, counts, turn_order = self._turns
         for number, state in enumerate(states):
@@ -114,7 +112,7 @@ class BucketSchedule:
             turn, of = turns[number].tolist(), counts[number].tolist()
             for at in turn_order[number].tolist():
                 bucket = buckets[at]
-                if (wanted is not None and not wanted(bucket)) or (turn[at] and not self.spread):
+                if turn[at] and not self.spread:
                     continue
                 parts = of[at] if self.spread else 1
                 share = Share(bucket, (turn[at] + epoch) % parts, parts)  # another part each epoch

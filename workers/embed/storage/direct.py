@@ -315,7 +315,7 @@ def open_direct(
     except OSError as error:
         os.close(fd)
         if error.errno not in _REFUSED:
-            raise read_failed(path, 0, error) from error
+            raise
         return os.open(path, flags), f"its file system does not read with O_DIRECT ({error})"
     return fd, None
 
@@ -338,7 +338,9 @@ def reading(path: Path, offset: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise read_failed(path, offset, error) from error
+        raise PenstockError(
+            f"cannot read {path} at offset {offset}", got=error.strerror or str(error)
+        ) from error
 
 
 @contextmanager
@@ -347,29 +349,11 @@ def writing(path: Path, offset: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise write_failed(path, offset, error) from error
-
-
-def read_failed(path: Path, offset: int, error: OSError) -> PenstockError:
-    """Return the error of a file that cannot be read at ``offset``."""
-    return PenstockError(
-        f"cannot read {path} at offset {offset}",
-        got=error.strerror or str(error),
-        remedy="Look at the disk's log (dmesg); --resume goes on from the last checkpoint, which "
-        "may be copied to another disk first",
-    )
-
-
-def write_failed(path: Path, offset: int, error: OSError) -> PenstockError:
-    """Return the error of a file that cannot be written at ``offset``."""
-    if is_disk_full(error):
-        return disk_full(path, f" at offset {offset}")
-    return PenstockError(
-        f"cannot write {path} at offset {offset}",
-        got=error.strerror or str(error),
-        remedy="Look at the disk's log (dmesg); the last checkpoint is as it was, and --resume "
-        "goes on from it",
-    )
+        if is_disk_full(error):
+            raise disk_full(path, f" at offset {offset}") from error
+        raise PenstockError(
+            f"cannot write {path} at offset {offset}", got=error.strerror or str(error)
+        ) from error
 
 
 def short_file(path: Path, offset: int) -> TruncatedFile:

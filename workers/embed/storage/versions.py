@@ -173,9 +173,9 @@ class Checkpoints:
         """Return the same of one of several ranks, which has a file of its own."""
         return self._with_kept(RankVersions(geometry, file, self._newest()))
 
-    def has_all(self, name: str = LAST) -> bool:
-        """Whether there is such a checkpoint, and every partition was written by then."""
-        return self.has(name) and all(v.number for v in _versions(self._manifest(name)))
+    def has_all(self) -> bool:
+        """Whether there is a last checkpoint, and every partition was written by then."""
+        return self.has(LAST) and all(v.number for v in _versions(self._manifest(LAST)))
 
     def digest(self, name: str = LAST) -> int:
         """Return of what rows a checkpoint is."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from penstock.kernels.embed_rules import EmbedRules, Model, Optimizer, Table
-from penstock.workers.embed.ranks.relations import SharedRelations, batches_between
+from penstock.workers.embed.ranks.relations import SharedRelations
 
 
 def table(seed, optimizer, first):
@@ -92,9 +92,3 @@ def test_ranks_with_fewer_batches_exchange_as_often(gang):
     _, begun = table(1, Optimizer.SGD, 0)
     for one in gang(3, train):
         np.testing.assert_allclose(one.values, begun.values + 4 + 9 + 2 + 4, rtol=1e-6)
-
-
-def test_many_relations_are_exchanged_seldom():
-    assert batches_between(474, 1000) == 16
-    assert batches_between(20_000, 1000) == 320
-    assert batches_between(0, 1000) == 16

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.partition.order import order
 from penstock.workers.embed.layout.buckets import EdgeBuckets
-from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory, partitions_in_memory
+from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 
 
@@ -85,17 +85,6 @@ def test_each_swap_hides_behind_as_many_edges_as_is_said(case):
             if step.evict
         )
         assert fewest == pytest.approx(schedule.hiding * size, rel=0.01)
-        assert 0 < schedule.hiding < schedule._within.hiding * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("partitions", [8, 12, 32])
-def test_what_hides_a_swap_is_that_of_the_worst_epoch_whatever_the_seed(partitions):
-    said = {
-        RankSchedule(2, rank, partitions, "prefetch", seed=seed).hiding
-        for rank in (0, 1)
-        for seed in range(4)
-    }
-    assert len(said) == 1
 
 
 def test_a_rank_that_is_alone_hides_as_much_as_one_without_rounds():
@@ -138,20 +127,6 @@ def test_other_partitions_meet_in_every_epoch():
     others = together[~np.eye(32, dtype=bool)]
     assert others.min() > 0
     assert others.std() < 0.3 * others.mean()
-
-
-@pytest.mark.parametrize(
-    ("nodes", "ranks", "partitions"), [(14541, 2, 32), (300, 2, 16), (100, 2, 4), (10, 5, 10),
-                                       (10**6, 40, 160)],
-)  # fmt: skip
-def test_blocks_in_memory_are_of_several_partitions(nodes, ranks, partitions):
-    assert partitions_in_memory(nodes, ranks) == partitions
-
-
-def test_large_batches_have_fewer_laps():
-    assert [laps_in_memory(14541, 270490, 2, batch) for batch in (10, 1000, 6000, 20_000)] == [
-        4, 4, 3, 1,
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,6 @@ def test_a_swap_is_of_what_is_written_and_read(nodes, edges, partitions, dim):
 
 def test_a_table_in_memory_has_no_swaps():
     assert condition(3).holds
-    assert "nothing is swapped" in condition(3).describe()
 
 
 def advised(said):
@@ -97,13 +96,9 @@ def hiding(name, partitions, ranks):
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-@pytest.mark.parametrize("name", ["prefetch", "beta"])
-@pytest.mark.parametrize("partitions", [12, 16, 17, 24, pytest.param(96, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("load", [0.9, 1.2, 2.1, 5.0, 40.0])
+@pytest.mark.parametrize(("name", "partitions"), [("prefetch", 24), ("beta", 12)])
+@pytest.mark.parametrize("load", [0.9, 2.1, 40.0])
 def test_what_is_advised_makes_it_hold(ranks, name, partitions, load):
-    if partitions % (2 * ranks) or partitions // ranks < 4:
-        return
-
     def of(count, dim):
         given = {"nodes": 10**7, "edges": 10**8, "order": name, "ranks": ranks}
         return condition(count, dim=dim, buckets=hiding(name, count, ranks), **given)
@@ -118,10 +113,8 @@ def test_what_is_advised_makes_it_hold(ranks, name, partitions, load):
 
     said = told(partitions, 100).describe()
     fewer, dim = advised(said)
-    assert said.startswith("theorem 3 holds" if load < 1 else "theorem 3 does not hold")
     if load < 1:
         assert (fewer, dim) == (None, None)
-        assert "up to 0.9 times as long" in said
         return
     if fewer is not None:
         assert fewer % (1 if ranks == 1 else 2 * ranks) == 0
@@ -133,34 +126,6 @@ def test_what_is_advised_makes_it_hold(ranks, name, partitions, load):
     assert dim % 2 == 0  # others do not fit complex and rotate
     assert told(partitions, dim).holds
     assert not told(partitions, dim + 2).holds
-    assert said.endswith(", if an edge then takes as long as now")
-
-
-def test_a_smaller_dimension_may_not_do_where_a_larger_one_does():
-    """Partitions are whole pages of each array: with dim 62 one has 512 rows, with 64 128."""
-    found = condition(4, nodes=500, edges=13_000, dim=100)
-    machine = Machine(1e-6, 1e8, 1e8)
-    found = replace(found, machine=machine)
-    dim = found.largest_dim
-    assert f"--dim {dim}, if" in found.describe()
-    smaller = [found._with(4, less) for less in range(2, dim, 2)]
-    assert any(one is not None and not one.holds for one in smaller)
-
-
-def test_of_fewer_partitions_it_is_said_what_memory_they_take():
-    said = condition(40).describe()
-    fewer, _ = advised(said)
-    assert fewer is not None
-    held = 3 * 2 * 4 * 100 * condition(fewer).geometry.rows
-    assert f"of which 3 in memory are {held / 1e9:.3g} GB" in said
-
-
-def test_an_order_that_hides_nothing_is_told_so():
-    assert hiding("cover", 16, 1) == 0
-    said = condition(16, buckets=0.0, order="cover").describe()
-    assert said.endswith(
-        "nothing is trained during a swap with --order cover. Take --order prefetch"
-    )
 
 
 def exposed_seconds(during_edges, swapped_bytes, machine):
@@ -172,23 +137,6 @@ def exposed_seconds(during_edges, swapped_bytes, machine):
     swaps = [size * machine.seconds_per_byte for size in swapped_bytes]
     hidden = [edges * machine.seconds_per_edge for edges in during_edges]
     return sum(max(0.0, s - h) for s, h in zip(swaps, hidden, strict=True)), sum(swaps)
-
-
-def test_swaps_that_hide_by_the_theorem_hide_in_a_schedule():
-    """Equal buckets: what the theorem promises is what every swap of the order does."""
-    n = 12
-    schedule = BucketSchedule(order("prefetch", n), seed=0)
-    found = condition(n, exchange=4e9, buckets=schedule.hiding)
-    edges, size = EDGES // n**2, found.geometry.partition_bytes
-    steps = list(schedule.scheduled(0))[:-1]
-    during = [len(step.during) * edges for step in steps]
-    moved = [len(step.evict) * size for step in steps]
-    exposed, total = exposed_seconds(during, moved, found.machine)
-    assert total == pytest.approx(len(steps) * size * 2 / 4e9)
-    assert found.holds == (exposed == 0)
-    slow = Machine(1e-7 / 50, 3e9, 2e9, 4e9)
-    exposed, _ = exposed_seconds(during, moved, slow)
-    assert 0 < exposed < total
 
 
 @pytest.mark.parametrize("spread", [False, True])

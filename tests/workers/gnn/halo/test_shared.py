@@ -14,7 +14,7 @@ import pytest
 
 from penstock.workers.gnn.halo import shared
 from penstock.workers.gnn.halo.exchange import Halo
-from penstock.workers.gnn.halo.shared import HostRanks, SharedHalo, host_identity, ranks_on_host
+from penstock.workers.gnn.halo.shared import HostRanks, SharedHalo, ranks_on_host
 
 PATIENCE = 60
 
@@ -40,31 +40,6 @@ def written(comm: Any, shared_halo: SharedHalo, width: int, dtype: Any = np.floa
     found = shared_halo.received()
     np.testing.assert_array_equal(found, np.tile(1 - comm.rank + np.arange(width), (2, 1)))
     return found
-
-
-def test_rows_come_where_the_peer_reads_them(on_threads: Any) -> None:
-    def rank(comm: Any) -> None:
-        shared_halo = pair(comm)
-        for width, dtype in ((3, np.float32), (1, np.float64), (3, np.float32), (70, np.float64)):
-            found = written(comm, shared_halo, width, dtype)
-            assert found.dtype == dtype
-        assert shared_halo.shared == {1 - comm.rank}
-
-    on_threads(2, rank)
-
-
-def test_rows_stay_for_another_turn_and_when_memory_is_made_anew(on_threads: Any) -> None:
-    def rank(comm: Any) -> None:
-        shared_halo = pair(comm)
-        first = written(comm, shared_halo, 3)
-        kept = first.copy()
-        second = written(comm, shared_halo, 3)
-        assert not np.shares_memory(first, second)
-        np.testing.assert_array_equal(first, kept)
-        written(comm, shared_halo, 2000)
-        np.testing.assert_array_equal(second, kept)
-
-    on_threads(2, rank)
 
 
 @pytest.mark.parametrize("slow", [0, 1])
@@ -114,50 +89,8 @@ def test_a_slow_rank_is_not_written_over(way: str, slow: int, on_threads: Any) -
     on_threads(2, rank)
 
 
-def test_gradients_stay_until_they_are_added(on_threads: Any) -> None:
-    """A rank that has waited, and not added yet, has them whatever its peer does meanwhile."""
-    ahead = threading.Event()
-
-    def rank(comm: Any) -> None:
-        local = one_way(comm.rank)
-        halo = Halo(comm, local, overlap=False)  # start_backward waits; wait_backward only adds
-        for number in range(1, 5):
-            x = np.full((local.columns, 3), number, np.float32)
-            if comm.rank == 0:
-                halo.start_backward(x)
-                if number == 3:
-                    assert ahead.wait(PATIENCE)
-                halo.wait_backward(x)
-                np.testing.assert_array_equal(x, np.full((2, 3), 2 * number))
-            else:
-                if number == 4:
-                    halo.overlap = True
-                halo.start_backward(x)  # the fourth is written while the third is not yet added
-                if number == 4:
-                    ahead.set()
-                halo.wait_backward(x)
-
-    on_threads(2, rank)
-
-
-def test_a_rank_without_peers_takes_part_in_what_all_do(on_threads: Any) -> None:
-    def rank(comm: Any) -> None:
-        lone = SimpleNamespace(owned=1, columns=1, send={}, receive={})
-        local = lone if comm.rank == 2 else one_way(comm.rank)
-        halo = Halo(comm, local)
-        for width in (1, 4):
-            x = np.full((local.columns, width), comm.rank, np.float32)
-            halo.start(x)
-            halo.wait()
-            halo.start_backward(x)
-            halo.wait_backward(x)
-            assert (x[: local.owned] == comm.rank).all()
-
-    on_threads(3, rank)
-
-
-@pytest.mark.parametrize("step", ["memfd_create", "posix_fallocate", "open"])
-@pytest.mark.parametrize("failing", [{0}, {0, 1}])
+@pytest.mark.parametrize("step", ["memfd_create", "open"])
+@pytest.mark.parametrize("failing", [{0}])
 def test_who_cannot_share_sends_messages(
     step: str, failing: set[int], on_threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,8 +146,6 @@ def test_another_file_of_that_number_is_not_taken(on_threads: Any, tmp_path: Pat
             )
             shared_halo.swap(3, np.float32)
             assert shared_halo.shared == frozenset()
-            with pytest.raises(AssertionError, match="nobody writes here"):
-                shared_halo.received()
             comm.allgather(None)
 
     on_threads(2, rank)
@@ -233,26 +164,6 @@ def test_who_is_near(on_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         ({2}, True), (set(), True), ({0}, True), (set(), True)
     ]  # fmt: skip
     assert on_threads(3, rank, [here, None, None]) == [(set(), False)] * 3
-    monkeypatch.undo()
-    assert host_identity() == host_identity()
-    assert host_identity() is not None
-    monkeypatch.delattr(os, "memfd_create")
-    assert host_identity() is None
-
-
-def test_where_nobody_is_near_no_memory_is_made(
-    on_threads: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shared, "host_identity", lambda: None)
-    monkeypatch.delattr(os, "memfd_create")
-
-    def rank(comm: Any) -> None:
-        shared_halo = pair(comm)
-        comm.allgather = None  # not called any more
-        shared_halo.swap(3, np.float32)
-        assert shared_halo.shared == frozenset()
-
-    on_threads(2, rank)
 
 
 def test_nothing_stays_open(on_threads: Any) -> None:
