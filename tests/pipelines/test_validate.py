@@ -12,10 +12,6 @@ def test_a_whole_graph_is_called_whole(make_graph, capsys):
     found = validate(graph.path)
     assert (found.nodes, found.arcs) == (graph.num_nodes, graph.num_edges)
     assert found.files == len(graph.manifest.files)
-    assert run(["validate", str(graph.path)]) == 0
-    out, err = capsys.readouterr()
-    assert "is whole" in out
-    assert err == ""
     assert run(["validate", str(graph.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["valid"] is True
 
@@ -26,10 +22,7 @@ def test_a_broken_graph_exits_with_one_and_says_what(make_graph, capsys):
     path.write_bytes(path.read_bytes()[:-4] + b"\xff\xff\xff\xff")
     with pytest.raises(CorruptFile):
         validate(graph.path)
-    assert run(["validate", str(graph.path)]) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "shards/00000/indices.npy is not what was written" in err
-    assert len(err.splitlines()) == 1
     assert run(["validate", str(graph.path), "--json", "-q"]) == 1
-    assert json.loads(capsys.readouterr().out)["error"] == "CorruptFile"
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"] == "CorruptFile"
+    assert "shards/00000/indices.npy" in err

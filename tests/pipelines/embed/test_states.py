@@ -32,6 +32,7 @@ from penstock.pipelines.embed.planning import (
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed.layout.buckets import build_buckets, largest_bucket
+from penstock.workers.embed.rows import ids_digest
 from penstock.workers.embed.source import TableSource, open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
@@ -101,13 +102,15 @@ def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(
     options: dict[str, Any] = {**SMALL, "batch": 20, "partitions": 4, "checkpoint_minutes": 1e-9}
     embed.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster, **options)
     held = Run.load(tmp_path / "run")
+    ids = ids_digest(tmp_path / "run/ids.parquet")
     rows, trained = TableSource.vectors, []
 
     def read_slowly(source: TableSource, partition: int) -> Any:
         if partition == 2 and len(trained) < 2:
             trained.append(3 + 2 * len(trained))
             training = replace(held.training, epochs=trained[-1])
-            train(Alone(), TrainTask(tmp_path / "g", tmp_path / "run", training))  # type: ignore[arg-type]
+            task = TrainTask(tmp_path / "g", tmp_path / "run", training, ids=ids)
+            train(Alone(), task)  # type: ignore[arg-type]
         return rows(source, partition)
 
     def export() -> Any:
