@@ -1,25 +1,10 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from penstock.errors import UsageError
-from penstock.partition.order import prefetch
 from penstock.pipelines.cli import run
 from penstock.pipelines.order import OrderOptions, partition_order
-
-
-def test_json_holds_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["order", "--partitions", "8", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    made = prefetch(8)
-    assert (told["io"], told["swaps"], told["hidden_share"]) == (14, 13, 1.0)
-    assert [tuple(step["buffer"]) for step in told["steps"]] == list(made.states)
-    assert [tuple(step["load"]) for step in told["steps"]] == [s.load for s in made.steps]
-    trained = [tuple(b) for s in told["steps"] for b in s["before"] + s["during"]]
-    assert sorted(trained) == [(i, j) for i in range(8) for j in range(8)]
-    assert [other["method"] for other in told["others"]] == ["beta", "legend"]
 
 
 @pytest.mark.parametrize(

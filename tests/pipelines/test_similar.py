@@ -31,21 +31,6 @@ def folder(tmp_path, values):
     return path
 
 
-@pytest.mark.parametrize("metric", ["cosine", "dot"])
-def test_neighbours_of_some_ids(folder, values, metric):
-    rows = np.array([7, 40, 200])
-    truth, scores = naive.nearest(
-        values[rows], values, 6, cosine=metric == "cosine", skip=rows[:, None]
-    )
-    report = similar(folder, (rows * 3).tolist(), k=6, metric=metric)
-    assert list(report.neighbours) == (rows * 3).tolist()
-    for row, near, score in zip(rows, truth, scores, strict=True):
-        found = report.neighbours[row * 3]
-        assert [one for one, _ in found] == (near * 3).tolist()
-        np.testing.assert_allclose([s for _, s in found], score, rtol=1e-6)
-    assert penstock.similar is similar
-
-
 def test_one_id_and_text_for_a_number(folder):
     one = similar(folder, 21, k=3).neighbours
     assert similar(Vectors.open(folder), "21", k=3).neighbours == one

@@ -209,28 +209,6 @@ def test_samples_are_scaled_as_networkx_does(network, tmp_path, normalized, endp
     assert np.corrcoef(values, [exact[n] for n in graph])[0, 1] > 0.9
 
 
-def test_all_nodes_as_samples_are_exact(network, tmp_path):
-    graph, path = network
-    centrality(path, tmp_path / "out", samples=10_000, cluster=THREADS)
-    found = read(tmp_path / "out")
-    for metric, wanted in (
-        ("betweenness", nx.betweenness_centrality(graph)),
-        ("closeness", nx.closeness_centrality(graph)),
-    ):
-        close([found[n,][metric] for n in graph], [wanted[n] for n in graph])
-
-
-def test_epsilon_bounds_the_error(network, tmp_path):
-    graph, path = network
-    options = CentralityOptions(epsilon=0.2)
-    size = sample_size(150, options)
-    assert size is not None
-    assert error_bound(150, size) <= 0.2 < error_bound(150, size - 1)
-    centrality(path, tmp_path / "out", epsilon=0.2, cluster=THREADS)
-    found, wanted = read(tmp_path / "out"), nx.betweenness_centrality(graph)
-    assert max(abs(found[n,]["betweenness"] - wanted[n]) for n in graph) <= 0.2
-
-
 def test_the_bound_of_samples_holds_in_nine_of_ten_draws():
     """Of two halves that one node joins, half of the sources say all of its betweenness.
 

@@ -103,24 +103,6 @@ def test_the_manifest_says_what_it_is_and_what_was_read(tmp_path):
 # -- Parquet ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
-@pytest.mark.parametrize(
-    "names", [pytest.param(int, marks=pytest.mark.slow), str], ids=["integers", "strings"]
-)
-def test_a_parquet_file(tmp_path, directed, weighted, names):
-    zoo = draw(directed=directed, names=names)
-    pq.write_table(table_of(rows_of(zoo)), tmp_path / "edges.parquet", row_group_size=37)
-    report = compute(
-        tmp_path / "edges.parquet", tmp_path / "out", directed=directed, weighted=weighted
-    )
-    assert (report.graphs, report.failed) == (30, 0)
-    same_as_networkx(tmp_path / "out", zoo, weight="weight" if weighted else None)
-    graphs = pq.read_table(tmp_path / "out/graphs").to_pylist()
-    assert [row["graph"] for row in graphs] == list(zoo)  # in the order of the file
-    assert [row["edges"] for row in graphs] == [len(graph.edges) for graph in zoo.values()]
-
-
 @pytest.mark.parametrize("graphs", [int, str], ids=["integers", "strings"])
 @pytest.mark.parametrize("how", ["read again", "sorted"])
 def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):

@@ -69,26 +69,6 @@ def test_what_cannot_go_together(tmp_path):
             centrality(graphs_of, **options)
 
 
-@pytest.mark.parametrize("directed", [False, True])
-def test_the_backend_gives_what_networkx_gives(backend, directed):
-    for graph in graphs(directed=directed)[1:]:
-        for function, options in (
-            (nx.closeness_centrality, {}),
-            (nx.closeness_centrality, {"distance": "weight", "wf_improved": False}),
-            (nx.harmonic_centrality, {}),
-            (nx.betweenness_centrality, {}),
-            (nx.betweenness_centrality, {"weight": "weight", "normalized": False}),
-            (nx.betweenness_centrality, {"endpoints": True}),
-            (nx.pagerank, {}),
-            (nx.pagerank, {"weight": None, "alpha": 0.5}),
-            (nx.clustering, {}),
-        ):
-            found = function(graph, backend=backend, **options)
-            assert found == pytest.approx(function(graph, **options), rel=1e-9, abs=1e-12)
-        if not directed:
-            assert nx.triangles(graph, backend=backend) == nx.triangles(graph)
-
-
 def test_the_backend_refuses_what_it_has_not(backend):
     graph = nx.path_graph(5)
     for call, options in (

@@ -84,12 +84,6 @@ def test_nodes_of_a_group_are_near_each_other(blocks: Graph, tmp_path: Path) -> 
     assert not (tmp_path / ".v.partial").exists()
 
 
-def test_small_deterministic_trainings_learn(blocks: Graph, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"walks": 5, "length": 20, "window": 9, "dim": 16, "sample": 0}
-    word2vec(blocks, tmp_path / "v", deterministic=True, shards=16, **options)
-    assert agreement(Vectors.open(tmp_path / "v"), blocks.labels()) > 0.9  # by chance 0.1
-
-
 def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> None:
     more: dict[str, Any] = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
     steps: dict[str, Any] = {"walks": 2, "length": 20, "pools": False}
@@ -179,18 +173,6 @@ def test_a_graph_refuses_what_is_for_words(make_graph: Any, tmp_path: Path) -> N
 
 
 # -- walks and lists -------------------------------------------------------------------------------
-
-
-def test_a_directory_of_walks(blocks: Graph, tmp_path: Path) -> None:
-    walk(blocks, tmp_path / "w", walks=10, length=30)
-    word2vec(tmp_path / "w", tmp_path / "v", dim=32, window=9, sample=0, epochs=1)
-    vectors = Vectors.open(tmp_path / "v")
-    assert len(vectors) == 400
-    labels = blocks.labels()[np.asarray(blocks.internal_ids(vectors.ids))]
-    assert agreement(vectors, labels) > 0.9
-    counts = pq.read_table(tmp_path / "v/part-00000.parquet")["count"].to_numpy()
-    assert counts.sum() == 400 * 10 * 30
-    assert (np.diff(counts) <= 0).all()
 
 
 @pytest.mark.parametrize(
