@@ -310,20 +310,11 @@ def too_large(
     there = memory_there(capacity)
     if needed <= there:
         return None
-    count = fewest_partitions(
-        graph, replace(training, partitions=None), there, ranks, capacity, begin=begin
-    )
-    chosen = replace(training, partitions=count)
-    fits = memory_to_train(graph, chosen, ranks, capacity, begin=begin) <= there
-    would = [f"--partitions {count}"] if fits and count > 1 else []
-    # Of as many partitions as are given, or as few as would be chosen.
-    limit = capacity.limit_for(needed)
     return does_not_fit(
         f"training vectors of {graph.num_nodes:,} nodes",
         f"on a {capacity.worker}",
         needed,
         there,
-        remedy=f"Take {'more --partitions, ' if would else ''}a smaller --dim, "
-        f"{'fewer --negatives, ' if training.negatives != 'all' else ''}or more memory",
-        fits=" or ".join([*would, *([limit] if limit else [])]) or None,
+        remedy="Take more --partitions, a smaller --dim, fewer --negatives, or more memory",
+        fits=capacity.limit_for(needed),
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 import numpy as np
 
 from penstock.arrow import read_column
@@ -71,10 +69,9 @@ class PredictJob(VectorsJob[PredictReport]):
         if name is None and len(names) == 1:
             return 0
         if name is None or name not in names:
-            near = get_close_matches(name or "", names, 3) or names[:10]
             raise UsageError(
                 "--relation is missing" if name is None else f"{self.at} has no relation {name!r}",
-                expected=f"one of {len(names):,}, such as {', '.join(near)}",
+                expected=f"one of {len(names):,}, such as {', '.join(names[:10])}",
             )
         return names.index(name)
 

@@ -16,9 +16,7 @@ from typing import Any, Self
 from penstock.arrays import Array
 from penstock.errors import CorruptFile, UsageError
 from penstock.files import atomic
-from penstock.formats import BadValue
 from penstock.graph import Graph
-from penstock.pipelines.embed.divergence import another_try
 from penstock.pipelines.job.run_folder import RunState, TrainingRun, run_format
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.rows import ids_digest, rows_digest
@@ -57,13 +55,7 @@ class Run(TrainingRun):
         body["training"] = replace(Training(), **body["training"])
         relations = body.get("relations")
         body["relations"] = None if relations is None else tuple(relations)
-        found = cls(**body)
-        for name, kind in (("graph", str), ("nodes", int)):
-            if type(value := getattr(found, name)) is not kind:
-                raise BadValue(name, value)
-        if found.training.model is None:
-            raise BadValue("training.model", None)
-        return found
+        return cls(**body)
 
     @property
     def inverse_suffix(self) -> str | None:
@@ -114,14 +106,12 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
     if wanted == BEST and not checkpoints.has(BEST):
         wanted = LAST
     if not checkpoints.has(wanted):
-        diverged = f"Train again with --overwrite and {another_try(run.training)}"
+        diverged = run.state is RunState.DIVERGED
         raise UsageError(
             f"{folder} has no vectors yet",
             expected=f"checkpoints/{wanted}.json",
             got=f"a run that is {run.state}",
-            remedy=diverged
-            if run.state is RunState.DIVERGED
-            else "Train first, or resume with --resume",
+            remedy=f"Train again with {'--overwrite and a lower --lr' if diverged else '--resume'}",
         )
     found = checkpoints.load(wanted)
     if asked == BEST != wanted and found.about.get("best_epoch"):

@@ -15,7 +15,6 @@ from penstock.options import asked, flag
 from penstock.output import Output
 from penstock.partition.order import order
 from penstock.pipelines.display import Command
-from penstock.pipelines.embed.divergence import another_try
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     batch_problem,
@@ -62,8 +61,6 @@ if TYPE_CHECKING:
     from distributed import Worker
 
 _HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they
-_FAR = 1.5  # times the loss of vectors of zeros: no further epoch brings it down to them
-_FALLS = 0.001  # of a loss: what it falls by within an epoch where more of them will help
 
 
 class TrainJob(Job[TrainReport]):
@@ -99,7 +96,6 @@ class TrainJob(Job[TrainReport]):
         self.seen, begun = 0, 0
         if before is not None:
             self._check_rows(before)
-            _warn_lost(self.out, self.checkpoints, before, self.options.training.epochs)
             old, init_sha256 = before.training, before.init_sha256
             training = replace(
                 training,
@@ -179,30 +175,19 @@ class TrainJob(Job[TrainReport]):
                 option = flag(name.removeprefix("is_"))
                 raise UsageError(
                     f"the vectors of {folder} do not fit: they have another {option}",
-                    expected=f"{_said(option, theirs)}, as in that run",
-                    got=_said(option, ours),
+                    expected=f"{theirs}, as in that run",
+                    got=str(ours),
                 )
         return found
 
     def differences(self, before: dict[str, Any]) -> list[str]:
         """Return where training or graph are not those of the run in the folder."""
         old = Run.of(before, self.out)
-        as_long = replace(self.run.training, epochs=old.training.epochs)
-        self.only_epochs = not replace(self.run, training=as_long).differences(old)
         return self.run.differences(old)
 
     def goes_on(self) -> bool:
         """Whether a run that is done may go on: not where its learning rate has fallen to 0."""
         return self.options.schedule == "constant"
-
-    def instead_of_resuming(self) -> str:
-        """Return how to train further where the learning rate fell over other epochs."""
-        if not self.goes_on() and self.only_epochs:
-            return (
-                "Train another run from its vectors with --init, as its learning rate falls to 0 "
-                "over its epochs, or replace it with --overwrite"
-            )
-        return super().instead_of_resuming()
 
     def plan(self) -> Plan:
         """Say what memory and disk the training run takes."""
@@ -244,8 +229,6 @@ class TrainJob(Job[TrainReport]):
             if (problem := self._problem(workers, training)) is not None:
                 raise problem
             _warn_in_memory(self.options, training.partitions)
-            if not self.resumes:
-                _warn_empty_buckets(graph.num_edges, training.partitions or 1)
             nodes = f"the vectors of {graph.num_nodes:,} nodes in {folder}"
             need_disk(folder, self._disk(training), nodes)
             FORMAT.save(folder, run.to_dict())
@@ -339,12 +322,10 @@ class TrainJob(Job[TrainReport]):
 
     def _diverged(self) -> PenstockError:
         """Return the error of a loss or a vector that is no number."""
-        again = f"train again with {another_try(self.run.training)}"
-        remedy = again[0].upper() + again[1:]
+        remedy = "Train again with a lower --lr or --init-scale"
         if self.checkpoints.has(LAST):
-            replaced = "of the run before, which was not replaced"
-            whose = replaced if self.brought_back else "of the last checkpoint"
-            remedy = f"{self.out} holds the vectors {whose}; {again}"
+            whose = "run before" if self.brought_back else "last checkpoint"
+            remedy += f"; {self.out} holds the vectors of the {whose}"
         epoch = self.trained.epochs + 1
         return PenstockError(
             f"the loss or a vector became NaN or infinite in epoch {epoch}", remedy=remedy
@@ -358,44 +339,12 @@ class TrainJob(Job[TrainReport]):
         return [("embed", "evaluate", self.out, "--filtered"), export]
 
 
-def _said(option: str, value: Any) -> str:
-    """Return an option and its value as they are typed."""
-    if isinstance(value, bool):
-        return option if value else option.replace("--", "--no-", 1)
-    return f"{option} {value}"
-
-
 def _trained_so_far(checkpoints: Checkpoints) -> tuple[int, int]:
     """Return how many epochs a run that is resumed has, and edges of the one that is under way."""
     about = checkpoints.load(LAST).about if checkpoints.has(LAST) else {}
     # What is no number is found where the checkpoint is gone on from.
     epochs, edges = (about.get(name, 0) for name in ("epoch", "epoch_edges"))
     return epochs if isinstance(epochs, int) else 0, edges if isinstance(edges, int) else 0
-
-
-def _warn_lost(out: Path, checkpoints: Checkpoints, before: Run, epochs: int) -> None:
-    """Say so where one of two checkpoints is not there, whose vectors are not to be had again.
-
-    epochs  that the run will have
-    """
-    last, best = checkpoints.has(LAST), checkpoints.has(BEST)
-    # One that was interrupted may have had none yet.
-    had = best or before.state is RunState.DONE or any(checkpoints.folder.glob("relations-*"))
-    if had and not last:
-        warn(
-            f"{checkpoints.folder / 'last.json'} is not there: {out} starts from the first epoch, "
-            f"and replaces its {'best vectors' if best else 'vectors'}"
-        )
-    elif last and not best and (about := checkpoints.load(LAST).about).get("scores") is not None:
-        warn(
-            f"{checkpoints.folder / 'best.json'}, of epoch {about.get('best_epoch')}, is not "
-            "there: "
-            + (
-                "no epoch is left to train, so only --checkpoint last can be read"
-                if about.get("epoch") == epochs
-                else "the best vectors are those of the epochs from now on"
-            )
-        )
 
 
 def _widest(dask_worker: Worker) -> int:
@@ -412,32 +361,20 @@ def _sum_of_newest(run: Path) -> str:
 
 
 def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
-    """Say so where vectors of zeros would have been as good as what was trained, and what to try.
+    """Say so where vectors of zeros would have been as good as what was trained.
 
     Losses are compared without penalties, which zeros do not have.
     """
-    zeros, loss, before = trained.loss_of_zeros, trained.loss, trained.loss_before
+    zeros, loss = trained.loss_of_zeros, trained.loss
     # Without zeros nothing is compared: what loss there is is the penalty's.
     if not zeros or loss is None or not trained.edges or trained.penalty is None:
         return
-    ours, (power, weight) = loss - trained.penalty, training.penalty
-    if ours < (1 - _HARDLY) * zeros:
-        return
-    slower = "a lower --lr, or a smaller --batch"
-    falls = before is not None and loss < (1 - _FALLS) * before
-    if ours > _FAR * zeros:
-        remedy = another_try(training)
-    elif falls or before is None:
-        remedy = "more --epochs" if falls else f"more --epochs; if the loss does not fall, {slower}"
-    elif ours > (1 + _HARDLY) * zeros or not weight:
-        remedy = slower
-    else:
-        remedy = f"a smaller --{'l2' if power == 2 else 'n3'}"
-    without = " without penalties" if weight else ""
-    warn(
-        f"{out}: the loss{without}, {ours:.4g}, is no better than the {zeros:.4g} that vectors of "
-        f"zeros would have{' and falls' * falls}: train again with {remedy}"
-    )
+    if (ours := loss - trained.penalty) >= (1 - _HARDLY) * zeros:
+        without = " without penalties" if training.penalty[1] else ""
+        warn(
+            f"{out}: the loss{without}, {ours:.4g}, is no better than the {zeros:.4g} of vectors "
+            "of zeros: train again with more --epochs, a lower --lr, or a smaller penalty"
+        )
 
 
 def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
@@ -445,36 +382,17 @@ def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
     given = asked(options, "prefetch", "order")
     count = max(1, (partitions or 1) // options.ranks)
     if given and (count == 1 or len(order(options.order, count).states) == 1):
-        more = "more --partitions divide them" if count > 1 else "--partitions divides them"
-        said = {
-            "prefetch": "--prefetch" if options.prefetch else "--no-prefetch",
-            "order": f"--order {options.order}",
-        }
-        warn(
-            f"{' and '.join(said[name] for name in given)}: of no effect, as all vectors are in "
-            f"memory; {more}"
-        )
-
-
-def _warn_empty_buckets(edges: int, partitions: int) -> None:
-    """Say so where swaps, of which there are many, have hardly any edges to train."""
-    if partitions > 4 and edges < partitions**2:
-        warn(
-            f"--partitions {partitions}: of the {partitions**2:,} buckets, for {edges:,} edges, "
-            f"most are empty, and an epoch swaps partitions about {partitions**2 // 4:,} times; "
-            "take fewer"
-        )
+        names = " and ".join(flag(name) for name in given)
+        warn(f"{names}: of no effect, as all vectors are in memory; --partitions divides them")
 
 
 def _warn_patience(training: Training) -> None:
     """Say so where training cannot stop early: a first evaluation is always the best so far."""
     patience, every, epochs = training.patience, training.validate_every, training.epochs
     if patience is not None and (patience + 1) * every >= epochs:
-        often = "one an epoch" if every == 1 else f"one every {every:,} epochs"
-        smaller = "--patience" if every == 1 else "--validate-every"
         warn(
-            f"--patience {patience}: of no effect, as {patience + 1:,} evaluations, {often}, leave "
-            f"none of {plural(epochs, 'epoch')}; take a smaller {smaller}"
+            f"--patience {patience}: of no effect, as there are {epochs // every} evaluations; "
+            "take a smaller --patience or --validate-every"
         )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 
 from penstock.cluster.connect import kind_for
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import InputError, UsageError
+from penstock.errors import UsageError
 from penstock.files import file_entry, save_json
 from penstock.graph import Graph
 from penstock.manifest import Manifest
@@ -87,11 +85,10 @@ class EtlJob(Job[EtlReport]):
         edges, options = self.edges, self.options
         tables = [one for one in (options.nodes, options.valid, options.test) if one is not None]
         refuse_own_input(self.out, edges)
-        with _second_value_explained(edges, self.out, options.feature_columns):
-            self.format = guess_format(edges, options)
-            if not self.reads_tables and len(edges) != 1:
-                raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
-            self.inputs = Inputs.of(edges, self.format, options)
+        self.format = guess_format(edges, options)
+        if not self.reads_tables and len(edges) != 1:
+            raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
+        self.inputs = Inputs.of(edges, self.format, options)
         # Of a TU data set files of certain names are read, and none of folders in it.
         searched = [*(edges if self.reads_tables else ()), *tables]
         refuse_own_input(self.out, self.inputs.to_dict(), searched=searched)
@@ -241,18 +238,3 @@ class EtlJob(Job[EtlReport]):
     @property
     def _size(self) -> int:
         return sum(piece.bytes for pieces in self.pieces.values() for piece in pieces)
-
-
-@contextmanager
-def _second_value_explained(
-    edges: list[str], out: Path, features: tuple[str, ...]
-) -> Iterator[None]:
-    """Say that an option is repeated where its second value was taken for the output."""
-    try:
-        yield
-    except InputError as error:
-        if len(edges) < 2 or not features:
-            raise
-        remedy = f"--feature-columns is repeated for every column: --feature-columns {features[0]} "
-        error.remedy = f"{error.remedy}. {remedy}--feature-columns {out.name}"
-        raise

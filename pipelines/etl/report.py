@@ -77,10 +77,8 @@ class EtlReport(CountsReport):
             f"  read {self.rows_read:,} rows in {self.seconds:.1f} s{rate}",
         ]
         if self.directed_because != EtlReport.directed_because:
-            kind, other = ("directed", "--undirected stores each both ways")
-            if not self.directed:
-                kind, other = ("undirected", "--directed keeps their direction")
-            lines.append(f"  {kind}, {self.directed_because} ({other})")
+            kind = "directed" if self.directed else "undirected"
+            lines.append(f"  {kind}, {self.directed_because}")
         if self.ids_of_both_ends:
             lines.append(
                 f"  {self.ids_of_both_ends:,} ids occur as source and as target, one node each "
@@ -92,13 +90,14 @@ class EtlReport(CountsReport):
             lines.append(
                 f"  {taken}; not read: {rest} (--source, --target and others name columns)"
             )
+        both = "taken as duplicates" if self.both_directions == "add" else "taken once"
         counts = [
             ("outside the time window", self.rows_filtered),
             ("bad rows skipped (the first ten are in bad_rows.json)", self.bad_rows),
-            (f"self loops dropped{self._because('--self-loops keep')}", self.loops_dropped),
-            (f"self loops kept{self._because('--self-loops drop')}", self.loops_kept),
+            ("self loops dropped", self.loops_dropped),
+            ("self loops kept", self.loops_kept),
             ("duplicate directed edges merged", self.duplicates_merged),
-            (f"edges listed in both directions, {self._both()}", self.in_both_directions),
+            (f"edges listed in both directions, {both}", self.in_both_directions),
             ("nodes dropped", self.nodes_dropped),
             ("missing features filled (--missing-features)", self.features_filled),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
@@ -106,17 +105,3 @@ class EtlReport(CountsReport):
         lines += [f"  {count:,} {what}" for what, count in counts if count]
         lines += [f"  {what}: {found}" for what, found in node_lines(vars(self)) if what]
         return "\n".join(lines)
-
-    def _both(self) -> str:
-        """Return what became of edges that are listed in both directions, and which option says."""
-        if self.both_directions == "add":
-            return "taken as duplicates (--both-directions once takes one of the two)"
-        if self.both_because == EtlReport.both_because:
-            return "taken once"
-        return f"taken once, {self.both_because} (or --both-directions add)"
-
-    def _because(self, other: str) -> str:
-        """Return why self loops were kept or dropped, and which option does the other."""
-        if self.loops_because == EtlReport.loops_because:
-            return ""
-        return f", {self.loops_because} (or {other})"

@@ -140,52 +140,16 @@ def ignored(graph: Graph) -> list[str]:
 
 def warn_ignored(graph: Graph) -> None:
     """Warn of edge attributes that are ignored, and of parallel edges."""
-    names, about, duplicates = ignored(graph), graph.manifest, EdgeRules.of(graph).duplicates
-    by_etl, kept = duplicates is not None, duplicates == "keep"
-    if not (names or kept):
-        return
-    relations = len(about.relations or ())
-    what = [f"{relations} relations" if name == "relations" else name for name in names]
-    said = [f"gnn ignores its {' and '.join(what)}"] if names else []
-    said += ["its duplicate edges were kept"] if kept else []
-    text = (
-        f"{graph.path}: {', and '.join(said)}. All edges are alike, and each of several from one "
-        "node to another counts"
-    )
-    if by_etl:
-        text += f". For one edge instead, make the graph {_one_edge(names, about.directed, kept)}"
-    warn(text)
-
-
-def _one_edge(names: list[str], directed: bool, kept: bool) -> str:
-    """Return which options of etl make one edge of several between two nodes."""
-    found = []
-    if "relations" in names:
-        # A column named relation is taken without being asked for, and without relations the
-        # default is undirected.
-        found.append(f"with --relation none{' --directed' * directed}")
-    left = ["--time"] if "times" in names else []
-    left += ["--duplicates keep"] if kept else []
-    if left:
-        found.append(f"without {' and '.join(left)}")
-    return " and ".join(found)
+    what = ignored(graph)
+    if EdgeRules.of(graph).duplicates == "keep":
+        what.append("duplicates")
+    if what:
+        warn(
+            f"{graph.path}: gnn ignores its {' and '.join(what)}. All edges are alike, and each of "
+            "several from one node to another counts"
+        )
 
 
 def task_of(graph: Graph) -> str:
     """Return what is predicted: class, multi or value."""
     return graph.manifest.labels or "class"
-
-
-def scaled(model: Model, numerator: int, denominator: int) -> Model:
-    """Return the model with the widths between layers multiplied by a fraction."""
-
-    def width(layer: Layer) -> Layer:
-        assert layer.channels is not None
-        wide = max(1, layer.channels * numerator // denominator)
-        if layer.kind == "gat" and layer.concat:
-            wide = max(layer.heads, wide // layer.heads * layer.heads)
-        inner = layer.hidden and max(1, layer.hidden * numerator // denominator)
-        return replace(layer, channels=wide, hidden=inner)
-
-    *between, last = model.layers
-    return replace(model, layers=(*map(width, between), last))

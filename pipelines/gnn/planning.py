@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import CapacityError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
-from penstock.pipelines.gnn.declare import scaled
 from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job import plan as plan_of
 from penstock.pipelines.job.plan import Need, Plan, disk_need
@@ -121,8 +120,7 @@ def too_large_to_train(workers: Workers, model: Model, lowered: Lower) -> Capaci
     plan, there = lowered(model), workers.capacity.memory
     if plan.memory_bytes <= there:
         return None
-    best = _largest_that_fits(model, lowered, there)
-    remedies = [f"{best} would fit"] if best else []
+    remedies = ["take fewer --hidden channels"]
     if Memory.TRANSPOSE in plan.memory and all(layer.is_linear for layer in model.layers):
         remedies.append("--transpose implicit takes less")
     return _too_large("training", workers, plan.memory_bytes, remedies)
@@ -164,25 +162,6 @@ def _too_large(what: str, workers: Workers, needed: int, remedies: list[str]) ->
     text = ", or ".join([*remedies, more, *given])
     remedy = text[0].upper() + text[1:]
     return workers.capacity.too_small(f"{what} on {share}", needed, remedy=remedy)
-
-
-def _largest_that_fits(model: Model, lowered: Lower, there: int) -> str | None:
-    """Return the most channels that fit, as an option or as a list; None: none does."""
-    widths = [layer.channels for layer in model.layers[:-1] if layer.channels is not None]
-    if not widths:
-        return None
-    widest = max(widths)
-    low, high = 0, widest  # low fits, or is 0; high does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = lowered(scaled(model, middle, widest)).memory_bytes <= there
-        low, high = (middle, high) if fits else (low, middle)
-    if not low:
-        return None
-    fitting = [str(layer.channels) for layer in scaled(model, low, widest).layers[:-1]]
-    if len(set(fitting)) == 1:
-        return f"--hidden {fitting[0]}"
-    return f"layers of {', '.join(fitting)} channels"
 
 
 def _rates_of(workers: Workers) -> Rates:

@@ -14,7 +14,6 @@ from penstock.pipelines.display import CountsReport
 from penstock.pipelines.gnn.profile import profile_text
 from penstock.sizes import format_bytes, format_count, plural
 from penstock.splits import DrawnSplit
-from penstock.workers.gnn.plan.spec import WIDEST
 from penstock.workers.gnn.task import Trained
 from penstock.workers.stopped import Stopped
 
@@ -100,9 +99,7 @@ class TrainReport:
         again = f", resumed after epoch {done.first_epoch}" if done.first_epoch else ""
         why = ""
         if done.stopped is Stopped.PATIENCE:
-            # More than the patience, where a run that had gone on without one is resumed with it.
-            count = done.epochs // self.evaluate_every - done.best_epoch // self.evaluate_every
-            why = f"; early stopping, {plural(count, 'evaluation')} without improvement"
+            why = "; early stopping"
         lines.append(f"  best epoch {done.best_epoch} of {done.epochs}{again}{why}")
         if done.epochs > done.first_epoch:
             epoch = ""
@@ -300,24 +297,17 @@ class EvaluateReport:
 
 
 def overlap_lines(found: dict[str, Any]) -> list[str]:
-    """Return the hidden share of the communication, with what it means and what it was made of."""
+    """Return the hidden share of the communication, with what it was made of."""
     by = found["transport"]
     exposed, whole = (_quartiles(found[name], _time) for name in ("exposed", "whole"))
-    what = f"rows by {by['rows']}, sums by {by['sums']}; {found['rounds']} rounds"
-    if found["hidden"] is None:
-        share = "too little to tell"
-        means = (
-            f"no share: the quartiles (in brackets) of exposed or whole are further apart than "
-            f"{100 * WIDEST:.0f} % of the median whole"
-        )
-    else:
+    share = "too little to tell"
+    if found["hidden"] is not None:
         share = _quartiles(found["hidden"], lambda value: f"{100 * value:.0f} %")
-        means = "hidden: 1 - exposed / the median whole; medians, and quartiles in brackets"
     return [
-        f"hidden communication: {share} ({what})",
+        f"hidden communication: {share} (rows by {by['rows']}, sums by {by['sums']}; "
+        f"{found['rounds']} rounds)",
         f"  exposed {exposed}: what an epoch is longer than with the communication left out",
-        f"  whole {whole}: the same where nothing overlaps, barriers before exchanges not counted",
-        f"  {means}",
+        f"  whole {whole}: the same where nothing overlaps",
     ]
 
 

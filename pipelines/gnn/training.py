@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import PenstockError, warn
+from penstock.errors import PenstockError
 from penstock.graph import Graph
 from penstock.output import Output
-from penstock.output_lock import refusal
-from penstock.paths import client_path
 from penstock.pipelines.display import Command
 from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
@@ -89,7 +87,7 @@ class TrainJob(Job[TrainReport]):
         if self.before is None:
             warn_ignored(graph)
         else:
-            self.seen = _epochs_seen(self.out, self.before, training.epochs)
+            self.seen = _epochs_seen(self.out, training.epochs)
         if split is not None and not (self.resumes and (self.out / SPLIT_FILE).is_file()):
             split, self.splits = draw_split(split, graph, training.seed)
         about = graph.manifest
@@ -182,8 +180,6 @@ class TrainJob(Job[TrainReport]):
             return None
         if not is_trained(trained.stopped, before.training, run.training):
             return None
-        if not isinstance(trained.metrics, dict):  # it was edited
-            return None
         left = trained.stopped is Stopped.EPOCHS and self.seen < run.training.epochs
         if left or self.seen != trained.epochs or not (self.out / BEST).is_file():
             return None
@@ -232,24 +228,14 @@ class TrainJob(Job[TrainReport]):
 
 
 def unnamed_run(graph: Path) -> Path:
-    """Return a folder that is not there, of a run that is only planned.
-
-    Next to a graph, or where nothing can be written there, in the working folder.
-    """
+    """Return a folder next to a graph that is not there, of a run that is only planned."""
     run = sibling(graph, "run")
-    if refusal(run) is not None:
-        run = client_path(run.name)
     return run if not run.exists() else unnamed_run(run)
 
 
-def _epochs_seen(out: Path, before: Run, epochs: int) -> int:
-    """Return how many epochs a run that is resumed has; warn or raise where it cannot go on."""
+def _epochs_seen(out: Path, epochs: int) -> int:
+    """Return how many epochs a run that is resumed has; raise where it cannot go on."""
     if not (out / LAST).is_file():
-        if before.state is RunState.DONE or (out / BEST).is_file():
-            warn(
-                f"{out / LAST} is not there: {out} starts from the first epoch, and replaces its "
-                "best weights"
-            )
         return 0
     seen = epochs_of(out / LAST)
     refuse_fewer(out, seen, epochs)

@@ -133,9 +133,6 @@ def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
     body = FORMAT.load(folder)
     with FORMAT.reading(folder):
         entries = read_file_table(body["files"])
-        if VALUES not in entries:
-            listed = ", ".join(entries) or "none"
-            raise FORMAT.damaged(folder, expected=f"{VALUES} among its files", got=listed)
         for entry in entries.values():
             entry.check_size(folder, listed_in=FORMAT.file, remedy=FORMAT.restore)
         shape = (body["rows"], body["dimension"])

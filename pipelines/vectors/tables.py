@@ -32,12 +32,6 @@ def read_parquet(path: Path) -> tuple[pa.Array, Array]:
     import pyarrow.parquet as pq
 
     files = store.parquet_files(path) if path.is_dir() else [path]
-    if (path / "ids.parquet").is_file() and (path / "checkpoints").is_dir():
-        raise InputError(
-            f"{path} is a run of penstock embed, and holds no vectors by id",
-            expected=f"{store.FORMAT.file}, or Parquet files with ids and vectors",
-            remedy="Export them first with penstock embed export RUN VECTORS",
-        )
     if not files:
         raise InputError(
             f"{path} holds no vectors",
@@ -159,28 +153,12 @@ def _mapped(path: Path, kind: str) -> Array:
     try:
         return load_npy(path)
     except CorruptFile as error:
-        objects = _has_objects(path)
-        remedy = f"Save it as numbers or text, such as array.astype({kind!r}), with numpy.save"
         raise InputError(
-            f"{path} holds Python objects, which are not read" if objects else error.what,
-            expected="an .npy array",
-            got=None if objects else error.got,
-            remedy=remedy if objects else "Save it again with numpy.save",
+            error.what,
+            expected="an .npy array of numbers or text",
+            got=error.got,
+            remedy=f"Save it again with numpy.save, such as array.astype({kind!r})",
         ) from error
-
-
-def _has_objects(path: Path) -> bool:
-    """Return whether an .npy file says that it holds Python objects."""
-    try:
-        with path.open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            if version == (1, 0):
-                _, _, dtype = np.lib.format.read_array_header_1_0(file)
-            else:
-                _, _, dtype = np.lib.format.read_array_header_2_0(file)
-    except ValueError:
-        return False  # no header that can be read
-    return bool(dtype.hasobject)
 
 
 def _read_ids(path: Path) -> pa.Array:

@@ -107,12 +107,6 @@ class Vectors:
             return cls(found, values, path, about)
         if path.is_dir() or path.suffix.lower() == ".parquet":
             found, values = tables.read_parquet(path)
-        elif path.exists() and not path.is_file():
-            raise UsageError(
-                f"{path} is no file: vectors are read more than once, a pipe or a device is not",
-                expected="a directory of vectors, a .parquet or .npy file, or a file of word2vec",
-                remedy="Write it to a file first",
-            )
         elif not path.is_file():
             raise UsageError(
                 f"there are no vectors at {path}",

@@ -114,9 +114,7 @@ class Word2vecJob(Job[Word2vecReport]):
                 needed = memory_of(training, words, workers.count, rows, on_gpu=has.on_gpu)
                 memory = Need(needed, has.memory, f"on every {has.worker}")
                 disk = disk_need(self.out.parent, self._disk(words))
-                problem = too_large(
-                    training, words, workers.count, rows, has, counted=source.graph is None
-                )
+                problem = too_large(training, words, workers.count, rows, has)
         seen = self._position().epoch
         left = training.epochs - seen
         of = "" if source.tokens is None else f" of {format_count(source.tokens)} words"
@@ -255,8 +253,7 @@ class Word2vecJob(Job[Word2vecReport]):
         """Return what training takes of a rank's memory; CapacityError where it does not fit."""
         training, has = self.training, workers.capacity
         rows = self.input.held_bytes(workers, has.rows)
-        counted = self.input.graph is None
-        problem = too_large(training, words, workers.count, rows, has, counted=counted)
+        problem = too_large(training, words, workers.count, rows, has)
         if problem is not None:
             raise problem
         self._need_disk(words)

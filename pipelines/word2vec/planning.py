@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from penstock.errors import CapacityError
 from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.word2vec.options import Word2vecOptions
-from penstock.sizes import format_bytes, format_count, plural
+from penstock.sizes import plural
 from penstock.workers.word2vec.task import TrainingSettings
 
 _SHARDS = 4  # of deterministic training
-_STEP = 8  # dimensions that are offered
 # Words of walks that have a pool of negatives, and how often one of it is drawn. Vectors of a pool
 # are to stay in the caches of a core: 400 with 5 negatives. With 8 uses and with 25 edges of R-MAT
 # are a little less near than with negatives of all, by 0.001 and 0.004 of the pairs.
@@ -75,41 +72,13 @@ def checkpoint_bytes(training: TrainingSettings, words: int) -> int:
 
 
 def too_large(
-    training: TrainingSettings, words: int, ranks: int, rows: int, has: Capacity, *, counted: bool
+    training: TrainingSettings, words: int, ranks: int, rows: int, has: Capacity
 ) -> CapacityError | None:
-    """Return the error of a vocabulary that does not fit on a rank, None where it does.
-
-    counted  whether the vocabulary can be cut with --max-vocab: it was counted
-    """
+    """Return the error of a vocabulary that does not fit on a rank, None where it does."""
     needed = memory_of(training, words, ranks, rows, on_gpu=has.on_gpu)
     if needed <= has.memory:
         return None
-    memory = has.memory - rows - training.block_bytes(on_gpu=has.on_gpu)
-
-    def a_word(dim: int) -> int:
-        return replace(training, dim=dim).word_bytes(ranks, on_gpu=has.on_gpu)
-
-    remedies, dimensions = [], plural(training.dim, "dimension")
-    if memory > 0:
-        most = memory // a_word(training.dim)
-        if counted and most > 0:
-            remedies.append(f"--max-vocab {most} would fit")
-        dim = training.dim // _STEP * _STEP
-        while dim > 0 and a_word(dim) * words > memory:
-            dim -= _STEP
-        if dim > 0:
-            remedies.append(f"--dim {dim} would fit")
-        if not remedies:
-            remedies.append(f"at most {format_count(most)} words of {dimensions} would fit")
-    else:
-        remedies.append("a narrower --window takes less")
-    if training.deterministic and training.shards > 1:
-        remedies.append("fewer --shards take fewer copies")
-    elif not has.on_gpu:
-        remedies.append("give workers more with --memory-limit")
-    text = ", or ".join(remedies)
+    remedy = "Take a smaller --dim, --max-vocab or --window, fewer --shards, or more memory"
     return has.too_small(
-        f"training {words:,} words of {dimensions} ({format_bytes(a_word(training.dim))} each)",
-        needed,
-        remedy=text[0].upper() + text[1:],
+        f"training {words:,} words of {plural(training.dim, 'dimension')}", needed, remedy=remedy
     )

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock
-from penstock import Graph, partition_graph
+from penstock import partition_graph
 from penstock.csr import CSR
 from penstock.pipelines.cli import run
 from penstock.pipelines.info import Degrees, info
@@ -69,7 +68,6 @@ def test_a_self_loop_is_one_undirected_edge(tmp_path):
         writer.manifest = replace(writer.manifest, directed=False)
     found = info(tmp_path / "g")
     assert (found.arcs, found.edges, found.self_loops) == (3, 2, 1)
-    assert "self loops  1" in found.text()
 
 
 def test_edge_and_node_data_are_told(make_graph):
@@ -87,10 +85,6 @@ def test_edge_and_node_data_are_told(make_graph):
     assert found.labels["labelled"] == 100
     assert len(found.labels["classes"]) == 4
     assert sum(found.bytes.values()) == sum(e.bytes for e in graph.manifest.files.values())
-    text = found.text()
-    assert "8 × float32, sparse, 80 % zeros" in text
-    assert "in 4 others" in text
-    assert "100 labelled nodes" in " ".join(text.split())
 
 
 def test_partitions_are_listed_when_they_are_whole(make_graph):
@@ -108,37 +102,14 @@ def test_partitions_are_listed_when_they_are_whole(make_graph):
     assert found.bytes["partition"] == sum(
         file.stat().st_size for file in graph.path.glob("partition/**/*") if file.is_file()
     )
-    text = " ".join(found.text().split())
-    assert "k4/partition.json is damaged" in found.partitions[1]["unusable"]
-    assert "is damaged. Expected JSON" in text
-    assert f"k10: {made[10].made_by}" in text
+    assert "k4/partition.json" in found.partitions[1]["unusable"]
     replace(graph.manifest, made={"by": "another"}).save(graph.path)
-    assert "is stale" in info(graph.path).partitions[0]["unusable"]
+    assert info(graph.path).partitions[0]["unusable"]
 
 
 def test_an_empty_graph_has_an_answer(make_graph):
     found = info(make_graph(0, 0).path)
     assert (found.nodes, found.edges, found.components, found.largest_component) == (0, 0, 0, 0)
-    assert "nodes" in found.text()
-
-
-def test_the_public_name_is_the_function():
-    assert penstock.info is info
-
-
-# -- on the command line --------------------------------------------------------------------------
-
-
-def test_text_is_plain_and_fits_a_terminal(make_graph, capsys):
-    graph = make_graph(1000, 4000, directed=True, weights=True, name="g")
-    assert run(["info", str(graph.path)]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert "\x1b" not in out
-    lines = out.splitlines()
-    assert max(map(len, lines[1:])) <= 80
-    assert not any(line.endswith(" ") for line in lines)
-    assert f"{graph.num_edges:,} directed" in out
 
 
 def test_splits_say_how_many_have_a_label(tmp_path):
@@ -149,7 +120,6 @@ def test_splits_say_how_many_have_a_label(tmp_path):
         writer.manifest = replace(writer.manifest, directed=False, labels="multi", classes=("a",))
     found = info(tmp_path / "g")
     assert found.labels["labelled"] == 2, "an empty list is a label"
-    assert "train 2 (1 labelled), valid 1, test 1 (0 labelled)" in found.text()
 
 
 def test_json_is_everything(make_graph, capsys):
@@ -159,27 +129,3 @@ def test_json_is_everything(make_graph, capsys):
     assert body == json.loads(json.dumps(info(graph.path).to_dict()))
     assert body["degrees"]["histogram"][0][0] == 0
     assert body["splits"] == graph.manifest.splits
-
-
-def test_a_bar_is_never_longer_than_its_place(make_graph):
-    text = info(make_graph(300, 2000).path).text()
-    bars = [line for line in text.splitlines() if "█" in line]
-    assert bars
-    assert max(line.count("█") for line in bars) <= 36
-
-
-@pytest.mark.parametrize(
-    ("kind", "shown"),
-    [("timestamp", "1970-01-02 to 2026-11-20T12:00:00"), ("number", "0 to 1795176000000000000")],
-)
-def test_times_are_shown_as_what_they_are(tmp_path, kind, shown):
-    first = 86400 * 10**9 if kind == "timestamp" else 0
-    times = np.array([first, 1795176000 * 10**9])
-    with Graph.create(tmp_path / "g") as writer:
-        writer.edges(CSR.from_edges(np.arange(2), np.arange(1, 3), 3, times=times))
-        writer.nodes()
-    manifest = tmp_path / "g" / "graph.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"times": kind}))
-    found = info(tmp_path / "g")
-    assert found.times == {"min": first, "max": 1795176000 * 10**9}
-    assert f"times       {shown}\n" in found.text()

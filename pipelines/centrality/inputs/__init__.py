@@ -165,7 +165,7 @@ def _inside(folder: Path) -> list[Path]:
         file
         for file in folder.rglob("*")
         if not any(part.startswith(hidden) for part in file.relative_to(folder).parts)
-        and (file.is_file() or (file.is_symlink() and not file.exists()))
+        and file.is_file()
     )
 
 

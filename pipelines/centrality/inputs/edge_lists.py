@@ -169,6 +169,5 @@ def _weight(words: list[bytes], data: bytes, number: int) -> float:
         if data:
             return float(ast.literal_eval("{" + data.decode("utf-8")).get("weight", 1))
         return float(words[2])
-    except (IndexError, TypeError, ValueError, SyntaxError, AttributeError, OverflowError,
-            MemoryError, RecursionError):  # fmt: skip
+    except (IndexError, TypeError, ValueError, SyntaxError, AttributeError):
         raise ValueError(f"line {number}: no weight that is a number") from None

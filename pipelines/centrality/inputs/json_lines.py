@@ -96,7 +96,6 @@ def _read_line(found: EdgeLists, reader: _Reader, line: bytes, where: str, defau
             raise ValueError("it is no object")
         graph = _id_of(body, default)
         edges, nodes = reader.edges(body)
-        _refuse_alike(edges, nodes)
         found.add(graph, edges, nodes)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         found.fail(graph, f"{where}: {first_line(error)}")
@@ -113,16 +112,6 @@ def _id_of(body: dict[str, Any], default: Any) -> Any:
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
             return _plain(value)
     return default
-
-
-def _refuse_alike(edges: list[tuple[Any, Any, float]], nodes: list[Any]) -> None:
-    """Raise ValueError where numbers and strings are nodes of one graph, and two look alike."""
-    there = {end for edge in edges for end in edge[:2]}.union(nodes)
-    numbers = {str(node) for node in there if isinstance(node, int)}
-    if len(numbers) < len(there):
-        for node in there:
-            if isinstance(node, str) and node in numbers:
-                raise ValueError(f"the node {node} is there as a number and as a string")
 
 
 class _Reader:
@@ -205,8 +194,6 @@ class _Reader:
 def _plain(node: Any) -> Any:
     if isinstance(node, bool) or not isinstance(node, str | int):
         raise ValueError(f"the node {json.dumps(node)[:40]} is neither an integer nor a string")
-    if isinstance(node, str) and not node.isascii():
-        node.encode()  # ValueError of half a surrogate pair, which JSON can say and no file holds
     return node
 
 

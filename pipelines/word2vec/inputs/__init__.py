@@ -166,15 +166,6 @@ class Input(ABC):
         """
 
 
-# What may lie at a path and is no file, as an error calls it.
-_NO_FILES: dict[Callable[[Path], bool], str] = {
-    Path.is_dir: "a directory",
-    Path.is_fifo: "a pipe",
-    Path.is_socket: "a socket",
-    lambda path: True: "a device",
-}
-
-
 def open_input(paths: Sequence[Path], options: Word2vecOptions, *, quiet: bool) -> Input:
     """Return the input, of the kind that its files are."""
     kinds = {path: _kind_of(path) for path in paths}
@@ -193,14 +184,6 @@ def open_input(paths: Sequence[Path], options: Word2vecOptions, *, quiet: bool) 
         )
     options.check_kind(kind)
     opened = _classes(kind)(paths, options)
-    for file in opened.files if kind in ("text", "lists") else ():
-        if file.exists() and not file.is_file():
-            raise UsageError(
-                f"{file} is no regular file, and inputs are read more than once",
-                expected="files on a disk",
-                got=next(name for test, name in _NO_FILES.items() if test(file)),
-                remedy="Write what it gives to a file, and name that",
-            )
     if options.verify:
         opened.verify(quiet=quiet)
     return opened

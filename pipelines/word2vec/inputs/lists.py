@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
-from penstock.errors import CorruptFile, InputError, UsageError
+from penstock.errors import InputError, UsageError
 from penstock.files import check_sums, read_file_table, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.options import asked
@@ -303,7 +303,6 @@ class WalksInput(ListsInput):
                 if entry.name.endswith(".parquet"):
                     entry.check_size(folder, listed_in=WALKS.file, remedy=WALKS.restore)
         super().check()
-        self._check_counts()
         if self._graph is not None and self.internal:
             version = self.about.get("graph_sha256")
             if version != self._graph.digest:
@@ -312,29 +311,6 @@ class WalksInput(ListsInput):
                     expected=f"walks of the graph with SHA-256 {self._graph.digest[:12]}...",
                     got=f"{str(version)[:12]}..., of {self.about.get('graph')}",
                     remedy="Walk again, or with --ids user",
-                )
-
-    def _check_counts(self) -> None:
-        """Refuse files with other walks than the manifest says, as far as their nodes tell."""
-        with WALKS.reading(self.paths[0]):
-            listed = [int(part["nodes"]) for part in self.about["parts"]]
-        found = dict.fromkeys(self.files, 0)
-        for groups in self.groups:
-            found[groups.path] += groups.ids
-        if len(listed) != len(found):
-            raise CorruptFile(
-                f"{self.paths[0] / WALKS.file} is damaged",
-                expected=f"{len(found)} parts, as many as files",
-                got=f"{len(listed)}",
-                remedy=WALKS.restore,
-            )
-        for nodes, (path, there) in zip(listed, found.items(), strict=True):
-            if nodes != there:
-                raise CorruptFile(
-                    f"{path} does not hold the walks that were written",
-                    expected=f"{nodes:,} nodes of walks, as {WALKS.file} says",
-                    got=f"{there:,}",
-                    remedy=WALKS.restore,
                 )
 
     @property

@@ -1,10 +1,8 @@
 """``penstock centrality`` against NetworkX: zoos, one graph, samples, bad input, resuming."""
 
-import itertools
 import json
 import math
 import random
-import re
 from pathlib import Path
 
 import networkx as nx
@@ -18,11 +16,7 @@ from penstock.errors import CapacityError, CorruptFile, InputError, OutputExists
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
 from penstock.output import Pieces
-from penstock.pipelines.centrality.inputs import open_input
-from penstock.pipelines.centrality.inputs.directory import DirectoryInput
-from penstock.pipelines.centrality.job import CentralityJob
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.pieces import cut
 from penstock.pipelines.centrality.sources import (
     Shares,
     _sampled_scale,
@@ -30,7 +24,6 @@ from penstock.pipelines.centrality.sources import (
     sample_size,
 )
 from penstock.pipelines.cli import run
-from penstock.pipelines.job import Workers
 
 THREADS = ClusterSpec(cluster="threads")
 ALL = (
@@ -216,28 +209,6 @@ def test_samples_are_scaled_as_networkx_does(network, tmp_path, normalized, endp
     assert np.corrcoef(values, [exact[n] for n in graph])[0, 1] > 0.9
 
 
-def test_all_nodes_as_samples_are_exact(network, tmp_path):
-    graph, path = network
-    centrality(path, tmp_path / "out", samples=10_000, cluster=THREADS)
-    found = read(tmp_path / "out")
-    for metric, wanted in (
-        ("betweenness", nx.betweenness_centrality(graph)),
-        ("closeness", nx.closeness_centrality(graph)),
-    ):
-        close([found[n,][metric] for n in graph], [wanted[n] for n in graph])
-
-
-def test_epsilon_bounds_the_error(network, tmp_path):
-    graph, path = network
-    options = CentralityOptions(epsilon=0.2)
-    size = sample_size(150, options)
-    assert size is not None
-    assert error_bound(150, size) <= 0.2 < error_bound(150, size - 1)
-    centrality(path, tmp_path / "out", epsilon=0.2, cluster=THREADS)
-    found, wanted = read(tmp_path / "out"), nx.betweenness_centrality(graph)
-    assert max(abs(found[n,]["betweenness"] - wanted[n]) for n in graph) <= 0.2
-
-
 def test_the_bound_of_samples_holds_in_nine_of_ten_draws():
     """Of two halves that one node joins, half of the sources say all of its betweenness.
 
@@ -271,25 +242,6 @@ def test_the_bound_of_samples_holds_in_nine_of_ten_draws():
     assert error_bound(nodes, nodes) == 0
 
 
-def test_the_most_costly_pieces_come_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.centrality.pieces._LEAST_COST", 20_000.0)
-    generate("zoo", tmp_path / "zoo", graphs=60, seed=1)
-    taken, real = [], Workers.tasks
-
-    def tasks(self, stage, call, calls, *more, **options):
-        if stage == "centrality":
-            taken.extend(spec.cost for _, several in calls for _, spec in several)
-        return real(self, stage, call, calls, *more, **options)
-
-    monkeypatch.setattr(Workers, "tasks", tasks)
-    centrality(tmp_path / "zoo", tmp_path / "out", metrics="closeness", cluster=THREADS)
-    assert len(taken) > 5
-    assert max(taken) > 4 * min(taken)
-    # Those of about equal cost, by a factor of the root of two, are taken as they lie on the disk.
-    assert all(later < 1.5 * before for before, later in itertools.pairwise(taken))
-    assert taken[0] > max(taken) / 1.5
-
-
 def spoil(path: Path, edge: int, weight: float) -> None:
     """Write a weight that etl would refuse, as a graph of somebody else's may have."""
     file = path / "shards/00000/weights.npy"
@@ -305,13 +257,10 @@ def test_bad_weights_of_a_zoo_fail_their_graphs_alone(tmp_path, capsys):
     first = pq.read_table(path / "graphs.parquet")["first"][2].as_py()
     spoil(path, int(Graph.open(path).shard(0).indptr[first]), -1.0)
     words = ["centrality", str(tmp_path / "zoo"), str(tmp_path / "out"), "--weighted"]
-    assert run([*words, "--cluster", "threads"]) == 1
+    assert run([*words, "--cluster", "threads", "--json"]) == 1
     said = capsys.readouterr()
-    assert "1 of 6 graphs failed; the others are computed. Got graph " in said.err
-    assert f"{bad}: an edge has the weight -1. See " in said.err
-    assert "failures.parquet" in said.err
-    assert run([*words, "--cluster", "threads", "--overwrite", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["failed"] == 1
+    assert json.loads(said.out)["failed"] == 1
+    assert bad in said.err
     failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
     assert failures == [{"graph": bad, "reason": "an edge has the weight -1"}]
     found = read(tmp_path / "out")
@@ -320,14 +269,13 @@ def test_bad_weights_of_a_zoo_fail_their_graphs_alone(tmp_path, capsys):
         for node in graph:
             value = found[name, node]["closeness"]
             assert value is None if name == bad else value == pytest.approx(wanted[node], rel=1e-9)
-    assert "bug" not in said.err
 
 
 def test_bad_weights_of_one_graph(tmp_path):
     (tmp_path / "edges.csv").write_text("source,target,weight\n0,1,1\n1,2,3\n")
     etl(tmp_path / "edges.csv", tmp_path / "g")
     spoil(tmp_path / "g", 0, -3.0)
-    with pytest.raises(InputError, match=r"an edge has the weight -3"):
+    with pytest.raises(InputError, match="-3"):
         centrality(tmp_path / "g", tmp_path / "out", weighted=True, cluster=THREADS)
     assert not (tmp_path / "out").exists()
 
@@ -349,29 +297,26 @@ def test_pagerank_that_does_not_converge_is_a_failure(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "named"),
     [
-        ({"metrics": "closeness,closure"}, "'closure'"),
-        ({"metrics": " , "}, "names nothing"),
-        ({"samples": 3, "epsilon": 0.1}, "cannot go together"),
-        ({"metrics": "diameter", "samples": 3}, "diameter cannot be estimated"),
-        ({"samples": 3, "distances": True}, "of all nodes"),
-        ({"metrics": "closeness", "endpoints": True}, "needs the metric betweenness"),
-        ({"metrics": "closeness", "normalized": False}, "--normalized .*betweenness or edge-"),
-        ({"metrics": "betweenness", "wf_improved": False}, "needs the metric closeness"),
-        ({"alpha": 0.5}, "--alpha needs the metric pagerank"),
-        ({"tol": 1e-9}, "--tol needs the metric pagerank"),
-        ({"max_iter": 5}, "--max-iter needs the metric pagerank"),
-        ({"seed": 3}, "--seed needs --samples"),
-        ({"samples": 3}, "for one large graph"),
-        ({"weighted": True}, "has no weights"),
-        ({"alpha": 1.0}, "alpha"),
+        ({"metrics": "closeness,closure"}, "closure"),
+        ({"samples": 3, "epsilon": 0.1}, "--epsilon"),
+        ({"metrics": "diameter", "samples": 3}, "diameter"),
+        ({"metrics": "pagerank", "samples": 2}, "--samples"),
+        ({"samples": 3, "distances": True}, "--distances"),
+        ({"metrics": "closeness", "endpoints": True}, "betweenness"),
+        ({"metrics": "betweenness", "wf_improved": False}, "closeness"),
+        ({"alpha": 0.5}, "--alpha"),
+        ({"seed": 3}, "--seed"),
+        ({"weight": "cost"}, "--weight"),
+        ({"samples": 3}, "--samples"),  # of a zoo
+        ({"weighted": True}, "weights"),  # of which there are none
         ({"epsilon": 0.0}, "epsilon"),
     ],
 )
-def test_options_that_do_not_go_together(tmp_path, options, message):
+def test_options_that_do_not_go_together(tmp_path, options, named):
     generate("zoo", tmp_path / "zoo", graphs=20, seed=1)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=named):
         centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS, **options)
     assert not (tmp_path / "out").exists()
 
@@ -405,102 +350,21 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
         centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
 
 
-def test_a_resumed_run_needs_what_is_left_of_the_disk(tmp_path, monkeypatch):
-    generate("zoo", tmp_path / "zoo", graphs=20)
-
-    def job(**options):
-        given = CentralityOptions(**options)
-        source = open_input(tmp_path / "zoo", given, quiet=True)
-        return CentralityJob(source, tmp_path / "out", given, THREADS, quiet=True)
-
-    size = job().plan().disk.bytes
-    (tmp_path / ".out.partial").mkdir()
-    (tmp_path / ".out.partial/half").write_bytes(bytes(size // 2))
-    monkeypatch.setattr("penstock.sizes.free_disk", lambda folder: size * 3 // 4)
-    job(resume=True).check()
-    with pytest.raises(CapacityError):
-        job().check()
-
-
 def test_intermediate_files_need_the_disk_of_scratch(tmp_path, monkeypatch):
     (tmp_path / "g.jsonl").write_text('{"edges": [[1, 2]]}')
     (tmp_path / "small").mkdir()
     full = tmp_path / "small"
     monkeypatch.setattr("penstock.sizes.free_disk", lambda at: 0 if at == full else 10**9)
-    with pytest.raises(CapacityError, match="on the disk of .*small"):
+    with pytest.raises(CapacityError, match="small"):
         centrality(tmp_path / "g.jsonl", tmp_path / "out", scratch=full, cluster=THREADS)
-
-
-def test_graphs_of_a_zoo_lie_where_they_lie(tmp_path):
-    generate("zoo", tmp_path / "zoo", graphs=200, seed=2)
-    graph = Graph.open(tmp_path / "zoo")
-    found = DirectoryInput(graph, CentralityOptions())
-    assert found.sizes.sum() == graph.num_nodes
-    assert found.edges.sum() == graph.num_edges
-    ptr, indptr = np.concatenate([[0], np.cumsum(found.sizes)]), graph.csr().indptr
-    np.testing.assert_array_equal(found.edges, np.diff(indptr[ptr]))
 
 
 def test_a_zoo_whose_table_of_graphs_is_another_one_is_refused(tmp_path):
     generate("zoo", tmp_path / "zoo", graphs=5, seed=2)
     manifest = tmp_path / "zoo/graph.json"
     manifest.write_text(manifest.read_text().replace('"graphs": 5', '"graphs": 4'))
-    with pytest.raises(CorruptFile, match="4 graphs of .*, got 5 graphs"):
+    with pytest.raises(CorruptFile):
         centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
-    assert not (tmp_path / "out").exists()
-
-
-def test_lines_that_are_no_graphs_are_counted_apart(tmp_path, capsys):
-    lines = ["[1, 2]", "3", '{"id": 5, "edges": [[0, 1]]}', '{"id": 6}']
-    (tmp_path / "g.jsonl").write_text("\n".join(lines))
-    words = ["centrality", str(tmp_path / "g.jsonl"), str(tmp_path / "out"), "-q"]
-    assert run([*words, "--metrics", "component", "--cluster", "threads"]) == 1
-    said = " ".join(capsys.readouterr().err.split())
-    assert "1 of 2 graphs failed; 2 files, lines or row groups of unknown graphs" in said
-
-
-def test_pieces_are_whole_graphs_within_shards():
-    costs, items = np.full(200, 1e6), np.full(200, 1000)
-    costs[150] = 1e12
-    shard = (np.arange(200) >= 70).astype(np.int64)
-    pieces = cut(costs, items, shard)
-    assert [first for first, *_ in pieces[1:]] == [stop for _, stop, _ in pieces[:-1]]
-    assert (pieces[0][0], pieces[-1][1]) == (0, 200)
-    assert any(stop == 70 for _, stop, _ in pieces)
-    assert [piece for piece in pieces if piece[2]] == [(150, 151, True)]
-    assert cut(np.empty(0), np.empty(0, int)) == [(0, 0, False)]
-
-
-def test_many_pieces_are_whole_chunks():
-    """A chunk that two pieces read is decoded twice; few pieces are for all cores instead."""
-    chunk = np.repeat(np.arange(240), 100)
-    costs, items = np.full(len(chunk), 1e6), np.full(len(chunk), 1000)
-    many = cut(costs, items, aligned=chunk, least_cost=1e6)
-    assert [stop - first for first, stop, _ in many] == [100] * 240
-    few = cut(costs, items, aligned=chunk, least_cost=9.5e7)
-    assert {stop - first for first, stop, _ in few} == {95, 5}
-
-
-def test_pieces_of_large_inputs_are_larger_but_bounded():
-    """What a piece takes whatever its size weighs less then; memory of workers does not grow."""
-    costs, items = np.full(20_000, 1e5), np.full(20_000, 1 << 16)
-
-    def most(count):
-        pieces = cut(costs[:count], items[:count], least_cost=1e12)
-        return max(int(items[first:stop].sum()) for first, stop, _ in pieces)
-
-    assert most(2_000) == 1 << 22
-    assert most(20_000) > 1 << 22
-    assert most(20_000) <= 1 << 23
-    items[:] = 1 << 20
-    assert most(20_000) == 1 << 23
-
-
-def test_the_plan_writes_nothing(tmp_path, capsys):
-    generate("zoo", tmp_path / "zoo", graphs=20, seed=1)
-    assert run(["centrality", str(tmp_path / "zoo"), str(tmp_path / "out"), "--plan"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"compute +20 graphs in \d+ tasks", said)
     assert not (tmp_path / "out").exists()
 
 
@@ -542,19 +406,6 @@ def test_more_paths_than_a_float_counts(tmp_path, monkeypatch, large):
     assert {row["betweenness"] for row in edges if row["graph"] == 1} == {None}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"metrics": "pagerank", "samples": 2},
-        {"metrics": "component", "epsilon": 0.5},
-        {"weight": "cost"},
-    ],
-)
-def test_options_that_would_do_nothing(options):
-    with pytest.raises(UsageError, match="need"):
-        CentralityOptions(**options)
-
-
 @pytest.mark.parametrize("options", [{"endpoints": True}, {"samples": 5}, {"epsilon": 1e-300}])
 def test_paths_and_other_metrics_of_one_graph(tmp_path, options):
     table = tmp_path / "a.csv"
@@ -574,7 +425,7 @@ def test_paths_and_other_metrics_of_one_graph(tmp_path, options):
         assert found == pytest.approx(nx.betweenness_centrality(graph, endpoints=ends), rel=1e-9)
 
 
-@pytest.mark.parametrize("epsilon", [1e-300, 1e-160, 1e-3, 0.01, 0.1, 0.5, 0.99])
+@pytest.mark.parametrize("epsilon", [1e-300, 0.01, 0.99])
 def test_samples_of_any_epsilon(epsilon):
     options = CentralityOptions(metrics="betweenness", epsilon=epsilon)
     for nodes in (1, 30, 10**4, 10**9):

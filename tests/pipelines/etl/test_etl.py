@@ -116,14 +116,11 @@ CASES: list[dict[str, Any]] = [
     {"weight": "weight", "duplicates": "keep"},
     {"duplicates": "keep", "directed": True, "self_loops": "keep"},
     {"weight": "weight", "self_loops": "keep"},
-    {"relation": "relation", "weight": "weight"},
     {"relation": "relation", "weight": "weight", "directed": False},
     {"relation": "relation", "directed": True, "drop_isolated": True},
     {"min_degree": 4, "weight": "weight"},
     {"min_degree": 3, "directed": True, "drop_isolated": True, "relation": "relation"},
     {"largest_component": True, "weight": "weight"},
-    {"relabel": "degree", "weight": "weight"},
-    {"relabel": "random", "weight": "weight", "relation": "relation"},
     {"relabel": "random", "min_degree": 2, "largest_component": True, "drop_isolated": True},
     {"relabel": "degree", "directed": True, "largest_component": True},
 ]
@@ -238,32 +235,11 @@ def test_weights_of_both_directions_are_bitwise_equal(tmp_path: Path, cluster: C
     np.testing.assert_array_equal(matrix, matrix.T)
 
 
-def test_times_outside_the_window_go(tmp_path: Path, cluster: ClusterSpec) -> None:
-    table = pd.DataFrame({"src": [1, 1, 2, 3, 1], "dst": [2, 2, 1, 1, 3], "time": [5, 9, 7, 20, 3]})
-    table.to_parquet(tmp_path / "edges.parquet")
-    report = etl(
-        tmp_path / "edges.parquet",
-        tmp_path / "g",
-        cluster=cluster,
-        directed=True,
-        time="time",
-        since="5",
-        until="20",
-    )
-    csr = Graph.open(tmp_path / "g").csr()
-    assert csr.times is not None
-    assert csr.times.tolist() == [5, 9, 7]
-    assert report.rows_filtered == 2
-    assert report.duplicates_merged == 0
-
-
 TIMED: list[dict[str, Any]] = [
     {},
     {"weight": "weight"},
     {"weight": "weight", "duplicates": "first", "directed": True},
-    {"weight": "weight", "duplicates": "max", "relation": "relation", "directed": False},
     {"weight": "weight", "duplicates": "keep", "relation": "relation", "directed": True},
-    {"weight": "weight", "relation": "relation", "min_degree": 1, "relabel": "random"},
     {"weight": "weight", "merge_times": True},
     {"weight": "weight", "merge_times": True, "duplicates": "first", "directed": True},
     {"merge_times": True, "duplicates": "max", "relation": "relation", "min_degree": 1},
@@ -337,7 +313,6 @@ def test_a_walk_in_time_finds_the_way_that_the_first_of_two_edges_opens(
         ({}, {"ab": 9, "bc": 8}),
         ({"both_directions": "once"}, {"ab": 3, "bc": 8}),
         ({"both_directions": "once", "duplicates": "min"}, {"ab": 1, "bc": 8}),
-        ({"duplicates": "min"}, {"ab": 1, "bc": 8}),
         ({"both_directions": "once", "duplicates": "keep", "weight": "none"}, {"ab": 2, "bc": 1}),
     ],
 )
@@ -374,13 +349,6 @@ def test_a_symmetric_matrix_lists_each_edge_twice(
     assert graph.manifest.made["options"]["both_directions"] == ("once" if once else "add")
 
 
-def test_merge_times_needs_times_and_merging(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--merge-times needs --time"):
-        etl(tmp_path / "e.csv", tmp_path / "g", merge_times=True)
-    with pytest.raises(UsageError, match="cannot go together"):
-        etl(tmp_path / "e.csv", tmp_path / "g", time="t", merge_times=True, duplicates="keep")
-
-
 def test_all_times_of_an_edge_are_held_out_together(tmp_path: Path, cluster: ClusterSpec) -> None:
     table = random_edges(8, rows=3000, ids=40)
     table.to_parquet(tmp_path / "edges.parquet")
@@ -403,88 +371,21 @@ def test_all_times_of_an_edge_are_held_out_together(tmp_path: Path, cluster: Clu
         assert not pairs["valid"] & pairs["test"]
 
 
-def test_edge_splits_are_disjoint_and_complete(tmp_path: Path, cluster: ClusterSpec) -> None:
-    table = random_edges(8, rows=4000, ids=300)
-    table.to_parquet(tmp_path / "edges.parquet")
-    plain = {"cluster": cluster, "weight": "none", "relation": "none"}
-    etl(tmp_path / "edges.parquet", tmp_path / "whole", **plain)
-    for more in ({}, {"min_degree": 1}):
-        out = tmp_path / f"split{len(more)}"
-        report = etl(tmp_path / "edges.parquet", out, split_edges=(0.7, 0.1, 0.2), **plain, **more)
-        graph = Graph.open(out)
-        ids = graph.user_ids().to_pylist()
-        csr = graph.csr()
-        kept = set(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))
-        assert kept == {(v, u) for u, v in kept}
-        apart = set()
-        for name in ("valid", "test"):
-            edges = graph.heldout(name)
-            pairs = list(zip(edges["sources"].tolist(), edges["targets"].tolist(), strict=True))
-            assert report.heldout[name] == len(pairs) == len(set(pairs))
-            apart |= {p for u, v in pairs for p in ((u, v), (v, u))}
-        assert not kept & apart
-        both = {(ids[u], ids[v]) for u, v in kept | apart}
-        assert both == set(arcs_of(Graph.open(tmp_path / "whole")))
-        assert 0.25 < len(apart) / len(both) < 0.35
-
-
-def test_given_heldout_edges(tmp_path: Path, cluster: ClusterSpec) -> None:
-    columns = ["h", "r", "t"]
-    files = {
-        "train": [("a", "likes", "b"), ("b", "knows", "c")],
-        "valid": [("c", "likes", "a")],
-        "test": [("a", "knows", "d"), ("d", "likes", "b")],
-    }
-    for name, rows in files.items():
-        pd.DataFrame(rows, columns=columns).to_csv(
-            tmp_path / f"{name}.txt", sep="\t", header=False, index=False
-        )
-    etl(
-        tmp_path / "train.txt",
-        tmp_path / "g",
-        cluster=cluster,
-        format="triples",
-        directed=True,
-        valid=tmp_path / "valid.txt",
-        test=tmp_path / "test.txt",
-    )
-    graph = Graph.open(tmp_path / "g")
-    ids, relations = graph.user_ids().to_pylist(), graph.manifest.relations
-    assert (ids, relations) == (["a", "b", "c", "d"], ("knows", "likes"))
-    for name in ("valid", "test"):
-        edges = graph.heldout(name)
-        triples = [
-            (ids[h], relations[r], ids[t])
-            for h, r, t in zip(edges["sources"], edges["relations"], edges["targets"], strict=True)
-        ]
-        assert triples == files[name]
-    assert set(arcs_of(graph)) == {(h, t, r) for h, r, t in files["train"]}
-
-
 TRIPLES = "a\tlikes\tb\nb\tlikes\ta\na\tlikes\tb\nb\tknows\tc\na\tknows\tb\n"
 
 
 @pytest.mark.parametrize(
-    ("kind", "arcs", "said"),
-    [
-        ("triples", {"ab", "ba", "bc", "cb"}, "target is column 2; not read: 1"),
-        ("tsv", {"a-", "b-", "-a", "-b"}, "target is column 1; not read: 2"),
-    ],
+    ("kind", "arcs"), [("triples", {"ab", "ba", "bc", "cb"}), ("tsv", {"a-", "b-", "-a", "-b"})]
 )
-def test_triples_without_relations_and_the_columns_that_were_read(
-    tmp_path: Path, cluster: ClusterSpec, kind: str, arcs: set[str], said: str
+def test_triples_without_relations(
+    tmp_path: Path, cluster: ClusterSpec, kind: str, arcs: set[str]
 ) -> None:
     (tmp_path / "kg.txt").write_text("a\t-\tb\nb\t-\tc\na\t-\tb\n")
-    out = tmp_path / "g"
-    report = etl(tmp_path / "kg.txt", out, cluster=cluster, format=kind, relation="none")
-    graph = Graph.open(out)
+    etl(tmp_path / "kg.txt", tmp_path / "g", cluster=cluster, format=kind, relation="none")
+    graph = Graph.open(tmp_path / "g")
     assert graph.manifest.relations is None
     ids, csr = graph.user_ids().to_pylist(), graph.csr()
     assert {ids[u] + ids[v] for u, v in zip(csr.sources(), csr.indices, strict=True)} == arcs
-    assert said in report.text()
-    assert report.to_dict()["columns"]["source"] == 0
-    report = etl(tmp_path / "kg.txt", tmp_path / "typed", cluster=cluster, format="triples")
-    assert "not read" not in report.text()
 
 
 def test_triples_are_directed_and_the_same_triple_twice_is_one(
@@ -498,12 +399,9 @@ def test_triples_are_directed_and_the_same_triple_twice_is_one(
         ("a", "b", "likes"), ("b", "a", "likes"), ("b", "c", "knows"), ("a", "b", "knows"),
     }  # fmt: skip
     assert report.edges == report.duplicates_merged + 3 == 4
-    assert report.to_dict()["directed_because"] == "the default of edges with relations"
-    assert "directed, the default of edges with relations (--undirected stores" in report.text()
     report = etl(tmp_path / "kg.txt", tmp_path / "u", cluster=cluster, directed=False)
     assert not Graph.open(tmp_path / "u").manifest.directed
     assert report.edges == 6  # likes and knows of a and b, knows of b and c, both ways
-    assert "default" not in report.text()
 
 
 TU_FILES = {"A": "1, 1\n1, 2\n2, 1\n", "graph_indicator": "1\n1\n", "edge_labels": "0\n1\n1\n"}
@@ -532,11 +430,6 @@ def test_self_loops_are_kept_where_edges_have_relations(
     assert (report.loops_kept, report.loops_dropped) == (int(kept), int(not kept))
     # What was decided is what identifies the run, and what the graph says of its making.
     assert (graph.manifest.made or {})["options"]["self_loops"] == ("keep" if kept else "drop")
-    line = f"1 self loops {'kept' if kept else 'dropped'}"
-    if asked is None:
-        line += f", the default of edges with{'' if kept else 'out'} relations (or --self-loops "
-        line += f"{'drop' if kept else 'keep'})"
-    assert line in [text.strip() for text in report.text().splitlines()]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "edgelist"])
@@ -553,14 +446,12 @@ def test_a_column_of_relations_makes_a_table_directed(
     assert (typed.directed, typed.edges) == (True, 4)
     plain = etl(path, tmp_path / "plain", cluster=cluster, relation="none")
     assert (plain.directed, plain.edges) == (False, 4)
-    assert "undirected, the default of edges without relations (--directed" in plain.text()
 
 
 def test_relations_of_a_zoo_direct_nothing(tmp_path: Path, cluster: ClusterSpec) -> None:
     (tmp_path / "z.csv").write_text("graph,source,target,relation\n1,1,2,single\n1,2,3,double\n")
     report = etl(tmp_path / "z.csv", tmp_path / "g", cluster=cluster, format="zoo")
     assert (report.directed, report.edges) == (False, 4)
-    assert "undirected, the default of a zoo (--directed" in report.text()
 
 
 def test_the_command_line_asks_for_either_direction(tmp_path: Path) -> None:
@@ -599,7 +490,7 @@ def test_triples_are_split_one_by_one(tmp_path: Path, cluster: ClusterSpec) -> N
 def test_an_existing_graph_is_kept_unless_told(tmp_path: Path, cluster: ClusterSpec) -> None:
     random_edges(1).to_parquet(tmp_path / "edges.parquet")
     etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster)
-    with pytest.raises(OutputExists, match="--overwrite"):
+    with pytest.raises(OutputExists):
         etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster)
     before = Graph.open(tmp_path / "g").manifest
     bad = random_edges(2)
@@ -623,7 +514,7 @@ def test_something_else_is_never_replaced(tmp_path: Path, cluster: ClusterSpec) 
     random_edges(1).to_parquet(tmp_path / "edges.parquet")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("...")
-    with pytest.raises(OutputExists, match="not a graph"):
+    with pytest.raises(OutputExists):
         etl(tmp_path / "edges.parquet", tmp_path / "thesis", cluster=cluster, overwrite=True)
     assert (tmp_path / "thesis" / "chapter1.tex").exists()
 
@@ -633,73 +524,39 @@ def test_bad_rows_are_counted_and_kept_aside(tmp_path: Path, cluster: ClusterSpe
     table.loc[[5, 17], "weight"] = np.nan
     table.loc[30, "weight"] = -2
     table.to_csv(tmp_path / "edges.csv", index=False)
+    options: dict[str, Any] = {"cluster": cluster, "weight": "weight", "relation": "none"}
     with pytest.raises(InputError, match=r"edges\.csv.*7"):
-        etl(tmp_path / "edges.csv", tmp_path / "g", cluster=cluster, weight="weight")
-    report = etl(
-        tmp_path / "edges.csv",
-        tmp_path / "g",
-        cluster=cluster,
-        weight="weight",
-        relation="none",
-        on_bad_rows="skip",
-    )
+        etl(tmp_path / "edges.csv", tmp_path / "g", **options)
+    report = etl(tmp_path / "edges.csv", tmp_path / "g", on_bad_rows="skip", **options)
     assert report.bad_rows == 3
-    import json
-
     kept = json.loads((tmp_path / "g" / "bad_rows.json").read_text())
-    assert kept["skipped"] == 3
     assert [bad["row"] for bad in kept["first"]] == [7, 19, 32]
-    assert arcs_of(Graph.open(tmp_path / "g")) == expected_arcs(
-        table.drop(index=[5, 17, 30]), {"weight": "weight"}
-    )
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "named"),
     [
-        ({"split_edges": (0.5, 0.1, 0.1)}, "add up to one"),
-        ({"split_edges": (1.5, -0.25, -0.25)}, "--split-edges needs three fractions"),
-        ({"split_nodes": (float("nan"), 0.5, 0.5)}, "--split-nodes .*[Gg]ot .*nan"),
-        ({"split_edges": (float("inf"), 0, 0)}, "--split-edges .*[Gg]ot .*inf"),
+        ({"split_edges": (0.5, 0.1, 0.1)}, "--split-edges"),
+        ({"split_nodes": (float("nan"), 0.5, 0.5)}, "--split-nodes"),
         ({"since": "3"}, "--time"),
         ({"label": "x"}, "--nodes"),
-        ({"duplicates": "twice"}, "--duplicates"),
-        ({"min_degree": -1}, "--min-degree"),
-        ({"colour": "red"}, "no option 'colour'"),
+        ({"merge_times": True}, "--time"),
+        ({"time": "t", "merge_times": True, "duplicates": "keep"}, "--duplicates"),
+        ({"colour": "red"}, "colour"),
     ],
 )
-def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
         etl(tmp_path / "edges.parquet", tmp_path / "g", **options)
 
 
-def test_the_plan_says_what_is_read_as_what_and_writes_nothing(
-    tmp_path, tmp_path_factory, capsys, monkeypatch
-):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
+def test_the_plan_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "e.csv").write_text("from,to,weight\n1,2,3\n2,3,1\n")
-    words = ["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), "--source", "from"]
-    words += ["--target", "to", "--plan"]
-    assert run([*words, "--json"]) == 0
+    words = ["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), "--plan", "--json"]
+    assert run([*words, "--source", "from", "--target", "to"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert os.listdir(tmp_path) == ["e.csv"]
-    assert plan["steps"][0]["does"] == "csv: source from, target to, weight weight; on threads"
-    assert plan["steps"][1]["does"].startswith("undirected edges")
     assert plan["disk_bytes"] == 4 * (tmp_path / "e.csv").stat().st_size
     assert plan["memory_bytes"] is plan["problem"] is None
-    assert run([*words[:3], "--source", "nobody", "--plan"]) == 1
+    assert run([*words, "--source", "nobody"]) == 1
     assert "nobody" in capsys.readouterr().err
-
-
-def test_the_plan_says_that_the_disk_is_too_small(tmp_path, capsys, monkeypatch):
-    (tmp_path / "e.csv").write_text("src,dst\n1,2\n")
-    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    assert run(["etl", str(tmp_path / "e.csv"), str(tmp_path / "g"), "--plan"]) == 0
-    said = capsys.readouterr()
-    assert "a graph of 1 file" in said.out
-    assert "would not fit on the disk" in said.err
-    (tmp_path / "tu").mkdir()
-    (tmp_path / "tu/TU_A.txt").write_text("1, 2\n")
-    (tmp_path / "tu/TU_graph_indicator.txt").write_text("1\n1\n")
-    assert run(["etl", str(tmp_path / "tu"), str(tmp_path / "g"), "--plan"]) == 0
-    assert "tu: a TU folder; in this process" in capsys.readouterr().out

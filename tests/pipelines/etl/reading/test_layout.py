@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from penstock.errors import InputError, UsageError
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.layout import default_direction, find_layout, guess_format
+from penstock.pipelines.etl.reading.layout import find_layout, guess_format
 
 
 @pytest.fixture
@@ -68,14 +68,14 @@ def test_format_of_folders(tmp_path):
 
 def test_no_format(tmp_path):
     (tmp_path / "a.xlsx").touch()
-    with pytest.raises(UsageError, match=r"a\.xlsx.*--format if it is one of these, else convert"):
+    with pytest.raises(UsageError, match=r"a\.xlsx"):
         guess_format([str(tmp_path / "a.xlsx")], EtlOptions())
     (tmp_path / "a.csv").touch()
     (tmp_path / "a.tsv").touch()
-    with pytest.raises(UsageError, match="csv and tsv"):
+    with pytest.raises(UsageError):
         guess_format([str(tmp_path)], EtlOptions())
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(InputError, match=r"nothing.*no files"):
+    with pytest.raises(InputError, match="nothing"):
         guess_format([str(tmp_path / "nothing")], EtlOptions())
 
 
@@ -163,11 +163,6 @@ def test_delimiters(layout, name, text, options, delimiter):
     assert layout(name, text, **options).delimiter == delimiter
 
 
-def test_a_long_delimiter_is_refused(layout):
-    with pytest.raises(UsageError, match="--delimiter is one character"):
-        layout("a.csv", "1::2\n", delimiter="::")
-
-
 @pytest.mark.parametrize(
     ("ids", "id_type"),
     [
@@ -190,7 +185,7 @@ def test_id_types_of_text(layout, ids, id_type):
 
 def test_ids_beyond_64_bits(layout):
     text = f"{2**64},{2**70}\n"
-    with pytest.raises(InputError, match=r"a\.csv are integers beyond 64 bits.*--id-type string"):
+    with pytest.raises(InputError, match=r"a\.csv"):
         layout("a.csv", text)
     assert layout("a.csv", text, id_type="string").id_type == "string"
 
@@ -226,9 +221,9 @@ def _one(kind):
 
 
 def test_ids_of_no_use(layout):
-    with pytest.raises(InputError, match=r"node ids.*integers, strings or bytes, got list"):
+    with pytest.raises(InputError):
         layout("a.parquet", pa.table({"src": [[1]], "dst": [[2]]}))
-    with pytest.raises(InputError, match=r"node ids.*int64, got fixed_size_binary"):
+    with pytest.raises(InputError):
         layout("a.parquet", pa.table({"src": _one(pa.binary(16)), "dst": [1]}), id_type="int64")
 
 
@@ -260,25 +255,13 @@ def test_window(layout):
     dates = "src,dst,t\n1,2,2026-11-20\n"
     found = layout("a.csv", dates, time="t", since="2026-11-20", until="2026-11-20T02:00:00+02:00")
     assert found.since == found.until == pd.Timestamp("2026-11-20").value
-    with pytest.raises(UsageError, match="--since has a bad value.*a number"):
-        layout("a.csv", numbers, time="t", since="2026-11-20")
-    with pytest.raises(UsageError, match="--until has a bad value.*a date"):
-        layout("a.csv", dates, time="t", until="5")
-    with pytest.raises(UsageError, match="--until has a bad value"):
-        layout("a.csv", numbers, time="t", until="nan")
-
-
-@pytest.mark.parametrize(
-    ("header", "said"),
-    [
-        ("src,dst,w,w", "several columns that may be the weight: w, w.*--weight"),
-        ("src,Src,dst,w", "several columns that may be the source: src, Src.*--source"),
-        ("src,dst,relation,relation", "may be the relation: relation, relation.*--relation"),
-    ],
-)
-def test_columns_of_one_known_name_are_refused(layout, header, said):
-    with pytest.raises(InputError, match=said):
-        layout("a.csv", f"{header}\n1,2,3,4\n")
+    for text, given in (
+        (numbers, {"since": "2026-11-20"}),
+        (dates, {"until": "5"}),
+        (numbers, {"until": "nan"}),
+    ):
+        with pytest.raises(UsageError, match=next(iter(given))):
+            layout("a.csv", text, time="t", **given)
 
 
 def test_a_number_says_which_column_of_one_name(layout):
@@ -287,40 +270,28 @@ def test_a_number_says_which_column_of_one_name(layout):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "options", "said"),
+    ("name", "text", "options", "named"),
     [
-        ("a.csv", "a,b\n1,2\n", {}, "no column for the source.*columns a, b.*--source"),
-        ("a.csv", "src,b\n1,2\n", {}, "no column for the target.*columns src, b.*--target"),
-        ("a.csv", "src,dst\n1,2\n", {"weight": "w8"}, "no column 'w8'.*--weight.*src, dst"),
-        ("a.csv", "1,2\n", {"source": "x"}, "no column 'x'.*no header.*'1 2'"),
-        ("a.txt", "1\n2\n", {}, "no column for the target.*'1'"),
-        ("a.csv", "1\t2\n", {}, "no column for the target"),
-        ("a.txt", "a\tb\n", {"format": "triples"}, "no column for the target.*3 columns"),
-        ("a.csv", "src,dst\n1,2\n", {"format": "zoo"}, "no column for the graph.*graph_id"),
-        ("a.csv", "src,dst\n1,2\n", {"target": "src"}, "source and target are the same column"),
+        ("a.csv", "a,b\n1,2\n", {}, "source"),
+        ("a.csv", "src,b\n1,2\n", {}, "target"),
+        ("a.csv", "src,dst\n1,2\n", {"weight": "w8"}, "w8"),
+        ("a.txt", "1\n2\n", {}, "target"),
+        ("a.txt", "a\tb\n", {"format": "triples"}, "target"),
+        ("a.csv", "src,dst\n1,2\n", {"format": "zoo"}, "graph"),
+        ("a.csv", "src,dst\n1,2\n", {"target": "src"}, "same column"),
         ("a.csv", "s,s,dst\n1,2,3\n", {"source": "s"}, "several columns named s"),
+        ("a.csv", "src,dst,w,w\n1,2,3,4\n", {}, "--weight"),
+        ("a.csv", "src,Src,dst,w\n1,2,3,4\n", {}, "--source"),
+        ("a.parquet", pd.DataFrame({"a": [1], "b": [2]}), {}, "source"),
+        ("a.parquet", pd.DataFrame({"src": [1], "dst": [2], "weight": [[1.0]]}), {}, "weight"),
+        ("a.csv", "src,dst\n", {}, "no rows"),
     ],
 )
-def test_missing_columns(layout, name, text, options, said):
-    with pytest.raises(InputError, match=said):
+def test_missing_columns(layout, name, text, options, named):
+    with pytest.raises(InputError) as error:
         layout(name, text, **options)
-
-
-def test_missing_columns_of_parquet(layout):
-    with pytest.raises(InputError, match=r"a\.parquet.*source.*columns a, b"):
-        layout("a.parquet", pd.DataFrame({"a": [1], "b": [2]}))
-
-
-def test_weights_that_are_no_numbers(layout):
-    table = pd.DataFrame({"src": [1], "dst": [2], "weight": [[1.0]]})
-    with pytest.raises(InputError, match=r"weight of .*numbers, got list"):
-        layout("a.parquet", table)
-
-
-@pytest.mark.parametrize("content", ["", "\n\n", "src,dst\n"])
-def test_nothing_in_it(layout, content):
-    with pytest.raises(InputError, match=r"no rows in .*a\.csv"):
-        layout("a.csv", content)
+    assert name in str(error.value)
+    assert named in str(error.value)
 
 
 def test_the_first_file_with_rows_counts(tmp_path):
@@ -340,13 +311,6 @@ def test_triples_and_zoo_have_their_order(layout):
     table = pd.DataFrame({"head": ["a"], "relation": ["r"], "tail": ["b"]})
     parquet = layout("a.parquet", table, format="triples")
     assert (parquet.source, parquet.relation, parquet.target) == ("head", "relation", "tail")
-
-
-@pytest.mark.parametrize("options", [{}, {"format": "triples"}])
-def test_triples_without_their_relations(layout, options):
-    found = layout("a.txt", "a\tlikes\tb\n", relation="none", **options)
-    assert (found.source, found.relation, found.target) == (0, None, 2)
-    assert default_direction("triples", found) == (False, "the default of edges without relations")
 
 
 @pytest.mark.parametrize(

@@ -11,34 +11,12 @@ import pytest
 
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.zoos import write as zoo_write
-from penstock.pipelines.etl.zoos.runs import GraphRange, choose_ranges
 from penstock.pipelines.etl.zoos.write import (
     Shard,
     ZooSlice,
-    cut_graphs,
     plan_shards,
     write_in_groups,
 )
-
-
-def test_ranges_cover_all_graphs_once() -> None:
-    samples = [(graph, 10) for graph in range(100)] * 2
-    ranges = choose_ranges(samples, 45)
-    assert ranges[0].low is None
-    assert ranges[-1].high is None
-    cuts = [part.low for part in ranges[1:]]
-    assert cuts == [part.high for part in ranges[:-1]] == sorted(set(cuts))
-    assert len(ranges) == 50
-    assert choose_ranges([("same", 100)] * 9, 1) == [GraphRange(None, None)]
-
-
-def test_graphs_are_cut_by_size() -> None:
-    sizes = np.array([3, 3, 5, 20, 1, 0, 9])
-    assert cut_graphs(sizes, 10, 10) == ([2, 3, 4], 0)
-    assert cut_graphs(sizes, 2, 10) == ([0, 2, 3, 4], 0)
-    assert cut_graphs(np.array([4, 6]), 10, 10) == ([], 0)
-    assert cut_graphs(np.array([1]), 0, 10) == ([0], 9)
-    assert cut_graphs(np.array([], int), 7, 10) == ([], 7)
 
 
 def test_shards_span_ranges(tmp_path: Path) -> None:
