@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import penstock
 import penstock.kernels
 from penstock import caches
-from penstock.caches import cache_folder, could_write, keep_cupy_kernels, private_folder
-from penstock.cluster.daemon.registry import state_folder
+from penstock.caches import cache_folder, private_folder
 from penstock.errors import PenstockWarning
 
 NOBODY = 65534

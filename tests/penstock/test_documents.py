@@ -7,13 +7,13 @@ from penstock.documents import parse_json, parse_yaml
 
 @pytest.mark.parametrize("text", ["{", b"\xff", ""])
 def test_what_is_no_json_is_a_value_error(text):
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError):  # noqa: PT011
         parse_json(text)
 
 
 @pytest.mark.parametrize("text", ["a: [", b"\xff\xfe\xff", "!!python/object/apply:os.abort []"])
 def test_what_is_no_plain_yaml_is_a_value_error(text):
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError):  # noqa: PT011
         parse_yaml(text)
 
 

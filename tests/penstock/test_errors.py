@@ -1,19 +1,11 @@
-import os
 import pickle
-import re
 
 import pytest
 
-from penstock import caches, errors
+from penstock import errors
 from penstock.errors import (
-    CapacityError,
-    ClusterError,
-    GraphError,
-    InputError,
     PenstockError,
-    PenstockWarning,
     UsageError,
-    warn,
 )
 
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, PenstockError)]

@@ -2,24 +2,19 @@ import errno
 import hashlib
 import json
 import os
-import resource
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from penstock.errors import CapacityError, OutputExists
 from penstock.files import (
-    append_text,
     atomic,
     file_entry,
     fresh_directory,
     refuse_existing,
-    save_json,
     save_npy,
     sha256_of,
 )
-from penstock.output_lock import output_lock
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -8,11 +6,9 @@ import pytest
 import scipy.sparse as sp
 
 from penstock.csr import CSR
-from penstock.errors import CapacityError, CorruptFile, MissingFile, TruncatedFile, UsageError
+from penstock.errors import CorruptFile, MissingFile, TruncatedFile, UsageError
 from penstock.files import save_npy
-from penstock.graph import Graph, load_npy
-from penstock.paths import client_path
-from penstock.pipelines.word2vec.options import Word2vecOptions
+from penstock.graph import Graph
 from penstock.writer import create_graph, write_parquet
 
 

@@ -7,15 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
-import dask.system
-import distributed.system
-import psutil
 import pytest
 
 from penstock import limits
-from penstock.cluster.spec import ClusterSpec
 from penstock.limits import available_memory, cores, total_memory, usable_memory
 
 GiB = 1 << 30

@@ -1,5 +1,5 @@
 import pickle
-from dataclasses import FrozenInstanceError, asdict, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field, TypeAdapter
 
 from penstock.errors import UsageError
-from penstock.options import asked, flag, options
+from penstock.options import asked, options
 
 
 @options

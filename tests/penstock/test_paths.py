@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.paths import client_input, client_path, shown, worker_path
+from penstock.paths import client_input, client_path, worker_path
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,10 @@
 import re
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from penstock import progress as module
-from penstock.progress import Elapsed, Progress
+from penstock.progress import Progress
 
 
 @pytest.fixture

@@ -5,12 +5,9 @@ from hypothesis import strategies as st
 from penstock.errors import CapacityError, UsageError
 from penstock.sizes import (
     format_bytes,
-    format_count,
     need_disk,
     need_memory,
     parse_bytes,
-    plural,
-    were_there,
 )
 
 

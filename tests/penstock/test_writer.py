@@ -1,5 +1,4 @@
 import os
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
