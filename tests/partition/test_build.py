@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from penstock import Graph
 from penstock.csr import CSR
-from penstock.errors import GraphError
 from penstock.partition.build import build_parts
 from penstock.partition.manifest import PartitionManifest
 from penstock.partition.part import Partition
@@ -179,20 +178,6 @@ def test_a_halo_exchange_makes_local_spmm_global(graph, width):
     np.testing.assert_array_equal(y, matrix @ x)
 
 
-@settings(max_examples=15, deadline=None)
-@given(graphs())
-def test_the_counts_add_up(graph):
-    csr, parts, k = graph
-    with built(csr, parts, k) as partition:
-        entries = partition.manifest.parts
-        ranks = [partition.part(rank) for rank in range(k)]
-    assert sum(entry.nodes for entry in entries) == csr.rows
-    assert sum(entry.edges for entry in entries) == csr.edges
-    assert sum(entry.sends for entry in entries) == sum(entry.ghosts for entry in entries)
-    assert sum(e.cut for e in entries) == np.sum(parts[csr.sources()] != parts[csr.indices])
-    assert len(ranks) == k
-
-
 def some_graph(nodes=200, edges=1500, k=3, **columns):
     rng = np.random.default_rng(1)
     pairs = rng.integers(0, nodes, (2, edges))
@@ -236,9 +221,6 @@ def test_a_node_with_several_classes_keeps_them():
         for rank in range(k):
             found = [x if x is None else x.tolist() for x in partition.part(rank).labels()]
             assert found == [labels[i] for i in np.flatnonzero(parts == rank)]
-        (partition.part(0).path / "labelled.npy").unlink()
-        with pytest.raises(GraphError, match="which nodes have no label.* an earlier penstock"):
-            partition.part(0).labels()
 
 
 def test_the_same_bytes_for_any_threads_shards_and_pieces(monkeypatch):
@@ -248,15 +230,3 @@ def test_the_same_bytes_for_any_threads_shards_and_pieces(monkeypatch):
     monkeypatch.setattr("penstock.partition.build._PIECE_EDGES", 17)
     with built(csr, parts, k, shard_edges=33, threads=3) as partition:
         assert partition.manifest.files == one
-
-
-def test_global_ids_become_local_ids_and_back():
-    csr, parts, k = some_graph(edges=300)
-    with built(csr, parts, k) as partition:
-        part = partition.part(1)
-        local = np.full(200, -1)
-        local[part.global_ids] = np.arange(part.rows)
-        here = np.flatnonzero(local >= 0)
-        assert len(here) == part.rows < 200
-        np.testing.assert_array_equal(part.global_ids[local[here]], here)
-        assert np.all(local[parts == 1] >= 0)
