@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-import types
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
 
 import psutil
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
-from penstock.cluster import cuda
 from penstock.cluster.cuda import cuda_options, open_cuda
 from penstock.cluster.spec import ClusterSpec
 
@@ -42,35 +37,6 @@ def test_what_was_asked_for_is_passed_on() -> None:
     assert cuda_options(ClusterSpec(device_limit="1"), ["0"])["device_memory_limit"] == 1.0
 
 
-class StandIn(LocalCluster):  # type: ignore[misc]
-    """Takes what dask-cuda's cluster takes, and starts its workers in the same way: afterwards."""
-
-    extra: ClassVar[dict[str, Any]] = {}
-
-    def __init__(
-        self,
-        CUDA_VISIBLE_DEVICES: list[str],  # noqa: N803
-        n_workers: int,
-        device_memory_limit: Any,
-        **options: Any,
-    ) -> None:
-        super().__init__(n_workers=0, processes=True, **options, **self.extra)
-        self.scale(n_workers)
-        self.sync(self._correct_state)
-
-
-@pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cuda, "devices_here", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(cuda, "find_spec", lambda name: name)
-    module = types.ModuleType("dask_cuda")
-    module.LocalCUDACluster = StandIn  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dask_cuda", module)
-    yield
-    assert not workers_left()
-
-
 def workers_left() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=True):
@@ -78,24 +44,6 @@ def workers_left() -> list[psutil.Process]:
             if "spawn_main" in " ".join(child.cmdline()):
                 found.append(child)
     return found
-
-
-def test_it_starts_and_ends(
-    two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with open_cuda(ClusterSpec(memory_limit="500MB"), quiet=True) as running:
-        assert running.workers == 2
-        assert running.missing is not None
-        assert running.missing({"0"}) == ["GPU 1"]
-        with Client(running.target) as client:
-            client.wait_for_workers(2, timeout=30)
-            assert client.submit(sum, [1, 2], pure=False).result() == 3
-        assert len(workers_left()) == 2
-        assert [path.name[:13] for path in tmp_path.glob("penstock-*")] == ["penstock-cuda"]
-        began = time.monotonic()
-    assert time.monotonic() - began < 5
-    assert not list(tmp_path.glob("penstock-*"))
 
 
 @pytest.mark.gpu

@@ -123,21 +123,6 @@ def test_every_part_is_what_the_dicts_say(graph, shard_edges):
 
 @settings(max_examples=15, deadline=None)
 @given(graphs())
-def test_the_parts_edges_are_the_graphs(graph):
-    csr, parts, k = graph
-    with built(csr, parts, k) as partition:
-        edges = []
-        for rank in range(k):
-            part = partition.part(rank)
-            columns = [column for _, column in part.csr.columns()]
-            sources = part.owned[np.repeat(np.arange(part.csr.rows), part.csr.degrees())]
-            edges += zip(sources, part.global_ids[part.csr.indices], *columns, strict=True)
-    whole = zip(csr.sources(), csr.indices, *(column for _, column in csr.columns()), strict=True)
-    assert sorted(edges) == sorted(whole)
-
-
-@settings(max_examples=15, deadline=None)
-@given(graphs())
 def test_what_is_sent_is_what_the_receiver_stores(graph):
     csr, parts, k = graph
     with built(csr, parts, k) as partition:

@@ -2,19 +2,24 @@ import errno
 import hashlib
 import json
 import os
+import resource
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from penstock.errors import CapacityError, OutputExists
 from penstock.files import (
+    append_text,
     atomic,
     file_entry,
     fresh_directory,
     refuse_existing,
+    save_json,
     save_npy,
     sha256_of,
 )
+from penstock.output_lock import output_lock
 
 
 @pytest.mark.parametrize(
@@ -71,13 +76,21 @@ def test_a_full_disk_says_so(tmp_path, code):
         with block as place:
             raise OSError(code, "no room", str(place))
 
-    with pytest.raises(CapacityError):
+    with pytest.raises(CapacityError, match=r"the disk is full: could not write .*a\."):
         fail(atomic(tmp_path / "a"))
-    with pytest.raises(CapacityError):
+    with pytest.raises(CapacityError, match="the disk is full"):
         fail(fresh_directory(tmp_path / "g"))
     with pytest.raises(PermissionError), atomic(tmp_path / "a"):
         raise PermissionError(errno.EACCES, "no")
     assert os.listdir(tmp_path) == []
+
+
+def test_json_is_strict(tmp_path):
+    save_json(tmp_path / "a.json", {"a": [1, "ä"]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": [1, "ä"]}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        save_json(tmp_path / "a.json", float("nan"))
+    assert os.listdir(tmp_path) == ["a.json"]
 
 
 # -- directories --------------------------------------------------------------------------------
@@ -110,7 +123,7 @@ def test_a_failure_midway_leaves_nothing_and_harms_nothing(tmp_path):
 
 def test_a_graph_is_replaced_only_when_asked(tmp_path):
     fill(tmp_path / "g", "old")
-    with pytest.raises(OutputExists):
+    with pytest.raises(OutputExists, match="--overwrite"):
         fill(tmp_path / "g", "new")
     fill(tmp_path / "g", "new", overwrite=True)
     assert json.loads((tmp_path / "g/graph.json").read_text())["text"] == "new"
@@ -121,7 +134,7 @@ def test_what_is_no_graph_is_never_replaced(tmp_path):
     (tmp_path / "photos/a.jpg").touch()
     (tmp_path / "file").touch()
     for name in ("photos", "file"):
-        with pytest.raises(OutputExists):
+        with pytest.raises(OutputExists, match="not a graph"):
             fill(tmp_path / name, "new", overwrite=True)
     assert (tmp_path / "photos/a.jpg").exists()
 
@@ -145,3 +158,22 @@ def test_the_directory_stands_where_a_link_leads(tmp_path, monkeypatch):
     with fresh_directory(type(tmp_path)(".")) as root:
         (root / "graph.json").write_text(json.dumps({"text": "dot"}))
     assert json.loads((tmp_path / "here/graph.json").read_text())["text"] == "dot"
+
+
+def test_a_line_that_does_not_fit_on_the_disk_is_not_there_in_part(tmp_path):
+    path = tmp_path / "lines"
+    append_text(path, "one\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        with pytest.raises(CapacityError, match="may not become as large"):
+            append_text(path, "a longer line\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    append_text(path, "two\n")
+    assert path.read_text() == "one\ntwo\n"
+
+
+def test_a_lock_that_cannot_be_made_is_not_waited_for():
+    with pytest.raises(FileNotFoundError), output_lock(Path("/proc/x")):
+        pass

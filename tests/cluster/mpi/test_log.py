@@ -57,20 +57,6 @@ FAILURES = {
         ),
         "a rank (process 9662) on h2 was killed by signal 9 (Killed)",
     ),
-    "hydra, abort": (
-        "[2] Abort(7) on node 2 (rank 2 in comm 0): application called "
-        "MPI_Abort(MPI_COMM_WORLD, 7) - process 2\n",
-        "rank 2 called MPI_Abort with code 7",
-    ),
-    "hydra, no program": (
-        "[0] [proxy:0@vm] [1] [proxy:0@vm] [0] HYDU_create_process (utils/launch.c:73): execvp "
-        "error on file /nowhere/python (No such file or directory)\n",
-        "/nowhere/python could not be started: No such file or directory",
-    ),
-    "no key": (
-        "root@h2: Permission denied (publickey,password).\n",
-        "root@h2: Permission denied (publickey,password).",
-    ),
     "intel, no codes": (
         intel(3, "h2"),
         "rank 3 on h2 was killed by signal 9 (Killed)",
@@ -85,12 +71,6 @@ FAILURES = {
         "thus causing the job to be terminated. The first process to do so was:\n\n"
         f"   Process name: [prterun-vm-6026@1,2]\n   Exit code:    3\n{DASHES}\n",
         "rank 2 exited with code 3",
-    ),
-    "5, no program": (
-        "prterun was unable to launch the specified application as it could not\naccess an "
-        "executable:\n\n   Executable: /nowhere/python\n   Node: vm\n\nwhile attempting to start "
-        "process rank 0.\n",
-        "/nowhere/python could not be started on vm",
     ),
     "4, killed": (
         f"[1,1]<stdout>:\n{DASHES}\nPrimary job  terminated normally, but 1 process returned\n"
