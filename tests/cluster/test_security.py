@@ -48,19 +48,6 @@ def tls(folder: Path) -> ClusterSpec:
     return ClusterSpec(tls=folder)
 
 
-def test_every_role_uses_the_three_files(
-    certificates: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(certificates.parent)
-    used = security(tls(Path(certificates.name)))  # a relative path holds for other processes too
-    assert used.require_encryption
-    for role in ("client", "scheduler", "worker"):
-        config = used.get_tls_config_for_role(role)
-        assert config["ca_file"] == str(certificates / "ca.pem")
-        assert config["cert"] == str(certificates / "cert.pem")
-        assert config["key"] == str(certificates / "key.pem")
-
-
 def test_a_missing_file_is_named(certificates: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(certificates, tmp_path / "tls")
     (folder / "key.pem").unlink()

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.cluster.mpi.mpiexec import Launcher, Library
-from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
+from penstock.cluster.mpi.rank_command import WorldPlan, world_environment
 from penstock.cluster.spec import ClusterSpec
 
 PLAN = WorldPlan(ClusterSpec(), "tcp://127.0.0.1:8786", "mpi-1a.1", Path("/tmp/w"), remote=False)
 HYDRA = Launcher("/usr/bin/mpiexec", "hydra", (5, 0))
-OPEN_MPI = Launcher("/usr/bin/mpiexec", "openmpi", (5, 0))
 MPICH = Library("mpich", (5, 0), "/usr/lib/libmpi.so.12", "MPICH 5.0")
-
-
-def option(words: list[str], name: str) -> str | None:
-    return words[words.index(name) + 1] if name in words else None
-
-
-def with_options(**options: Any) -> list[str]:
-    return rank_program(replace(PLAN, spec=ClusterSpec(**options)))
-
-
-def test_options_reach_the_rank() -> None:
-    words = with_options(threads=3, memory_limit="2GB", interface="ib0", device="gpu")
-    assert option(words, "--nthreads") == "3"
-    assert option(words, "--memory-limit") == "2000000000"
-    assert option(words, "--interface") == "ib0"
-    told = json.loads(option(words, "--worker-options") or "")
-    assert told == {
-        "dashboard": False,
-        "device": "gpu",
-        "device_limit": None,
-        "death_timeout": 75.0,  # a while after --start-timeout, when nobody waits for it any more
-    }
 
 
 @pytest.mark.parametrize(

@@ -143,20 +143,6 @@ def test_jobs_work_and_go(fake: Path, tmp_path: Path) -> None:
 
 
 @jobqueue
-def test_a_job_that_is_refused(fake: Path) -> None:
-    (fake / "refuse").touch()
-    with open_slurm(spec(), quiet=True) as running:
-        assert running.failure is not None
-        until(running.failure)
-        failure = running.failure()
-        assert failure is not None
-        assert "invalid partition specified: moon" in failure
-        assert running.missing is not None
-        assert running.missing(set()) == []
-    assert not (fake / "cancelled").exists()
-
-
-@jobqueue
 def test_jobs_are_cancelled_when_the_start_fails(fake: Path) -> None:
     (fake / "full").touch()
     with pytest.raises(KeyboardInterrupt), open_slurm(spec(2), quiet=True):

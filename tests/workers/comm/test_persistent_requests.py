@@ -66,11 +66,3 @@ def test_a_round_that_never_ends_is_withdrawn(client: Any) -> None:
         with pytest.raises(GangError):
             gang.run(client, half, timeout=0.3)
     assert gang.run(client, lambda comm: float(comm.allreduce(np.ones(2))[0])) == [2.0, 2.0]
-
-
-def test_a_rank_that_is_not_there_is_refused(client: Any) -> None:
-    def wrong(comm: Any) -> None:
-        comm.persistent(sends=[(np.zeros(2), 7, 0)])
-
-    with pytest.raises(GangError):
-        gang.run(client, wrong)
