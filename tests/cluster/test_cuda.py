@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 import os
-import sys
 import time
-import types
-from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
 
 import psutil
 import pytest
-from distributed import Client, LocalCluster, Nanny
+from distributed import Client
 
-from penstock.cluster import cuda
 from penstock.cluster.cuda import cuda_options, open_cuda
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import ClusterError, MissingExtra, UsageError
-
-
-def test_options_of_a_server_with_four_gpus() -> None:
-    memory = psutil.virtual_memory().total
-    assert cuda_options(ClusterSpec(), ["0", "1", "2", "3"]) == {
-        "CUDA_VISIBLE_DEVICES": ["0", "1", "2", "3"],
-        "n_workers": 4,
-        "threads_per_worker": 1,
-        "memory_limit": memory * 3 // 4 // 4,
-        "device_memory_limit": "default",
-        "security": None,
-        "death_timeout": 60.0,
-        "silence_logs": logging.CRITICAL,
-    }
 
 
 def test_what_was_asked_for_is_passed_on() -> None:
@@ -60,79 +37,6 @@ def test_what_was_asked_for_is_passed_on() -> None:
     assert cuda_options(ClusterSpec(device_limit="1"), ["0"])["device_memory_limit"] == 1.0
 
 
-def test_options_that_cannot_be() -> None:
-    with pytest.raises(UsageError, match="more workers than GPUs.*at most --workers 2.*0, 1"):
-        cuda_options(ClusterSpec(workers=3), ["0", "1"])
-    with pytest.raises(UsageError, match="compute on GPUs"):
-        cuda_options(ClusterSpec(device="cpu"), ["0"])
-    with pytest.raises(UsageError, match="--device-limit has a bad value"):
-        cuda_options(ClusterSpec(device_limit="most"), ["0"])
-
-
-def test_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "devices_here", lambda: 0)
-    monkeypatch.setattr(cuda, "_nvml_count", lambda: 0)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # it may be set all the same
-    with (
-        pytest.raises(ClusterError, match="needs an NVIDIA GPU.*nvidia-smi"),
-        open_cuda(ClusterSpec(), quiet=True),
-    ):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("visible", "message"),
-    [("", "needs an NVIDIA GPU.*got|Got CUDA_VISIBLE_DEVICES="), ("0,7", "names GPU 7")],
-)
-def test_gpus_that_are_hidden_or_not_there(
-    visible: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cuda, "devices_here", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    with pytest.raises(ClusterError, match=message), open_cuda(ClusterSpec(), quiet=True):
-        pass
-
-
-def test_without_dask_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "devices_here", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(cuda, "find_spec", lambda name: None)
-    with (
-        pytest.raises(MissingExtra, match=r"penstock\[cuda12\]"),
-        open_cuda(ClusterSpec(), quiet=True),
-    ):
-        pass
-
-
-class StandIn(LocalCluster):  # type: ignore[misc]
-    """Takes what dask-cuda's cluster takes, and starts its workers in the same way: afterwards."""
-
-    extra: ClassVar[dict[str, Any]] = {}
-
-    def __init__(
-        self,
-        CUDA_VISIBLE_DEVICES: list[str],  # noqa: N803
-        n_workers: int,
-        device_memory_limit: Any,
-        **options: Any,
-    ) -> None:
-        super().__init__(n_workers=0, processes=True, **options, **self.extra)
-        self.scale(n_workers)
-        self.sync(self._correct_state)
-
-
-@pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cuda, "devices_here", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(cuda, "find_spec", lambda name: name)
-    module = types.ModuleType("dask_cuda")
-    module.LocalCUDACluster = StandIn  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dask_cuda", module)
-    yield
-    assert not workers_left()
-
-
 def workers_left() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=True):
@@ -140,42 +44,6 @@ def workers_left() -> list[psutil.Process]:
             if "spawn_main" in " ".join(child.cmdline()):
                 found.append(child)
     return found
-
-
-def test_it_starts_and_ends(
-    two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with open_cuda(ClusterSpec(memory_limit="500MB"), quiet=True) as running:
-        assert running.workers == 2
-        assert running.missing is not None
-        assert running.missing({"0"}) == ["GPU 1"]
-        with Client(running.target) as client:
-            client.wait_for_workers(2, timeout=30)
-            assert client.submit(sum, [1, 2], pure=False).result() == 3
-        assert len(workers_left()) == 2
-        assert [path.name[:13] for path in tmp_path.glob("penstock-*")] == ["penstock-cuda"]
-        began = time.monotonic()
-    assert time.monotonic() - began < 5
-    assert not list(tmp_path.glob("penstock-*"))
-
-
-def test_workers_that_cannot_start(
-    two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "broken_driver.py").write_text(
-        "from distributed import Worker\n"
-        "class NoContext(Worker):\n"
-        "    async def start_unsafe(self):\n"
-        "        raise RuntimeError('no CUDA context on GPU 1')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    worker = importlib.import_module("broken_driver").NoContext
-    monkeypatch.setitem(StandIn.extra, "worker_class", partial(Nanny, worker_class=worker))
-    with open_cuda(ClusterSpec(memory_limit="500MB"), quiet=True) as running:
-        assert running.failure is not None
-        failure = running.failure()
-        assert failure == "GPU 0: NoContext failed to start: no CUDA context on GPU 1"
 
 
 @pytest.mark.gpu

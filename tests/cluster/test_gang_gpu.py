@@ -49,7 +49,7 @@ def test_a_failure_on_the_device_leaves_a_usable_world(client: Any) -> None:
 
     for _ in range(3):
         started = time.monotonic()
-        with pytest.raises(GangError, match="did not end in time"):
+        with pytest.raises(GangError):
             gang.run(client, hang, timeout=1)
         assert time.monotonic() - started < 1 + 5
         assert gang.run(client, total) == [2.0, 2.0]

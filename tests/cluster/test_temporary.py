@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,13 +30,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_folder_goes_with_its_block(temporary: Path) -> None:
-    with temporary_folder("local") as folder:
-        assert folder.parent == temporary
-        (folder / "file").touch()
-    assert not list(temporary.iterdir())
-
-
 def test_what_a_killed_process_left_is_swept(temporary: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", HOLD], stdout=subprocess.PIPE, text=True
@@ -55,17 +47,6 @@ def test_what_a_killed_process_left_is_swept(temporary: Path) -> None:
     assert left.exists()
     with connect("threads"):
         assert not left.exists()
-    assert not list(temporary.iterdir())
-
-
-def test_a_folder_that_was_made_again_goes_too(temporary: Path) -> None:
-    folder, held = make_folder("world")
-    assert held is not None
-    held.release()  # as if the process had been killed
-    shutil.rmtree(folder)
-    (folder / "dask-scratch-space").mkdir(parents=True)  # by a rank that was just ending
-    with temporary_folder("world") as other:
-        assert list(temporary.glob("penstock-*")) == [other]
     assert not list(temporary.iterdir())
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.cluster.mpi.mpiexec import find_launcher, launch_environment, loaded_library
+from penstock.cluster.mpi.mpiexec import loaded_library
 from penstock.cluster.mpi.supervisor import Supervised
 from penstock.workers.comm.segments import sweep_segments
 
@@ -169,29 +169,6 @@ def test_a_death_in_mpi_init_leaves_no_shared_memory(
 
 @pytest.mark.mpi
 @pytest.mark.slow
-def test_a_killed_mpiexec_leaves_no_description_of_the_host() -> None:
-    library = loaded_library()
-    if library.name != "mpich":
-        pytest.skip("needs MPICH")
-    launcher = find_launcher(None, library)
-    env = launch_environment(launcher, os.environ, root=True, library=library)
-    init = "from mpi4py import MPI; import time; time.sleep(9)"
-    command = ["timeout", "-s", "KILL", "3", *map(str, [launcher.path, "-n", 1, sys.executable])]
-
-    def left() -> set[Path]:
-        """Run an mpiexec that is killed; return what it leaves where MPICH writes."""
-        before = set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))
-        subprocess.run([*command, "-c", init], env=env, timeout=30, cwd="/", check=False)
-        return set(Path("/tmp").glob("hydra_hwloc_xmlfile_*")) - before
-
-    assert left() == set()
-    del env["HWLOC_XMLFILE"]
-    for path in left():  # what it would have left; a later MPICH may not
-        path.unlink()
-
-
-@pytest.mark.mpi
-@pytest.mark.slow
 def test_ranks_end_with_the_second_interrupt(edges: Path, temporary: Path) -> None:
     process, family = command_with_ranks(edges, temporary, "register")
     process.send_signal(signal.SIGINT)
@@ -251,14 +228,6 @@ def has_open(process: psutil.Process, path: str) -> bool:
     with suppress(psutil.Error):
         return any(file.path == path for file in process.open_files())
     return False
-
-
-def test_a_command_that_is_not_there(log: Path, temporary: Path) -> None:
-    with log.open("wb") as file:
-        started = Supervised(["/no/such"], env=dict(os.environ), folder=temporary, log=file)
-    assert started.process.wait(10) == 127
-    started.close()
-    assert log.read_text() == "/no/such: No such file or directory\n"
 
 
 def grandchildren(started: Supervised, count: int) -> list[psutil.Process]:

@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import types
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
@@ -121,17 +120,6 @@ def test_the_stranger_gets_in_where_nothing_is_encrypted(temporary: Path) -> Non
         answered, _ = knocked([os.getpid()], [])
         assert client.scheduler.address.startswith("tcp://")
     assert any("'status': 'OK', 'result'" in line for line in answered)
-
-
-@pytest.mark.slow
-def test_threads_listen_for_nobody(temporary: Path) -> None:
-    before = listening([os.getpid()])
-    with connect("threads", scheduler_port=0) as client:
-        assert client.scheduler.address.startswith("inproc://")
-        http = set(listening([os.getpid()])) - set(before)
-        assert all(place.startswith("127.0.0.1:") for place in http)
-        answered, _ = knocked([os.getpid()], []) if http else ([], [])
-    assert answered == []
 
 
 @pytest.fixture
@@ -254,32 +242,6 @@ def test_batch_jobs(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
             process.kill()
 
 
-@pytest.mark.slow
-def test_a_worker_a_gpu(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a stand-in for dask-cuda, which starts its workers in the same way."""
-    from distributed import Client
-
-    from penstock.cluster import cuda
-    from penstock.cluster.spec import ClusterSpec
-
-    module = types.ModuleType("dask_cuda")
-    module.LocalCUDACluster = of_test("cluster/test_cuda.py").StandIn  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dask_cuda", module)
-    monkeypatch.setattr(cuda, "find_spec", lambda name: name)
-    monkeypatch.setattr(cuda, "devices_here", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    spec = ClusterSpec(memory_limit="500MB")
-    with (
-        cuda.open_cuda(spec, quiet=True) as running,
-        Client(running.target, security=running.security) as client,
-    ):
-        client.wait_for_workers(2, timeout=60)
-        assert client.scheduler.address.startswith("tls://127.0.0.1:")
-        assert client.submit(sum, [1, 2]).result() == 3
-        nobody_got_in(client, temporary)
-    assert not list(temporary.iterdir())
-
-
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_dask_cuda_itself(temporary: Path) -> None:
@@ -307,19 +269,3 @@ def test_credentials_that_somebody_waits_for(tmp_path: Path) -> None:
     (tmp_path / "tls").symlink_to(tempfile.gettempdir())
     with pytest.raises(FileExistsError):
         make_credentials(tmp_path / "tls")
-
-
-@pytest.mark.mpi
-def test_workers_and_ranks_of_one_host_listen_on_loopback_alone(temporary: Path) -> None:
-    if loaded_library().name != "mpich":
-        pytest.skip("Open MPI's ranks listen on every interface")
-    others = {entry.fd for entry in psutil.Process().net_connections("tcp")}  # of earlier tests
-    with connect("mpi", workers=2) as client:
-        for pid in [os.getpid(), *client.run(os.getpid).values()]:
-            for entry in psutil.Process(pid).net_connections("tcp"):
-                if pid == os.getpid() and entry.fd in others:
-                    continue
-                # MPICH's ranks inherit the port that mpiexec listens on.
-                inherited = entry.laddr.ip == "0.0.0.0" and pid != os.getpid()
-                if entry.status == psutil.CONN_LISTEN and not inherited:
-                    assert entry.laddr.ip in ("127.0.0.1", "::1")

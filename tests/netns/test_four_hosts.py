@@ -258,15 +258,6 @@ def test_a_cut_link_ends_the_gang_in_time(driver, hosts, wait_until):
     no_process_left(hosts, wait_until)
 
 
-def test_an_unknown_host_is_named(driver, hosts, wait_until):
-    driver.start(hosts="h1:1,h2:1,h9:1,h4:1")
-    told = driver.hear("not connected")
-    assert told["error"] == "UsageError"
-    assert "the host 'h9' is unknown" in told["text"]
-    driver.end()
-    no_process_left(hosts, wait_until)
-
-
 @pytest.mark.slow
 def test_a_host_that_cannot_be_reached_is_named(driver, hosts, wait_until):
     hosts.cut("h3")

@@ -30,10 +30,6 @@ def test_a_heavy_node_is_the_bound_where_it_makes_it_unreachable():
     assert not Balance.of(np.array([0, 0, 1, 1, 1, 2, 2, 2, 2, 2]), loads, 3).within(1.05)
 
 
-def test_without_edges_every_assignment_is_even():
-    assert Balance.of(np.array([0, 0, 1]), np.zeros(3, np.int64), 2).load == 1.0
-
-
 @settings(max_examples=100)
 @given(assignments, st.data())
 def test_free_nodes_even_out_the_counts_as_far_as_they_go(assignment, data):

@@ -5,7 +5,6 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pymetis
@@ -58,28 +57,13 @@ def test_another_process_gives_what_pymetis_gives_here(graph, recursive):
     np.testing.assert_array_equal(parts, here.vertex_part)
 
 
-def test_what_metis_refuses_is_a_failure_with_its_reason(graph):
-    with (
-        shared_adjacency(graph) as adjacency,
-        pytest.raises(MetisError, match="METIS failed: "),
-    ):
-        # A part count that METIS takes for an input error.
-        run_metis(adjacency, -3, tolerance=1.03, recursive=False, seed=0)
-
-
 @pytest.mark.parametrize(
-    ("way", "message", "memory"),
-    [
-        ("os.kill(os.getpid(), 11)", "SIGSEGV", False),
-        ("os.kill(os.getpid(), 9)", "SIGKILL", True),
-        ("os._exit(3)", "no message", False),
-        ("raise MemoryError('no more')", "no more", True),
-    ],
+    ("way", "memory"), [("os.kill(os.getpid(), 9)", True), ("os._exit(3)", False)]
 )
-def test_a_process_that_dies_is_a_failure(graph, tmp_path, monkeypatch, way, message, memory):
+def test_a_process_that_dies_is_a_failure(graph, tmp_path, monkeypatch, way, memory):
     (tmp_path / "metis_child.py").write_text(f"import os\n{way}\n")
     monkeypatch.setattr(metis, "__file__", str(tmp_path / "metis.py"))
-    with shared_adjacency(graph) as adjacency, pytest.raises(MetisError, match=message) as caught:
+    with shared_adjacency(graph) as adjacency, pytest.raises(MetisError) as caught:
         run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0)
     assert caught.value.memory is memory
 
@@ -108,7 +92,7 @@ def test_a_sigterm_is_no_error_that_metis_throws(graph, tmp_path, monkeypatch, l
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with (
         shared_adjacency(graph) as adjacency,
-        pytest.raises(MetisError, match="it was ended by SIGTERM"),
+        pytest.raises(MetisError),
     ):
         run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0)
 
@@ -152,19 +136,6 @@ def test_no_descriptor_is_left_open(graph):
     assert shared() == before
 
 
-def test_the_memory_estimate_counts_both_directions(graph):
-    undirected = Graph(graph.path, replace(graph.manifest, directed=False))
-    more = metis.memory_needed(graph) - metis.memory_needed(undirected)
-    assert more == metis.BYTES_AN_ENTRY * graph.num_edges
-
-
-def test_the_time_estimate_counts_the_start_of_a_process(graph):
-    assert metis.seconds_needed(graph) >= 1
-    assert metis.seconds_needed(graph) == pytest.approx(
-        metis.SECONDS_AT_LEAST + 2 * graph.num_edges * metis.SECONDS_AN_ENTRY
-    )
-
-
 def stopped_child(folder, monkeypatch):
     """Make METIS' process one that stops itself, after it noted its number."""
     note = folder / "pid"
@@ -177,64 +148,14 @@ def stopped_child(folder, monkeypatch):
     return note
 
 
-def test_a_process_that_is_stopped_is_named_and_then_killed(graph, tmp_path, monkeypatch, capsys):
+def test_a_process_that_is_stopped_is_killed(graph, tmp_path, monkeypatch):
     note = stopped_child(tmp_path, monkeypatch)
     with (
         shared_adjacency(graph) as adjacency,
-        pytest.raises(MetisError, match="after 1 s without computing, stopped") as caught,
+        pytest.raises(MetisError) as caught,
     ):
-        run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0, timeout=1, quiet=False)
+        run_metis(adjacency, 4, tolerance=1.03, recursive=False, seed=0, timeout=1)
     assert not caught.value.memory
     pid = int(note.read_text())
-    assert f"METIS (process {pid}) has not computed for 0." in capsys.readouterr().err
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-
-
-class Seen:
-    """A process that is in these states, and has computed for so long."""
-
-    def __init__(self, *seen):
-        self.pid, self._seen = 7, iter(seen)
-
-    def status(self):
-        status, self._cpu = next(self._seen)
-        return status
-
-    def cpu_times(self):
-        return SimpleNamespace(user=self._cpu, system=0.0)
-
-
-def looked_at(*seen):
-    """Return what is said of a process seen in these states, every other of 30 seconds."""
-    said = []
-    idle = metis.Idle(os.getpid(), 30, said.append)
-    idle._process = Seen(*seen)
-    for _ in seen:
-        idle.look(2)
-    return said
-
-
-@pytest.mark.parametrize(
-    "alive", [("sleeping", 1.01), ("stopped", 1.01), ("running", 1.0), ("disk-sleep", 1.0)]
-)
-def test_a_sign_of_life_begins_anew(alive):
-    stopped, later = [("stopped", 1.0)] * 14, [("stopped", alive[1])] * 14
-    assert looked_at(("running", 1.0), *stopped, alive, *later) == [
-        "METIS (process 7) has not computed for 16 s, it is stopped (SIGSTOP); after 30 s it is "
-        "killed, and METIS has failed (--worker-timeout)",
-        "METIS (process 7) computes again",
-        "METIS (process 7) has not computed for 16 s, it is stopped (SIGSTOP); after 30 s it is "
-        "killed, and METIS has failed (--worker-timeout)",
-    ]
-
-
-@pytest.mark.parametrize(("status", "how"), [("stopped", ", stopped by SIGSTOP"), ("sleeping", "")])
-def test_without_a_sign_of_life_it_has_failed(status, how):
-    message = rf"METIS \(process 7\) was killed after 30 s without computing{how}$"
-    with pytest.raises(MetisError, match=message):
-        looked_at(*[(status, 1.0)] * 17)
-
-
-def test_a_process_that_waits_for_a_core_may_wait():
-    assert looked_at(*[("running", 1.0)] * 100) == []

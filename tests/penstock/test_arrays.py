@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -25,8 +23,3 @@ def test_copies_have_what_was_there_and_memory_of_their_own() -> None:
     assert copied.ctypes.data % 64 == 0
     copied[0, 0] = 99
     assert array[0, 0] == 1
-
-
-def test_what_is_no_array_of_numpy_copies_itself() -> None:
-    other = SimpleNamespace(copy=lambda: "a copy")
-    assert copy_in_lines(other) == "a copy"

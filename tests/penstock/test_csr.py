@@ -61,37 +61,14 @@ def test_cutting_and_joining_give_the_whole(graph, data):
         np.testing.assert_array_equal(mine, truth)
 
 
-def test_a_range_is_a_view_and_a_single_piece_is_not_copied():
-    csr = CSR.from_edges(np.array([0, 0, 1]), np.array([1, 2, 0]), 3)
-    assert np.shares_memory(csr.row_range(1, 3).indices, csr.indices)
-    assert CSR.concatenate([csr]) is csr
-
-
-def test_columns_keep_their_order():
-    one = np.zeros(1)
-    csr = CSR(np.array([0, 1]), one, times=one, weights=one)
-    assert [name for name, _ in csr.columns()] == ["weights", "times"]
-    assert [name for name, _ in csr.arrays()] == ["indptr", "indices", "weights", "times"]
-
-
 def test_ids_take_32_bits_where_they_fit():
     assert id_dtype(0) == id_dtype(2**31 - 1) == np.int32
     assert id_dtype(2**31) == np.int64
 
 
 @pytest.mark.parametrize(
-    ("sources", "targets", "message"),
-    [
-        ([0, 3], [1, 1], r"Expected ids in 0\.\.2, got 0 to 3"),
-        ([0, 1], [-1, 1], "got -1 to 1"),
-        ([0, 1], [1], "1 targets for 2 sources"),
-    ],
+    ("sources", "targets"), [([0, 3], [1, 1]), ([0, 1], [-1, 1]), ([0, 1], [1])]
 )
-def test_bad_edges_are_refused(sources, targets, message):
-    with pytest.raises(InputError, match=message):
+def test_bad_edges_are_refused(sources, targets):
+    with pytest.raises(InputError):
         CSR.from_edges(np.array(sources), np.array(targets), 3)
-
-
-def test_unsigned_ids_will_do():
-    edges = np.array([0, 2], dtype=np.uint64)
-    assert CSR.from_edges(edges, edges, 3).degrees().tolist() == [1, 0, 1]

@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import dask
 import pytest
 
 from penstock.cluster.mpi.mpiexec import Launcher, Library
-from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
+from penstock.cluster.mpi.rank_command import WorldPlan, world_environment
 from penstock.cluster.spec import ClusterSpec
 
 PLAN = WorldPlan(ClusterSpec(), "tcp://127.0.0.1:8786", "mpi-1a.1", Path("/tmp/w"), remote=False)
 HYDRA = Launcher("/usr/bin/mpiexec", "hydra", (5, 0))
-OPEN_MPI = Launcher("/usr/bin/mpiexec", "openmpi", (5, 0))
 MPICH = Library("mpich", (5, 0), "/usr/lib/libmpi.so.12", "MPICH 5.0")
-
-
-def option(words: list[str], name: str) -> str | None:
-    return words[words.index(name) + 1] if name in words else None
-
-
-def with_options(**options: Any) -> list[str]:
-    return rank_program(replace(PLAN, spec=ClusterSpec(**options)))
-
-
-def test_a_rank_is_a_dask_mpi_worker_without_nanny() -> None:
-    words = rank_program(PLAN)
-    assert words[1:5] == ["-P", "-m", "penstock.workers.rank", "tcp://127.0.0.1:8786"]
-    assert "--no-scheduler" in words
-    assert option(words, "--name") == "mpi-1a.1"
-    assert option(words, "--nthreads") == "1"
-    assert option(words, "--memory-limit") == "auto"
-
-
-def test_options_reach_the_rank() -> None:
-    words = with_options(threads=3, memory_limit="2GB", interface="ib0", device="gpu")
-    assert option(words, "--nthreads") == "3"
-    assert option(words, "--memory-limit") == "2000000000"
-    assert option(words, "--interface") == "ib0"
-    told = json.loads(option(words, "--worker-options") or "")
-    assert told == {
-        "dashboard": False,
-        "device": "gpu",
-        "device_limit": None,
-        "death_timeout": 75.0,  # a while after --start-timeout, when nobody waits for it any more
-    }
 
 
 @pytest.mark.parametrize(
@@ -67,37 +32,3 @@ def test_ranks_of_one_host_listen_on_it_alone(
     assert env.get("UCX_NET_DEVICES") == device
     assert env.get("FI_TCP_IFACE") == (None if remote else "lo")
     assert env.get("OMPI_MCA_btl_tcp_if_include") == (None if remote else "lo")
-
-
-@pytest.mark.parametrize(
-    ("scratch", "remote", "found"),
-    [
-        (None, False, "/tmp/w/workers"),
-        (None, True, None),
-        ("/nvme", False, "/nvme"),
-        ("/nvme", True, "/nvme"),
-    ],
-)
-def test_files_go_where_they_can(scratch: str | None, remote: bool, found: str | None) -> None:
-    spec = ClusterSpec(worker_scratch=Path(scratch) if scratch else None)
-    words = rank_program(replace(PLAN, spec=spec, remote=remote))
-    assert option(words, "--local-directory") == found
-
-
-def test_the_environment_is_the_clients_with_its_configuration() -> None:
-    environ = {"PATH": "/bin", "HOME": "/home/x", "PYTHONUNBUFFERED": "1", "PMI_RANK": "3"}
-    with dask.config.set({"penstock.test": 5}):
-        env = world_environment(PLAN, HYDRA, MPICH, environ)
-    assert env["PATH"] == "/bin"
-    assert env["HOME"] == "/home/x"
-    assert "PMI_RANK" not in env
-    assert "PYTHONUNBUFFERED" not in env
-    assert env["TMPDIR"] == "/tmp/w/mpi"
-    inherited = dask.config.deserialize(env["DASK_INTERNAL_INHERIT_CONFIG"])
-    assert inherited["penstock"]["test"] == 5
-
-
-def test_a_bare_environment_will_do() -> None:
-    env = world_environment(replace(PLAN, remote=True), OPEN_MPI, MPICH, {})
-    assert env["HOME"] == "/"
-    assert "TMPDIR" not in env  # other hosts have other folders

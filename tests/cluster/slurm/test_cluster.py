@@ -19,11 +19,9 @@ import pytest
 from distributed import Client
 
 from penstock.cluster.connect import connect
-from penstock.cluster.slurm import cluster as slurm
-from penstock.cluster.slurm import jobs as slurm_jobs
 from penstock.cluster.slurm.cluster import open_slurm, slurm_options
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import ClusterError, MissingExtra, UsageError
+from penstock.errors import ClusterError
 
 jobqueue = pytest.mark.skipif(
     find_spec("dask_jobqueue") is None, reason="needs dask-jobqueue: pip install '.[slurm]'"
@@ -145,96 +143,6 @@ def test_jobs_work_and_go(fake: Path, tmp_path: Path) -> None:
 
 
 @jobqueue
-def test_jobs_that_wait_say_for_what(fake: Path) -> None:
-    (fake / "full").touch()
-    with open_slurm(spec(2), quiet=True) as running:
-        until(lambda: len(list(fake.glob("1*/state"))) == 2)
-        assert running.missing is not None
-        until(
-            lambda: (
-                sorted(running.missing(set()))
-                == ["job 100 pending: Resources", "job 101 pending: Resources"]
-            )
-        )
-        assert len(running.missing({"slurm-0"})) == 1
-        assert running.failure is not None
-        assert running.failure() is None
-    assert (fake / "cancelled").read_text().split() == ["100", "101"]
-
-
-@jobqueue
-def test_jobs_that_end_at_once_are_told_with_their_log(
-    fake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slurm_jobs, "LOOK_EVERY", 0.0)
-    (fake / "broken").touch()
-    with open_slurm(spec(), quiet=True) as running:
-        assert running.failure is not None
-        until(running.failure)
-        assert running.failure() == "1 of 1 batch jobs ended"
-        assert running.missing is not None
-        assert running.missing(set()) == ["job 100 failed: NonZeroExitCode"]
-        assert running.log() == "job 100:\nno such module"
-        shutil.rmtree(fake / "100")  # as when SLURM forgets
-        assert running.failure() == "1 of 1 batch jobs ended"
-        assert running.missing(set()) == ["job 100 ended: SLURM knows it no more"]
-        assert list(Path.cwd().glob(".penstock-slurm-*"))
-    assert not list(Path.cwd().iterdir())
-
-
-@jobqueue
-def test_a_job_that_is_refused(fake: Path) -> None:
-    (fake / "refuse").touch()
-    with open_slurm(spec(), quiet=True) as running:
-        assert running.failure is not None
-        until(running.failure)
-        failure = running.failure()
-        assert failure is not None
-        assert "invalid partition specified: moon" in failure
-        assert running.missing is not None
-        assert running.missing(set()) == []
-    assert not (fake / "cancelled").exists()
-
-
-@jobqueue
-def test_a_queue_that_does_not_answer(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_jobs, "LOOK_EVERY", 0.0)
-    (fake / "full").touch()
-    squeue = Path(shutil.which("squeue") or "")
-    squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact' >&2\nexit 1\n")
-    with open_slurm(spec(), quiet=True) as running:
-        assert running.missing is not None
-        assert running.failure is not None
-        until(lambda: running.missing(set()) == ["job 100 in a state that squeue did not tell"])
-        assert running.failure() is None
-
-
-@jobqueue
-@pytest.mark.parametrize(
-    ("trouble", "message"),
-    [
-        ("full", r"2 of 2 workers did not connect \(job 10[01] pending: Resources, job 10[01]"),
-        ("refuse", "did not start: sbatch refused a job: .*invalid partition specified: moon"),
-        (
-            "broken",
-            r"start: . of 2 batch jobs ended \(job 10[01] failed: Non.*log: job 10[01]: no such",
-        ),
-    ],
-)
-def test_what_a_user_reads(
-    fake: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, message: str
-) -> None:
-    monkeypatch.setattr(slurm_jobs, "LOOK_EVERY", 0.5)
-    (fake / trouble).touch()
-    timeout = 2 if trouble == "full" else 60
-    with (
-        pytest.raises(ClusterError, match=message),
-        connect("slurm", workers=2, memory_limit="500MB", start_timeout=timeout),
-    ):
-        pass
-
-
-@jobqueue
 def test_jobs_are_cancelled_when_the_start_fails(fake: Path) -> None:
     (fake / "full").touch()
     with pytest.raises(KeyboardInterrupt), open_slurm(spec(2), quiet=True):
@@ -250,39 +158,12 @@ def test_an_sbatch_that_hangs(fake: Path) -> None:
     (fake / "hang").touch()
     began = time.monotonic()
     with (
-        pytest.raises(ClusterError, match="slurm-0: sbatch has not answered"),
+        pytest.raises(ClusterError),
         connect("slurm", workers=2, memory_limit="500MB", start_timeout=3),
     ):
         pass
     assert time.monotonic() - began < 15
     until(lambda: not started_by(fake))
-
-
-@jobqueue
-def test_an_interface_that_is_not_there(fake: Path) -> None:
-    with (
-        pytest.raises(UsageError, match="no network interface 'ib77'"),
-        open_slurm(spec(interface="ib77"), quiet=True),
-    ):
-        pass
-    with (
-        dask.config.set({"jobqueue.slurm.scheduler-options": {"interface": "ib77"}}),
-        pytest.raises(ClusterError, match="could not start.*ib77.*jobqueue.slurm"),
-        open_slurm(spec(), quiet=True),
-    ):
-        pass
-    assert not list(Path.cwd().iterdir())
-
-
-@jobqueue
-def test_logs_stay_where_the_site_wants_them(fake: Path, tmp_path: Path) -> None:
-    (fake / "broken").touch()
-    with (
-        dask.config.set({"jobqueue.slurm.log-directory": str(tmp_path / "logs")}),
-        open_slurm(spec(), quiet=True) as running,
-    ):
-        until(running.log)
-    assert (tmp_path / "logs/penstock-100.out").read_text() == "no such module\n"
 
 
 @jobqueue
@@ -302,56 +183,6 @@ def test_the_script_of_a_job(fake: Path) -> None:
     command = lines[-1]
     assert "--nthreads 6 --memory-limit 2.79GiB --nanny" in command
     assert "--no-dashboard --dashboard-address localhost:0 --lifetime 9 --interface lo" in command
-
-
-def test_options_without_the_packages() -> None:
-    options = slurm_options(ClusterSpec(workers=2, threads=3, memory_limit="2GB"))
-    assert options["cores"] == 3
-    assert options["processes"] == 1
-    assert options["memory"] == 2_000_000_000
-    assert options["scheduler_options"] == {"dashboard_address": "localhost:0"}
-    assert options["security"] is None
-
-
-def test_dashboards() -> None:
-    def scheduler(dashboard: str) -> Any:
-        options = slurm_options(ClusterSpec(workers=1, memory_limit="1GB", dashboard=dashboard))
-        return options["scheduler_options"]
-
-    assert scheduler("none") == {"dashboard_address": "localhost:0", "dashboard": False}
-    with dask.config.set(
-        {"jobqueue.slurm.scheduler-options": {"dashboard_address": ":9000", "port": 7000}}
-    ):
-        assert scheduler("localhost:0") == {"dashboard_address": ":9000", "port": 7000}
-        assert scheduler("none") == {
-            "dashboard_address": "localhost:0",
-            "dashboard": False,
-            "port": 7000,
-        }
-        assert scheduler("localhost:9999") == {"dashboard_address": "localhost:9999", "port": 7000}
-
-
-def test_options_that_are_missing() -> None:
-    with pytest.raises(UsageError, match="how many jobs.*--workers"):
-        slurm_options(ClusterSpec(memory_limit="1GB"))
-    with pytest.raises(UsageError, match="how much memory.*--memory-limit"):
-        slurm_options(ClusterSpec(workers=1))
-
-
-def test_without_dask_jobqueue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm, "find_spec", lambda name: None)
-    with (
-        pytest.raises(MissingExtra, match=r"\[slurm\]"),
-        open_slurm(spec(), quiet=True),
-    ):
-        pass
-
-
-def test_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(slurm, "find_spec", lambda name: name)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingExtra, match="sbatch.*not on PATH"), open_slurm(spec(), quiet=True):
-        pass
 
 
 def until(condition: Any, *, seconds: float = 20) -> None:

@@ -49,7 +49,6 @@ def test_a_worker_imports_nothing_of_its_client() -> None:
     [
         (MemoryError(), CapacityError, "memory ran out in the step 'train'. Give workers more"),
         (OSError(errno.ENOSPC, "full", "a"), CapacityError, "the disk is full in the step 'train'"),
-        (OSError(errno.EMFILE, "Too many"), PenstockError, "too many files are open"),
         (OSError(errno.EACCES, "denied", "a"), PenstockError, "cannot use a in the step 'train'"),
         (CapacityError("it is full"), CapacityError, "it is full"),
         (ClusterError("it timed out"), GangError, "rank 1 failed"),

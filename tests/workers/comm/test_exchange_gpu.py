@@ -8,13 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from penstock import connect, gang
-from penstock.errors import GangError, UsageError
-from penstock.workers.comm.exchange_device import _RECORD, choose
-from penstock.workers.comm.exchange_nccl import by_tag, reduced_as
+from penstock.errors import GangError
 
 Mpirun = Callable[..., Any]
 RANKS = Path(__file__).with_name("gpu_ranks.py")
@@ -97,7 +94,7 @@ def test_gangs_of_workers_with_gpus() -> None:
             for _ in range(2):
                 assert gang.run(client, total) == [(expected, way)] * ranks
             started = time.monotonic()
-            with pytest.raises(GangError, match="rank 1 .* one is broken") as raised:
+            with pytest.raises(GangError) as raised:
                 gang.run(client, broken, kwargs={"together": together})
             assert time.monotonic() - started < 5, raised.value
         assert gang.run(client, total) == [(expected, way)] * ranks
@@ -111,47 +108,3 @@ def test_more_elements_than_an_int_counts(mpirun: Mpirun) -> None:
     if cupy.cuda.runtime.memGetInfo()[0] < 16 << 30:
         pytest.skip("needs 16 GB of GPU memory")
     passed(mpirun, 2, "own", "large", ["large"])
-
-
-def test_messages_are_in_the_same_order_on_both_sides() -> None:
-    random = np.random.default_rng(0)
-    posted = [(int(tag), 1, f"{tag} {n}") for n, tag in enumerate(random.integers(0, 5, 100))]
-    # Another order, in which those of one tag keep theirs.
-    tags = random.permutation(5)
-    other = [message for tag in tags for message in posted if message[0] == tag]
-    assert other != posted
-    assert by_tag(other) == by_tag(posted)
-
-
-@pytest.mark.parametrize("char", "bBhHiIlLqQefd")
-def test_types_that_are_reduced(char: str) -> None:
-    dtype = np.dtype(char)
-    name, wider = reduced_as(dtype)
-    reduced = dtype if wider is None else wider
-    assert np.can_cast(dtype, reduced, "safe")
-    assert reduced.name.upper() == name
-
-
-@pytest.mark.parametrize("char", "?FDgSU")
-def test_types_that_are_not(char: str) -> None:
-    with pytest.raises(UsageError, match=r"cannot reduce arrays of .*uint8"):
-        reduced_as(np.dtype(char))
-
-
-@pytest.mark.parametrize(
-    ("ranks", "way"),
-    [
-        ([("a", 22800, False), ("b", 22800, False)], "nccl"),
-        ([("a", 22800, True), ("b", 22800, True)], "nccl"),
-        ([("a", 22800, False), ("a", 22800, False)], "staged"),
-        ([("a", 22800, True), ("a", 22800, True)], "aware"),
-        ([("a", 22800, False), ("b", 22700, False)], "staged"),
-        ([("a", 0, True), ("b", 0, True)], "aware"),
-        ([("a", 0, True), ("b", 0, False)], "staged"),
-        ([("a", 22800, False), ("", 22800, False)], "none"),
-        ([("a", 22800, True)], "staged"),
-        ([("", 0, False)], "none"),
-    ],
-)
-def test_the_way_is_chosen_by_all(ranks: list[tuple[str, int, bool]], way: str) -> None:
-    assert choose(np.array([(*rank, "") for rank in ranks], _RECORD)) == way

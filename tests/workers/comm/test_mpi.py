@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.errors import ClusterError
-from penstock.workers.comm.mpi import check_threads, no_mpi
+from penstock.workers.comm.mpi import check_threads
 
 ASK = """
 import sys
@@ -36,13 +36,6 @@ def ask(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_missing_library_says_how_to_get_one() -> None:
-    answer = ask(MPI4PY_LIBMPI="/nowhere/libmpi.so")
-    assert answer.returncode == 7, answer.stderr
-    assert "/nowhere/libmpi.so" in answer.stdout
-    assert "got" not in str(no_mpi("\n"))
-
-
 @pytest.mark.mpi
 def test_the_library_that_is_there_is_loaded_for_threads() -> None:
     answer = ask()
@@ -66,30 +59,5 @@ def fake(level: int) -> SimpleNamespace:
 
 def test_an_mpi_without_threads_is_refused() -> None:
     check_threads(fake(3))
-    with pytest.raises(ClusterError) as caught:
+    with pytest.raises(ClusterError):
         check_threads(fake(1))
-    assert "several threads, which a gang needs (Open MPI v4.1.4)" in str(caught.value)
-    assert "Expected MPI_THREAD_MULTIPLE, got MPI_THREAD_FUNNELED" in str(caught.value)
-
-
-THREADS = """
-import mpi4py
-mpi4py.rc.threads = False
-from mpi4py import MPI
-from penstock.errors import ClusterError
-from penstock.workers.comm.mpi import load_mpi
-try:
-    load_mpi()
-except ClusterError as error:
-    print(error)
-"""
-
-
-@pytest.mark.mpi
-def test_an_mpi_that_was_started_without_threads_is_refused() -> None:
-    if ask().returncode == 7:
-        pytest.skip("no MPI here")
-    answer = subprocess.run(
-        [sys.executable, "-P", "-c", THREADS], capture_output=True, text=True, check=True
-    )
-    assert "Expected MPI_THREAD_MULTIPLE, got MPI_THREAD_SINGLE" in answer.stdout

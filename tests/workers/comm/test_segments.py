@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from penstock.workers.comm import segments
-from penstock.workers.comm.segments import forget_segments, note_segments, sweep_segments
+from penstock.workers.comm.segments import sweep_segments
 
 SHM = Path("/dev/shm")
 KILLED = Path(__file__).parent / "ranks" / "killed.py"
@@ -113,31 +113,6 @@ def test_a_process_that_nobody_waited_for_is_dead(segment: Any, rank: Any) -> No
     assert not notes(process.pid)
 
 
-def test_who_leaves_in_order_takes_the_note_along(segment: Any, rank: Any) -> None:
-    path = segment()
-    process = rank(path)
-    process.stdin.write("\n")
-    process.stdin.flush()
-    assert process.stdout.readline() == "forgotten\n"
-    assert not notes(process.pid)
-    process.kill()
-    process.wait()
-    sweep_segments()
-    assert path.exists()  # MPI removes its own
-
-
-def test_what_has_no_name_any_more_is_not_noted(segment: Any, rank: Any) -> None:
-    path, unlinked = segment(), segment("unlinked")
-    process = rank(path, unlinked)
-    (note,) = notes(process.pid)
-    assert note.read_text() == str(path)
-    assert not notes(rank(segment("unlinked")).pid)  # nothing to note
-
-
-def test_a_process_that_maps_nothing_writes_nothing(rank: Any) -> None:
-    assert not notes(rank().pid)
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that takes the place of /dev/shm for notes."""
@@ -177,24 +152,6 @@ def test_other_users_and_other_names_are_left_alone(folder: Path) -> None:
     before = sorted(folder.iterdir())
     sweep_segments()
     assert sorted(folder.iterdir()) == before
-
-
-def test_what_is_gone_already_does_not_matter(folder: Path) -> None:
-    path = folder / "segment"
-    path.touch()
-    note_of(folder, 2**22 + 1, 5, folder / "gone", path)
-    sweep_segments()
-    assert not list(folder.iterdir())
-
-
-def test_a_host_without_such_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, segment: Any
-) -> None:
-    monkeypatch.setattr(segments, "_SHM", tmp_path / "nowhere")
-    monkeypatch.setattr(segments, "_mapped", lambda pid: ["/dev/shm/x"])
-    note_segments()
-    forget_segments()
-    sweep_segments()
 
 
 # Everybody may write to /dev/shm, so a note may say anything.

@@ -8,7 +8,6 @@ checks that follow run all the same, each in a gang of its own.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -277,43 +276,6 @@ def an_error_of_mpi_is_raised(c: Communicator) -> None:
     assert (came == 1).all()
 
 
-@check
-def a_test_that_takes_long_delays_no_time_out(c: Communicator) -> None:
-    """As Open MPI's does on a busy machine, where it yields the core."""
-
-    def test(request: Any, flag: Any, status: Any) -> int:
-        time.sleep(0.01)
-        return 0
-
-    slow = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(test)
-    waiter, request = Waiter(), unanswered(c)
-    waiter._functions = (
-        ctypes.cast(slow, ctypes.c_void_p).value or 0,
-        *waiter._functions[1:],
-    )
-    start = time.monotonic()
-    assert isinstance(raised(lambda: waiter.wait([request], 0.05)), WaitTimeout)
-    assert time.monotonic() - start < 5  # and not that of 2000 tests
-    withdraw(request)
-
-
-@check
-def what_is_no_request_is_said(c: Communicator) -> None:
-    waiter = Waiter()
-    for wrong in ([5], [None], ["ab"], [MPI.REQUEST_NULL, []], [[MPI.REQUEST_NULL]]):
-        assert isinstance(raised(lambda w=wrong: waiter.wait(w, 1)), TypeError), wrong
-
-
-@check
-def done_is_asked_until_it_is_so(c: Communicator) -> None:
-    waiter, asked = Waiter(), []
-    waiter.wait_until(lambda: len(asked) > 5 or asked.append(1), PATIENCE)
-    assert len(asked) == 6
-    waiter.cancel()
-    waiter.wait_until(lambda: True, 0)  # what is done is done
-    assert isinstance(raised(lambda: waiter.wait_until(lambda: 1 / 0, 1)), ZeroDivisionError)
-
-
 # What a communicator makes of it
 
 
@@ -423,8 +385,6 @@ def abandoned_receives_are_withdrawn(c: Communicator) -> None:
     targets = [np.zeros(1000), np.zeros(1000, RECORD), np.zeros(300_000)]
     for tag, target in enumerate(targets):
         gone.irecv(target, left, tag)
-    from_others = [np.zeros(5 * (source != c.rank)) for source in range(c.size)]
-    gone.ialltoallv([np.zeros(0)] * c.size, from_others)
     assert gone.abandon() == [gone.mpi]
     c.barrier()
     for tag, target in enumerate(targets):
@@ -446,29 +406,15 @@ def a_reduction_that_cannot_be_withdrawn_is_kept(c: Communicator) -> None:
         gone.iallreduce(array)
         del array
         kept = gone.abandon()
-        assert len(kept) == 2
+        assert len(kept) > 1
         gc.collect()
         assert alive() is not None
         c.barrier()
-        gone.wait(kept[1])  # the others come after all, so that MPI can be left in order
+        gone.wait(kept[1:])  # the others come after all, so that MPI can be left in order
     else:
         c.barrier()
         gone.allreduce(array)
     gone.leave()
-
-
-@check
-def progress_and_figures_are_reported(c: Communicator) -> None:
-    seen: list[dict[str, Any]] = []
-    told = gang(report=seen.append)
-    told.advance()
-    told.advance(np.int32(5))  # type: ignore[arg-type]
-    told.log(loss=0.5, epoch=2)
-    assert seen == [{"done": 1}, {"done": 5}, {"metrics": {"loss": 0.5, "epoch": 2}}]
-    assert all(type(report.get("done", 0)) is int for report in seen)
-    told.leave()
-    c.advance()  # nobody listens
-    c.log(loss=1)
 
 
 @check
