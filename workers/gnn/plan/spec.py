@@ -236,7 +236,7 @@ def _bad_declaration(error: ValidationError, where: str, of: type[Any] | None = 
     if path and isinstance(path[0], int):
         path[0] = [*(of or Model).__dataclass_fields__][path[0]]
     location = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
-    what = f"{where} has a bad value at {location or 'the top'}"
+    what = f"{where} has a bad value at {location or 'the top, where layers: stands'}"
     message = first["msg"].removeprefix("Value error, ")
     return UsageError(f"{what}: {message}")
 
