@@ -18,10 +18,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     TypeVar,
@@ -43,9 +41,6 @@ from pydantic_core import ArgsKwargs
 from penstock.errors import UsageError
 from penstock.paths import A_PATH, client_input, client_path, worker_path
 from penstock.secrets import masked
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
@@ -92,7 +87,7 @@ def options(cls: type[T]) -> type[T]:
         try:
             checked_init(self, **values)
         except ValidationError as error:
-            raise bad_option(error, made.__dataclass_fields__) from None
+            raise bad_option(error) from None
 
     __init__.__signature__ = getattr(checked_init, "__signature__", None)  # type: ignore[attr-defined]
     made.__init__ = __init__
@@ -168,11 +163,7 @@ def _refuse_bools(cls: type[Any], values: dict[str, Any]) -> None:
             continue
         leaves = _leaves(get_type_hints(cls).get(name))
         if leaves & {int, float} and not leaves & {bool, str}:
-            raise UsageError(
-                f"option {flag(name)} has a bad value",
-                expected="a whole number" if int in leaves else "a number",
-                got=shown(value).lower(),
-            )
+            raise UsageError(f"option {flag(name)}: Input should be a number")
 
 
 def _leaves(kind: Any) -> set[Any]:
@@ -216,82 +207,21 @@ def check_fractions(
     )
 
 
-def bad_option(
-    error: ValidationError, known: Iterable[str] = (), *, owner: str | None = None
-) -> UsageError:
-    """Return what pydantic found wrong first, naming the option as it is spelled in a shell.
+def bad_option(error: ValidationError) -> UsageError:
+    """Return what pydantic found wrong first, after the option's name as a shell spells it.
 
-    owner  the command that has the options, where there is one
+    The value is not shown: it may be a secret.
     """
-    found = error.errors(include_url=False)
-    first, name = found[0], str(found[0]["loc"][0]) if found[0]["loc"] else ""
-    if first["type"] == "unexpected_keyword_argument":
-        return no_option(name, known, owner=owner)
-    if first["type"] == "missing" and len(first["loc"]) == 1:
-        return UsageError(
-            f"{owner} needs option {flag(name)}" if owner else f"{flag(name)} is needed"
-        )
-    # Where several types will do, it is none of them; their names are texts, positions are not.
-    several = [one for one in found if one["loc"][:1] == first["loc"][:1]]
-    if not all(one["loc"] and isinstance(one["loc"][-1], str) for one in several):
-        several = [first]
-    return UsageError(
-        f"option {flag(name)} has a bad value" if name else "these options cannot go together",
-        expected=" or ".join(dict.fromkeys(map(expected_by, several))),
-        got=shown(first["input"]) if name else None,
-    )
+    first = error.errors(include_url=False, include_input=False)[0]
+    what = f"option {flag(str(first['loc'][0]))}" if first["loc"] else "these options"
+    if first["type"] == "value_error":  # of a validator of ours, which says what it expects
+        return UsageError(f"{what} has a bad value", expected=str(first["ctx"]["error"]))
+    return UsageError(f"{what}: {first['msg']}")
 
 
-# What pydantic calls errors, and what is said of them; other texts of its own are good enough.
-_EXPECTED = {
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "int_parsing_size": "a whole number of fewer digits",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "yes or no",
-    "bool_parsing": "yes or no",
-    "string_type": "text",
-    "string_unicode": "text",
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "missing": "more values",
-    "too_long": "fewer values",
-    "too_short": "more values",
-}
-
-
-_LIMITS = {
-    "gt": "greater than",
-    "ge": "greater than or equal to",
-    "lt": "less than",
-    "le": "less than or equal to",
-}
-
-
-def expected_by(error: ErrorDetails) -> str:
-    """Return what pydantic expected, in our words."""
-    if error["type"] in _EXPECTED:
-        return _EXPECTED[error["type"]]
-    for name, words in _LIMITS.items():
-        limit = error.get("ctx", {}).get(name)
-        if isinstance(limit, int | float):
-            return f"a value {words} {limit:{',' if isinstance(limit, int) else 'g'}}"
-    return error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-
-
-def no_option(name: str, known: Iterable[str], *, owner: str | None = None) -> UsageError:
-    """Return the error of an option that there is not, with the nearest of those that there are."""
-    known = tuple(known)
-    near = get_close_matches(name, known, n=1)
-    return UsageError(
-        f"{owner} has no option {name!r}" if owner else f"there is no option {name!r}",
-        expected=None if near or not known else f"one of {', '.join(known)}",
-        remedy=f"Did you mean {near[0]!r}?" if near else None,
-    )
+def no_option(name: str, known: Iterable[str], *, owner: str) -> UsageError:
+    """Return the error of an option that there is not."""
+    return UsageError(f"{owner} has no option {name!r}", expected=f"one of {', '.join(known)}")
 
 
 @contextmanager

@@ -56,11 +56,6 @@ def script(file, *words):
     return done.stdout
 
 
-def test_every_example_is_tried(root):
-    assert {file.stem for file in (root / "examples").glob("*.py")} == {*INPUTS, "nightly"}
-    assert {file.stem for file in (root / "examples").glob("*.yaml")} == {*INPUTS, "nightly"}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*INPUTS, "nightly"])
 def test_an_example_runs_and_then_skips_all(name, root, tmp_path, capsys):

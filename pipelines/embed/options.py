@@ -83,7 +83,7 @@ class TrainingOptions(Training):
             try:
                 return make(values)
             except ValidationError as error:
-                raise bad_option(error, cls.__dataclass_fields__) from None
+                raise bad_option(error) from None
 
         checked(values)  # what is wrong whatever the recipe says
         with given_in(path):

@@ -279,7 +279,7 @@ def _began(body: dict[str, Any]) -> float:
 
 def _folders(base: Path) -> Iterator[Path]:
     if base.is_dir():
-        yield from (one for one in base.iterdir() if one.is_dir() and not one.is_symlink())
+        yield from (one for one in base.iterdir() if one.is_dir())
 
 
 def previous_metrics(base: Path, flow: str, file: Path, stage: str) -> dict[str, float]:
@@ -294,7 +294,7 @@ def previous_metrics(base: Path, flow: str, file: Path, stage: str) -> dict[str,
 
 def same_file(one: Any, other: Any) -> bool:
     """Return whether two records name the same flow's file, which a link may lead to."""
-    if not isinstance(one, str) or not isinstance(other, str) or "\0" in one + other:
+    if not isinstance(one, str) or not isinstance(other, str):
         return bool(one == other)
     return os.path.realpath(one) == os.path.realpath(other)
 

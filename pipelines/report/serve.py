@@ -75,7 +75,7 @@ class RunServer(ThreadingHTTPServer):
         """Return the page of a run as it was written, or make it where the record is newer."""
         changed = (run.folder / "run.json").stat().st_mtime_ns
         written = run.folder / NAME
-        own = written.is_file() and not written.is_symlink()
+        own = written.is_file()
         if own and written.stat().st_mtime_ns >= changed:
             return written.read_text(encoding="utf-8")
         with self._making:
@@ -171,12 +171,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def logs_of(run: RunRecord) -> dict[str, Path]:
-    """Return the logs of a run by stage; links are none of them."""
+    """Return the logs of a run by stage."""
     folder = run.folder / "logs"
-    if folder.is_symlink() or not folder.is_dir():
+    if not folder.is_dir():
         return {}
     found = sorted(folder.glob("*.log"))
-    return {one.stem: one for one in found if one.is_file() and not one.is_symlink()}
+    return {one.stem: one for one in found if one.is_file()}
 
 
 def index(folder: Path) -> str:

