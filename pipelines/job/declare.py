@@ -192,7 +192,7 @@ class Job(Generic[R]):
         known = [one.name for one in fields(self.options)] + sorted(run)
         for name in given:
             if name not in known:
-                raise no_option(name, known)
+                raise no_option(name, known, owner=f"penstock {self.name}")
         own = self.options(**{name: value for name, value in given.items() if name not in run})
         return _Parts(own, RunOptions(**{n: v for n, v in given.items() if n in run}))
 
