@@ -693,7 +693,7 @@ def test_the_plan_says_what_would_be_walked_and_writes_nothing(
     assert 0 < plan["memory_bytes"] < plan["memory_there"]
     assert 0 < plan["disk_bytes"] < plan["disk_free"]
     assert plan["problem"] is None
-    (tmp_path / "w").mkdir()
+    walk(graph, tmp_path / "w", walks=3)
     assert run(words) == 1
     assert "exists" in capsys.readouterr().err
 
