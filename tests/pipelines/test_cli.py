@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -80,40 +79,9 @@ def test_every_command_has_help_and_the_common_options(command, capsys):
             assert flag in out
 
 
-def flags_of_commands(of=app, path=""):
-    """Yield every command with the flags that it takes."""
-    for name in of:
-        if not name.startswith("-"):
-            one, here = of[name], f"{path}{name}"
-            if one.default_command is None:
-                yield from flags_of_commands(one, f"{here} ")
-            else:
-                arguments = one.assemble_argument_collection()
-                yield here, {flag for each in arguments for flag in each.names}
-
-
-def test_every_command_that_runs_on_a_cluster_has_a_plan():
-    """Those that examine or start a cluster aside, and the plan itself; docs/tuning.md says so."""
-    flags = dict(flags_of_commands())
-    on_cluster = {name for name, of in flags.items() if of & {"--cluster", "--kind"}}
-    with_plan = {name for name, of in flags.items() if "--plan" in of}
-    assert {"etl", "walk", "gnn train", "embed predict", "similar"} <= on_cluster & with_plan
-    no_jobs = {"doctor", "cluster start", "cluster script", "gnn plan"}
-    assert on_cluster - with_plan == no_jobs
-    kinds = {f"generate {kind}" for kind in ("rmat", "sbm", "kg", "zoo")}
-    here = {"partition", "embed export", "word2vec evaluate", "word2vec export", "run"}
-    assert with_plan - on_cluster == {*kinds, *here}
-
-
 def test_version(capsys):
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.strip() == penstock.__version__
-
-
-def test_python_m_penstock(tmp_path):
-    command = [sys.executable, "-m", "penstock", "--version"]
-    out = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == penstock.__version__
 
 
 # -- bad usage: exit 2, one paragraph -----------------------------------------------------------

@@ -252,15 +252,6 @@ def test_a_daemon_that_is_suspended_or_killed(
     assert left(state) == ([], [])
 
 
-@pytest.mark.parametrize("line", ["--name a/b", "--kind moon", "--kind none.yaml", "-n 0"])
-def test_bad_options_start_nothing(
-    line: str, state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["cluster", "start", *line.split()]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not state.exists()
-
-
 # -- starts that fail -----------------------------------------------------------------------------
 
 
@@ -377,15 +368,6 @@ def test_the_foreground_ends_when_told(number: signal.Signals, fake: Any, state:
     assert left(state) == ([], [])
 
 
-def test_the_foreground_can_be_stopped_from_elsewhere(fake: Any, state: Path) -> None:
-    fake("works")
-    with command("start", "--foreground", "-q") as process:
-        until(lambda: (entry := find("default")) and entry.address)
-        assert run(["cluster", "stop", "-q"]) == 0
-        assert process.wait(20) == 0
-    assert left(state) == ([], [])
-
-
 def test_ctrl_c_before_the_foreground_is_ready(fake: Any, state: Path) -> None:
     fake("hangs")
     with command("start", "--foreground") as process:
@@ -408,14 +390,6 @@ def test_a_daemon_that_does_not_end_is_killed(
     assert run(["cluster", "stop", "--json"]) == 0
     (stopped,) = answer(capsys)["stopped"]
     assert (stopped["name"], stopped["how"]) == ("default", "killed")
-    assert left(state) == ([], [])
-
-
-def test_a_daemon_that_is_suspended_ends_in_order(fake: Any, state: Path) -> None:
-    fake("works")
-    assert run(["cluster", "start", "-q"]) == 0
-    os.kill(all_registered()[0].pid, signal.SIGSTOP)
-    assert run(["cluster", "stop"]) == 0
     assert left(state) == ([], [])
 
 

@@ -43,17 +43,6 @@ stages:
     assert flow.output("score") == flow.output("model") == tmp_path / "flow/model"
 
 
-def test_paths_of_a_flow_have_one_form(write, tmp_path):
-    flow = write("""
-folder: x/../out/.
-stages:
-  a: {job: walk, input: ../g/./h, publish: y/../walks}
-""")
-    assert flow.folder == tmp_path / "out"
-    assert flow.stages["a"].inputs[0].path == str(tmp_path.parent / "g/h")
-    assert flow.destination("y/../walks") == str(tmp_path / "walks")
-
-
 def test_variables_come_from_outside_the_file_the_date_and_the_environment(write, monkeypatch):
     monkeypatch.setenv("WHERE", "/srv/in")
     text = """

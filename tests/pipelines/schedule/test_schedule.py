@@ -20,7 +20,7 @@ import yaml
 
 from penstock.pipelines.cli import run
 from penstock.pipelines.schedule.serve import Flows, look_again
-from penstock.pipelines.schedule.store import note_begin, runs_of, schedules
+from penstock.pipelines.schedule.store import runs_of, schedules
 
 FLOW = """
 schedule: {cron: "0 4 1 1 *", timezone: UTC, retries: %d, backoff: 0.2}
@@ -261,20 +261,6 @@ def test_a_clock_that_was_put_back_delays_nothing(home):
         scheduler.modify_job("flow", next_run_time=overdue)
         look_again(scheduler)
         assert scheduler.get_job("flow").next_run_time == overdue
-
-
-def test_a_path_may_hold_what_names_are_joined_with_and_cut_off_runs_are_told(tmp_path, capsys):
-    home = tmp_path / "a | b"
-    home.mkdir()
-    (home / "mine.py").write_text(MODULE)
-    (home / "flow.yaml").write_text(FLOW % 0)
-    state = add(home, due=False)
-    capsys.readouterr()
-    note_begin(state, "flow", 0, 2**22, 1.0)  # a process that there is not
-    assert run(["schedule", "list", "--state", str(state), "--json"]) == 0
-    (line,) = json.loads(capsys.readouterr().out)
-    assert line["flow"] == str(home / "flow.yaml")
-    assert line["last"]["state"] == "cut off"
 
 
 @pytest.fixture
