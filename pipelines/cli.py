@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group
@@ -112,6 +114,8 @@ for _group, _commands in _COMMANDS.items():
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit: 0 done, 1 failed, 2 bad usage, 143 and 129 terminated."""
+    if isinstance(sys.stdout, TextIOWrapper):  # perhaps of a terminal in ASCII
+        sys.stdout.reconfigure(errors="backslashreplace")
     raise_terminations()
     code = run(sys.argv[1:] if arguments is None else arguments)
     ignore_more()
@@ -142,6 +146,9 @@ def guarded(command: Callable[[], None], failed: Callable[[PenstockError], None]
     try:
         with _warnings_in_a_line():
             command()
+    except BrokenPipeError:  # head or less has read enough; Python would complain at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (Exception, KeyboardInterrupt) as error:
         cause = _interrupt_behind(error)
         ours = _as_ours(cause)

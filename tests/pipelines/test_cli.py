@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -220,3 +221,17 @@ def test_an_error_that_is_its_own_cause_is_reported(job, capsys):
     job.append(fail)
     assert run("job g --parts 1".split()) == 1
     assert "second" in capsys.readouterr().err
+
+
+def test_a_terminal_in_ascii(tmp_path):
+    assert run(["generate", "sbm", str(tmp_path / "g"), "--nodes", "50", "-q"]) == 0
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "penstock", "info", "g"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "50" in done.stdout

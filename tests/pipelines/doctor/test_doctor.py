@@ -204,6 +204,14 @@ def test_the_command_exits_by_what_it_finds(capsys):
 # -- workers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_ranks_that_work_are_not_broken(capsys):
+    run(["doctor", "--cluster", "mpi", "-n", "2", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert not [one for one in found["findings"] if one["state"] == "broken"]
+
+
 def test_workers_that_differ():
     def at(address, **changes):
         return WorkerAnswers(address, address, machine(**changes))
