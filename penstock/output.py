@@ -68,10 +68,8 @@ class Pieces:
             counts, files = self.load(piece)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, CorruptFile):
             return False
-        paths = [(self.result / file.name, file.bytes) for file in files]
-        return counts.keys() >= set(counted) and all(
-            path.is_file() and path.stat().st_size == size for path, size in paths
-        )
+        sizes = {self.result / file.name: file.bytes for file in files}
+        return counts.keys() >= set(counted) and _are_there(sizes)
 
 
 class Output:
@@ -130,7 +128,7 @@ class Output:
 
     @property
     def finished(self) -> dict[str, Any] | None:
-        """The manifest of an output that is there, if it has this identity."""
+        """The manifest of an output that is there, if it has this identity and all its files."""
         names = f"{self.kind}.json", f"_{self.kind}.json"
         path = next((one for name in names if (one := self.path / name).is_file()), None)
         if path is None or self.identity is None:
@@ -139,8 +137,10 @@ class Output:
             found = parse_json(path.read_bytes())
         except (OSError, ValueError):
             return None
-        same = isinstance(found, dict) and found.get(IDENTITY) == digest(self.identity)
-        return found if same else None
+        if not isinstance(found, dict) or found.get(IDENTITY) != digest(self.identity):
+            return None
+        sizes = {self.path / name: entry["bytes"] for name, entry in found["files"].items()}
+        return found if _are_there(sizes) else None
 
     def describe(self, manifest: Format, body: dict[str, Any]) -> None:
         """Take what the manifest says; ``finish`` writes it."""
@@ -182,7 +182,7 @@ class Output:
 
         Wrong input or options leave nothing.
         """
-        self._remove_left()
+        self.remove_left()
         with self._claimed():
             if self.resumes:
                 self._refuse_another()
@@ -224,7 +224,7 @@ class Output:
             refuse_existing(self.path, overwrite=self.overwrite, kind=self.kind)
             yield
 
-    def _remove_left(self) -> None:
+    def remove_left(self) -> None:
         """Remove the hidden directory of a command that was killed just after it had published.
 
         Of all hidden directories it alone does not say what it is of.
@@ -272,6 +272,11 @@ class Output:
             got=f"another {', '.join(_differing(before, now))}",
             remedy="Repeat its command, or run without --resume to start over",
         )
+
+
+def _are_there(sizes: dict[Path, int]) -> bool:
+    """Return whether files are there with these sizes."""
+    return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
 
 
 def digest(identity: dict[str, Any]) -> str:

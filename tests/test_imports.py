@@ -189,7 +189,7 @@ def test_help_loads_nothing_heavy(tmp_path):
 
 
 def test_a_job_that_computes_on_a_gpu_needs_no_numba(tmp_path):
-    modules = ["penstock.pipelines.walk.command", "penstock.pipelines.walk.partitioned"]
+    modules = ["penstock.pipelines.walk.job", "penstock.pipelines.walk.partitioned"]
     modules += ["penstock.workers.walk.rows", "penstock.workers.walk.partitioned"]
     modules += ["penstock.cluster.gang", "penstock.pipelines.gnn.command"]
     loaded = loaded_by(f"import {', '.join(modules)}", tmp_path)

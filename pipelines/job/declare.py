@@ -31,26 +31,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hin
 from cyclopts import Parameter
 
 from penstock.cluster.spec import ClusterSpec, as_spec
-from penstock.errors import PenstockError
+from penstock.errors import InputError, PenstockError
 from penstock.options import ClientPath, given_options, headings, no_option, options
 from penstock.paths import client_path
 from penstock.pipelines.display import Display, JobReport
+from penstock.pipelines.job.plan import Need, Plan, PlanFlag
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
     from penstock.output import Output
-    from penstock.pipelines.job.plan import Plan
     from penstock.pipelines.job.workers import Workers
 
 R = TypeVar("R", bound=JobReport)
-PlanFlag = Annotated[
-    bool,
-    Parameter(
-        name="--plan",
-        negative="",
-        help="show what would run, why, and the memory and disk it would take; write nothing",
-    ),
-]
 
 
 @options
@@ -115,6 +107,7 @@ class Job(Generic[R]):
     version  part of what identifies an output: raised when results or defaults change
     kind     what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``
     files    options that name files which are read
+    passing  options that do not decide what is made
     on_gpu   whether its tasks or ranks compute on GPUs if there are some
     """
 
@@ -126,8 +119,10 @@ class Job(Generic[R]):
         kind: str,
         version: int,
         files: tuple[str, ...],
+        passing: tuple[str, ...],
         on_gpu: bool,
     ) -> None:
+        self.passing = passing
         self.function, self.name, self.kind, self.version = function, name, kind, version
         self.files, self.on_gpu = files, on_gpu
         self.__name__, self.__doc__, self.__module__ = name, function.__doc__, function.__module__
@@ -205,23 +200,29 @@ class Job(Generic[R]):
             return opened
         return Graph.open(graph, verify=parts.run.verify, quiet=quiet)
 
-    def _output(self, graph: Graph, out: Path, parts: _Parts) -> Output:
-        from penstock.output import Output, file_stamp, refuse_own_input
+    def _named(self, parts: _Parts) -> list[Path]:
+        return [Path(one) for name in self.files if (one := getattr(parts.options, name))]
 
-        named = [Path(one) for name in self.files if (one := getattr(parts.options, name))]
-        refuse_own_input(out, [graph.path, *named])
-        identity = {
+    def _identity(self, graph: Graph, parts: _Parts) -> dict[str, Any]:
+        """Return what decides the output: options that are not defaults, and inputs as they are."""
+        from penstock.output import file_stamp
+
+        stamps = {str(one): file_stamp(one) for one in self._named(parts) if one.is_file()}
+        return {
             "job": self.name,
             "version": self.version,
-            "graph": str(graph.path),
-            "graph_sha256": graph.digest,
-            "options": given_options(parts.options),
-            "inputs": {str(one): file_stamp(one) for one in named if one.is_file()},
+            "options": given_options(parts.options, passing=self.passing),
+            "inputs": {str(graph.path): graph.digest, **stamps},
         }
+
+    def _output(self, graph: Graph, out: Path, parts: _Parts) -> Output:
+        from penstock.output import Output, refuse_own_input
+
+        refuse_own_input(out, [graph.path, *self._named(parts)])
         return Output(
             out,
             kind=self.kind,
-            identity=identity,
+            identity=self._identity(graph, parts),
             command=f"penstock {self.name}",
             resume=parts.run.resume,
             overwrite=parts.run.overwrite,
@@ -232,20 +233,32 @@ class Job(Generic[R]):
         opened = self._open(graph, parts, quiet=context.quiet)
         output = self._output(opened, out, parts)
         if parts.run.resume and (found := output.finished) is not None:
+            output.remove_left()
             report: R = self._annotated("return")(**found["report"])
             return report
         with output.open():
             report = self.function(context, opened, output, parts.options)
+            self._refuse_changed(output, self._identity(opened, parts))
             report.seconds = time.monotonic() - begun
             output.finish(report=asdict(report))
         return report
 
+    def _refuse_changed(self, output: Output, now: dict[str, Any]) -> None:
+        """Raise InputError if an input is another than the one that the run began with."""
+        before = (output.identity or {})["inputs"]
+        changed = [path for path in before if before[path] != now["inputs"].get(path)]
+        if changed:
+            raise InputError(f"{changed[0]} changed while it was read", remedy="Run it again")
+
     def _plan(self, context: Context, graph: str | Path | Graph, out: Path, parts: _Parts) -> Plan:
         opened = self._open(graph, parts, quiet=context.quiet)
         output = self._output(opened, out, parts)
-        output.refuse_taken()
-        assert self._estimate is not None, self.name
-        made = self._estimate(context, opened, output, parts.options)
+        if parts.run.resume and output.finished is not None:
+            made = Plan("nothing: it is finished", (), Need(0))
+        else:
+            output.refuse_taken()
+            assert self._estimate is not None, self.name
+            made = self._estimate(context, opened, output, parts.options)
         problem: PenstockError | None = made.problem or output.unwritable()
         if problem is None and not parts.run.resume:  # a part of it may be there
             problem = made.too_large_for_disk()
@@ -299,11 +312,14 @@ def job(
     kind: str,
     version: int = 1,
     files: tuple[str, ...] = (),
+    passing: tuple[str, ...] = (),
     on_gpu: bool = False,
 ) -> Callable[[Callable[..., R]], Job[R]]:
     """Declare a job: see ``Job``."""
 
     def declare(function: Callable[..., R]) -> Job[R]:
-        return Job(function, name, kind=kind, version=version, files=files, on_gpu=on_gpu)
+        return Job(
+            function, name, kind=kind, version=version, files=files, passing=passing, on_gpu=on_gpu
+        )
 
     return declare

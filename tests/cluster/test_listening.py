@@ -27,7 +27,8 @@ from pathlib import Path
 sys.path.append("{tests}")
 from test_listening import look
 def make(out):
-    Path("{folder}/seen").write_text(json.dumps(look(os.getppid())))
+    before = map(tuple, json.loads(Path("{folder}/before").read_text()))
+    Path("{folder}/seen").write_text(json.dumps(look(os.getppid(), *before)))
     out.mkdir()
 """
 
@@ -51,11 +52,20 @@ def status(address: tuple[str, int], host: str) -> int | None:
         connection.close()
 
 
-def look(pid: int) -> tuple[list[str], list[int | None]]:
-    """Return where a process and those below it listen, and what pages answer another host."""
+def ports_of(pid: int) -> dict[psutil.Process, set[tuple[str, int]]]:
+    """Return where a process and those below it listen."""
     top = psutil.Process(pid)
-    every = [top, *top.children(recursive=True)]
-    ports = {one: listening(one) for one in every}
+    return {one: listening(one) for one in [top, *top.children(recursive=True)]}
+
+
+def look(pid: int, *before: tuple[str, int]) -> tuple[list[str], list[int | None]]:
+    """Return where a process and those below it listen, and what pages answer another host.
+
+    before  where they listened already: tests before this one may have left something
+    """
+    top, ports = psutil.Process(pid), ports_of(pid)
+    every = list(ports)
+    ports = {one: places - set(before) for one, places in ports.items()}
     inherited = {place for one in every if one.name() in MPIEXEC for place in ports[one]}
     pages = [place for place in ports[top] if status(place, f"localhost:{place[1]}") == 200]
     answers = [status(place, f"elsewhere.example:{place[1]}") for place in pages]
@@ -88,11 +98,13 @@ def test_nothing_listens_beyond_this_host(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    before = set().union(*ports_of(os.getpid()).values())
+    (tmp_path / "before").write_text(json.dumps(list(before)))
     with running(kind, tmp_path) as where:
         if isinstance(where, Path):
             seen, answers = json.loads(where.read_text())
         else:
-            seen, answers = look(where)
+            seen, answers = look(where, *before)
     assert seen
     assert all(ip_address(ip).is_loopback for ip in seen)
     assert answers

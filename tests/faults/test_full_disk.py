@@ -73,7 +73,10 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(small):
 
 def test_a_refusal_before_any_work_leaves_nothing(graph, small, capsys):
     folder = small(64)
-    for words in (["walk", graph, folder / "w"], ["gnn", "train", graph, folder / "r"]):
+    for words in (
+        ["walk", graph, folder / "w", "--walks", "200"],
+        ["gnn", "train", graph, folder / "r"],
+    ):
         assert run([str(word) for word in words]) == 1
         said = capsys.readouterr().err
         assert "would not fit on the disk" in said

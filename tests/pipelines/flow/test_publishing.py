@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from penstock import files
+from penstock import output
 from penstock.errors import OutputExists, PenstockError, UsageError
 from penstock.pipelines.cli import run as main
 from penstock.pipelines.flow import run_flow
@@ -102,7 +102,7 @@ def places(
 ) -> list[Path | str]:
     """Three paths and a URL; the first path is new, and the others have been published once."""
     if request.param == "renames":
-        monkeypatch.setattr(files, "exchange", lambda one, other: False)
+        monkeypatch.setattr(output, "exchange", lambda one, other: False)
         monkeypatch.setattr(targets, "exchange", lambda one, other: False)
     there: list[Path | str] = [tmp_path / "to" / name for name in NAMES]
     publish(tmp_path, folder(tmp_path / "1", "1"), [*there[1:], bucket], "run-1")

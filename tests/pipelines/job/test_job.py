@@ -17,7 +17,7 @@ import pytest
 from penstock import Graph
 from penstock.csr import CSR
 from penstock.errors import InputError, OutputExists, UsageError
-from penstock.files import sha256_of
+from penstock.files import save_text, sha256_of
 from penstock.output import Pieces
 from penstock.writer import create_graph
 
@@ -167,3 +167,30 @@ def test_a_record_that_is_none_is_a_piece_to_be_made(tmp_path, text):
     assert not records.done("piece", "n")
     records.save("piece", {"n": 1}, [])
     assert records.done("piece", "n")
+
+
+def test_an_input_that_changes_while_it_is_read_ends_the_run(
+    example: Any, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = example.count_shard
+
+    def changes(*call: Any) -> None:
+        count(*call)
+        path = graph / "graph.json"
+        save_text(path, path.read_text() + "\n")
+
+    monkeypatch.setattr(example, "count_shard", changes)
+    with pytest.raises(InputError) as raised:
+        example.degrees(graph, tmp_path / "out")
+    assert str(graph) in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_finished_output_that_lost_a_file_is_not_success(
+    example: Any, graph: Path, tmp_path: Path
+) -> None:
+    example.degrees(graph, tmp_path / "out")
+    assert example.degrees.plan(graph, tmp_path / "out", resume=True).problem is None
+    (tmp_path / "out/degrees.npy").unlink()
+    with pytest.raises(OutputExists):
+        example.degrees(graph, tmp_path / "out", resume=True)
