@@ -271,7 +271,7 @@ def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContex
 
         return open_local(spec, processes=kind == "local")
     if kind == "mpi":
-        from penstock.cluster.mpi.mpiexec import inside_mpi_job
+        from penstock.cluster.mpi import inside_mpi_job
 
         inside = inside_mpi_job(os.environ)
         if inside is not None:

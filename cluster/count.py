@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from penstock.cluster.mpi.mpiexec import inside_mpi_job
+from penstock.cluster.mpi import inside_mpi_job
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.limits import SMALLEST_LIMIT, total_memory, workers_share

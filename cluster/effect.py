@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from penstock.cluster.mpi.mpiexec import inside_mpi_job
+from penstock.cluster.mpi import inside_mpi_job
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.errors import UsageError, warn
 from penstock.options import flag

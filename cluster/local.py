@@ -19,7 +19,6 @@ import psutil
 from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
-from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.temporary import temporary_folder
 from penstock.workers.profiling import without_profile
@@ -41,6 +40,8 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
     with temporary_folder("local") as made:
         folder = str(made)
         if processes:
+            from penstock.cluster.security.credentials import credentials
+
             prepare_to_spawn()
         with ExitStack() as stack:
             used = stack.enter_context(credentials(spec, Path(folder))) if processes else None

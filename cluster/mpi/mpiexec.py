@@ -17,7 +17,6 @@ __all__ = [
     "exported_names",
     "failure_in",
     "find_launcher",
-    "inside_mpi_job",
     "launch_command",
     "launch_environment",
     "loaded_library",
@@ -150,19 +149,3 @@ def launch_environment(
 def exported_names(environ: Mapping[str, str]) -> list[str]:
     """Return the variables that matter to a worker, for ``launch_command(exported=...)``."""
     return sorted(name for name in environ if name.startswith(_EXPORTED))
-
-
-def inside_mpi_job(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return rank and size where this process is one of several that mpiexec or srun started."""
-    for rank, size in (
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        ("PMI_RANK", "PMI_SIZE"),
-        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # the second is not set in a batch script
-    ):
-        try:
-            found = int(environ[rank]), int(environ[size])
-        except (KeyError, ValueError):
-            continue
-        if found[1] > 1:
-            return found
-    return None

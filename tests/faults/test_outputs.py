@@ -41,7 +41,7 @@ def make(path, text="new", **more):
                 continue
             (out.result / piece).write_text(text)
             out.pieces.save(piece, {}, [FileEntry(piece, len(text), "")])
-        out.describe(form, {"files": dict.fromkeys(("a", "b"), {"bytes": len(text)})})
+        out.describe(form, {"files": {key: {"bytes": len(text)} for key in ("a", "b")}})
         out.finish()
     return there
 

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
+from penstock.cluster.mpi import inside_mpi_job
 from penstock.cluster.mpi.hosts import Host
 from penstock.cluster.mpi.mpiexec import (
     Launcher,
     exported_names,
     failure_in,
     find_launcher,
-    inside_mpi_job,
     launch_command,
     launch_environment,
     loaded_library,
