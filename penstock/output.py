@@ -182,7 +182,7 @@ class Output:
 
         Wrong input or options leave nothing.
         """
-        self.remove_left()
+        self._remove_left()
         with self._claimed():
             if self.resumes:
                 self._refuse_another()
@@ -224,7 +224,12 @@ class Output:
             refuse_existing(self.path, overwrite=self.overwrite, kind=self.kind)
             yield
 
-    def remove_left(self) -> None:
+    def tidy(self) -> None:
+        """Remove what was kept for resume, of an output that is finished."""
+        with suppress(UsageError, OutputExists), output_lock(self.path, command=self.command):
+            self._remove()
+
+    def _remove_left(self) -> None:
         """Remove the hidden directory of a command that was killed just after it had published.
 
         Of all hidden directories it alone does not say what it is of.

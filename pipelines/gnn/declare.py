@@ -92,13 +92,15 @@ def check_graph(
 class EdgeRules:
     """How the edges of a graph were made, as far as its manifest says.
 
-    self_loops, duplicates  as options of penstock etl; None: something else made the graph
+    self_loops, duplicates, both_directions
+        as options of penstock etl; None: something else made the graph, or the run does not see it
     """
 
     directed: bool
     relations: tuple[str, ...]
     self_loops: str | None = None
     duplicates: str | None = None
+    both_directions: str | None = None
 
     @staticmethod
     def of(graph: Graph, *, weighted: bool = True) -> EdgeRules:
@@ -111,12 +113,18 @@ class EdgeRules:
         merged = options.get("duplicates", "sum")
         if merged != "keep" and not weighted:
             merged = "merge"
-        return replace(rules, self_loops=options.get("self_loops"), duplicates=merged)
+        seen = weighted or merged == "keep"
+        return replace(
+            rules,
+            self_loops=options.get("self_loops"),
+            duplicates=merged,
+            both_directions=options.get("both_directions", "add") if seen else None,
+        )
 
     def differences(self, run: EdgeRules) -> list[str]:
         """Return what a run was trained on otherwise; it need not find all of its relations."""
         found = []
-        for name in ("directed", "self_loops", "duplicates"):
+        for name in ("directed", "self_loops", "duplicates", "both_directions"):
             here, there = getattr(self, name), getattr(run, name)
             if here != there and None not in (here, there):
                 found.append(f"{name}: {here}, in the run {there}")

@@ -233,7 +233,7 @@ class Job(Generic[R]):
         opened = self._open(graph, parts, quiet=context.quiet)
         output = self._output(opened, out, parts)
         if parts.run.resume and (found := output.finished) is not None:
-            output.remove_left()
+            output.tidy()
             report: R = self._annotated("return")(**found["report"])
             return report
         with output.open():

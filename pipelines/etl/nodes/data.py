@@ -19,7 +19,7 @@ from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
 from penstock.pipelines.etl.nodes.labels import coded_labels
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.splits import id_keys, split_nodes
+from penstock.splits import split_nodes
 from penstock.writer import write_feature_files
 
 if TYPE_CHECKING:
@@ -106,10 +106,7 @@ def write_node_data(
             splits = np.where(rows < 0, -1, table.splits[rows])
             columns["split"] = pa.array(splits.astype(np.int8), mask=splits < 0)
     if options.split_nodes is not None:
-        starts = range(0, len(ids), _ROW_GROUP)
-        parts = (ids.columns(range(at, min(at + _ROW_GROUP, len(ids))))["id"] for at in starts)
-        keys = np.concatenate([np.empty(0, np.uint64), *map(id_keys, parts)])
-        splits = split_nodes(keys, options.split_nodes, options.seed)
+        splits = split_nodes(ids.keys(), options.split_nodes, options.seed)
         splits = splits if order is None else splits[order]
         if "label" in columns:
             splits[np.asarray(columns["label"].is_null())] = -1

@@ -36,7 +36,7 @@ def text_label_type(values: Sequence[str], kind: str, missing: str | None = None
         return "list of int64" if numbers else "list of string"
     if all(map(INTEGER.fullmatch, values)):
         return "int64"
-    return "float64" if kind == "auto" and all(map(is_number, values)) else "string"
+    return "float64" if all(map(is_number, values)) else "string"
 
 
 def parquet_label_type(kind: str) -> str:
@@ -123,13 +123,13 @@ def coded_labels(
     listed = pa.types.is_list(labels.type) or pa.types.is_large_list(labels.type)
     items = without_nan(labels.flatten() if listed else labels)
     items = _without(items, options.label_missing)
+    floats = pa.types.is_floating(items.type)
     if kind == "auto":
         kind = "multi" if listed else "class"
-        if kind == "class" and pa.types.is_floating(items.type):
-            if _are_classes(items):
-                items = items.cast(pa.int64())
-            else:
-                kind = "value"
+        if kind == "class" and floats and not _are_classes(items):
+            kind = "value"
+    if kind == "class" and floats and _are_whole(items):
+        items = items.cast(pa.int64())
     if kind == "value":
         return items.cast(pa.float32()), kind, None
     names = pc.unique(items.drop_null())
@@ -145,10 +145,12 @@ def _are_classes(floats: pa.Array) -> bool:
 
     if floats.null_count in (0, len(floats)):
         return False
-    distinct = np.asarray(pc.unique(floats.drop_null()))
-    return len(distinct) <= _MOST_CLASSES and bool(
-        np.all((np.trunc(distinct) == distinct) & (np.abs(distinct) < 2**53))
-    )
+    return len(pc.unique(floats)) <= _MOST_CLASSES + 1 and _are_whole(floats)
+
+
+def _are_whole(floats: pa.Array) -> bool:
+    values = np.asarray(floats.drop_null())
+    return bool(np.all((np.trunc(values) == values) & (np.abs(values) < 2**53)))
 
 
 def _numbered(lists: pa.Array, numbers: pa.Array) -> pa.Array:

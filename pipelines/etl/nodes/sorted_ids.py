@@ -14,9 +14,11 @@ from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.graph import load_npy
 from penstock.kernels import kernel
+from penstock.splits import id_keys
 from penstock.workers.resources.device import frames, to_device, to_host
 
 _MOST_TYPES = 1000
+_BATCH = 1 << 20  # ids whose keys are made together
 
 
 class SortedIds:
@@ -178,6 +180,12 @@ class NodeIds:
         kind = ids.type if pa.types.is_large_binary(ids.type) else pa.large_string()
         named = pc.binary_join_element_wise(types.cast(kind), ids.cast(kind), pa.scalar(":", kind))
         return {"id": named, "type": types}
+
+    def keys(self) -> Array:
+        """Return 64 bits of each node's id, by which it draws its split: (nodes,) uint64."""
+        starts = range(0, len(self), _BATCH)
+        parts = (self.columns(range(at, min(at + _BATCH, len(self))))["id"] for at in starts)
+        return np.concatenate([np.empty(0, np.uint64), *map(id_keys, parts)])
 
     def name(self, position: int) -> Any:
         """Return what a node is called, for a message."""

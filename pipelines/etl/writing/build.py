@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR, offsets_of
 from penstock.files import FileEntry
+from penstock.graph import load_npy
 from penstock.manifest import Manifest, ShardEntry
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys
@@ -27,6 +28,21 @@ if TYPE_CHECKING:
 EDGE_BYTES = 64
 
 
+@dataclass(frozen=True)
+class EdgeSplit:
+    """How edges draw the split that they are in.
+
+    fractions  for train, valid and test
+    keys       a file: (nodes,) uint64, of the user's ids; relations: the same of their names
+    """
+
+    fractions: Fractions
+    seed: int
+    directed: bool
+    keys: Path
+    relations: Array | None
+
+
 def build_shard(
     number: int,
     segments: list[Path],
@@ -35,15 +51,13 @@ def build_shard(
     folder: Path,
     *,
     merging: Merging,
-    split: Fractions | None,
-    seed: int,
-    directed: bool,
+    split: EdgeSplit | None,
     root: Path,
 ) -> dict[str, Any]:
     """Write shard ``number`` from its slice of every batch's segments; a step for ``once``.
 
     offsets  where the bin begins and ends in each segment
-    split    shares of edges for train, valid and test; None: all are in the shard
+    split    None: all edges are in the shard
     """
 
     def make(folder: Path) -> dict[str, Any]:
@@ -52,7 +66,7 @@ def build_shard(
         merged = read.count - csr.edges
         result: dict[str, Any] = {"merged": merged, "pairs": pairs, "valid": 0, "test": 0}
         if split is not None:
-            csr, apart = _hold_out(csr, split, seed, directed)
+            csr, apart = _hold_out(csr, split)
             for name, edges in apart.items():
                 (folder / name).mkdir()
                 put_edges(folder / name, edges)
@@ -131,15 +145,19 @@ def _build(read: _Slices, number: int, shape: Shape, merging: Merging) -> tuple[
     return replace(built, indices=built.indices.astype(shape.dtype, copy=False)), pairs
 
 
-def _hold_out(
-    csr: CSR, fractions: Fractions, seed: int, directed: bool
-) -> tuple[CSR, dict[str, Edges]]:
-    sources = csr.sources()
-    splits = split_edges(sources, csr.indices, csr.relations, fractions, seed, directed=directed)
+def _hold_out(csr: CSR, split: EdgeSplit) -> tuple[CSR, dict[str, Edges]]:
+    sources, keys = csr.sources(), load_npy(split.keys)
+    named = None
+    if csr.relations is not None and split.relations is not None:
+        named = split.relations.astype(np.uint32)[csr.relations]
+    splits = split_edges(
+        keys[sources], keys[csr.indices], named, split.fractions, split.seed,
+        directed=split.directed,
+    )  # fmt: skip
     apart = {}
     for value, name in ((1, "valid"), (2, "test")):
         mask = splits == value
-        if not directed:
+        if not split.directed:
             mask &= sources <= csr.indices  # one direction stands for both
         columns = {n: a[mask] for n, a in csr.columns() if n != "relations"}
         relations = None if csr.relations is None else csr.relations[mask]

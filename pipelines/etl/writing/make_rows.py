@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.arrays import Array
 from penstock.csr import CSR, EDGE_COLUMNS
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.data import NodeTable
 from penstock.pipelines.etl.nodes.number import EncodedBatch, Ids
-from penstock.pipelines.etl.writing.build import build_shard, manifest_of
+from penstock.pipelines.etl.writing.build import EdgeSplit, build_shard, manifest_of
 from penstock.pipelines.etl.writing.heldout import collect_heldout
 from penstock.pipelines.etl.writing.merge import Merging
 from penstock.pipelines.etl.writing.shuffle import (
@@ -32,6 +33,7 @@ from penstock.pipelines.etl.writing.trim import (
     shuffle_shard,
     trims,
 )
+from penstock.splits import id_keys
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
@@ -62,6 +64,10 @@ def build(
         keep = table.row_of >= 0
         keep = keep if ids.order is None else keep[ids.order]
     trimmed = trims(options) or (keep is not None and not keep.all())
+    keys = None
+    if options.split_edges is not None:
+        keys = ids.as_named(unsigned=job.layout.id_type == "uint64").keys()
+        keys = keys if ids.order is None else keys[ids.order]
     segments, results = shuffle(job, batches, shape, numbering)
     root = job.partial.scratch / "untrimmed" if trimmed else job.partial.result
     manifest = build_shards(
@@ -72,13 +78,13 @@ def build(
         shape,
         root,
         merging=Merging.of(options),
-        hold_out=not trimmed,
+        keys=None if trimmed else keys,
     )
     order = ids.order
     job.heldout |= heldout_inputs(job, batches, shape, numbering)
     renumbering = None
     if trimmed:
-        manifest, renumbering = trim(job, manifest, shape, root, keep)
+        manifest, renumbering = trim(job, manifest, shape, root, keep, keys)
         order = renumbering.old_id if order is None else order[renumbering.old_id]
     heldout, files = collect_heldout(
         job.partial.result, job.heldout, shape, renumbering, bool(job.relations)
@@ -119,11 +125,20 @@ def build_shards(
     root: Path,
     *,
     merging: Merging,
-    hold_out: bool,
+    keys: Array | None,
 ) -> Manifest:
-    """Build every bin's shard under ``root``."""
+    """Build every bin's shard under ``root``.
+
+    keys  (nodes,) by which edges draw their split; None: all edges stay
+    """
     options = job.options
-    split = options.split_edges if hold_out else None
+    split = None
+    if keys is not None:
+        assert options.split_edges is not None
+        path = job.partial.scratch / f"{root.name}-keys.npy"
+        np.save(path, keys)
+        names = id_keys(pa.array(job.relations)) if job.relations else None
+        split = EdgeSplit(options.split_edges, options.seed, bool(options.directed), path, names)
     folders = [job.partial.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
     calls = [
         (b, segments, [(o[b], o[b + 1]) for o in offsets], shape, folders[b])
@@ -137,8 +152,6 @@ def build_shards(
         "edges",
         merging=merging,
         split=split,
-        seed=options.seed,
-        directed=bool(options.directed),
         root=root,
     )
     if merging.how != "keep":
@@ -174,7 +187,12 @@ def heldout_inputs(
 
 
 def trim(
-    job: EtlJob, manifest: Manifest, shape: Shape, root: Path, keep: Array | None
+    job: EtlJob,
+    manifest: Manifest,
+    shape: Shape,
+    root: Path,
+    keep: Array | None,
+    keys: Array | None,
 ) -> tuple[Manifest, Renumbering]:
     """Drop and reorder nodes: another shuffle and build over the rows that are there."""
 
@@ -211,5 +229,5 @@ def trim(
         small,
         job.partial.result,
         merging=Merging("keep"),
-        hold_out=True,
+        keys=None if keys is None else keys[chosen.old_id],
     ), chosen

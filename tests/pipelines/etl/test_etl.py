@@ -349,6 +349,38 @@ def test_a_symmetric_matrix_lists_each_edge_twice(
     assert graph.manifest.made["options"]["both_directions"] == ("once" if once else "add")
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_an_edge_keeps_its_split_if_others_go(
+    tmp_path: Path, cluster: ClusterSpec, named: bool
+) -> None:
+    rng = np.random.default_rng(3)
+    pairs = rng.integers(0, 200, (2000, 2))
+    table = pd.DataFrame(pairs * 7, columns=["source", "target"])
+    if named:
+        table = "n" + table.astype(str)
+    gone = table["source"].iloc[0]
+
+    def held(name: str, rows: pd.DataFrame, **options: Any) -> dict[frozenset[Any], str]:
+        rows.to_parquet(tmp_path / "e.parquet")
+        etl(
+            tmp_path / "e.parquet", tmp_path / name, cluster=cluster, directed=False,
+            split_edges=(0.6, 0.2, 0.2), **options,
+        )  # fmt: skip
+        graph = Graph.open(tmp_path / name)
+        ids = graph.user_ids().to_pylist()
+        return {
+            frozenset((ids[a], ids[b])): split
+            for split in ("valid", "test")
+            for edges in [graph.heldout(split)]
+            for a, b in zip(edges["sources"], edges["targets"], strict=True)
+        }
+
+    whole = held("whole", table)
+    assert held("degree", table, relabel="degree") == whole
+    rest = held("rest", table[(table != gone).all(axis=1)])
+    assert rest == {edge: split for edge, split in whole.items() if gone not in edge}
+
+
 def test_all_times_of_an_edge_are_held_out_together(tmp_path: Path, cluster: ClusterSpec) -> None:
     table = random_edges(8, rows=3000, ids=40)
     table.to_parquet(tmp_path / "edges.parquet")

@@ -147,6 +147,8 @@ def test_another_graph(
         ({}, {"duplicates": "max"}, False),  # the run uses no weights
         ({"relation": "how"}, {"relation": "how", "since": 20}, False),  # one relation is left
         ({"relation": "how", "since": 20}, {"relation": "how"}, True),
+        ({}, {"both_directions": "once"}, False),
+        ({"weight": "when"}, {"weight": "when", "both_directions": "once"}, True),
     ],
     ids=str,
 )
@@ -169,7 +171,10 @@ def test_edges_of_another_kind_are_refused(
             tmp_path / "e.csv", tmp_path / name, cluster=cluster, nodes=tmp_path / "n.csv",
             label="kind", feature_columns=("x",), split_nodes=(0.5, 0.2, 0.3), time="when", **more,
         )  # fmt: skip
-    gnn.train(tmp_path / "first", tmp_path / "run", epochs=1, hidden=4, cluster=cluster)
+    weighted = bool(first.get("weight"))
+    gnn.train(
+        tmp_path / "first", tmp_path / "run", epochs=1, hidden=4, weighted=weighted, cluster=cluster
+    )
     line = ["gnn", "evaluate", str(tmp_path / "run"), "--cluster", "threads"]
     assert run(line) == 0
     assert run([*line, "--graph", str(tmp_path / "other")]) == (2 if refused else 0)

@@ -194,6 +194,9 @@ GAPS = {
                    [0, -1, 1, 1, 0, -1]),
     "-1.0 is none": ([0.0, -1.0, 1, 1, 0, -1], {"label_missing": "-1"}, "class", "0 1",
                      [0, -1, 1, 1, 0, -1]),
+    "-1.0 is none of the classes": (
+        [0.0, -1.0, 1, 1, 0, -1], {"label_missing": "-1", "label_kind": "class"}, "class", "0 1",
+        [0, -1, 1, 1, 0, -1]),
     "a text is none": (["9", "?", "10", "9", "9", "?"], {"label_missing": "?"}, "class", None,
                        None),
 }  # fmt: skip
