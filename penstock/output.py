@@ -184,15 +184,16 @@ class Output:
         """
         self._remove_left()
         with self._claimed():
-            if self.resumes:
+            resumes = self.resumes
+            if resumes:
                 self._refuse_another()
-            else:
-                self._remove()
-                save_json(self.home / _RECORD, self.identity)
-            self.result.mkdir(parents=True, exist_ok=True)
-            own_directory(self.scratch)
-            begun = self._has_work()
+            begun = resumes and self._has_work()
             try:
+                if not resumes:
+                    self._remove()
+                    save_json(self.home / _RECORD, self.identity)
+                self.result.mkdir(parents=True, exist_ok=True)
+                own_directory(self.scratch)
                 with full_disk_explained(self.path):
                     yield self
             except BaseException as error:
