@@ -272,7 +272,7 @@ def split_file(run_at: Path, split: DrawnSplit | None, *, by_id: bool = False) -
 def own_split_file(run_at: Path) -> SplitFile | None:
     """Return the split of the graph that a run was trained on, for another graph's nodes.
 
-    None where the run has none: one of an earlier version, or trained on a zoo.
+    None if the run has none: it was trained on a zoo.
     """
     path = (run_at / FILE_NAME).absolute()
     return SplitFile(path, by_id=True, rest=True) if path.is_file() else None
