@@ -146,8 +146,12 @@ class Graph:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of graph.json as it is now: what a run knows the graph by."""
+        """What a run knows the graph by: of what graph.json says now, but how it was made."""
         return graph_digest(self.path)
+
+    def stamps(self) -> dict[str, str]:
+        """Return what a job knows it by."""
+        return {str(self.path): self.digest}
 
     @property
     def num_nodes(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import NotAGraph
-from penstock.files import FileEntry, file_table, sha256_of
+from penstock.files import FileEntry, file_table
 from penstock.formats import Format, filled, with_names
 
 FILE_NAME = "graph.json"
@@ -25,10 +27,17 @@ FORMAT = Format(
     foreign=NotAGraph,
 )
 
+_MAKING = ("made", "report", "identity")  # keys of graph.json
+
 
 def graph_digest(root: Path) -> str:
-    """Return what a graph is known by: the SHA-256 of graph.json, which lists those of files."""
-    return sha256_of(root / FILE_NAME)
+    """Return what a graph is known by: its content, with the SHA-256 of every file.
+
+    How and when it was made does not count.
+    """
+    body = FORMAT.load(root)
+    content = {key: value for key, value in body.items() if key not in _MAKING}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -104,10 +104,16 @@ class Output:
         self.path, self.named = path.resolve(), path
         self.home = self.path.with_name(f".{self.path.name}.partial")
         self.result = self.home / kind
-        self.scratch = self.home / "scratch"
-        if scratch is not None:
-            name = hashlib.sha256(str(self.path).encode()).hexdigest()[:12]
-            self.scratch = scratch / f"penstock-{name}"
+        if self.resumes:  # where the run that was interrupted has its intermediate files
+            kept = self._record().get("scratch")
+            scratch = None if kept is None else Path(kept)
+        self._scratch_folder = scratch
+        self.scratch = self._scratch_in(scratch)
+
+    def _scratch_in(self, folder: Path | None) -> Path:
+        if folder is None:
+            return self.home / "scratch"
+        return folder / f"penstock-{hashlib.sha256(str(self.path).encode()).hexdigest()[:12]}"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -170,6 +176,17 @@ class Output:
         files = {path for folder in (self.home, self.scratch) for path in folder.rglob("*")}
         return sum(path.lstat().st_size for path in files if not path.is_dir())
 
+    def room_for(self, size: int, scratch: int = 0) -> dict[Path, int]:
+        """Return what the disk of each folder has to hold besides what an interrupted run holds.
+
+        size  bytes of the result; scratch: of intermediate files
+        """
+        folders = (self.path.parent, size), (self.scratch.parent, scratch)
+        if self.scratch.is_relative_to(self.home):
+            folders = ((self.path.parent, size + scratch),)  # type: ignore[assignment]
+        kept = self.kept_bytes if self.resumes else 0
+        return {folder: max(needed - kept, 0) for folder, needed in folders}
+
     def refuse_taken(self) -> None:
         """Raise if the output is there and is not replaced, or an interrupted run is another."""
         refuse_existing(self.named, overwrite=self.overwrite, kind=self.kind)
@@ -191,7 +208,9 @@ class Output:
             try:
                 if not resumes:
                     self._remove()
-                    save_json(self.home / _RECORD, self.identity)
+                    folder = self._scratch_folder
+                    record = {"identity": self.identity, "scratch": folder and str(folder)}
+                    save_json(self.home / _RECORD, record)
                 self.result.mkdir(parents=True, exist_ok=True)
                 own_directory(self.scratch)
                 with full_disk_explained(self.path):
@@ -216,6 +235,14 @@ class Output:
             except KeyboardInterrupt:
                 self._remove()  # nothing else would remove it once the output is there
                 raise
+
+    def refuse_changed(self, inputs: dict[str, Any]) -> None:
+        """Raise InputError if an input is another now than the one that the run began with."""
+        before = (self.identity or {}).get("inputs", {})
+        now = json.loads(json.dumps(inputs, default=str))
+        changed = [path for path in before if before[path] != now.get(path)]
+        if changed:
+            raise InputError(f"{changed[0]} changed while it was read", remedy="Run it again")
 
     @contextmanager
     def _claimed(self) -> Iterator[None]:
@@ -246,6 +273,8 @@ class Output:
                     self._remove()
 
     def _remove(self) -> None:
+        if (before := self._record().get("scratch")) is not None:
+            shutil.rmtree(self._scratch_in(Path(before)), ignore_errors=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -256,12 +285,15 @@ class Output:
             not path.is_dir() and not path.name.startswith(".") for path in self.result.rglob("*")
         )
 
-    def _refuse_another(self) -> None:
+    def _record(self) -> dict[str, Any]:
         try:
-            before = parse_json((self.home / _RECORD).read_bytes())
-        except ValueError:
-            before = None
-        now, before = self.identity or {}, before if isinstance(before, dict) else {}
+            found = parse_json((self.home / _RECORD).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _refuse_another(self) -> None:
+        now, before = self.identity or {}, self._record().get("identity") or {}
         if before == now:
             return
         old, new = before.get("inputs", {}), now.get("inputs", {})
@@ -278,6 +310,49 @@ class Output:
             got=f"another {', '.join(_differing(before, now))}",
             remedy="Repeat its command, or run without --resume to start over",
         )
+
+
+class FileOutput(Output):
+    """One file, or several that belong together, while they are made.
+
+    A job writes them into ``result``; they appear next to one another in the folder of ``path``,
+    that of ``path`` last. Nothing is kept of an interrupted run.
+    """
+
+    beside: tuple[Path, ...] = ()  # of ``path``, what else is written
+
+    @property
+    def finished(self) -> None:
+        """Nothing says what a file is made of."""
+        return
+
+    def refuse_taken(self) -> None:
+        """Raise if a file is there and is not replaced."""
+        for file in (self.path, *self.beside):
+            if file.is_dir():
+                raise OutputExists(f"{file} is a directory", remedy="Name another output")
+            if file.exists() and not self.overwrite:
+                remedy = "Name another output or give --overwrite"
+                raise OutputExists(f"{file} exists", remedy=remedy)
+
+    def finish(self, **more: Any) -> None:
+        """Write nothing more: a file has no manifest."""
+
+    @contextmanager
+    def open(self) -> Iterator[Output]:
+        """Lock it; move the files into place if the block succeeds."""
+        with output_lock(self.path, command=self.command):
+            self.refuse_taken()
+            self._remove()
+            try:
+                self.result.mkdir(parents=True)
+                with full_disk_explained(self.path):
+                    yield self
+                self.refuse_taken()
+                for file in (*self.beside, self.path):
+                    (self.result / file.name).replace(file)
+            finally:
+                self._remove()
 
 
 def _are_there(sizes: dict[Path, int]) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 from cyclopts import Parameter
 
+from penstock.errors import PenstockError
 from penstock.options import options
 from penstock.paths import shown
 
@@ -42,6 +43,18 @@ class JobReport(CountsReport):
 
     seconds: float = field(default=0.0, kw_only=True)
 
+    def lines(self) -> Iterable[str]:
+        """Return what a person wants to read: what was made, then what is worth knowing of it.
+
+        What is empty is left out.
+        """
+        raise NotImplementedError
+
+    def text(self) -> str:
+        """Return the lines, all but the first indented."""
+        first, *rest = filter(None, self.lines())
+        return "\n".join([first, *(f"  {line}" for line in rest)])
+
     def following(self) -> list[Command]:
         """Return one or two commands that a user would type next, with the paths of this run."""
         return []
@@ -50,9 +63,9 @@ class JobReport(CountsReport):
         """Return what ``-v`` adds."""
         return ""
 
-    def text(self) -> str:
-        """Return what a person wants to read."""
-        raise NotImplementedError
+    def failure(self) -> PenstockError | None:
+        """Return the error with which the command ends though there is an output."""
+        return None
 
 
 @options

@@ -1,11 +1,9 @@
 """A job is one declaration and one function; the command, the Python function and the rest follow.
 
-    @job("walk", kind="walks", on_gpu=True)
+    @job("walk", reads=GRAPH, writes="walks", on_gpu=True)
     def walk(context: Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
         ...
-
-    @walk.estimate
-    def planned(context: Context, graph: Graph, out: Output, options: WalkOptions) -> Plan:
+        context.plan("walks ...", steps=(("walk", "where"),), disk=size)
         ...
 
     penstock.walk("g", "w", length=10)      the function is called with what its annotations say
@@ -21,34 +19,90 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
 
 from cyclopts import Parameter
 
-from penstock.cluster.spec import ClusterSpec, as_spec
-from penstock.errors import InputError, PenstockError
+from penstock.cluster.spec import ClusterSpec
+from penstock.formats import filled
 from penstock.options import ClientPath, given_options, headings, no_option, options
 from penstock.paths import client_path
 from penstock.pipelines.display import Display, JobReport
+from penstock.pipelines.job.context import Context as Context
+from penstock.pipelines.job.context import Planned
 from penstock.pipelines.job.plan import Need, Plan, PlanFlag
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
     from penstock.output import Output
-    from penstock.pipelines.job.workers import Workers
 
 R = TypeVar("R", bound=JobReport)
 
 
+class Input(Protocol):
+    """What a job reads, once it is open."""
+
+    def stamps(self) -> dict[str, Any]:
+        """Return by what its files and folders are known, by path; another value, another input."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """How the input of a job is given, and opened.
+
+    open      (what is given, options, verify, quiet) -> Input
+    kind      what it is on the command line
+    verified  whether its files can be compared with checksums: ``--verify``
+    searched  of an open input, the folders of which all files are read: no output lies in one
+    """
+
+    open: Callable[[Any, Any, bool, bool], Any]
+    kind: Any = ClientPath
+    verified: bool = False
+    searched: Callable[[Any], list[str]] = lambda _: []
+
+
+def open_graph(graph: str | Path | Graph, options: Any, verify: bool, quiet: bool) -> Graph:
+    """Open a graph that is given by its path, or as it is."""
+    from penstock.graph import Graph
+
+    if not isinstance(graph, Graph):
+        return Graph.open(client_path(graph), verify=verify, quiet=quiet)
+    opened = Graph.open(graph.path, verify=verify, quiet=quiet)
+    opened.verified |= graph.verified
+    return opened
+
+
+GRAPH = Source(open_graph, verified=True)
+
+
+@options
+class Overwrite:
+    """The option of every job that writes."""
+
+    overwrite: Annotated[bool, Parameter(negative="")] = False
+    """replace the output, if it is one of this job's"""
+
+
+@options
+@headings(resume="Run")
+class Run:
+    """Options of every job that makes a directory."""
+
+    resume: Annotated[bool, Parameter(negative="")] = False
+    """go on where an interrupted run of the same command stopped"""
+    overwrite: Annotated[bool, Parameter(negative="")] = False
+    """replace the output, if it is one of this job's"""
+
+
 @options
 @headings(verify="Run")
-class RunOptions:
-    """Options of every job that makes an output."""
+class VerifiedRun:
+    """Options of every job that makes a directory of one with checksums."""
 
     verify: Annotated[bool, Parameter(negative="")] = False
     """before anything else, compare every file of the input with its SHA-256"""
@@ -58,57 +112,31 @@ class RunOptions:
     """replace the output, if it is one of this job's"""
 
 
-class Context:
-    """What a job is handed besides input, output and options.
-
-    cluster  as it is configured
-    """
-
-    def __init__(self, cluster: str | ClusterSpec | None, *, on_gpu: bool, quiet: bool) -> None:
-        self._given, self._on_gpu, self.quiet = as_spec(cluster), on_gpu, quiet
-
-    @cached_property
-    def cluster(self) -> ClusterSpec:
-        """The cluster, with what its file or Dask's configuration says of it."""
-        return self._given.configured()
-
-    @contextmanager
-    def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Iterator[Workers]:
-        """Connect to the cluster, which is started if it is not there.
-
-        input_bytes  how much the job reads: a small one needs no processes of its own
-        ranks        how many ranks its gangs need, if it has any
-        """
-        from penstock.cluster.connect import connect
-        from penstock.pipelines.job.workers import Workers
-
-        with connect(
-            self.cluster,
-            input_bytes=input_bytes,
-            ranks=ranks,
-            on_gpu=self._on_gpu,
-            quiet=self.quiet,
-        ) as client:
-            yield Workers(client, self.cluster, quiet=self.quiet)
-
-
 @dataclass(frozen=True)
-class _Parts:
-    """What a call names: the options of the job, and those of its run."""
+class _Call:
+    """One call of a job: its options, and those of its run."""
 
     options: Any
-    run: RunOptions
+    run: Any
+    wait: bool = False
+
+    def asks(self, name: str) -> bool:
+        return bool(getattr(self.run, name, False))
 
 
 class Job(Generic[R]):
     """A declared job, which can be called: ``penstock.walk("g", "w", length=10)``.
 
-    name     what stands after ``penstock``
-    version  part of what identifies an output: raised when results or defaults change
-    kind     what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``
-    files    options that name files which are read
-    passing  options that do not decide what is made
-    on_gpu   whether its tasks or ranks compute on GPUs if there are some
+    name       what stands after ``penstock``
+    reads      how its input is given, None: it has none
+    writes     what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``; None:
+               nothing; ``file``: a file
+    version    part of what identifies an output: raised when results or defaults change
+    into       where the output is, of input and options, if it is not given
+    files      options that name files which are read
+    passing    options that do not decide what is made
+    clustered  whether it runs on a cluster
+    on_gpu     whether its tasks or ranks compute on GPUs if there are some
     """
 
     def __init__(
@@ -116,27 +144,38 @@ class Job(Generic[R]):
         function: Callable[..., R],
         name: str,
         *,
-        kind: str,
-        version: int,
-        files: tuple[str, ...],
-        passing: tuple[str, ...],
-        on_gpu: bool,
+        reads: Source | None = GRAPH,
+        writes: str | None = None,
+        version: int = 1,
+        into: Callable[[Any, Any], Path] | None = None,
+        files: tuple[str, ...] = (),
+        passing: tuple[str, ...] = (),
+        clustered: bool = True,
+        on_gpu: bool = False,
     ) -> None:
-        self.passing = passing
-        self.function, self.name, self.kind, self.version = function, name, kind, version
-        self.files, self.on_gpu = files, on_gpu
+        self.function, self.name, self.version = function, name, version
+        self.reads, self.writes, self.into = reads, writes, into
+        self.files, self.passing = files, (*passing, "scratch")
+        self.clustered, self.on_gpu = clustered, on_gpu
         self.__name__, self.__doc__, self.__module__ = name, function.__doc__, function.__module__
-        self._estimate: Callable[..., Plan] | None = None
+        # The names of what is given by position, as the function has them.
+        given = ["out"] if writes is not None and into is None else []
+        self._given = [*([] if reads is None else [[*self._parameters][1]]), *given]
+        self._run_options: type[Any] | None = None
+        if writes is not None:
+            verified = reads is not None and reads.verified
+            self._run_options = VerifiedRun if verified else Run
+            if writes == "file":
+                self._run_options = Overwrite
 
-    def estimate(self, function: Callable[..., Plan]) -> Callable[..., Plan]:
-        """Declare what a run would take: ``--plan`` shows it."""
-        self._estimate = function
-        return function
+    @property
+    def _parameters(self) -> dict[str, inspect.Parameter]:
+        return dict(inspect.signature(self.function).parameters)
 
     @cached_property
-    def options(self) -> type[Any]:
-        """The options of the job."""
-        return self._annotated("options")
+    def options(self) -> type[Any] | None:
+        """The options of the job, if it has any."""
+        return self._annotated("options") if "options" in self._parameters else None
 
     def _annotated(self, name: str) -> type[Any]:
         # What is imported for type checking only, as Graph, has no name here.
@@ -145,181 +184,207 @@ class Job(Generic[R]):
 
     def __call__(
         self,
-        graph: str | Path | Graph,
-        out: str | Path,
-        *,
+        *given: Any,
         cluster: str | ClusterSpec | None = None,
         quiet: bool = True,
-        **given: Any,
+        **options: Any,
     ) -> R:
         """Run the job from Python."""
-        parts = self._parts(given)
-        context = Context(cluster, on_gpu=self.on_gpu, quiet=quiet)
-        return self._run(context, graph, client_path(out), parts)
+        places, call = self._bound(given, options)
+        with Context(cluster, on_gpu=self.on_gpu, quiet=quiet) as context:
+            return self._run(context, places, call)
 
     def plan(
         self,
-        graph: str | Path | Graph,
-        out: str | Path,
-        *,
+        *given: Any,
         cluster: str | ClusterSpec | None = None,
         quiet: bool = True,
-        **given: Any,
+        **options: Any,
     ) -> Plan:
         """Return what a run with these arguments would do, and write nothing."""
-        context = Context(cluster, on_gpu=self.on_gpu, quiet=quiet)
-        return self._plan(context, graph, client_path(out), self._parts(given))
+        places, call = self._bound(given, options)
+        with Context(cluster, on_gpu=self.on_gpu, quiet=quiet, plans=True) as context:
+            return self._plan(context, places, call)
+
+    def wait_for(self, *given: Any, quiet: bool = True, **options: Any) -> R:
+        """Run the job; if another process makes the same output, wait until it has."""
+        places, call = self._bound(given, options)
+        with Context(None, on_gpu=self.on_gpu, quiet=quiet) as context:
+            return self._run(context, places, replace(call, wait=True))
 
     @property
     def __signature__(self) -> inspect.Signature:
         """The parameters of a call, each option by its name."""
-        call = inspect.signature(type(self).__call__).parameters
-        given = [call[name] for name in ("graph", "out", "cluster", "quiet")]
-        named = [
-            inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default)
-            for kind in (self.options, RunOptions)
+        kind = inspect.Parameter
+        found = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self._given]
+        more = {"cluster": None} if self.clustered else {}
+        for name, default in {**more, "quiet": True, **self._option_defaults()}.items():
+            found.append(kind(name, kind.KEYWORD_ONLY, default=default))
+        return inspect.Signature(found)
+
+    def _option_defaults(self) -> dict[str, Any]:
+        known = [one for one in (self.options, self._run_options) if one is not None]
+        empty = inspect.Parameter.empty
+        return {
+            one.name: empty if one.default is MISSING else one.default
+            for kind in known
             for one in fields(kind)
-        ]
-        return inspect.Signature([*given, *named])
+        }
 
-    def _parts(self, given: dict[str, Any]) -> _Parts:
-        run = {one.name for one in fields(RunOptions)}
-        known = [one.name for one in fields(self.options)] + sorted(run)
-        for name in given:
-            if name not in known:
+    def _bound(self, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], _Call]:
+        """Return what is given by position, and the options."""
+        missing = [name for name in self._given[len(given) :] if name not in named]
+        if missing or len(given) > len(self._given):
+            raise TypeError(f"{self.name}() takes {', '.join(self._given)}, and options by name")
+        places = [*given, *(named.pop(name) for name in self._given[len(given) :])]
+        run = {one.name for one in fields(self._run_options)} if self._run_options else set()
+        for name in named:
+            if name not in (known := self._option_defaults()):
                 raise no_option(name, known, owner=f"penstock {self.name}")
-        own = self.options(**{name: value for name, value in given.items() if name not in run})
-        return _Parts(own, RunOptions(**{n: v for n, v in given.items() if n in run}))
+        own = {name: value for name, value in named.items() if name not in run}
+        of_run = {name: value for name, value in named.items() if name in run}
+        return places, _Call(
+            self.options(**own) if self.options else None,
+            self._run_options(**of_run) if self._run_options else None,
+        )
 
-    def _open(self, graph: str | Path | Graph, parts: _Parts, *, quiet: bool) -> Graph:
-        from penstock.graph import Graph
-
-        if isinstance(graph, Graph):
-            opened = Graph.open(graph.path, verify=parts.run.verify, quiet=quiet)
-            opened.verified |= graph.verified
-            return opened
-        return Graph.open(graph, verify=parts.run.verify, quiet=quiet)
-
-    def _named(self, parts: _Parts) -> list[Path]:
-        return [Path(one) for name in self.files if (one := getattr(parts.options, name))]
-
-    def _identity(self, graph: Graph, parts: _Parts) -> dict[str, Any]:
+    def _identity(self, source: Any, call: _Call) -> dict[str, Any]:
         """Return what decides the output: options that are not defaults, and inputs as they are."""
         from penstock.output import file_stamp
 
-        stamps = {str(one): file_stamp(one) for one in self._named(parts) if one.is_file()}
-        return {
-            "job": self.name,
-            "version": self.version,
-            "options": given_options(parts.options, passing=self.passing),
-            "inputs": {str(graph.path): graph.digest, **stamps},
-        }
+        stamps = {str(one): file_stamp(one) for one in self._named(call) if one.is_file()}
+        options = given_options(call.options, passing=self.passing) if call.options else {}
+        inputs = {**({} if source is None else source.stamps()), **stamps}
+        return {"job": self.name, "version": self.version, "options": options, "inputs": inputs}
 
-    def _output(self, graph: Graph, out: Path, parts: _Parts) -> Output:
-        from penstock.output import Output, refuse_own_input
+    def _named(self, call: _Call) -> list[Path]:
+        return [Path(one) for name in self.files if (one := getattr(call.options, name))]
 
-        refuse_own_input(out, [graph.path, *self._named(parts)])
-        return Output(
+    def _open(
+        self, context: Context, given: list[Any], call: _Call
+    ) -> tuple[list[Any], Output | None]:
+        """Open the input, and return it with the output, which is not there yet."""
+        opened = []
+        if self.reads is not None:
+            opened = [self.reads.open(given[0], call.options, call.asks("verify"), context.quiet)]
+        if self.writes is None:
+            return opened, None
+        from penstock.output import FileOutput, Output, refuse_own_input
+
+        source = opened[0] if opened else None
+        out = client_path(given[-1]) if self.into is None else self.into(source, call.options)
+        identity = self._identity(source, call)
+        if self.into is None:
+            searched = [] if self.reads is None else self.reads.searched(source)
+            refuse_own_input(out, [*identity["inputs"], *self._named(call)], searched=searched)
+        made = (FileOutput if self.writes == "file" else Output)(
             out,
-            kind=self.kind,
-            identity=self._identity(graph, parts),
+            kind=self.writes,
+            identity=identity,
             command=f"penstock {self.name}",
-            resume=parts.run.resume,
-            overwrite=parts.run.overwrite,
+            scratch=getattr(call.options, "scratch", None),
+            resume=call.asks("resume"),
+            overwrite=call.asks("overwrite"),
+            wait=call.wait,
         )
+        context.out = made
+        return opened, made
 
-    def _run(self, context: Context, graph: str | Path | Graph, out: Path, parts: _Parts) -> R:
+    def _run(self, context: Context, given: list[Any], call: _Call) -> R:
         begun = time.monotonic()
-        opened = self._open(graph, parts, quiet=context.quiet)
-        output = self._output(opened, out, parts)
-        if parts.run.resume and (found := output.finished) is not None:
-            output.tidy()
-            report: R = self._annotated("return")(**found["report"])
-            return report
-        with output.open():
-            report = self.function(context, opened, output, parts.options)
-            self._refuse_changed(output, self._identity(opened, parts))
+        opened, out = self._open(context, given, call)
+        known = [] if self.options is None else [call.options]
+        if out is None:
+            return self.function(context, *opened, *known)
+        if call.asks("resume") and (found := out.finished) is not None:
+            out.tidy()
+            return filled(self._annotated("return"), found["report"], "report")
+        with out.open():
+            report = self.function(context, *opened, out, *known)
+            out.refuse_changed(self._identity(opened[0] if opened else None, call)["inputs"])
             report.seconds = time.monotonic() - begun
-            output.finish(report=asdict(report))
+            out.finish(report=asdict(report))
         return report
 
-    def _refuse_changed(self, output: Output, now: dict[str, Any]) -> None:
-        """Raise InputError if an input is another than the one that the run began with."""
-        before = (output.identity or {})["inputs"]
-        changed = [path for path in before if before[path] != now["inputs"].get(path)]
-        if changed:
-            raise InputError(f"{changed[0]} changed while it was read", remedy="Run it again")
-
-    def _plan(self, context: Context, graph: str | Path | Graph, out: Path, parts: _Parts) -> Plan:
-        opened = self._open(graph, parts, quiet=context.quiet)
-        output = self._output(opened, out, parts)
-        if parts.run.resume and output.finished is not None:
+    def _plan(self, context: Context, given: list[Any], call: _Call) -> Plan:
+        opened, out = self._open(context, given, call)
+        known = [] if self.options is None else [call.options]
+        assert out is not None, self.name
+        if call.asks("resume") and out.finished is not None:
             made = Plan("nothing: it is finished", (), Need(0))
         else:
-            output.refuse_taken()
-            assert self._estimate is not None, self.name
-            made = self._estimate(context, opened, output, parts.options)
-        problem: PenstockError | None = made.problem or output.unwritable()
-        if problem is None and not parts.run.resume:  # a part of it may be there
-            problem = made.too_large_for_disk()
-        return replace(made, command=f"penstock {self.name}", out=str(out), problem=problem)
+            out.refuse_taken()
+            try:
+                self.function(context, *opened, out, *known)
+                raise AssertionError(f"penstock {self.name} plans nothing")
+            except Planned as planned:
+                made = planned.plan
+        problem = made.problem or out.unwritable()
+        return replace(made, command=f"penstock {self.name}", out=str(out.named), problem=problem)
 
     @cached_property
     def command(self) -> Callable[..., None]:
         """What the command line calls."""
 
-        def command(
-            graph: ClientPath,
-            out: ClientPath,
-            /,
-            *,
-            options: Any = None,
-            run: RunOptions = RunOptions(),  # noqa: B008 - frozen
-            cluster: ClusterSpec = ClusterSpec(),
-            plan: bool = False,
-            output: Display = Display(),
-        ) -> None:
-            parts = _Parts(options or self.options(), run)
-            context = Context(cluster, on_gpu=self.on_gpu, quiet=output.quiet)
-            if plan:
-                shown = self._plan(context, graph, out, parts)
-                output.show(shown)
-                if shown.problem is not None:
-                    print(f"penstock: {shown.problem}", file=sys.stderr)
-                return
-            report = self._run(context, graph, out, parts)
-            output.show(report, report.following())
-            output.note(report.details())
-
-        kinds = {**get_type_hints(command, include_extras=True), "options": self.options}
-        kinds["plan"] = PlanFlag
-        signature = inspect.signature(command)
-        parameters = [
-            one.replace(
-                annotation=kinds[one.name],
-                default=self.options() if one.name == "options" else one.default,
+        def command(*given: Any, **named: Any) -> None:
+            display = named.get("output") or Display()
+            made = None if self._run_options is None else self._run_options()
+            call = _Call(
+                named.get("options") or (self.options and self.options()), named.get("run") or made
             )
-            for one in signature.parameters.values()
+            planned = bool(named.get("plan"))
+            cluster = named.get("cluster")
+            with Context(cluster, on_gpu=self.on_gpu, quiet=display.quiet, plans=planned) as one:
+                self.show(one, [*given], call, display)
+
+        kind, empty = inspect.Parameter, inspect.Parameter.empty
+        found: dict[str, tuple[Any, Any]] = {}
+        if self.options is not None:
+            required = any(
+                one.default is MISSING and one.default_factory is MISSING
+                for one in fields(self.options)
+            )
+            found["options"] = self.options, empty if required else self.options()
+        if self._run_options is not None:
+            found["run"] = self._run_options, self._run_options()
+        if self.clustered:
+            found["cluster"] = ClusterSpec, ClusterSpec()
+        if self.writes is not None:
+            found["plan"] = PlanFlag, False
+        found["output"] = Display, Display()
+        types = [*([] if self.reads is None else [self.reads.kind]), ClientPath]
+        parameters = [
+            kind(name, kind.POSITIONAL_ONLY, annotation=annotation)
+            for name, annotation in zip(self._given, types, strict=False)
         ]
-        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        command.__annotations__, command.__doc__ = kinds, self.function.__doc__
+        parameters += [
+            kind(name, kind.KEYWORD_ONLY, annotation=annotation, default=default)
+            for name, (annotation, default) in found.items()
+        ]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        command.__doc__ = self.function.__doc__
         return command
 
+    def show(self, context: Context, given: list[Any], call: _Call, display: Display) -> None:
+        """Run the job as the command line does, and show its report or its plan."""
+        if context.plans:
+            plan = self._plan(context, given, call)
+            display.show(plan)
+            if plan.problem is not None:
+                print(f"penstock: {plan.problem}", file=sys.stderr)
+            return
+        report = self._run(context, given, call)
+        if self.writes is None:
+            display.show(report)
+            return
+        display.show(report, report.following())
+        display.note(report.details())
+        if (failed := report.failure()) is not None:
+            failed.reported = True
+            raise failed
 
-def job(
-    name: str,
-    *,
-    kind: str,
-    version: int = 1,
-    files: tuple[str, ...] = (),
-    passing: tuple[str, ...] = (),
-    on_gpu: bool = False,
-) -> Callable[[Callable[..., R]], Job[R]]:
+
+def job(name: str, **declared: Any) -> Callable[[Callable[..., R]], Job[R]]:
     """Declare a job: see ``Job``."""
-
-    def declare(function: Callable[..., R]) -> Job[R]:
-        return Job(
-            function, name, kind=kind, version=version, files=files, passing=passing, on_gpu=on_gpu
-        )
-
-    return declare
+    return lambda function: Job(function, name, **declared)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.arrays import Array
-from penstock.pipelines.job import declare
+from penstock.pipelines.job.declare import Context, job
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.report import WalkReport
 
@@ -14,13 +14,12 @@ if TYPE_CHECKING:
     from penstock.csr import CSR
     from penstock.graph import Graph
     from penstock.output import Output
-    from penstock.pipelines.job.plan import Plan
 
 __all__ = ["WalkOptions", "WalkReport", "walk", "walk_array"]
 
 
-@declare.job("walk", kind="walks", files=("starts",), passing=("placement", "parts"), on_gpu=True)
-def walk(context: declare.Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
+@job("walk", writes="walks", files=("starts",), passing=("placement", "parts"), on_gpu=True)
+def walk(context: Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
     """Walk at random over a graph, and write the paths.
 
     Parameters
@@ -35,17 +34,9 @@ def walk(context: declare.Context, graph: Graph, out: Output, options: WalkOptio
     >>> walk("follows", "walks", app="node2vec", p=2, q=0.5, walks=10)
     >>> walk("kg", "walks", app="metapath", schema="born_in,part_of")
     """
-    from penstock.pipelines.walk.job import walk_files
+    from penstock.pipelines.walk.job import walk_graph
 
-    return walk_files(context, graph, out, options)
-
-
-@walk.estimate
-def planned(context: declare.Context, graph: Graph, out: Output, options: WalkOptions) -> Plan:
-    """Return which walks there would be, where, and what that takes."""
-    from penstock.pipelines.walk.job import plan_walks
-
-    return plan_walks(context, graph, out, options)
+    return walk_graph(context, graph, out, options)
 
 
 command = walk.command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,20 +51,19 @@ class WalkReport(JobReport):
         """Return why the sampler was chosen."""
         return f"sampler {self.why}"
 
-    def text(self) -> str:
+    def lines(self) -> Iterable[str]:
         """Return what a person wants to read."""
         mean = self.nodes / max(self.walks, 1)
         walking = self.seconds_by_step.get("walk", 0.0)
         # Below a second or so it is the start that is timed.
         rate = f", {format_count(self.steps / walking)} steps/s" if walking > 1 else ""
-        lines = [
+        yield (
             f"{shown(self.walks_at)}: {plural(self.walks, 'walk')} of {mean:.1f} nodes, "
-            f"{plural(self.files, 'file')}, {format_bytes(self.bytes)}",
-            f"  {self.app}, sampler {self.sampler}, {self.placement} on {self.devices}",
-            f"  {plural(self.steps, 'step')} in {self.seconds:.1f} s{rate}",
-        ]
+            f"{plural(self.files, 'file')}, {format_bytes(self.bytes)}"
+        )
+        yield f"{self.app}, sampler {self.sampler}, {self.placement} on {self.devices}"
+        yield f"{plural(self.steps, 'step')} in {self.seconds:.1f} s{rate}"
         if self.resumed_files:
-            lines.append(f"  {were_there(self.resumed_files, 'file')}")
+            yield were_there(self.resumed_files, "file")
         if self.zero_rows:
-            lines.append(f"  walks end at {self.zero_rows:,} nodes whose edges all have weight 0")
-        return "\n".join(lines)
+            yield f"walks end at {self.zero_rows:,} nodes whose edges all have weight 0"

@@ -23,8 +23,11 @@ _CHUNK = 1 << 22
 
 def find_starts(graph: Graph, options: WalkingOptions, folder: Path | None) -> Starts:
     """Return the starts that the options name; those that are listed are kept in ``folder``."""
-    nodes = graph.num_nodes
-    listed = listed_starts(graph, options)
+    return kept_starts(listed_starts(graph, options), graph.num_nodes, folder)
+
+
+def kept_starts(listed: Array | None, nodes: int, folder: Path | None) -> Starts:
+    """Return starts as tasks read them: every node, or ids in a file of ``folder``."""
     if listed is None:
         return Starts(nodes, nodes)
     if not len(listed):

@@ -26,7 +26,6 @@ from penstock.output import Output, Pieces
 from penstock.partition.part import Partition
 from penstock.pipelines.display import JobReport
 from penstock.pipelines.job.declare import Context, job
-from penstock.pipelines.job.plan import Need, Plan, disk_need
 
 FORMAT = Format(
     "example-degrees", 1, "degrees.json", "directory of degrees",
@@ -51,9 +50,9 @@ class DegreeReport(JobReport):
     highest: int
     resumed: int
 
-    def text(self) -> str:
+    def lines(self) -> list[str]:
         """Return what a person wants to read."""
-        return f"{self.out}: {self.nodes:,} nodes, degrees up to {self.highest:,}"
+        return [f"{self.out}: {self.nodes:,} nodes, degrees up to {self.highest:,}"]
 
 
 def count_shard(graph: str, number: int, pieces: Pieces) -> None:
@@ -72,38 +71,34 @@ def count_part(comm: Any, partition: Path) -> Any:
     return comm.allreduce(counts)
 
 
-@job("degrees", kind="degrees")
+@job("degrees", writes="degrees")
 def degrees(context: Context, graph: Graph, out: Output, options: DegreeOptions) -> DegreeReport:
     """Count how many nodes of a graph have how many edges."""
     if graph.num_edges == 0:
         raise InputError(f"{graph.path} has no edges", expected="a graph with some")
-    shards, pieces = range(graph.num_shards), out.pieces
+    k, shards, pieces = options.parts, range(graph.num_shards), out.pieces
+    context.plan(
+        f"degrees of {graph.num_nodes:,} nodes",
+        steps=(("count", f"{k} ranks, a part each" if k else f"{len(shards)} tasks"),),
+        disk=8 * graph.num_nodes * (1 + len(shards)),
+    )
+    workers = context.workers(ranks=k)
     todo = [i for i in shards if not pieces.done(f"shard-{i}")]
-    with context.workers(ranks=options.parts) as workers:
-        if k := options.parts:
-            path = workers.partition(graph, k)
-            counts = workers.ranks(count_part, lambda: (path,), ranks=k)[0]
-        else:
-            sizes = [graph.manifest.shards[i].edges for i in todo]
-            calls = [(str(graph.path), i, pieces) for i in todo]
-            workers.tasks("count", count_shard, calls, sizes, "edges")
-            found = [np.load(pieces.folder / f"shard-{i}.npy") for i in shards]
-            longest = max(map(len, found))
-            counts = sum(np.pad(each, (0, longest - len(each))) for each in found)
+    if k:
+        path = workers.partition(graph, k)
+        counts = workers.ranks(count_part, lambda: (path,), ranks=k)[0]
+    else:
+        sizes = [graph.manifest.shards[i].edges for i in todo]
+        calls = [(str(graph.path), i, pieces) for i in todo]
+        workers.tasks("count", count_shard, calls, sizes, "edges")
+        found = [np.load(pieces.folder / f"shard-{i}.npy") for i in shards]
+        longest = max(map(len, found))
+        counts = sum(np.pad(each, (0, longest - len(each))) for each in found)
     entry = save_npy(out.result, "degrees.npy", counts)
     about = {"graph": str(graph.path), "options": out.options, "files": file_table([entry])}
     out.describe(FORMAT, about)
     resumed = len(shards) - len(todo)
     return DegreeReport(str(out.named), int(counts.sum()), len(counts) - 1, resumed)
-
-
-@degrees.estimate
-def planned(context: Context, graph: Graph, out: Output, options: DegreeOptions) -> Plan:
-    """Return where it would count, and what that takes."""
-    k = options.parts
-    where = f"{k} ranks, a part each" if k else f"{graph.num_shards} tasks, a shard each"
-    disk = disk_need(out.path, 8 * graph.num_nodes * (1 + graph.num_shards))
-    return Plan(f"degrees of {graph.num_nodes:,} nodes", (("count", where),), Need(None), disk)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ def test_an_input_that_changes_while_it_is_read_ends_the_run(
     def changes(*call: Any) -> None:
         count(*call)
         path = graph / "graph.json"
-        save_text(path, path.read_text() + "\n")
+        save_text(path, path.read_text().replace('"types": {}', '"types": {"a": 300}'))
 
     monkeypatch.setattr(example, "count_shard", changes)
     with pytest.raises(InputError) as raised:

@@ -1,0 +1,138 @@
+"""``Context``: what a job is handed besides its input, its output and its options."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from penstock.cluster.spec import ClusterSpec, as_spec
+from penstock.errors import PenstockError
+from penstock.pipelines.display import Report
+from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.sizes import does_not_fit, free_disk
+
+if TYPE_CHECKING:
+    from penstock.graph import Graph
+    from penstock.output import Output
+    from penstock.pipelines.job.workers import Workers
+
+_NOTHING = Need(None)
+
+
+class Planned(BaseException):
+    """Ends a job that was asked for its plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+
+class Context:
+    """What a job is handed besides its input, its output and its options.
+
+    on_gpu  whether its tasks or ranks compute on GPUs if there are some
+    plans   whether only the plan is asked for
+    out     the output, once the frame has opened it
+    """
+
+    out: Output | None = None
+
+    def __init__(
+        self,
+        cluster: str | ClusterSpec | None,
+        *,
+        on_gpu: bool = False,
+        quiet: bool = True,
+        plans: bool = False,
+    ) -> None:
+        self._given, self._on_gpu, self.quiet, self.plans = cluster, on_gpu, quiet, plans
+        self._open = ExitStack()
+        self._workers: Workers | None = None
+
+    def __enter__(self) -> Self:
+        self._open.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.__exit__(*error)  # type: ignore[arg-type]
+
+    @cached_property
+    def cluster(self) -> ClusterSpec:
+        """The cluster, with what its file or Dask's configuration says of it."""
+        return as_spec(self._given).configured()
+
+    def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Workers:
+        """Return the workers of the cluster, which is started if it is not there.
+
+        They stay until the job ends, and every call returns the same.
+
+        input_bytes  how much the job reads: a small one needs no processes of its own
+        ranks        how many ranks its gangs need, if it has any
+        """
+        if self._workers is None:
+            from penstock.cluster.connect import connect
+            from penstock.pipelines.job.workers import Workers
+
+            client = self._open.enter_context(
+                connect(
+                    self.cluster,
+                    input_bytes=input_bytes,
+                    ranks=ranks,
+                    on_gpu=self._on_gpu,
+                    quiet=self.quiet,
+                )
+            )
+            self._workers = Workers(client, self.cluster, quiet=self.quiet)
+        return self._workers
+
+    def ranks(self, graph: Graph | None, parts: int | None) -> Workers:
+        """Return as many workers as there are to be ranks: see ``workers.open_ranks``."""
+        if self._workers is None:
+            from penstock.pipelines.job.workers import open_ranks
+
+            opened = open_ranks(graph, parts, self.cluster, quiet=self.quiet)
+            self._workers = self._open.enter_context(opened)
+        return self._workers
+
+    def plan(
+        self,
+        what: str,
+        *,
+        steps: tuple[tuple[str, str], ...],
+        memory: Need = _NOTHING,
+        disk: int | None = None,
+        scratch: int = 0,
+        problem: PenstockError | None = None,
+        detail: Report | None = None,
+    ) -> None:
+        """Say what is about to be made: ``--plan`` ends here, a run goes on if it fits.
+
+        A job calls it once it knows, and writes nothing before.
+
+        what     a line of what would be made
+        steps    name and description of each step, in order
+        memory   of the fullest worker
+        disk     bytes of the output, None if they are not known; scratch: of intermediate files
+        problem  why the run would fail
+        detail   what else is to be seen, as the operations of a model
+        """
+        need = None
+        if self.out is not None:
+            rooms = self.out.room_for(disk or 0, scratch)
+            known = disk is not None or scratch
+            need = disk_need(*next(iter(rooms.items()))) if known else Need(None)
+            problem = problem or next(filter(None, map(_too_large, rooms, rooms.values())), None)
+        if self.plans:
+            raise Planned(Plan(what, steps, memory, need, problem, detail))
+        if problem is not None:
+            raise problem
+
+
+def _too_large(folder: Path, size: int) -> PenstockError | None:
+    """Return the error of what is larger than what is free on the disk of ``folder``."""
+    free = free_disk(folder) if size else 0
+    if free >= size:
+        return None
+    remedy = "Free some space or write to another disk"
+    return does_not_fit("the output", f"on the disk of {folder}", size, free, remedy=remedy)
