@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import GraphError
 from penstock.files import FileEntry, file_table
@@ -56,11 +57,10 @@ class PartitionManifest:
     files: dict[str, FileEntry] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def save(self, root: Path) -> None:
-        """Write ``root/partition.json``; do this last."""
-        body = asdict(self)
-        body["files"] = file_table(entry for _, entry in sorted(self.files.items()))
-        FORMAT.save(root, body)
+    def to_dict(self) -> dict[str, Any]:
+        """Return what partition.json says."""
+        files = file_table(entry for _, entry in sorted(self.files.items()))
+        return {**asdict(self), "files": files}
 
     @staticmethod
     def load(root: Path) -> PartitionManifest:

@@ -86,11 +86,14 @@ class Manifest:
     graphs: int | None = None  # a zoo: how many small graphs lie side by side
     made: dict[str, Any] = field(default_factory=dict)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what graph.json says."""
+        files = file_table(entry for _, entry in sorted(self.files.items()))
+        return {**asdict(self), "files": files}
+
     def save(self, root: Path) -> None:
         """Write ``root/graph.json``; do this last."""
-        body = asdict(self)
-        body["files"] = file_table(entry for _, entry in sorted(self.files.items()))
-        FORMAT.save(root, body)
+        FORMAT.save(root, self.to_dict())
 
     def with_files(self, entries: Iterable[FileEntry]) -> Manifest:
         """Return the manifest with more files listed."""

@@ -79,10 +79,11 @@ class Output:
     kind      what it is: a directory that holds ``<kind>.json``, or, as a Parquet dataset, whose
               readers pass over such names, ``_<kind>.json``
     identity  what decides it, as JSON: ``resume`` goes on only with the same; ``inputs`` in it are
-              stamps of files by path. None: an interrupted run leaves nothing to resume.
+              stamps of files by path
     command   what writes it, for messages
     scratch   where intermediate files go [default: next to the result]
     wait      whether to wait for another process that makes the same output
+    keeps     whether what an interrupted run has done is kept for ``resume``
     """
 
     def __init__(
@@ -96,8 +97,10 @@ class Output:
         resume: bool = False,
         overwrite: bool = False,
         wait: bool = False,
+        keeps: bool = True,
     ) -> None:
         self.kind, self.command, self.wait = kind, command, wait
+        self.keeps = keeps and identity is not None
         self.identity = None if identity is None else json.loads(json.dumps(identity, default=str))
         self.resume, self.overwrite = resume, overwrite
         # Through symbolic links, to the disk on which the output will stand.
@@ -168,7 +171,7 @@ class Output:
     @property
     def resumes(self) -> bool:
         """Whether there is an interrupted run of this output, which ``resume`` goes on with."""
-        return self.resume and (self.home / _RECORD).exists()
+        return self.resume and self.keeps and (self.home / _RECORD).exists()
 
     @property
     def kept_bytes(self) -> int:
@@ -217,7 +220,7 @@ class Output:
                     yield self
             except BaseException as error:
                 wrong = isinstance(error, InputError | UsageError) and not begun
-                if wrong or self.identity is None or not self._has_work():
+                if wrong or not self.keeps or not self._has_work():
                     self._remove()
                 else:
                     print(

@@ -36,12 +36,13 @@ class CountsReport:
         """Return everything, for ``--json``."""
         return asdict(self)  # type: ignore[call-overload,no-any-return]
 
+    def text(self) -> str:
+        """Return what a person wants to read."""
+        raise NotImplementedError
 
-@dataclass
-class JobReport(CountsReport):
+
+class OutputReport(CountsReport):
     """The report of a job that makes an output; its manifest keeps it."""
-
-    seconds: float = field(default=0.0, kw_only=True)
 
     def lines(self) -> Iterable[str]:
         """Return what a person wants to read: what was made, then what is worth knowing of it.
@@ -66,6 +67,13 @@ class JobReport(CountsReport):
     def failure(self) -> PenstockError | None:
         """Return the error with which the command ends though there is an output."""
         return None
+
+
+@dataclass
+class JobReport(OutputReport):
+    """One that says how long the run took, which the frame knows."""
+
+    seconds: float = field(default=0.0, kw_only=True)
 
 
 @options

@@ -6,19 +6,18 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from cyclopts import Parameter
 
 from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.errors import GraphError
 from penstock.graph import Graph
 from penstock.moments import time_text
-from penstock.options import ClientPath
 from penstock.paths import shown
-from penstock.pipelines.display import CountsReport, Display
+from penstock.pipelines.display import CountsReport
+from penstock.pipelines.job.declare import Context, job
 from penstock.progress import Progress
 from penstock.sizes import format_bytes, need_memory
 
@@ -94,35 +93,21 @@ class GraphInfo(CountsReport):
         return _text(self.to_dict())
 
 
-def info(path: str | Path, *, quiet: bool = True) -> GraphInfo:
-    """Return counts, degrees, components, features, size and partitions of a graph.
+@job("info", clustered=False)
+def info(context: Context, graph: Graph) -> GraphInfo:
+    """Show counts, degrees, components, features, size and partitions of a graph.
 
     Edges are read once, shard by shard; memory is a few numbers a node, however many edges.
 
     Parameters
     ----------
-    path
-        The graph's directory.
-    quiet
-        Print no progress.
-
-    Returns
-    -------
-    GraphInfo
-        What was found; ``text()`` and ``to_dict()``.
-
-    Raises
-    ------
-    GraphError
-        It is no graph, or one of its files is missing, cut short or damaged.
-    CapacityError
-        The counts of its nodes do not fit in memory.
+    graph
+        a graph's directory
 
     Examples
     --------
     >>> info("g").components
     """
-    graph = Graph.open(path)
     manifest = graph.manifest
     need_memory(
         graph.num_nodes * (24 if manifest.directed else 16),
@@ -130,7 +115,9 @@ def info(path: str | Path, *, quiet: bool = True) -> GraphInfo:
         remedy="Run it on a machine with more memory",
     )
     edges = _EdgePass(graph)
-    with Progress("read edges", total=graph.num_edges, unit="edges", quiet=quiet) as progress:
+    with Progress(
+        "read edges", total=graph.num_edges, unit="edges", quiet=context.quiet
+    ) as progress:
         for number in range(graph.num_shards):
             shard = graph.shard(number)
             edges.add(shard)
@@ -270,7 +257,7 @@ def _partitions(graph: Graph) -> tuple[dict[str, Any], ...]:
 
 def _partition(path: Path, graph: Graph) -> dict[str, Any]:
     from penstock.partition.manifest import PartitionManifest
-    from penstock.partition.report import PartitionReport
+    from penstock.pipelines.partition.report import PartitionReport
 
     try:
         manifest = PartitionManifest.load(path)
@@ -449,11 +436,4 @@ def _share(part: int, whole: int) -> str:
     return f" ({text} %)"
 
 
-def command(
-    graph: Annotated[ClientPath, Parameter(help="a graph's directory")],
-    /,
-    *,
-    output: Display = Display(),
-) -> None:
-    """Show counts, degrees, components, features, size and partitions of a graph."""
-    output.show(info(graph, quiet=output.quiet))
+command = info.command

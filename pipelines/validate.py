@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from penstock.graph import Graph
-from penstock.options import ClientPath
 from penstock.paths import shown
-from penstock.pipelines.display import Display
+from penstock.pipelines.display import CountsReport
+from penstock.pipelines.job.declare import Context, job
 from penstock.sizes import format_bytes
 
 
 @dataclass(frozen=True)
-class Validation:
+class Validation(CountsReport):
     """What was read and found whole; what is broken raises instead."""
 
     path: str
@@ -39,33 +36,21 @@ class Validation:
         )
 
 
-def validate(path: str | Path, *, quiet: bool = True) -> Validation:
-    """Read every file of a graph and check it: checksums first, then what they say.
+@job("validate", clustered=False)
+def validate(context: Context, graph: Graph) -> Validation:
+    """Read a whole graph and check every checksum and every row; exit 1 if something is wrong.
 
     Parameters
     ----------
-    path
-        The graph's directory.
-    quiet
-        Print no progress.
-
-    Returns
-    -------
-    Validation
-        How much was read; ``text()`` and ``to_dict()``.
-
-    Raises
-    ------
-    GraphError
-        Names the first file that is wrong.
+    graph
+        a graph's directory
 
     Examples
     --------
     >>> validate("g").files
     """
     start = time.monotonic()
-    graph = Graph.open(path)
-    graph.validate(quiet=quiet)
+    graph.validate(quiet=context.quiet)
     entries = graph.manifest.files.values()
     return Validation(
         path=str(graph.path),
@@ -77,11 +62,4 @@ def validate(path: str | Path, *, quiet: bool = True) -> Validation:
     )
 
 
-def command(
-    graph: Annotated[ClientPath, Parameter(help="a graph's directory")],
-    /,
-    *,
-    output: Display = Display(),
-) -> None:
-    """Read a whole graph and check every checksum and every row; exit 1 if something is wrong."""
-    output.show(validate(graph, quiet=output.quiet))
+command = validate.command

@@ -15,10 +15,9 @@ from penstock.errors import CapacityError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.pipelines.job import Job, Workers
-from penstock.pipelines.job import plan as plan_of
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.tasks import run_tasks
-from penstock.pipelines.partition import PartitionJob, PartitionOptions
+from penstock.pipelines.partition import partition_graph
 from penstock.sizes import need_disk
 from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import Memory, ModelPlan, lower
@@ -74,7 +73,7 @@ def _plan_to_cut(
 ) -> Plan:
     """Return the plan of a job that first cuts the graph: how large parts are is not known."""
     k = workers.count
-    cut = plan_of(PartitionJob(graph, PartitionOptions(k=k), quiet=True))
+    cut = partition_graph.plan(graph, k=k)
     assert cut.disk is not None
     does = f"{graph.path} into {k} parts, which takes {cut.disk.text()}"
     first = (

@@ -20,18 +20,18 @@ import inspect
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.formats import filled
-from penstock.options import ClientPath, given_options, headings, no_option, options
+from penstock.options import ClientPath, given_options, no_option, options
 from penstock.paths import client_path
-from penstock.pipelines.display import Display, JobReport
+from penstock.pipelines.display import CountsReport, Display, JobReport, OutputReport
 from penstock.pipelines.job.context import Context as Context
 from penstock.pipelines.job.context import Planned
 from penstock.pipelines.job.plan import Need, Plan, PlanFlag
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.graph import Graph
     from penstock.output import Output
 
-R = TypeVar("R", bound=JobReport)
+R = TypeVar("R", bound=CountsReport)
 
 
 class Input(Protocol):
@@ -80,36 +80,32 @@ def open_graph(graph: str | Path | Graph, options: Any, verify: bool, quiet: boo
 GRAPH = Source(open_graph, verified=True)
 
 
+_RUN = Group("Run", sort_key=6)
+_Flag = Annotated[bool, Parameter(negative="", group=_RUN)]
+
+
 @options
 class Overwrite:
     """The option of every job that writes."""
 
-    overwrite: Annotated[bool, Parameter(negative="")] = False
+    overwrite: _Flag = False
     """replace the output, if it is one of this job's"""
 
 
 @options
-@headings(resume="Run")
-class Run:
+class Run(Overwrite):
     """Options of every job that makes a directory."""
 
-    resume: Annotated[bool, Parameter(negative="")] = False
+    resume: _Flag = False
     """go on where an interrupted run of the same command stopped"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the output, if it is one of this job's"""
 
 
 @options
-@headings(verify="Run")
-class VerifiedRun:
+class VerifiedRun(Run):
     """Options of every job that makes a directory of one with checksums."""
 
-    verify: Annotated[bool, Parameter(negative="")] = False
+    verify: _Flag = False
     """before anything else, compare every file of the input with its SHA-256"""
-    resume: Annotated[bool, Parameter(negative="")] = False
-    """go on where an interrupted run of the same command stopped"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the output, if it is one of this job's"""
 
 
 @dataclass(frozen=True)
@@ -137,6 +133,7 @@ class Job(Generic[R]):
     passing    options that do not decide what is made
     clustered  whether it runs on a cluster
     on_gpu     whether its tasks or ranks compute on GPUs if there are some
+    resumable  whether what an interrupted run has done is kept for ``--resume``
     """
 
     def __init__(
@@ -152,7 +149,9 @@ class Job(Generic[R]):
         passing: tuple[str, ...] = (),
         clustered: bool = True,
         on_gpu: bool = False,
+        resumable: bool = True,
     ) -> None:
+        self.resumable = resumable
         self.function, self.name, self.version = function, name, version
         self.reads, self.writes, self.into = reads, writes, into
         self.files, self.passing = files, (*passing, "scratch")
@@ -286,6 +285,7 @@ class Job(Generic[R]):
             resume=call.asks("resume"),
             overwrite=call.asks("overwrite"),
             wait=call.wait,
+            keeps=self.resumable,
         )
         context.out = made
         return opened, made
@@ -295,15 +295,18 @@ class Job(Generic[R]):
         opened, out = self._open(context, given, call)
         known = [] if self.options is None else [call.options]
         if out is None:
-            return self.function(context, *opened, *known)
+            made: R = self.function(context, *opened, *known)
+            return made
         if call.asks("resume") and (found := out.finished) is not None:
             out.tidy()
-            return filled(self._annotated("return"), found["report"], "report")
+            kept: R = filled(self._annotated("return"), found["report"], "report")
+            return kept
         with out.open():
             report = self.function(context, *opened, out, *known)
             out.refuse_changed(self._identity(opened[0] if opened else None, call)["inputs"])
-            report.seconds = time.monotonic() - begun
-            out.finish(report=asdict(report))
+            if isinstance(report, JobReport):
+                report.seconds = time.monotonic() - begun
+            out.finish(report=report.to_dict())
         return report
 
     def _plan(self, context: Context, given: list[Any], call: _Call) -> Plan:
@@ -375,7 +378,7 @@ class Job(Generic[R]):
                 print(f"penstock: {plan.problem}", file=sys.stderr)
             return
         report = self._run(context, given, call)
-        if self.writes is None:
+        if not isinstance(report, OutputReport):
             display.show(report)
             return
         display.show(report, report.following())

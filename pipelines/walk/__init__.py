@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.arrays import Array
-from penstock.pipelines.job.declare import Context, job
+from penstock.pipelines.job import declare
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.report import WalkReport
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["WalkOptions", "WalkReport", "walk", "walk_array"]
 
 
-@job("walk", writes="walks", files=("starts",), passing=("placement", "parts"), on_gpu=True)
-def walk(context: Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
+@declare.job("walk", writes="walks", files=("starts",), passing=("placement", "parts"), on_gpu=True)
+def walk(context: declare.Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
     """Walk at random over a graph, and write the paths.
 
     Parameters

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock import Graph
 from penstock.csr import CSR
 from penstock.partition.build import build_parts
-from penstock.partition.manifest import PartitionManifest
+from penstock.partition.manifest import FORMAT, PartitionManifest
 from penstock.partition.part import Partition
 from penstock.writer import create_graph
 
@@ -73,7 +73,7 @@ def built(csr, parts, k, *, shard_edges=10, features=None, threads=None, directe
             splits=bool(about.splits),
             files={entry.name: entry for entry in files},
         )
-        manifest.save(root)
+        FORMAT.save(root, manifest.to_dict())
         yield Partition.open(root)
 
 

@@ -103,7 +103,7 @@ def test_partitions_are_listed_when_they_are_whole(make_graph):
         file.stat().st_size for file in graph.path.glob("partition/**/*") if file.is_file()
     )
     assert "k4/partition.json" in found.partitions[1]["unusable"]
-    replace(graph.manifest, made={"by": "another"}).save(graph.path)
+    replace(graph.manifest, types={"another": graph.num_nodes}).save(graph.path)
     assert info(graph.path).partitions[0]["unusable"]
 
 

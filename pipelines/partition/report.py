@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from penstock.partition.manifest import PartitionManifest
 from penstock.paths import shown
+from penstock.pipelines.display import Command, OutputReport
+from penstock.pipelines.job.following import learnable, sibling
 from penstock.sizes import format_bytes
+
+if TYPE_CHECKING:
+    from penstock.partition.manifest import PartitionManifest
 
 _VALUE_BYTES = 4  # float32
 
 
 @dataclass(frozen=True)
-class PartitionReport:
+class PartitionReport(OutputReport):
     """Everything ``penstock partition`` tells.
 
     cut_edges           directed edges whose ends have different owners; an undirected edge counts
@@ -78,35 +84,38 @@ class PartitionReport:
             seconds=manifest.seconds,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything, for ``--json``."""
-        return asdict(self)
+    def following(self) -> list[Command]:
+        """Return a job that runs on as many ranks."""
+        from penstock.graph import Graph
 
-    def text(self) -> str:
+        graph, k = Path(self.path).parents[1], str(self.k)
+        if learnable(Graph.open(graph).manifest):
+            return [("gnn", "train", graph, sibling(graph, "run"), "-k", k)]
+        return [("walk", graph, sibling(graph, "walks"), "--parts", k)]
+
+    def lines(self) -> Iterable[str]:
         """Return aligned lines and, for up to 32 parts, a table."""
         width = max(self.halo_bytes, key=int)
         halo, worst = self.halo_bytes[width], self.max_halo_bytes[width]
         forced = ""
         if self.reachable_load > 1.05:
             forced = f" (the heaviest node alone forces {self.reachable_load:.3f})"
-        lines = [
-            f"{shown(self.path)}: {self.nodes:,} nodes and {self.arcs:,} directed edges "
-            f"in {self.k} parts",
-            *(f"  {s['phase']:<18}{s['outcome']}: {s['why']}" for s in self.steps),
-            f"edge cut           {self.cut_edges:,} directed edges, {self.cut_share:.2%}",
-            f"ghosts             {self.ghosts:,}, at most {self.max_ghosts:,} a part; "
+        rows = {
+            **{step["phase"]: f"{step['outcome']}: {step['why']}" for step in self.steps},
+            "edge cut": f"{self.cut_edges:,} directed edges, {self.cut_share:.2%}",
+            "ghosts": f"{self.ghosts:,}, at most {self.max_ghosts:,} a part; "
             f"replication {self.replication:.3f}",
-            f"imbalance          load {self.load_imbalance:.3f}{forced}, "
-            f"nodes {self.node_imbalance:.3f}",
-            f"halo a layer       {format_bytes(halo)}, at most {format_bytes(worst)} a part, "
+            "imbalance": f"load {self.load_imbalance:.3f}{forced}, nodes {self.node_imbalance:.3f}",
+            "halo a layer": f"{format_bytes(halo)}, at most {format_bytes(worst)} a part, "
             f"for {width} float32 columns",
-            "time               "
-            + ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.seconds.items()),
-        ]
+            "time": ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.seconds.items()),
+        }
+        yield (
+            f"{shown(self.path)}: {self.nodes:,} nodes and {self.arcs:,} directed edges "
+            f"in {self.k} parts"
+        )
+        yield from (f"{name:<18}{text}" for name, text in rows.items())
         if self.k <= 32:
-            lines += ["", f"{'part':>6}" + "".join(f"{name:>14}" for name in self.parts[0])]
-            lines += [
-                f"{rank:>6}" + "".join(f"{count:>14,}" for count in part.values())
-                for rank, part in enumerate(self.parts)
-            ]
-        return "\n".join(lines)
+            yield f"{'part':>6}" + "".join(f"{name:>14}" for name in self.parts[0])
+            for rank, part in enumerate(self.parts):
+                yield f"{rank:>6}" + "".join(f"{count:>14,}" for count in part.values())

@@ -1,0 +1,89 @@
+"""``penstock partition``: a graph cut into k parts, each with all that one rank needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from pydantic import Field, field_validator
+
+from penstock.errors import OutputExists
+from penstock.options import options
+from penstock.partition.assignment import Method
+from penstock.pipelines.job import declare
+from penstock.pipelines.partition.report import PartitionReport
+from penstock.sizes import checked_size
+
+if TYPE_CHECKING:
+    from penstock.graph import Graph
+    from penstock.output import Output
+
+
+@options
+class PartitionOptions:
+    """Options of ``penstock partition``."""
+
+    k: Annotated[int, Field(ge=1), Parameter(alias="-k")]
+    """number of parts"""
+    method: Method = "auto"
+    """auto: what fits, in the order of the paper; metis: fewest edges cut; components: no edge
+    cut; greedy: even load, whatever the cut; streaming: for what METIS cannot hold in memory or
+    takes too long for, then refined if memory allows; random: even counts; hash: by the user's id,
+    the same every day"""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """random seed: the same seed gives the same parts"""
+    memory_limit: str | None = None
+    """memory that METIS and the refinement of streamed parts may use, such as 8GB [default: nine
+    tenths of what is available]"""
+    passes: Annotated[int, Field(ge=1, le=1000)] = 10
+    """number of passes over the graph, of the streaming method"""
+    time_limit: Annotated[float, Field(ge=0)] = 300.0
+    """auto: seconds that METIS may take, by estimate; what takes longer is streamed and refined"""
+    worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 30.0
+    """seconds without computing after which METIS' process is killed: METIS has failed then"""
+    width: Annotated[int | None, Field(ge=1, lt=2**31)] = None
+    """columns for which halo bytes are predicted [default: the features', or 128]"""
+
+    @field_validator("memory_limit")
+    @classmethod
+    def _is_a_size(cls, value: str | None) -> str | None:
+        return None if value is None else checked_size(value)
+
+
+def _path(graph: Graph, options: PartitionOptions) -> Path:
+    from penstock.partition.part import partition_path
+
+    return partition_path(graph, options.k)
+
+
+@declare.job("partition", writes="partition", into=_path, clustered=False, resumable=False)
+def partition_graph(
+    context: declare.Context, graph: Graph, out: Output, options: PartitionOptions
+) -> PartitionReport:
+    """Cut a graph into k parts, balanced by work, each with ghosts, send and receive lists.
+
+    Parameters
+    ----------
+    graph
+        a graph's directory; partition/kK is written there
+
+    Examples
+    --------
+    >>> partition_graph("follows", k=4, method="metis")
+    """
+    from penstock.pipelines.partition.job import cut
+
+    return cut(context, graph, out, options)
+
+
+command = partition_graph.command
+
+
+def make_partition(graph: Graph, k: int, *, quiet: bool, **options: Any) -> None:
+    """Cut a graph as a job does that needs it cut; wait if another process is cutting it."""
+    try:
+        partition_graph.wait_for(graph, k=k, quiet=quiet, **options)
+    except OutputExists:
+        if not (_path(graph, PartitionOptions(k=k)) / "partition.json").is_file():
+            raise
