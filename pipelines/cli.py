@@ -52,9 +52,9 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
         ),
     },
     _GRAPHS: {
-        "etl": ("etl.command:command", "Edges in, graph out: Parquet, CSV, text, triples, zoos"),
+        "etl": ("etl:command", "Edges in, graph out: Parquet, CSV, text, triples, zoos"),
         "generate": (
-            "generate.command:app",
+            "generate:app",
             "Make a graph: R-MAT, stochastic blocks, triples, a zoo",
         ),
         "info": ("info:command", "Show counts, degrees, components, features and size"),

@@ -60,7 +60,7 @@ class OutputReport(CountsReport):
         """Return one or two commands that a user would type next, with the paths of this run."""
         return []
 
-    def details(self) -> str:
+    def verbose(self) -> str:
         """Return what ``-v`` adds."""
         return ""
 

@@ -2,66 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.spec import ClusterSpec
-from penstock.paths import client_input, client_path
-from penstock.pipelines.etl.job import EtlJob
+from penstock.options import ClientInput
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.job import run as run_job
+from penstock.pipelines.job import declare
+
+if TYPE_CHECKING:
+    from penstock.output import Output
+    from penstock.pipelines.etl.job import EtlJob
 
 __all__ = ["EtlOptions", "EtlReport", "etl"]
 
 
-def etl(
-    edges: str | Path | Iterable[str | Path],
-    out: str | Path,
-    *,
-    cluster: str | ClusterSpec | None = None,
-    quiet: bool = True,
-    **options: Any,
-) -> EtlReport:
-    """Make a graph of edges in tables or text, and save it in the directory ``out``.
+def _open(*given: Any) -> EtlJob:
+    from penstock.pipelines.etl.job import EtlJob
+
+    return EtlJob.open(*given)
+
+
+_EDGES = declare.Source(_open, kind=list[ClientInput], searched=lambda edges: edges.searched())
+
+
+@declare.job("etl", reads=_EDGES, writes="graph")
+def etl(context: declare.Context, edges: EtlJob, out: Output, options: EtlOptions) -> EtlReport:
+    """Make a graph of edges in tables or text.
 
     Parameters
     ----------
     edges
-        A file, a directory or a pattern such as ``"edges/*.parquet"``, or several of them.
+        files, folders, globs or URLs of edges
     out
-        Directory to write.
-    cluster
-        Where it runs, as for ``connect`` [default: this machine].
-    quiet
-        Print no progress.
-    **options
-        Fields of ``EtlOptions``, as ``source``, ``directed`` or ``nodes``: the options of
-        ``penstock etl``. ``directed=None`` decides by the edges: those with relations are directed,
-        others are not.
-
-    Returns
-    -------
-    EtlReport
-        Counts of what was read, dropped and kept, sizes and times; ``text()`` and ``to_dict()``.
-
-    Raises
-    ------
-    InputError
-        A table or line is wrong; the message names file and row.
-    UsageError
-        Options that contradict each other or the input.
-    CapacityError
-        It does not fit on the disk or in memory.
-    OutputExists
-        ``out`` is taken, and neither ``resume`` nor ``overwrite`` is set.
+        the graph to write
 
     Examples
     --------
     >>> etl("follows.parquet", "follows", source="follower", target="followed", directed=True)
     >>> etl(["train.txt"], "fb15k", format="triples", valid="valid.txt", test="test.txt")
     """
-    sources = [edges] if isinstance(edges, str | Path) else list(edges)
-    inputs = [client_input(source) for source in sources]
-    return run_job(EtlJob(inputs, client_path(out), EtlOptions(**options), cluster, quiet=quiet))
+    return edges.make(context, out)
+
+
+command = etl.command

@@ -1,23 +1,24 @@
-"""``penstock etl`` as a job: what it reads, what identifies it, and from tables to a manifest."""
+"""One run of ``penstock etl``: what it reads, what it plans, and from tables to a manifest."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from penstock.cluster.connect import kind_for
-from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
-from penstock.files import file_entry, save_json
+from penstock.files import file_entry, save_json, save_text
 from penstock.graph import Graph
-from penstock.manifest import Manifest
-from penstock.output import Output, refuse_own_input
-from penstock.pipelines.display import Command
+from penstock.manifest import FORMAT, Manifest
+from penstock.options import given_options
+from penstock.output import Output
+from penstock.paths import client_input
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout, Piece
-from penstock.pipelines.etl.reading.inputs import find_files
+from penstock.pipelines.etl.reading.inputs import find_files, stamp_of
 from penstock.pipelines.etl.reading.layout import (
     KNOWN,
     columns_by_position,
@@ -31,69 +32,74 @@ from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.writing.build import EDGE_BYTES
 from penstock.pipelines.info import features_of, labels_of
-from penstock.pipelines.job import Job
 from penstock.pipelines.job.capacity import TaskCapacity
-from penstock.pipelines.job.following import after_graph
-from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.job.context import Context
+from penstock.pipelines.job.plan import Need
+from penstock.pipelines.job.workers import Workers
 from penstock.sizes import format_bytes, plural
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
 _BIN_EDGES = 1 << 23
 
 
-class EtlJob(Job[EtlReport]):
-    """Makes a graph of tables of edges on workers, or of a TU folder in this process.
-
-    Its steps are given the job itself, by which they know:
+class EtlJob:
+    """One run: what it reads, which is open, and what its steps have found.
 
     edges, format, pieces  what is read: as it was given, as what, and cut into tasks by its use
     inputs, layout         its files as they were when the run began; what their columns are
+    options                completed by what the input decides
     partial, connected     where the graph grows, and the workers that are at it
     relations, heldout     found on the way: names of relations; folders of edges held out
     counts                 what the run tells of all this
     """
 
-    command = "penstock etl"
-    kind = "graph"
-    format: str
-    inputs: Inputs
     layout: Layout  # a TU folder has none
     partial: Output
+    connected: Workers
 
-    def __init__(
-        self,
-        edges: list[str],
-        out: Path,
-        options: EtlOptions,
-        cluster: str | ClusterSpec | None,
-        *,
-        quiet: bool,
-    ) -> None:
-        super().__init__(out, options, cluster, quiet=quiet)
-        self.edges, self.counts = edges, EtlReport(str(out))
+    def __init__(self, edges: list[str], options: EtlOptions) -> None:
+        self.edges, self.options, self.counts = edges, options, EtlReport("")
         self.pieces: dict[str, list[Piece]] = {}
         self.relations: tuple[Any, ...] = ()
         self.heldout: dict[str, list[Path]] = {}
+        self.format = ""
+        self.inputs = Inputs()
+
+    @classmethod
+    def open(
+        cls, edges: str | Path | Iterable[str | Path], options: EtlOptions, *_: bool
+    ) -> EtlJob:
+        """Find the files of the edges and their columns, and decide what the options leave open."""
+        listed = [edges] if isinstance(edges, str | Path) else list(edges)
+        job = cls([client_input(one) for one in listed], options)
+        job._open()
+        return job
 
     @property
     def reads_tables(self) -> bool:
         """Whether the edges come from tables or text, rather than from a TU folder."""
         return self.format != "tu"
 
-    def check(self) -> None:
-        """Find the inputs and their columns, and whether intermediate data fits on the disk."""
-        edges, options = self.edges, self.options
+    def stamps(self) -> dict[str, Any]:
+        """Return every file that is read, as it is now."""
+        return {path: stamp_of(path) for path in self.inputs.to_dict()}
+
+    def searched(self) -> list[str]:
+        """Return the folders whose files are read, at any depth."""
+        options = self.options
         tables = [one for one in (options.nodes, options.valid, options.test) if one is not None]
-        refuse_own_input(self.out, edges)
+        # Of a TU data set files of certain names are read, and none of folders in it.
+        return [*(self.edges if self.reads_tables else ()), *tables]
+
+    def _open(self) -> None:
+        edges, options = self.edges, self.options
         self.format = guess_format(edges, options)
         if not self.reads_tables and len(edges) != 1:
             raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
         self.inputs = Inputs.of(edges, self.format, options)
-        # Of a TU data set files of certain names are read, and none of folders in it.
-        searched = [*(edges if self.reads_tables else ()), *tables]
-        refuse_own_input(self.out, self.inputs.to_dict(), searched=searched)
+        layout = None
         if self.reads_tables:
-            self.layout = find_layout(edges, options, self.format)
+            self.layout = layout = find_layout(edges, options, self.format)
             if options.missing_features != "error" and not (
                 options.features or options.feature_columns
             ):
@@ -104,89 +110,80 @@ class EtlJob(Job[EtlReport]):
                 raise UsageError("--label-missing needs --label, the column of labels")
         directed = options.directed
         if directed is None:
-            layout = self.layout if self.reads_tables else None
             directed, self.counts.directed_because = default_direction(self.format, layout)
         self.counts.directed = directed
         if directed and options.both_directions is not None:
             raise UsageError("--both-directions is for undirected graphs", remedy="--undirected")
         loops = options.self_loops
         if loops is None:
-            layout = self.layout if self.reads_tables else None
             self.counts.loops_because, loops = "the default of edges without relations", "drop"
             if has_relations(edges, layout, options):
                 # A triple from a node to itself is a fact like any other.
                 self.counts.loops_because, loops = "the default of edges with relations", "keep"
-        both = None if directed else self._both_directions()
+        both: Any = None if directed else self._both_directions()
         self.options = options = replace(
             options, directed=directed, self_loops=loops, both_directions=both
         )
-        if not self.reads_tables:
+        if layout is None:
             return
-        self.counts.columns, self.counts.columns_unread = columns_by_position(self.layout)
-        parts = {"train": edges, "valid": [options.valid], "test": [options.test]}
+        self.counts.columns, self.counts.columns_unread = columns_by_position(layout)
+        held = {"valid": options.valid, "test": options.test}
+        parts = {"train": edges, **{name: [one] for name, one in held.items() if one}}
         for name, paths in parts.items():
-            if paths != [None]:
-                self.pieces[name] = find_pieces(paths, self.format, self.layout, options)
-        # Text shrinks and compressed files grow: four times the input has held for both.
-        self.need_disk(0, "the making of this graph", scratch=4 * self._size)
+            self.pieces[name] = find_pieces(paths, self.format, layout, options)
 
-    def identity(self) -> dict[str, Any]:
-        """Return the inputs, as they are now and as they are read."""
-        found: dict[str, Any] = {"edges": self.edges, "inputs": self.inputs.to_dict()}
+    def make(self, context: Context, out: Output) -> EtlReport:
+        """Build the graph."""
+        self.partial = out
+        self._plan(context)
         if self.reads_tables:
-            found |= {"pieces": self.pieces, "cluster": asdict(self.given_cluster)}
-        return found
+            self.connected = context.workers(input_bytes=self._size)
+            manifest = self._build()
+        else:
+            manifest = self._build_tu(context)
+        counts = self.counts
+        if counts.bad_rows:
+            bad = {"skipped": counts.bad_rows, "first": counts.first_bad_rows}
+            save_json(out.result / "bad_rows.json", bad)
+            manifest = manifest.with_files([file_entry(out.result, "bad_rows.json")])
+        given = given_options(self.options, passing=("scratch",))
+        manifest = replace(
+            manifest, made={"by": "penstock etl", "edges": self.edges, "options": given}
+        )
+        out.describe(FORMAT, manifest.to_dict())
+        graph = Graph(out.result, manifest)
+        counts.graph = str(out.named)
+        counts.nodes, counts.edges, counts.graphs = manifest.nodes, manifest.edges, manifest.graphs
+        counts.bytes = sum(entry.bytes for entry in manifest.files.values())
+        counts.features, counts.labels = features_of(graph), labels_of(graph)
+        counts.splits, counts.types = manifest.splits, manifest.types
+        return counts
 
-    def plan(self) -> Plan:
+    def _plan(self, context: Context) -> None:
         """Say what is read as what; no worker is started."""
         columns, where, memory = "a TU folder", "in this process", Need(None)
         if self.reads_tables:
             named = {role: getattr(self.layout, role) for role in KNOWN}
             columns = ", ".join(f"{r} {name}" for r, name in named.items() if name is not None)
-            kind = kind_for(self.cluster, self._size, None)
+            kind = kind_for(context.cluster, self._size, None)
             where = f"on {kind}"
             if kind in ("local", "threads"):
-                has = self.cluster.worker_memory()
+                has = context.cluster.worker_memory()
                 fit = f"tasks are cut to fit into what a worker has, {format_bytes(has)}"
                 memory = Need(None, has, fit)
         files = len(self.inputs.to_dict())
         kind = "directed" if self.counts.directed else "undirected"
-        return Plan(
-            what=f"a graph of {plural(files, 'file')}, {format_bytes(self._size)}",
+        context.plan(
+            f"a graph of {plural(files, 'file')}, {format_bytes(self._size)}",
             steps=(
                 ("read", f"{self.format}: {columns}; {where}"),
                 ("build", f"{kind} edges, {self.counts.directed_because}"),
                 ("self loops", f"{self.options.self_loops}, {self.counts.loops_because}"),
             ),
             memory=memory,
-            disk=disk_need(self._disk, 4 * self._size) if self.reads_tables else Need(None),
+            # Text shrinks and compressed files grow: four times the input has held for both.
+            scratch=4 * self._size,
         )
-
-    def work(self, partial: Output) -> None:
-        """Build the graph, and write graph.json."""
-        self.partial = partial
-        manifest = self._build() if self.reads_tables else self._build_tu()
-        if self.counts.bad_rows:
-            bad = {"skipped": self.counts.bad_rows, "first": self.counts.first_bad_rows}
-            save_json(partial.result / "bad_rows.json", bad)
-            manifest = manifest.with_files([file_entry(partial.result, "bad_rows.json")])
-        made = {"by": self.command, "edges": self.edges, "options": self.given}
-        replace(manifest, made=made).save(partial.result)
-
-    def report(self, seconds: float) -> EtlReport:
-        """Return what was read and made."""
-        graph, counts = Graph.open(self.out), self.counts
-        manifest = graph.manifest
-        counts.nodes, counts.edges, counts.graphs = manifest.nodes, manifest.edges, manifest.graphs
-        counts.bytes = sum(entry.bytes for entry in manifest.files.values())
-        counts.features, counts.labels = features_of(graph), labels_of(graph)
-        counts.splits, counts.types = manifest.splits, manifest.types
-        counts.seconds = seconds
-        return counts
-
-    def following(self) -> list[Command]:
-        """Return what the graph can be given to."""
-        return after_graph(self.out, Graph.open(self.out).manifest)
 
     def read(self, step: Any, calls: list[Any], pieces: list[Piece]) -> list[Any]:
         """Run the step that reads the edges; a file that changes meanwhile ends the run."""
@@ -202,10 +199,21 @@ class EtlJob(Job[EtlReport]):
     @property
     def bin_edges(self) -> int:
         """How many edges a task can build at once."""
-        return max(1 << 16, min(_BIN_EDGES, self.capacity.task_memory // 2 // EDGE_BYTES))
+        most = max(1 << 16, min(_BIN_EDGES, self.capacity.task_memory // 2 // EDGE_BYTES))
+        return self.chosen("bin-edges", most)
+
+    def chosen(self, name: str, number: int) -> int:
+        """Return what the run chose when it began, by which intermediate files are cut.
+
+        A run that is resumed may have other workers, but must not cut again.
+        """
+        kept = self.partial.scratch / f"{name}.txt"
+        if not kept.exists():
+            save_text(kept, str(number))
+        return int(kept.read_text(encoding="utf-8"))
 
     def _build(self) -> Manifest:
-        with self.workers(input_bytes=self._size), self.inputs.reading_nodes():
+        with self.inputs.reading_nodes():
             if self.format == "zoo":
                 from penstock.pipelines.etl.zoos.build import build_zoo
 
@@ -214,7 +222,7 @@ class EtlJob(Job[EtlReport]):
 
             return build_graph(self)
 
-    def _build_tu(self) -> Manifest:
+    def _build_tu(self, context: Context) -> Manifest:
         from penstock.pipelines.etl.zoos.tu import build_tu
 
         with self.inputs.reading_edges():
@@ -230,10 +238,6 @@ class EtlJob(Job[EtlReport]):
                 counts.both_because, asked = "the default of a symmetric matrix", "once"
         counts.both_directions = asked or "add"
         return counts.both_directions
-
-    @property
-    def _disk(self) -> Path:
-        return self.options.scratch or self.out.parent
 
     @property
     def _size(self) -> int:

@@ -23,7 +23,6 @@ Merge = Literal["sum", "max", "min", "first", "keep"]
     split_edges="Splits",
     nodes="Node table and features",
     on_bad_rows="Reading",
-    resume="Output",
 )
 class EtlOptions:
     """How edges become a graph. What each step does, and in which order, is in docs/etl.md."""
@@ -127,10 +126,6 @@ class EtlOptions:
 
     on_bad_rows: Literal["error", "skip"] = "error"
     """stop at the first row that cannot be used, or count it and go on"""
-    resume: bool = False
-    """go on where an interrupted run of the same command stopped"""
-    overwrite: bool = False
-    """replace the output if it is a graph already"""
     scratch: ClientPath | None = None
     """where intermediate files go; every worker must see it [default: next to the output]"""
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from penstock.paths import shown
-from penstock.pipelines.display import CountsReport
-from penstock.pipelines.info import node_lines
+from penstock.pipelines.display import Command, JobReport
+from penstock.pipelines.job.following import after_graph
 from penstock.sizes import format_bytes, format_count
 
 
 @dataclass
-class EtlReport(CountsReport):
+class EtlReport(JobReport):
     """Counts of a run, for people and for ``--json``."""
 
     graph: str
@@ -43,7 +45,6 @@ class EtlReport(CountsReport):
     features: dict[str, Any] | None = None
     labels: dict[str, Any] | None = None
     splits: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
 
     def count_input(self, result: dict[str, Any]) -> None:
         """Add what one piece of the input counted."""
@@ -63,8 +64,17 @@ class EtlReport(CountsReport):
         else:
             self.loops_dropped += count
 
-    def text(self) -> str:
+    def following(self) -> list[Command]:
+        """Return what the graph can be given to."""
+        from penstock.graph import Graph
+
+        path = Path(self.graph)
+        return after_graph(path, Graph.open(path).manifest)
+
+    def lines(self) -> Iterable[str]:
         """Return what a person wants to read."""
+        from penstock.pipelines.info import node_lines
+
         edges = f"{self.edges:,} directed edges"
         if not self.directed:
             edges += " (each edge stored in both directions)"
@@ -72,24 +82,20 @@ class EtlReport(CountsReport):
         # Below a second or so it is the start that is timed.
         rows = f"{format_count(self.rows_read / max(self.seconds, 1e-9))} rows/s"
         rate = f" ({rows})" if self.seconds > 2 else ""
-        lines = [
-            f"{shown(self.graph)}: {zoo}{self.nodes:,} nodes, {edges}, {format_bytes(self.bytes)}",
-            f"  read {self.rows_read:,} rows in {self.seconds:.1f} s{rate}",
-        ]
+        yield f"{shown(self.graph)}: {zoo}{self.nodes:,} nodes, {edges}, {format_bytes(self.bytes)}"
+        yield f"read {self.rows_read:,} rows in {self.seconds:.1f} s{rate}"
         if self.directed_because != EtlReport.directed_because:
             kind = "directed" if self.directed else "undirected"
-            lines.append(f"  {kind}, {self.directed_because}")
+            yield f"{kind}, {self.directed_because}"
         if self.ids_of_both_ends:
-            lines.append(
-                f"  {self.ids_of_both_ends:,} ids occur as source and as target, one node each "
+            yield (
+                f"{self.ids_of_both_ends:,} ids occur as source and as target, one node each "
                 "(--source-type and --target-type keep two kinds of nodes apart)"
             )
         if self.columns_unread:
             taken = ", ".join(f"{role} is column {at}" for role, at in self.columns.items())
             rest = ", ".join(map(str, self.columns_unread))
-            lines.append(
-                f"  {taken}; not read: {rest} (--source, --target and others name columns)"
-            )
+            yield f"{taken}; not read: {rest} (--source, --target and others name columns)"
         both = "taken as duplicates" if self.both_directions == "add" else "taken once"
         counts = [
             ("outside the time window", self.rows_filtered),
@@ -102,6 +108,5 @@ class EtlReport(CountsReport):
             ("missing features filled (--missing-features)", self.features_filled),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
         ]
-        lines += [f"  {count:,} {what}" for what, count in counts if count]
-        lines += [f"  {what}: {found}" for what, found in node_lines(vars(self)) if what]
-        return "\n".join(lines)
+        yield from (f"{count:,} {what}" for what, count in counts if count)
+        yield from (f"{what}: {found}" for what, found in node_lines(vars(self)) if what)

@@ -8,26 +8,96 @@ generate("zoo", "g", graphs=1_000_000)      very many small graphs side by side
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cyclopts import App
+
 from penstock.errors import UsageError
-from penstock.paths import client_path
-from penstock.pipelines.job import run
+from penstock.pipelines.generate.options import (
+    KnowledgeOptions,
+    RmatOptions,
+    SbmOptions,
+    ZooOptions,
+)
+from penstock.pipelines.generate.report import GenerateReport
+from penstock.pipelines.help_page import OPTIONS
+from penstock.pipelines.job import declare
 
 if TYPE_CHECKING:
-    from penstock.pipelines.generate.job import GenerateJob
-    from penstock.pipelines.generate.report import GenerateReport
+    from penstock.output import Output
 
-# Of each kind: the module, and what its job and options begin with.
-_MODULES = {
-    "rmat": ("rmat", "Rmat"),
-    "sbm": ("sbm", "Sbm"),
-    "kg": ("knowledge", "Knowledge"),
-    "zoo": ("zoo", "Zoo"),
+
+_DECLARED: dict[str, Any] = {
+    "reads": None,
+    "writes": "graph",
+    "passing": ("memory",),
+    "clustered": False,
+    "resumable": False,
 }
-KINDS = tuple(_MODULES)
+
+
+@declare.job("generate rmat", **_DECLARED)
+def make_rmat(context: declare.Context, out: Output, options: RmatOptions) -> GenerateReport:
+    """R-MAT: skewed degrees and a small diameter, as in Graph500.
+
+    Parameters
+    ----------
+    out
+        the graph directory to write
+    """
+    from penstock.pipelines.generate.rmat import RmatGenerator
+
+    return RmatGenerator(options).make(context, out)
+
+
+@declare.job("generate sbm", **_DECLARED)
+def make_sbm(context: declare.Context, out: Output, options: SbmOptions) -> GenerateReport:
+    """Stochastic blocks: features and labels for a GNN to learn.
+
+    Parameters
+    ----------
+    out
+        the graph directory to write
+    """
+    from penstock.pipelines.generate.sbm import SbmGenerator
+
+    return SbmGenerator(options).make(context, out)
+
+
+@declare.job("generate kg", **_DECLARED)
+def make_kg(context: declare.Context, out: Output, options: KnowledgeOptions) -> GenerateReport:
+    """Triples whose tails can be predicted from head and relation.
+
+    Parameters
+    ----------
+    out
+        the graph directory to write
+    """
+    from penstock.pipelines.generate.knowledge import KnowledgeGenerator
+
+    return KnowledgeGenerator(options).make(context, out)
+
+
+@declare.job("generate zoo", **_DECLARED)
+def make_zoo(context: declare.Context, out: Output, options: ZooOptions) -> GenerateReport:
+    """Very many small graphs, as in SwarmGraph's table 3.
+
+    Parameters
+    ----------
+    out
+        the graph directory to write
+    """
+    from penstock.pipelines.generate.zoo import ZooGenerator
+
+    return ZooGenerator(options).make(context, out)
+
+
+KINDS = {"rmat": make_rmat, "sbm": make_sbm, "kg": make_kg, "zoo": make_zoo}
+
+app = App(name="generate", group_parameters=OPTIONS)
+for _number, (_kind, _made) in enumerate(KINDS.items()):
+    app.command(_made.command, name=_kind, sort_key=_number)
 
 
 def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) -> GenerateReport:
@@ -46,36 +116,11 @@ def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) 
         The options of ``penstock generate KIND``, as ``scale`` of ``"rmat"`` or ``nodes`` of
         ``"sbm"``; ``seed`` of all. The same seed gives the same graph on any number of cores.
 
-    Returns
-    -------
-    GenerateReport
-        Counts, sizes and times; ``text()`` and ``to_dict()``.
-
-    Raises
-    ------
-    UsageError
-        An unknown kind, or options that it does not have.
-    CapacityError
-        It does not fit on the disk or in memory.
-    OutputExists
-        ``out`` is taken, and ``overwrite`` is not set.
-
     Examples
     --------
     >>> generate("rmat", "g", scale=20, edge_factor=16, seed=1)
     """
-    if kind not in _MODULES:
+    if kind not in KINDS:
         known = ", ".join(KINDS)
         raise UsageError(f"there is no kind of graph {kind!r}", expected=f"one of {known}")
-    from penstock.pipelines.generate import options as known_options
-
-    given = getattr(known_options, f"{_MODULES[kind][1]}Options")(**options)
-    return run(job_of(kind, client_path(out), given, quiet=quiet))
-
-
-def job_of(kind: str, out: Path, options: Any, *, quiet: bool) -> GenerateJob:
-    """Return the job that makes a graph of ``kind``; only its own modules are loaded."""
-    module, name = _MODULES[kind]
-    made = getattr(import_module(f"penstock.pipelines.generate.{module}"), f"{name}Job")
-    job: GenerateJob = made(out, options, quiet=quiet)
-    return job
+    return KINDS[kind](out, quiet=quiet, **options)

@@ -16,7 +16,7 @@ from penstock.kernels.cpu.rmat import mark_ends
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.budget import shuffle
 from penstock.pipelines.generate.build import ShardBuilder
-from penstock.pipelines.generate.job import GenerateJob
+from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import KnowledgeOptions
 from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.source import EdgeRules, EdgeSource, Ends
@@ -95,10 +95,10 @@ class KnowledgeSource(EdgeSource):
         return kernels.splits(self.options.seed, heads, tails, relations, self.valid, self.test)
 
 
-class KnowledgeJob(GenerateJob):
+class KnowledgeGenerator(Generator):
     """Writes a knowledge graph."""
 
-    command = "penstock generate kg"
+    kind = "kg"
     title = "knowledge graph"
     options: KnowledgeOptions
 
@@ -112,11 +112,11 @@ class KnowledgeJob(GenerateJob):
         self.budget.take(int(held * 26), "the triples held out")
         return options.triples * 12 + options.entities * 24
 
-    def fill(self, pieces: Pieces) -> None:
+    def fill(self, pieces: Pieces, *, quiet: bool) -> None:
         """Write shards, the triples held out, entities, and the planted rule."""
         options, source = self.options, self.source
         rules = EdgeRules(undirected=False)
-        builder = ShardBuilder(pieces, source, rules, self.budget, quiet=self.quiet)
+        builder = ShardBuilder(pieces, source, rules, self.budget, quiet=quiet)
         source.prepare(self.budget.threads)
         self.drawn = builder.run().drawn
         _write_held_out(pieces, source)

@@ -55,8 +55,6 @@ class Common:
     """random seed: it gives the same bytes on any number of threads and in any memory"""
     memory: Size = None
     """memory limit, such as 4GB (default: half of what is available)"""
-    overwrite: bool = False
-    """replace an existing graph"""
 
 
 @options

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from penstock.paths import shown
-from penstock.pipelines.display import CountsReport
-from penstock.sizes import format_bytes, format_count
+from penstock.pipelines.display import Command, JobReport
+from penstock.pipelines.job.following import after_graph, sibling
+from penstock.sizes import format_bytes, format_count, plural
 
 
-@dataclass(frozen=True)
-class GenerateReport(CountsReport):
+@dataclass
+class GenerateReport(JobReport):
     """What was made: where, how much, how fast. ``drawn`` counts edges before any were dropped."""
 
     path: str
@@ -21,17 +24,26 @@ class GenerateReport(CountsReport):
     drawn: int
     shards: int
     bytes: int
-    seconds: float
     details: dict[str, Any] = field(default_factory=dict)
 
-    def text(self) -> str:
+    def following(self) -> list[Command]:
+        """Return what reads a list of edges, or what the graph can be given to."""
+        from penstock.manifest import FILE_NAME, Manifest
+
+        path = Path(self.path)
+        if not (path / FILE_NAME).is_file():
+            return [("etl", path, sibling(path, "graph"))]
+        return after_graph(path, Manifest.load(path))
+
+    def lines(self) -> Iterable[str]:
         """Return what a person wants to read."""
         rate = format_count(self.edges / max(self.seconds, 1e-9))
-        lines = [
+        yield (
             f"{shown(self.path)}: {self.kind}, {self.nodes:,} nodes, {self.edges:,} edges"
-            f" in {self.shards} shard{'' if self.shards == 1 else 's'}",
+            f" in {plural(self.shards, 'shard')}"
+        )
+        yield (
             f"{self.drawn:,} edges drawn, {format_bytes(self.bytes)} written"
-            f" in {self.seconds:.1f} s ({rate} edges/s)",
-        ]
-        lines += [f"{name.replace('_', ' ')}: {value}" for name, value in self.details.items()]
-        return "\n".join(lines)
+            f" in {self.seconds:.1f} s ({rate} edges/s)"
+        )
+        yield from (f"{name.replace('_', ' ')}: {value}" for name, value in self.details.items())

@@ -8,21 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.files import part_name
+from penstock.files import FileEntry, file_table, part_name
 from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as kernels
 from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
 from penstock.output import Output
-from penstock.pipelines.display import Command
 from penstock.pipelines.generate.budget import each, shuffle
 from penstock.pipelines.generate.build import ShardBuilder
-from penstock.pipelines.generate.job import GenerateJob
+from penstock.pipelines.generate.job import EDGES, Generator
 from penstock.pipelines.generate.options import RmatOptions, weight_range
 from penstock.pipelines.generate.pieces import Pieces, write_table
 from penstock.pipelines.generate.report import GenerateReport
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
-from penstock.pipelines.job.following import sibling
 from penstock.progress import Progress
 
 
@@ -67,10 +65,10 @@ class RmatSource(EdgeSource):
         return columns
 
 
-class RmatJob(GenerateJob):
+class RmatGenerator(Generator):
     """Writes an R-MAT graph, or its edges as a Parquet dataset."""
 
-    command = "penstock generate rmat"
+    kind = "rmat"
     title = "R-MAT"
     options: RmatOptions
 
@@ -86,13 +84,13 @@ class RmatJob(GenerateJob):
         arcs = source.expected * (2 if options.undirected else 1)
         return arcs * 4 * (1 + len(source.columns)) + source.nodes * 12
 
-    def fill(self, pieces: Pieces) -> None:
+    def fill(self, pieces: Pieces, *, quiet: bool) -> None:
         """Write shards, nodes and labels."""
         options, source = self.options, self.source
         rules = EdgeRules(
             options.undirected, options.deduplicate, options.keep_loops, options.keep_isolated
         )
-        builder = ShardBuilder(pieces, source, rules, self.budget, quiet=self.quiet)
+        builder = ShardBuilder(pieces, source, rules, self.budget, quiet=quiet)
         source.prepare(self.budget.threads)
         built = builder.run()
         pieces.nodes(functools.partial(_node_columns, options, built.ids, built.degrees))
@@ -104,37 +102,24 @@ class RmatJob(GenerateJob):
         )
         self.drawn = built.drawn
 
-    def work(self, partial: Output) -> None:
+    def write(self, out: Output, *, quiet: bool) -> GenerateReport:
         """Write the graph, or with ``--format parquet`` the edges as they are drawn."""
         if self.options.format == "graph":
-            super().work(partial)
-            return
-        source = self.source
+            return super().write(out, quiet=quiet)
+        source, written = self.source, []
         self.budget.take_per_thread(min(_PART, source.units) * 80, "a file of edges")
-        self.firsts, self.written = range(0, source.units, _PART), 0
-        title = "write edges"
-        with Progress(title, total=source.units, unit="edges", quiet=self.quiet) as progress:
+        firsts = range(0, source.units, _PART)
+        with Progress("write edges", total=source.units, unit="edges", quiet=quiet) as progress:
             source.prepare(self.budget.threads)
-            write = functools.partial(_write_part, partial.result, source)
-            for count, written in each(write, self.firsts, self.budget.threads):
-                self.written += written
+            write = functools.partial(_write_part, out.result, source)
+            for count, entry in each(write, firsts, self.budget.threads):
+                written.append(entry)
                 progress.advance(count)
-
-    def report(self, seconds: float) -> GenerateReport:
-        """Return what was made; of an edge list, nothing was counted but the edges."""
-        if self.options.format == "graph":
-            return super().report(seconds)
-        units = self.source.units
+        out.describe(EDGES, {"made": self.how, "files": file_table(written)})
         return GenerateReport(
-            path=str(self.out), kind="R-MAT edge list", nodes=self.nodes, edges=units,
-            drawn=units, shards=len(self.firsts), bytes=self.written, seconds=round(seconds, 3),
+            path=str(out.named), kind="R-MAT edge list", nodes=self.nodes, edges=source.units,
+            drawn=source.units, shards=len(firsts), bytes=sum(one.bytes for one in written),
         )  # fmt: skip
-
-    def following(self) -> list[Command]:
-        """Return what reads an edge list, or what the graph can be given to."""
-        if self.options.format == "graph":
-            return super().following()
-        return [("etl", self.out, sibling(self.out, "graph"))]
 
 
 def _node_columns(
@@ -158,7 +143,7 @@ def _node_columns(
 _PART = 2 * CHUNK  # edges in a Parquet file
 
 
-def _write_part(root: Path, source: RmatSource, first: int) -> tuple[int, int]:
+def _write_part(root: Path, source: RmatSource, first: int) -> tuple[int, FileEntry]:
     import pyarrow as pa
 
     sources, targets, _ = source.draw(first, min(_PART, source.units - first))
@@ -169,4 +154,4 @@ def _write_part(root: Path, source: RmatSource, first: int) -> tuple[int, int]:
         | {singular[name]: values for name, values in columns.items()}
     )
     entry = write_table(root, f"{part_name(first // _PART)}.parquet", [table])
-    return len(sources), entry.bytes
+    return len(sources), entry

@@ -13,7 +13,7 @@ from penstock.kernels.cpu import sbm as kernels
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate.budget import shuffle
 from penstock.pipelines.generate.build import ShardBuilder
-from penstock.pipelines.generate.job import GenerateJob
+from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import SbmOptions
 from penstock.pipelines.generate.pieces import Pieces
 from penstock.pipelines.generate.source import CHUNK, EdgeRules, EdgeSource, Ends
@@ -63,10 +63,10 @@ class SbmSource(EdgeSource):
         return self.names[sources], self.names[targets], None
 
 
-class SbmJob(GenerateJob):
+class SbmGenerator(Generator):
     """Writes a stochastic block model."""
 
-    command = "penstock generate sbm"
+    kind = "sbm"
     title = "stochastic block model"
     options: SbmOptions
 
@@ -82,10 +82,10 @@ class SbmJob(GenerateJob):
             self.budget.take(3 * min(features, FEATURE_FILE_BYTES), "a file of features")
         return source.expected * 8 + source.nodes * 20 + features
 
-    def fill(self, pieces: Pieces) -> None:
+    def fill(self, pieces: Pieces, *, quiet: bool) -> None:
         """Write shards, then labels, splits and features of nodes."""
         options, source = self.options, self.source
-        builder = ShardBuilder(pieces, source, EdgeRules(), self.budget, quiet=self.quiet)
+        builder = ShardBuilder(pieces, source, EdgeRules(), self.budget, quiet=quiet)
         source.prepare(self.budget.threads)
         self.drawn = builder.run().drawn
         labels = source.labels()

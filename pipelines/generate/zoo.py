@@ -15,7 +15,7 @@ from penstock.kernels.cpu import zoo as kernels
 from penstock.kernels.streams import Stream
 from penstock.manifest import ShardEntry
 from penstock.pipelines.generate.budget import each, shuffle
-from penstock.pipelines.generate.job import GenerateJob
+from penstock.pipelines.generate.job import Generator
 from penstock.pipelines.generate.options import ZooOptions
 from penstock.pipelines.generate.pieces import Pieces
 from penstock.progress import Progress
@@ -80,10 +80,10 @@ def scaled(shares: list[int], total: int) -> list[int]:
     return counts
 
 
-class ZooJob(GenerateJob):
+class ZooGenerator(Generator):
     """Writes a zoo of small graphs."""
 
-    command = "penstock generate zoo"
+    kind = "zoo"
     title = "zoo of small graphs"
     options: ZooOptions
 
@@ -95,10 +95,10 @@ class ZooJob(GenerateJob):
         self.budget.take_per_thread(min(zoo.arcs, SHARD_EDGES) * 9, "a shard in the making")
         return zoo.arcs * zoo.id_dtype.itemsize + zoo.nodes * 10
 
-    def fill(self, pieces: Pieces) -> None:
+    def fill(self, pieces: Pieces, *, quiet: bool) -> None:
         """Write shards, nodes, and graphs.parquet."""
         zoo = self.zoo
-        _write_shards(pieces, zoo, self.budget.threads, quiet=self.quiet)
+        _write_shards(pieces, zoo, self.budget.threads, quiet=quiet)
         pieces.nodes(zoo.node_columns)
         pieces.add(_write_graphs(pieces.root, zoo), graphs=zoo.graphs, made=self.how)
         kinds = {"rmat": generate_rules.RMAT, "random": generate_rules.RANDOM}

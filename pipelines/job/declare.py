@@ -382,7 +382,7 @@ class Job(Generic[R]):
             display.show(report)
             return
         display.show(report, report.following())
-        display.note(report.details())
+        display.note(report.verbose())
         if (failed := report.failure()) is not None:
             failed.reported = True
             raise failed

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from penstock.manifest import Manifest
 from penstock.pipelines.display import Command
+
+if TYPE_CHECKING:
+    from penstock.manifest import Manifest
 
 
 def after_graph(path: Path, about: Manifest) -> list[Command]:

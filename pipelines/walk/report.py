@@ -47,7 +47,7 @@ class WalkReport(JobReport):
         out = Path(self.walks_at)
         return [("word2vec", "train", out, sibling(out, "vectors"))]
 
-    def details(self) -> str:
+    def verbose(self) -> str:
         """Return why the sampler was chosen."""
         return f"sampler {self.why}"
 

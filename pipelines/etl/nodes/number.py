@@ -97,10 +97,8 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
         batches += [EncodedBatch(folder, 0, "nodes") for folder in node_input.folders]
     folders = [batch.folder for batch in batches]
     size = sum(p.stat().st_size for f in folders for p in f.glob("ids.*"))
-    ranges = max(
-        math.ceil(size * _ID_BYTES / 8 / (job.capacity.task_memory * 0.4)),
-        job.capacity.tasks if size > 32 << 20 else 1,
-    )
+    needed = math.ceil(size * _ID_BYTES / 8 / (job.capacity.task_memory * 0.4))
+    ranges = job.chosen("id-ranges", max(needed, job.capacity.tasks if size > 32 << 20 else 1))
     parts = list(_ranges(folders, ranges))
     kept = [job.partial.scratch / "ids" / f"{i:05d}" for i in range(len(parts))]
     results = job.connected.tasks(

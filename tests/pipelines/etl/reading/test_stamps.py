@@ -126,22 +126,6 @@ def test_features_and_tu_files_are_watched_too(
         etl(folder, tmp_path / "z", cluster=cluster)
 
 
-def test_edges_may_change_once_they_are_read(
-    tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "e.csv"
-    path.write_text("src,dst\n1,2\n")
-    honest = steps.build
-
-    def later(*args: Any) -> Any:
-        path.write_text("src,dst\n7,8\n9,10\n")
-        return honest(*args)
-
-    monkeypatch.setattr(steps, "build", later)
-    etl(path, tmp_path / "g", cluster=cluster)
-    assert Graph.open(tmp_path / "g").user_ids().to_pylist() == [1, 2]
-
-
 def test_what_lies_behind_a_url_is_known_as_well() -> None:
     import fsspec
 

@@ -37,7 +37,7 @@ class Serial(EtlJob):
     """A job whose tasks follow each other in this process; tasks and files are the real ones."""
 
     def __init__(self, options: EtlOptions, layout: Layout, partial: Output, memory: int) -> None:
-        super().__init__([], partial.result, options, None, quiet=True)
+        super().__init__([], options)
         self.layout, self.partial, self.inputs = layout, partial, Inputs()
         workers: Any = SimpleNamespace(tasks=in_order, task_capacity=TaskCapacity(2, memory))
         self.connected = workers
