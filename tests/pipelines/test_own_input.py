@@ -33,7 +33,7 @@ def here(make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: etl("graph/e*.csv", "graph", overwrite=True), "graph/e*.csv"),
+        (lambda: etl("graph/e*.csv", "graph", overwrite=True), "graph/edges.csv"),
         (lambda: etl("data", "data/a/graph", format="csv"), "data/a/graph"),
         (lambda: walk("walks/graph", "walks", overwrite=True), "walks/graph"),
         (lambda: walk("graph", "walks", starts="walks/starts.txt", overwrite=True), "starts.txt"),
