@@ -81,7 +81,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
             "Closeness, betweenness, PageRank and more, of one graph or many small ones",
         ),
         "similar": (
-            "similar.command:command",
+            "similar:command",
             "Nearest neighbours among vectors: of some ids, or of all",
         ),
     },

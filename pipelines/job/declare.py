@@ -39,6 +39,7 @@ from penstock.pipelines.job.plan import Need, Plan, PlanFlag
 if TYPE_CHECKING:
     from penstock.graph import Graph
     from penstock.output import Output
+    from penstock.pipelines.vectors import Vectors
 
 R = TypeVar("R", bound=CountsReport)
 
@@ -77,7 +78,15 @@ def open_graph(graph: str | Path | Graph, options: Any, verify: bool, quiet: boo
     return opened
 
 
+def open_vectors(vectors: str | Path | Vectors, options: Any, verify: bool, quiet: bool) -> Vectors:
+    """Open vectors that are given by their path, or as they are."""
+    from penstock.pipelines.vectors import Vectors
+
+    return Vectors.open(vectors, ids=options.id_file)
+
+
 GRAPH = Source(open_graph, verified=True)
+VECTORS = Source(open_vectors)
 
 
 _RUN = Group("Run", sort_key=6)

@@ -21,7 +21,3 @@ class SimilarOptions:
     id_file: ClientPath | None = None
     """for an .npy file: the file of its ids [default: the one of the same name that ends with
     .ids.parquet, .ids.txt or .ids.npy instead, or else the numbers of the rows]"""
-    resume: Annotated[bool, Parameter(negative="")] = False
-    """with --all: go on where an interrupted run of the same command stopped"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """with --all: replace the output if it holds neighbours already"""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from penstock.paths import shown
-from penstock.pipelines.display import CountsReport
+from penstock.pipelines.display import Command, JobReport
+from penstock.pipelines.job.following import sibling
 from penstock.sizes import format_bytes, format_count, plural, were_there
 
 
@@ -41,39 +44,45 @@ class SimilarReport:
 
 
 @dataclass
-class AllReport(CountsReport):
+class AllReport(JobReport):
     """What is reported of the neighbours of all ids."""
 
     out: str
     metric: str
     k: int
-    ids: int = 0
-    zeros: int = 0
-    files: int = 0
-    resumed_files: int = 0
-    bytes: int = 0
-    devices: str = ""
-    seconds: float = 0.0
-    seconds_by_step: dict[str, float] = field(default_factory=dict)
+    ids: int
+    zeros: int
+    files: int
+    resumed_files: int
+    bytes: int
+    devices: str
+    seconds_by_step: dict[str, float]
 
-    def text(self) -> str:
+    def following(self) -> list[Command]:
+        """Return how a graph is made of the neighbours."""
+        out = Path(self.out)
+        columns = ("--source", "id", "--target", "neighbour")
+        return [("etl", out, sibling(out, "graph"), *columns)]
+
+    def lines(self) -> Iterable[str]:
         """Return what a person wants to read."""
-        searching = self.seconds_by_step.get("similar", 0.0)
+        searching = self.seconds_by_step["similar"]
         rate = f", {format_count(self.ids / searching)} ids/s" if searching > 1 else ""
-        lines = [
+        yield (
             f"{shown(self.out)}: {plural(self.k, 'neighbour')} of each of {self.ids:,} ids, by "
-            f"{self.metric}",
-            f"  {plural(self.files, 'file')}, {format_bytes(self.bytes)}, "
-            f"in {self.seconds:.1f} s on {self.devices}{rate}",
-        ]
+            f"{self.metric}"
+        )
+        yield (
+            f"{plural(self.files, 'file')}, {format_bytes(self.bytes)}, "
+            f"in {self.seconds:.1f} s on {self.devices}{rate}"
+        )
         if self.resumed_files:
-            lines.append(f"  {were_there(self.resumed_files, 'file')}")
+            yield were_there(self.resumed_files, "file")
         if self.zeros:
-            lines.append(
-                f"  {self.zeros:,} {'ids have' if self.zeros > 1 else 'id has'} a vector of zeros, "
+            yield (
+                f"{self.zeros:,} {'ids have' if self.zeros > 1 else 'id has'} a vector of zeros, "
                 "whose cosine with any other is 0"
             )
-        return "\n".join(lines)
 
 
 def _plain(one: Any) -> Any:

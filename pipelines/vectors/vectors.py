@@ -12,7 +12,6 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
-from penstock.files import sha256_of
 from penstock.options import shown
 from penstock.paths import client_path
 from penstock.pipelines.vectors import store
@@ -137,15 +136,20 @@ class Vectors:
         """word2vec's output vectors, from which a training run goes on, where they are kept."""
         return store.read_context(self.path) if self.about else None
 
-    @cached_property
-    def digest(self) -> list[Any]:
-        """What identifies these vectors: their manifest, or size and times of the file."""
+    @property
+    def mapped(self) -> Path | None:
+        """The file that the values are mapped from, if they are."""
+        return None if (name := getattr(self.values, "filename", None)) is None else Path(name)
+
+    def stamps(self) -> dict[str, list[int]]:
+        """Return by what a job knows them: size, time of change and inode of their files."""
         from penstock.output import file_stamp
 
-        if self.about:
-            return [sha256_of(self.path / store.FORMAT.file)]
-        files = sorted(self.path.rglob("*.parquet")) if self.path.is_dir() else [self.path]
-        return [file_stamp(file) for file in [*files, *([self.listed] if self.listed else [])]]
+        manifest, files = self.path / store.FORMAT.file, [self.path]
+        if self.path.is_dir():
+            files = [manifest] if manifest.exists() else sorted(self.path.rglob("*.parquet"))
+        more = filter(None, (self.mapped, self.listed))
+        return {str(file): file_stamp(file) for file in (*files, *more)}
 
     def find(self, wanted: Any) -> Array:
         """Return the rows of ids.

@@ -46,7 +46,7 @@ class WarmStart:
 
     def identity(self) -> dict[str, Any]:
         """Return what identifies the vectors."""
-        return {str(self.path): self.vectors.digest}
+        return self.vectors.stamps()
 
     def prepare(self, vocabulary: Counted, graph: Graph | None, folder: Path) -> Path:
         """Write the vectors that words begin with, means of neighbours too, for ranks to read."""

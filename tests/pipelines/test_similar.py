@@ -1,7 +1,6 @@
 """``penstock similar``: of some ids here, of all on workers, the same either way."""
 
 import json
-import os
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,7 +9,7 @@ import pytest
 import penstock
 from penstock.errors import CapacityError, InputError, OutputExists, UsageError
 from penstock.kernels.naive import neighbours as naive
-from penstock.pipelines.similar import job as jobs
+from penstock.pipelines.cli import run
 from penstock.pipelines.similar import similar
 from penstock.pipelines.vectors import Vectors, write_vectors
 
@@ -37,13 +36,12 @@ def test_one_id_and_text_for_a_number(folder):
     assert one[21][0] == (120, pytest.approx(1))
 
 
-def test_ranges_of_rows_are_searched_by_several_threads(folder, values, monkeypatch):
-    from penstock.pipelines import similar as module
-
-    whole = similar(folder, [0, 21], k=249).neighbours
-    monkeypatch.setattr(module, "_RANGE", 11)
-    monkeypatch.setattr(module, "cores", lambda: 40)
-    assert similar(folder, [0, 21], k=249).neighbours == whole
+def test_ranges_of_rows_are_searched_by_several_threads(tmp_path):
+    values = np.random.default_rng(1).standard_normal((40_000, 4)).astype(np.float32)
+    np.save(tmp_path / "x.npy", values)
+    found = similar(tmp_path / "x.npy", [7, 39_000], k=300).neighbours
+    rows, _ = naive.nearest(values[[7, 39_000]], values, 300, skip=np.array([[7], [39_000]]))
+    assert [[one for one, _ in found[row]] for row in (7, 39_000)] == rows.tolist()
 
 
 def test_more_than_there_are(folder):
@@ -67,6 +65,8 @@ def test_what_cannot_be_asked(folder, tmp_path):
     ):
         with pytest.raises(UsageError):
             similar(folder, **more)
+    for more in ("--plan", "--resume", "--overwrite", "--workers=2"):
+        assert run(["similar", str(folder), "0", more]) == 2
 
 
 def test_nan_is_refused(tmp_path):
@@ -81,21 +81,28 @@ def test_nan_is_refused(tmp_path):
 # -- everyone ------------------------------------------------------------------------------------
 
 
-def test_everyones_neighbours(folder, values, tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "_ROWS_OF_FILE", (60, 60))
-    report = similar(folder, out=tmp_path / "out", k=4)
-    assert (report.ids, report.files, report.zeros) == (250, 5, 1)
-    table = pq.read_table(tmp_path / "out")
-    truth, scores = naive.nearest(values, values, 4, skip=np.arange(250)[:, None])
-    assert table["id"].to_pylist() == np.repeat(np.arange(250) * 3, 4).tolist()
+def test_everyones_neighbours(tmp_path):
+    values = np.random.default_rng(0).standard_normal((2500, 12)).astype(np.float32)
+    values[40], values[90] = values[7], 0
+    folder, out = tmp_path / "vectors", tmp_path / "out"
+    folder.mkdir()
+    write_vectors(folder, np.arange(2500) * 3, values)
+    report = similar(folder, out=out, k=4)
+    assert (report.ids, report.files, report.zeros) == (2500, 3, 1)
+    table = pq.read_table(out)
+    truth, scores = naive.nearest(values, values, 4, skip=np.arange(2500)[:, None])
+    assert table["id"].to_pylist() == np.repeat(np.arange(2500) * 3, 4).tolist()
     assert table["neighbour"].to_pylist() == (3 * truth).ravel().tolist()
     np.testing.assert_allclose(table["score"], scores.ravel(), atol=1e-7)
-    body = json.loads((tmp_path / "out" / "_neighbours.json").read_text())
-    assert (body["metric"], body["k"], body["ids"]) == ("cosine", 4, 250)
+    body = json.loads((out / "_neighbours.json").read_text())
+    assert (body["metric"], body["k"], body["ids"]) == ("cosine", 4, 2500)
     with pytest.raises(OutputExists):
-        similar(folder, out=tmp_path / "out", k=4)
-    similar(folder, out=tmp_path / "out", k=3, overwrite=True)
-    assert len(pq.read_table(tmp_path / "out")) == 750
+        similar(folder, out=out, k=4)
+    assert similar(folder, out=out, k=4, resume=True) == report
+    assert similar(folder, out=out, k=3, overwrite=True).k == 3
+    assert len(pq.read_table(out)) == 7500
+    with pytest.raises(UsageError):
+        similar(folder, out=folder, overwrite=True)
 
 
 def test_other_formats_give_the_same_bytes(folder, tmp_path):
@@ -106,41 +113,20 @@ def test_other_formats_give_the_same_bytes(folder, tmp_path):
     assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
 
 
-def test_an_interrupted_run_is_resumed(tmp_path, values, monkeypatch):
-    """But not with other vectors, ids or options."""
-    monkeypatch.setattr(jobs, "_ROWS_OF_FILE", (60, 60))
-    np.save(tmp_path / "x.npy", values)
-    ids = tmp_path / "x.ids.txt"
-    ids.write_text("".join(f"a{i}\n" for i in range(250)))
-    similar(tmp_path / "x.npy", out=tmp_path / "whole")
-    save = jobs._save
-
-    def breaks(task, number, *rest):
-        if number == 3:
-            raise RuntimeError("the power failed")
-        return save(task, number, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(jobs, "_save", breaks)
-        with pytest.raises(RuntimeError):
-            similar(tmp_path / "x.npy", out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    with pytest.raises(UsageError):
-        similar(tmp_path / "x.npy", out=tmp_path / "out", resume=True, k=4)
-    same, times = ids.read_bytes(), (ids.stat().st_atime_ns, ids.stat().st_mtime_ns)
-    ids.write_text("".join(f"other{i}\n" for i in range(250)))
-    with pytest.raises(UsageError):
-        similar(tmp_path / "x.npy", out=tmp_path / "out", resume=True)
-    ids.write_bytes(same)
-    os.utime(ids, ns=times)
-    report = similar(tmp_path / "x.npy", out=tmp_path / "out", resume=True)
-    assert report.resumed_files > 0
-    for path in sorted((tmp_path / "whole").glob("*.parquet")):
-        assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes()
+def test_vectors_of_a_run(tmp_path):
+    """They are mapped from a checkpoint, which no task could open as a matrix."""
+    penstock.generate("sbm", tmp_path / "graph", nodes=600)
+    penstock.embed.train(tmp_path / "graph", tmp_path / "run", model="dot", dim=8, epochs=1)
+    vectors = penstock.embed.vectors(tmp_path / "run")
+    similar(vectors, out=tmp_path / "out", k=3)
+    found = pq.read_table(tmp_path / "out")["neighbour"].to_pylist()
+    assert found[:3] == [
+        one for one, _ in similar(vectors, vectors.ids[0].as_py(), k=3).neighbours[0]
+    ]
 
 
 def test_vectors_that_do_not_fit(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "_SCRATCH_ON_CPU", 1 << 50)
+    monkeypatch.setattr("penstock.pipelines.similar.job._SCRATCH_ON_CPU", 1 << 50)
     with pytest.raises(CapacityError):
         similar(folder, out=tmp_path / "out")
 
