@@ -103,8 +103,9 @@ class Output:
         self.keeps = keeps and identity is not None
         self.identity = None if identity is None else json.loads(json.dumps(identity, default=str))
         self.resume, self.overwrite = resume, overwrite
-        # Through symbolic links, to the disk on which the output will stand.
-        self.path, self.named = path.resolve(), path
+        # Through symbolic links, to the disk on which the output will stand; a link is no file.
+        self.path = path.parent.resolve() / path.name if kind == "file" else path.resolve()
+        self.named = path
         self.home = self.path.with_name(f".{self.path.name}.partial")
         self.result = self.home / kind
         if self.resumes:  # where the run that was interrupted has its intermediate files
@@ -322,7 +323,12 @@ class FileOutput(Output):
     that of ``path`` last. Nothing is kept of an interrupted run.
     """
 
-    beside: tuple[Path, ...] = ()  # of ``path``, what else is written
+    _beside: tuple[Path, ...] = ()
+
+    def goes_with(self, *beside: Path) -> None:
+        """Say what else is written next to ``path``."""
+        self._beside = beside
+        self.refuse_taken()
 
     @property
     def finished(self) -> None:
@@ -331,7 +337,7 @@ class FileOutput(Output):
 
     def refuse_taken(self) -> None:
         """Raise if a file is there and is not replaced."""
-        for file in (self.path, *self.beside):
+        for file in (self.path, *self._beside):
             if file.is_dir():
                 raise OutputExists(f"{file} is a directory", remedy="Name another output")
             if file.exists() and not self.overwrite:
@@ -352,7 +358,9 @@ class FileOutput(Output):
                 with full_disk_explained(self.path):
                     yield self
                 self.refuse_taken()
-                for file in (*self.beside, self.path):
+                if self._beside:  # which are not replaced in one step: they are either of one run
+                    self.path.unlink(missing_ok=True)
+                for file in (*self._beside, self.path):
                     (self.result / file.name).replace(file)
             finally:
                 self._remove()

@@ -98,7 +98,7 @@ class Overwrite:
     """The option of every job that writes."""
 
     overwrite: _Flag = False
-    """replace the output, if it is one of this job's"""
+    """replace the output that is there; a directory must be one of this job's"""
 
 
 @options

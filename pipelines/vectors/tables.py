@@ -10,7 +10,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import CorruptFile, InputError
-from penstock.files import atomic, save_npy
+from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.pipelines.vectors import store
 from penstock.sizes import need_memory
@@ -201,11 +201,8 @@ def write_npy(path: Path, ids: pa.Array, values: Array) -> None:
     """Write values as .npy, and the ids in their own type next to it, as ``.ids.parquet``."""
     import pyarrow as pa
 
-    with atomic(path) as matrix, atomic(ids_of_export(path)) as table:
-        save_npy(path.parent, matrix.name, values)
-        save_table(path.parent, table.name, pa.table({"id": ids}))
-        # Two files cannot be replaced in one step: between old ids and new ones are no values.
-        path.unlink(missing_ok=True)
+    save_npy(path.parent, path.name, values)
+    save_table(path.parent, ids_of_export(path).name, pa.table({"id": ids}))
 
 
 def ids_of_export(path: Path) -> Path:

@@ -12,7 +12,7 @@ from penstock.pipelines.display import Display
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
-from penstock.pipelines.word2vec.export import ExportOptions
+from penstock.pipelines.word2vec.export import export_vectors
 from penstock.pipelines.word2vec.options import Word2vecOptions
 
 app = App(
@@ -72,19 +72,4 @@ def evaluate(
     run_command(EvaluateJob(opened, options, quiet=output.quiet), output, planned=plan)
 
 
-@app.command(name="export", sort_key=3)
-def export(
-    vectors: VectorsAt,
-    out: Annotated[ClientPath, Parameter(help="the file to write")],
-    /,
-    *,
-    options: ExportOptions = ExportOptions(),
-    plan: PlanFlag = False,
-    output: Display = Display(),
-) -> None:
-    """Write vectors in another format: word2vec's text or binary, .npy, Parquet."""
-    from penstock.pipelines.vectors import Vectors
-    from penstock.pipelines.word2vec.export import ExportJob
-
-    opened = Vectors.open(vectors, ids=options.id_file)
-    run_command(ExportJob(opened, out, options, quiet=output.quiet), output, planned=plan)
+app.command(export_vectors.command, name="export", sort_key=3)

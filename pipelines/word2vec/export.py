@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import Parameter
-
-from penstock.errors import OutputExists, UsageError
-from penstock.files import remove_temporaries
-from penstock.limits import available_memory
+from penstock.errors import UsageError
 from penstock.options import ClientPath, options
-from penstock.output import Output
-from penstock.output_lock import output_lock
-from penstock.paths import client_path, shown
-from penstock.pipelines.display import CountsReport
-from penstock.pipelines.job import Job, run
-from penstock.pipelines.job.plan import Need, Plan, disk_need
-from penstock.pipelines.vectors import Vectors, tables, word2vec
-from penstock.sizes import format_bytes, need_memory
+from penstock.paths import shown
+from penstock.pipelines.display import JobReport
+from penstock.pipelines.job.declare import VECTORS, Context, job
+from penstock.pipelines.job.plan import Need
+from penstock.sizes import does_not_fit, format_bytes
+
+if TYPE_CHECKING:
+    from penstock.output import FileOutput
+    from penstock.pipelines.vectors import Vectors
 
 Format = Literal["text", "binary", "npy", "parquet"]
 _FORMATS: dict[str, Format] = {
@@ -49,8 +45,6 @@ class ExportOptions:
     that have one are refused"""
     id_file: ClientPath | None = None
     """for an .npy file as input: the file of its ids [default: as in penstock similar]"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the file, if it is there"""
 
     def __post_init__(self) -> None:
         if any(one.isspace() for one in self.blank or ""):
@@ -58,7 +52,7 @@ class ExportOptions:
 
 
 @dataclass
-class ExportReport(CountsReport):
+class ExportReport(JobReport):
     """What was written."""
 
     out: str
@@ -67,56 +61,65 @@ class ExportReport(CountsReport):
     dimension: int
     bytes: int
 
-    def text(self) -> str:
+    def lines(self) -> Iterable[str]:
         """Return what a person wants to read."""
-        return (
+        yield (
             f"{shown(self.out)}: {self.rows:,} vectors of {self.dimension}, {self.format}, "
             f"{format_bytes(self.bytes)}"
         )
 
 
+@job(
+    "word2vec export",
+    reads=replace(VECTORS, searched=lambda vectors: [vectors.path]),
+    writes="file",
+    clustered=False,
+)
 def export_vectors(
-    vectors: str | Path | Vectors, out: str | Path, *, quiet: bool = True, **options: Any
+    context: Context, vectors: Vectors, out: FileOutput, options: ExportOptions
 ) -> ExportReport:
-    """Write vectors in another format, for other programs.
+    """Write vectors in another format: word2vec's text or binary, .npy, Parquet.
 
     Parameters
     ----------
     vectors
-        Vectors, or where they are: see ``Vectors.open``.
+        vectors: a directory or a file
     out
-        File to write: its name says the format, as in ``format``. With ``npy`` ids lie next to it,
-        in a file that ends with ``.ids.parquet``.
-    quiet
-        Of no effect, as no progress is printed.
-    **options
-        Fields of ``ExportOptions``: ``format``, ``blank``, ``id_file``, ``overwrite``: the options
-        of ``penstock word2vec export``.
-
-    Returns
-    -------
-    ExportReport
-        Counts; ``text()`` and ``to_dict()``.
-
-    Raises
-    ------
-    UsageError
-        No such vectors; options that contradict each other; ``out`` does not end as files of the
-        format do, says no format, or is among those of the vectors.
-    InputError
-        Ids that the format cannot hold.
-    OutputExists
-        ``out`` is taken, and ``overwrite`` is not set.
-    CapacityError
-        It does not fit on the disk or in memory.
+        the file to write; with npy ids lie next to it, in a file that ends with .ids.parquet
 
     Examples
     --------
     >>> export_vectors("vectors", "vectors.bin")
     """
-    given = ExportOptions(**options)
-    opened = Vectors.open(vectors, ids=given.id_file)
-    return run(ExportJob(opened, client_path(out), given, quiet=quiet))
+    from penstock.limits import available_memory
+    from penstock.pipelines.vectors import tables, word2vec
+
+    kind = _format_of(out.named, options.format)
+    if options.blank is not None and kind not in ("text", "binary"):
+        raise UsageError("--blank is for text and binary", got=f"format {kind}")
+    if kind == "npy":
+        out.goes_with(tables.ids_of_export(out.path))
+    ids, values, rows, dimension = vectors.ids, vectors.values, len(vectors), vectors.dimension
+    number, at_once = _WRITTEN[kind]
+    memory, available = min(at_once, rows) * dimension * number + 2 * ids.nbytes, available_memory()
+    remedy = "Free some memory, or export as .npy"
+    context.plan(
+        what := f"{rows:,} vectors of {dimension}, {kind}",
+        steps=(("export", f"the vectors of {vectors.path}, in this process"),),
+        memory=Need(memory, available, "available"),
+        disk=rows * dimension * (_TEXT if kind == "text" else _NUMBER) + ids.nbytes,
+        problem=None
+        if memory <= available
+        else does_not_fit(what, "in memory while it is written", memory, available, remedy=remedy),
+    )
+    file = out.result / out.path.name
+    if kind == "npy":
+        tables.write_npy(file, ids, values)
+    elif kind == "parquet":
+        tables.write_parquet(file, ids, values)
+    else:
+        word2vec.write(file, ids, values, kind, blank=options.blank)
+    return ExportReport(str(out.named), kind, rows, dimension, file.stat().st_size)
 
 
 def _format_of(out: Path, given: Format | None) -> Format:
@@ -136,82 +139,3 @@ def _format_of(out: Path, given: Format | None) -> Format:
         ends = " or ".join(each for each, kind in _FORMATS.items() if kind == found)
         raise UsageError(f"a file of format {found} ends with {ends}", got=f"{out}")
     return found
-
-
-class ExportJob(Job[ExportReport]):
-    """Writes a file, or two."""
-
-    command = "penstock word2vec export"
-    kind = "file"
-    options: ExportOptions
-
-    def __init__(self, vectors: Vectors, out: Path, options: ExportOptions, *, quiet: bool) -> None:
-        super().__init__(out, options, quiet=quiet)
-        self.vectors = vectors
-        self.what = f"{len(vectors):,} vectors of {vectors.dimension}"
-        self.format = _format_of(self.out, options.format)
-        if options.blank is not None and self.format not in ("text", "binary"):
-            raise UsageError("--blank is for text and binary", got=f"format {self.format}")
-        self.files = [self.out]
-        if self.format == "npy":
-            self.files.append(tables.ids_of_export(self.out))
-        number = _TEXT if self.format == "text" else _NUMBER
-        self.bytes = len(vectors) * vectors.dimension * number + vectors.ids.nbytes
-        number, rows = _WRITTEN[self.format]
-        block = min(rows, len(vectors)) * vectors.dimension * number
-        self.memory = block + 2 * vectors.ids.nbytes
-
-    def check(self) -> None:
-        """Refuse a name that is wrong, and a disk or memory that is too small."""
-        if self.vectors.about and self.out.parent.resolve() == self.vectors.path.resolve():
-            raise UsageError(
-                f"{self.out} is among the files of the vectors that are exported",
-                expected="a file outside the directory",
-            )
-        self.need_disk(self.bytes, self.what)
-        least = self.format == "npy"
-        remedy = "Free some memory" if least else "Export as .npy, or free some"
-        need_memory(self.memory, f"writing {self.what}", remedy=remedy)
-
-    def refuse_taken(self) -> None:
-        """Raise where a file is there and is not to be replaced."""
-        for file in self.files:
-            if file.is_dir() or (file.exists() and not self.options.overwrite):
-                kind = "is a directory" if file.is_dir() else "exists"
-                more = "" if file.is_dir() else " or give --overwrite"
-                raise OutputExists(f"{file} {kind}", remedy=f"Name another output{more}")
-
-    @contextmanager
-    def output(self) -> Iterator[Output]:
-        """Keep other writers away from the files, each of which is replaced in one step."""
-        folder = self.out.parent
-        with output_lock(self.out, command=self.command):
-            self.refuse_taken()
-            for file in self.files:
-                remove_temporaries(folder, file.name)
-            yield Output.at(folder)
-
-    def plan(self) -> Plan:
-        """Say what would be written."""
-        return Plan(
-            f"{self.what}, {self.format}",
-            (("export", f"the vectors of {self.vectors.path}, in this process"),),
-            Need(self.memory, available_memory(), "available"),
-            disk_need(self.out.parent, self.bytes),
-        )
-
-    def work(self, partial: Output) -> None:
-        """Write the file, and that of the ids where they lie next to it."""
-        ids, values, kind = self.vectors.ids, self.vectors.values, self.format
-        if kind == "npy":
-            tables.write_npy(self.out, ids, values)
-        elif kind == "parquet":
-            tables.write_parquet(self.out, ids, values)
-        else:
-            word2vec.write(self.out, ids, values, kind, blank=self.options.blank)
-
-    def report(self, seconds: float) -> ExportReport:
-        """Return what was written."""
-        size = self.out.stat().st_size
-        rows, dimension = len(self.vectors), self.vectors.dimension
-        return ExportReport(str(self.out), self.format, rows, dimension, size)
