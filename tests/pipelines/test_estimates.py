@@ -25,8 +25,8 @@ def folder(tmp_path_factory):
         writer.edges(CSR.from_edges(*np.hstack([ends, ends[::-1]]), NODES))
         writer.nodes([f"user-{i:012d}" for i in np.sort(rng.integers(0, 10**12, NODES))])
     values = rng.random((NODES, 8)).astype(np.float32)
-    table = pa.table({"id": np.arange(NODES) * 7, "vector": list(values)})
-    pq.write_table(table, folder / "vectors.parquet")
+    np.save(folder / "vectors.npy", values)
+    pq.write_table(pa.table({"id": np.arange(NODES) * 7}), folder / "vectors.ids.parquet")
     given = ["--epochs", "1", "--cluster", "threads", "-q"]
     assert run(["gnn", "train", str(folder / "blocks"), str(folder / "run"), *given]) == 0
     return folder
@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
         ["walk", "blocks", "OUT"],
         ["walk", "blocks", "OUT", "--ids", "internal"],
         ["walk", "named", "OUT"],
-        ["similar", "vectors.parquet", "--all", "OUT"],
+        ["similar", "vectors.npy", "--all", "OUT"],
         ["gnn", "predict", "run", "OUT"],
         ["gnn", "predict", "run", "OUT", "--embeddings", "--probabilities"],
     ],
