@@ -240,14 +240,6 @@ class Output:
                 self._remove()  # nothing else would remove it once the output is there
                 raise
 
-    def refuse_changed(self, inputs: dict[str, Any]) -> None:
-        """Raise InputError if an input is another now than the one that the run began with."""
-        before = (self.identity or {}).get("inputs", {})
-        now = json.loads(json.dumps(inputs, default=str))
-        changed = [path for path in before if before[path] != now.get(path)]
-        if changed:
-            raise InputError(f"{changed[0]} changed while it was read", remedy="Run it again")
-
     @contextmanager
     def _claimed(self) -> Iterator[None]:
         refuse_existing(self.named, overwrite=self.overwrite, kind=self.kind)

@@ -103,6 +103,7 @@ class Context:
         memory: Need = _NOTHING,
         disk: int | None = None,
         scratch: int = 0,
+        folder: Path | None = None,
         problem: PenstockError | None = None,
         detail: Report | None = None,
     ) -> None:
@@ -114,12 +115,14 @@ class Context:
         steps    name and description of each step, in order
         memory   of the fullest worker
         disk     bytes of the output, None if they are not known; scratch: of intermediate files
+        folder   where a job without an output writes ``disk`` bytes that go away again
         problem  why the run would fail
         detail   what else is to be seen, as the operations of a model
         """
-        need = None
+        need, rooms = None, {folder: disk or 0} if folder is not None else {}
         if self.out is not None:
             rooms = self.out.room_for(disk or 0, scratch)
+        if rooms:
             known = disk is not None or scratch
             need = disk_need(*next(iter(rooms.items()))) if known else Need(None)
             problem = problem or next(filter(None, map(_too_large, rooms, rooms.values())), None)

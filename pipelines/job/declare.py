@@ -19,7 +19,8 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
 from cyclopts import Group, Parameter
 
 from penstock.cluster.spec import ClusterSpec
+from penstock.errors import InputError, UsageError
 from penstock.formats import filled
 from penstock.options import ClientPath, given_options, no_option, options
 from penstock.paths import client_path
@@ -89,6 +91,41 @@ GRAPH = Source(open_graph, verified=True)
 VECTORS = Source(open_vectors)
 
 
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a training's run, which may go on while it is read.
+
+    checkpoints  stamps of those that were there when it was opened
+    """
+
+    path: Path
+    checkpoints: dict[str, list[int]]
+
+    def stamps(self) -> dict[str, Any]:
+        """Return what changes if another run takes its place, and what it had learned at first."""
+        inode = self.path.stat().st_ino if self.path.is_dir() else None
+        return {str(self.path): inode, **self.checkpoints}
+
+    def graph_path(self, given: Path | None, trained_on: str, remedy: str) -> Path:
+        """Return where the graph is that the options name, or else the one of the run."""
+        if given is None and not Path(trained_on).is_dir():
+            what = f"the graph of {self.path} is not at {trained_on} any more"
+            raise UsageError(what, remedy=remedy)
+        return given or Path(trained_on)
+
+
+def open_run(run: str | Path, options: Any, verify: bool, quiet: bool) -> RunFolder:
+    """Open a run that is given by its path."""
+    from penstock.output import file_stamp
+
+    path = client_path(run)
+    found = sorted(path.glob("checkpoints/best.*")) + sorted(path.glob("checkpoints/last.*"))
+    return RunFolder(path, {str(file): file_stamp(file) for file in found})
+
+
+RUN = Source(open_run)
+
+
 _RUN = Group("Run", sort_key=6)
 _Flag = Annotated[bool, Parameter(negative="", group=_RUN)]
 
@@ -143,6 +180,7 @@ class Job(Generic[R]):
     clustered  whether it runs on a cluster
     on_gpu     whether its tasks or ranks compute on GPUs if there are some
     resumable  whether what an interrupted run has done is kept for ``--resume``
+    plans      whether a job that makes nothing has ``--plan``, as those have that make something
     """
 
     def __init__(
@@ -159,8 +197,9 @@ class Job(Generic[R]):
         clustered: bool = True,
         on_gpu: bool = False,
         resumable: bool = True,
+        plans: bool = False,
     ) -> None:
-        self.resumable = resumable
+        self.resumable, self.plans = resumable, plans or writes is not None
         self.function, self.name, self.version = function, name, version
         self.reads, self.writes, self.into = reads, writes, into
         self.files, self.passing = files, (*passing, "scratch")
@@ -299,40 +338,62 @@ class Job(Generic[R]):
         context.out = made
         return opened, made
 
+    def _called(self, context: Context, opened: list[Any], out: Output | None, call: _Call) -> R:
+        given = [*opened, *filter(None, (out, call.options))]
+        report: R = self.function(context, *given)
+        return report
+
+    @contextmanager
+    def _unchanged(self, opened: list[Any], call: _Call) -> Iterator[None]:
+        """Raise InputError if an input changes meanwhile, also if the block fails: that is why."""
+        source = opened[0] if opened else None
+        before, failed = self._identity(source, call)["inputs"], None
+        try:
+            yield
+        except Exception as error:
+            failed = error
+        try:
+            now = self._identity(source, call)["inputs"]
+        except FileNotFoundError as error:
+            now = {path: before[path] for path in before if path != str(error.filename)}
+        if changed := [path for path in before if before[path] != now.get(path)]:
+            what = f"{changed[0]} changed while it was read"
+            raise InputError(what, remedy="Run it again") from failed
+        if failed is not None:
+            raise failed
+
     def _run(self, context: Context, given: list[Any], call: _Call) -> R:
         begun = time.monotonic()
         opened, out = self._open(context, given, call)
-        known = [] if self.options is None else [call.options]
-        if out is None:
-            made: R = self.function(context, *opened, *known)
-            return made
-        if call.asks("resume") and (found := out.finished) is not None:
+        if out is not None and call.asks("resume") and (found := out.finished) is not None:
             out.tidy()
             kept: R = filled(self._annotated("return"), found["report"], "report")
             return kept
-        with out.open():
-            report = self.function(context, *opened, out, *known)
-            out.refuse_changed(self._identity(opened[0] if opened else None, call)["inputs"])
+        with nullcontext() if out is None else out.open():
+            with self._unchanged(opened, call):
+                report = self._called(context, opened, out, call)
             if isinstance(report, JobReport):
                 report.seconds = time.monotonic() - begun
-            out.finish(report=report.to_dict())
+            if out is not None:
+                out.finish(report=report.to_dict())
         return report
 
     def _plan(self, context: Context, given: list[Any], call: _Call) -> Plan:
         opened, out = self._open(context, given, call)
-        known = [] if self.options is None else [call.options]
-        assert out is not None, self.name
-        if call.asks("resume") and out.finished is not None:
+        if out is not None and call.asks("resume") and out.finished is not None:
             made = Plan("nothing: it is finished", (), Need(0))
         else:
-            out.refuse_taken()
+            if out is not None:
+                out.refuse_taken()
             try:
-                self.function(context, *opened, out, *known)
+                self._called(context, opened, out, call)
                 raise AssertionError(f"penstock {self.name} plans nothing")
             except Planned as planned:
                 made = planned.plan
-        problem = made.problem or out.unwritable()
-        return replace(made, command=f"penstock {self.name}", out=str(out.named), problem=problem)
+        made = replace(made, command=f"penstock {self.name}")
+        if out is None:
+            return made
+        return replace(made, out=str(out.named), problem=made.problem or out.unwritable())
 
     @cached_property
     def command(self) -> Callable[..., None]:
@@ -342,7 +403,7 @@ class Job(Generic[R]):
             display = named.get("output") or Display()
             made = None if self._run_options is None else self._run_options()
             call = _Call(
-                named.get("options") or (self.options and self.options()), named.get("run") or made
+                named.get("options") or (self.options and self.options()), named.get("how") or made
             )
             planned = bool(named.get("plan"))
             cluster = named.get("cluster")
@@ -358,10 +419,10 @@ class Job(Generic[R]):
             )
             found["options"] = self.options, empty if required else self.options()
         if self._run_options is not None:
-            found["run"] = self._run_options, self._run_options()
+            found["how"] = self._run_options, self._run_options()
         if self.clustered:
             found["cluster"] = ClusterSpec, ClusterSpec()
-        if self.writes is not None:
+        if self.plans:
             found["plan"] = PlanFlag, False
         found["output"] = Display, Display()
         types = [*([] if self.reads is None else [self.reads.kind]), ClientPath]

@@ -102,7 +102,7 @@ def command(
         Parameter(help="write the neighbours of all ids: the directory to write, of Parquet files"),
     ] = None,
     options: SimilarOptions = SimilarOptions(),
-    run: Run = Run(),
+    how: Run = Run(),
     cluster: ClusterSpec = ClusterSpec(),
     plan: PlanFlag = False,
     output: Display = Display(),
@@ -116,10 +116,10 @@ def command(
         )
     if all is not None:
         similar_all.command(
-            vectors, all, options=options, run=run, cluster=cluster, plan=plan, output=output
+            vectors, all, options=options, how=how, cluster=cluster, plan=plan, output=output
         )
         return
-    if plan or run != Run() or cluster != ClusterSpec():
+    if plan or how != Run() or cluster != ClusterSpec():
         raise UsageError(
             "neighbours of a few ids are found in this process, and only shown",
             expected="--plan, --resume, --overwrite and options of a cluster with --all",

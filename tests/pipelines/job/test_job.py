@@ -169,15 +169,19 @@ def test_a_record_that_is_none_is_a_piece_to_be_made(tmp_path, text):
     assert records.done("piece", "n")
 
 
+@pytest.mark.parametrize("fails", [False, True])
 def test_an_input_that_changes_while_it_is_read_ends_the_run(
-    example: Any, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: Any, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
+    """It is named, whatever else is wrong then."""
     count = example.count_shard
 
     def changes(*call: Any) -> None:
         count(*call)
         path = graph / "graph.json"
         save_text(path, path.read_text().replace('"types": {}', '"types": {"a": 300}'))
+        if fails:
+            raise ValueError("two files do not go together")
 
     monkeypatch.setattr(example, "count_shard", changes)
     with pytest.raises(InputError) as raised:
