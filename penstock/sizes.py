@@ -106,8 +106,17 @@ def need_disk(
         )
 
 
+def too_large(
+    size: int, purpose: str, *, remedy: str, limit: int | None = None
+) -> CapacityError | None:
+    """Return the error of what does not fit into ``limit`` bytes (default: those available)."""
+    available = available_memory() if limit is None else limit
+    if size <= available:
+        return None
+    return does_not_fit(purpose, "in memory", size, available, remedy=remedy)
+
+
 def need_memory(size: int, purpose: str, *, remedy: str, limit: int | None = None) -> None:
     """Raise CapacityError unless ``size`` bytes fit into ``limit`` (default: what is available)."""
-    available = available_memory() if limit is None else limit
-    if size > available:
-        raise does_not_fit(purpose, "in memory", size, available, remedy=remedy)
+    if (error := too_large(size, purpose, remedy=remedy, limit=limit)) is not None:
+        raise error

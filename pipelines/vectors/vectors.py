@@ -142,14 +142,15 @@ class Vectors:
         return None if (name := getattr(self.values, "filename", None)) is None else Path(name)
 
     def stamps(self) -> dict[str, list[int]]:
-        """Return by what a job knows them: size, time of change and inode of their files."""
+        """Return size, time of change and inode of the files by which a job knows them."""
         from penstock.output import file_stamp
 
-        manifest, files = self.path / store.FORMAT.file, [self.path]
-        if self.path.is_dir():
-            files = [manifest] if manifest.exists() else sorted(self.path.rglob("*.parquet"))
+        home, files = Path(self.path), [Path(self.path)]
+        if home.is_dir():
+            manifest = home / store.FORMAT.file
+            files = [manifest] if manifest.exists() else sorted(home.rglob("*.parquet"))
         more = filter(None, (self.mapped, self.listed))
-        return {str(file): file_stamp(file) for file in (*files, *more)}
+        return {str(file): file_stamp(file) for file in (*files, *more) if file.is_file()}
 
     def find(self, wanted: Any) -> Array:
         """Return the rows of ids.

@@ -11,7 +11,7 @@ from penstock.options import ClientPath
 from penstock.pipelines.display import Display
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
-from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
+from penstock.pipelines.word2vec.evaluation import evaluate_vectors
 from penstock.pipelines.word2vec.export import export_vectors
 from penstock.pipelines.word2vec.options import Word2vecOptions
 
@@ -52,24 +52,5 @@ def train(
     run_command(job, output, planned=plan)
 
 
-VectorsAt = Annotated[ClientPath, Parameter(help="vectors: a directory or a file")]
-
-
-@app.command(name="evaluate", sort_key=2)
-def evaluate(
-    vectors: VectorsAt,
-    /,
-    *,
-    options: EvaluateOptions = EvaluateOptions(),
-    plan: PlanFlag = False,
-    output: Display = Display(),
-) -> None:
-    """Evaluate vectors by pairs of words, analogies, or labels of nodes."""
-    from penstock.pipelines.vectors import Vectors
-    from penstock.pipelines.word2vec.evaluation.job import EvaluateJob
-
-    opened = Vectors.open(vectors, ids=options.id_file)
-    run_command(EvaluateJob(opened, options, quiet=output.quiet), output, planned=plan)
-
-
+app.command(evaluate_vectors.command, name="evaluate", sort_key=2)
 app.command(export_vectors.command, name="export", sort_key=3)

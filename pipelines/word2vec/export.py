@@ -13,7 +13,7 @@ from penstock.paths import shown
 from penstock.pipelines.display import JobReport
 from penstock.pipelines.job.declare import VECTORS, Context, job
 from penstock.pipelines.job.plan import Need
-from penstock.sizes import does_not_fit, format_bytes
+from penstock.sizes import format_bytes, too_large
 
 if TYPE_CHECKING:
     from penstock.output import FileOutput
@@ -101,16 +101,13 @@ def export_vectors(
         out.goes_with(tables.ids_of_export(out.path))
     ids, values, rows, dimension = vectors.ids, vectors.values, len(vectors), vectors.dimension
     number, at_once = _WRITTEN[kind]
-    memory, available = min(at_once, rows) * dimension * number + 2 * ids.nbytes, available_memory()
-    remedy = "Free some memory, or export as .npy"
+    memory = min(at_once, rows) * dimension * number + 2 * ids.nbytes
     context.plan(
         what := f"{rows:,} vectors of {dimension}, {kind}",
         steps=(("export", f"the vectors of {vectors.path}, in this process"),),
-        memory=Need(memory, available, "available"),
+        memory=Need(memory, available_memory(), "available"),
         disk=rows * dimension * (_TEXT if kind == "text" else _NUMBER) + ids.nbytes,
-        problem=None
-        if memory <= available
-        else does_not_fit(what, "in memory while it is written", memory, available, remedy=remedy),
+        problem=too_large(memory, what, remedy="Free some memory, or export as .npy"),
     )
     file = out.result / out.path.name
     if kind == "npy":

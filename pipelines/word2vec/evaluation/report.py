@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.paths import shown
+from penstock.pipelines.display import JobReport
 from penstock.pipelines.word2vec.evaluation.labels import LabelsResult
 from penstock.pipelines.word2vec.evaluation.words import AnalogiesResult, PairsResult
 from penstock.sizes import plural
 
 
 @dataclass
-class EvaluateReport:
+class EvaluateReport(JobReport):
     """What was found by each of the files that were given."""
 
     vectors: str
@@ -22,7 +24,6 @@ class EvaluateReport:
     pairs: list[PairsResult] = field(default_factory=list)
     analogies: list[AnalogiesResult] = field(default_factory=list)
     labels: LabelsResult | None = None
-    seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
@@ -36,19 +37,19 @@ class EvaluateReport:
             "seconds": self.seconds,
         }
 
-    def text(self) -> str:
+    def lines(self) -> Iterable[str]:
         """Return what a person wants to read."""
-        lines = [f"{shown(self.vectors)}: {self.rows:,} vectors of {self.dimension}"]
+        yield f"{shown(self.vectors)}: {self.rows:,} vectors of {self.dimension}"
         for pairs in self.pairs:
             rho = "undefined" if pairs.spearman is None else f"{pairs.spearman:.4f}"
             used = plural(pairs.used, "pair")
-            lines.append(
-                f"  {Path(pairs.file).name}: Spearman {rho}, {used}, "
+            yield (
+                f"{Path(pairs.file).name}: Spearman {rho}, {used}, "
                 f"{pairs.unknown:,} with unknown words{_skipped(pairs.skipped)}"
             )
         for result in self.analogies:
-            lines.append(f"  {Path(result.file).name}:{_skipped(result.skipped)}")
-            lines.append(f"    {'3CosAdd':>8} {'3CosMul':>8} {'questions':>10} {'unknown':>8}")
+            yield f"{Path(result.file).name}:{_skipped(result.skipped)}"
+            yield f"  {'3CosAdd':>8} {'3CosMul':>8} {'questions':>10} {'unknown':>8}"
             several = len(result.sections) > 1
             for section in [*(result.sections if several else []), result.total]:
                 count = len(section.questions)
@@ -56,21 +57,15 @@ class EvaluateReport:
                     f"{100 * right / count:.2f} %" if count else "-"
                     for right in (section.right_add, section.right_mul)
                 )
-                lines.append(
-                    f"    {add:>8} {mul:>8} {count:>10,} {section.unknown:>8,}  {section.name}"
-                )
-        if self.labels is not None:
-            found = self.labels
-            lines.append(
-                f"  {Path(found.file).name}: {found.nodes:,} labelled ids, {found.classes} classes"
+                yield f"  {add:>8} {mul:>8} {count:>10,} {section.unknown:>8,}  {section.name}"
+        if (found := self.labels) is not None:
+            yield (
+                f"{Path(found.file).name}: {found.nodes:,} labelled ids, {found.classes} classes"
                 + (f"; {found.unknown:,} without a vector" if found.unknown else "")
             )
-            lines.append(f"    {'share':>5} {'micro-F1':>9} {'macro-F1':>9}")
-            for share in found.shares:
-                lines.append(
-                    f"    {100 * share.share:>3.0f} % {share.micro_f1:>9.4f} {share.macro_f1:>9.4f}"
-                )
-        return "\n".join(lines)
+            yield f"  {'share':>5} {'micro-F1':>9} {'macro-F1':>9}"
+            for one in found.shares:
+                yield f"  {100 * one.share:>3.0f} % {one.micro_f1:>9.4f} {one.macro_f1:>9.4f}"
 
 
 def _skipped(count: int) -> str:
