@@ -30,8 +30,10 @@ from penstock.pipelines.embed.report import (
     TrainReport,
 )
 from penstock.pipelines.job import run as run_job
+from penstock.pipelines.job.declare import RUN, Context, RunFolder, job
 
 if TYPE_CHECKING:
+    from penstock.output import Output
     from penstock.pipelines.vectors import Vectors
 
 __all__ = [
@@ -103,115 +105,60 @@ def train(
     return run_job(TrainJob(opened, client_path(run), given, cluster, quiet=quiet))
 
 
-def evaluate(
-    run: str | Path, *, cluster: str | ClusterSpec | None = None, quiet: bool = True, **options: Any
-) -> EvaluateReport:
-    """Rank the true answers of held-out edges among all nodes.
+@job("embed evaluate", reads=RUN, plans=True, on_gpu=True)
+def evaluate(context: Context, run: RunFolder, options: EvaluateOptions) -> EvaluateReport:
+    """Rank the true answers of held-out edges: MR, MRR, Hits@1, 3 and 10.
 
     Parameters
     ----------
     run
-        Directory of a run that ``train`` wrote.
-    cluster
-        Where it runs, as for ``connect`` [default: this machine].
-    quiet
-        Print no progress.
-    **options
-        Fields of ``EvaluateOptions``: ``split``, ``filtered``, ``candidates``, ``sample``,
-        ``triples``, ``unknown``, ``seed``, ``checkpoint`` and ``graph``.
-
-    Returns
-    -------
-    EvaluateReport
-        ``scores``: mr, mrr, hits1, hits3 and hits10; ``tail`` and ``head``: of one side.
-
-    Raises
-    ------
-    UsageError
-        No such run, or no edges in the split.
-    InputError
-        Edges with nodes or relations that the run does not have.
+        directory of a run
 
     Examples
     --------
     >>> embed.evaluate("run", split="valid", filtered=True).scores["mrr"]
     """
-    from penstock.pipelines.embed.evaluation import EvaluateJob
+    from penstock.pipelines.embed.evaluation import evaluate_run
 
-    at, given = client_path(run), EvaluateOptions(**options)
-    return run_job(EvaluateJob(at, at, given, cluster, quiet=quiet))
+    return evaluate_run(context, run, options)
 
 
-def predict(
-    run: str | Path, *, cluster: str | ClusterSpec | None = None, quiet: bool = True, **options: Any
-) -> PredictReport:
-    """Return the most likely tails of a head and a relation, or heads of a tail.
+@job("embed predict", reads=RUN, plans=True, on_gpu=True)
+def predict(context: Context, run: RunFolder, options: PredictOptions) -> PredictReport:
+    """Show the most likely tails of a head and a relation, or heads of a tail.
 
     Parameters
     ----------
     run
-        Directory of a run that ``train`` wrote.
-    cluster
-        Where it runs, as for ``connect`` [default: this machine].
-    quiet
-        Print no progress.
-    **options
-        Fields of ``PredictOptions``: ``head`` or ``tail``, ``relation``, ``top``, ``known``.
-
-    Returns
-    -------
-    PredictReport
-        ``answers``: id and score of each, the best first.
-
-    Raises
-    ------
-    UsageError
-        No such run, node or relation.
+        directory of a run
 
     Examples
     --------
     >>> embed.predict("run", head="e12", relation="r3").answers[0]["id"]
     """
-    from penstock.pipelines.embed.prediction import PredictJob
+    from penstock.pipelines.embed.prediction import predict_answers
 
-    at, given = client_path(run), PredictOptions(**options)
-    return run_job(PredictJob(at, at, given, cluster, quiet=quiet))
+    return predict_answers(context, run, options)
 
 
-def export(run: str | Path, out: str | Path, *, quiet: bool = True, **options: Any) -> ExportReport:
-    """Write the vectors of a run with the user's ids, as Parquet and .npy.
+@job("embed export", reads=RUN, writes="vectors", clustered=False, resumable=False)
+def export(context: Context, run: RunFolder, out: Output, options: ExportOptions) -> ExportReport:
+    """Write vectors with your own ids, as Parquet and .npy, which penstock similar reads.
 
     Parameters
     ----------
     run
-        Directory of a run that ``train`` wrote.
+        directory of a run
     out
-        Directory to write, which ``penstock similar`` reads.
-    quiet
-        Of no effect, as no progress is printed.
-    **options
-        Fields of ``ExportOptions``: ``relations``, ``checkpoint``, ``overwrite``.
-
-    Returns
-    -------
-    ExportReport
-        What was written.
-
-    Raises
-    ------
-    UsageError
-        No such run, or no vectors of relations.
-    OutputExists
-        ``out`` exists, and ``overwrite`` is not set.
+        directory of the vectors to write
 
     Examples
     --------
     >>> embed.export("run", "vectors")
     """
-    from penstock.pipelines.embed.exporting import ExportJob
+    from penstock.pipelines.embed.exporting import export_run
 
-    given = ExportOptions(**options)
-    return run_job(ExportJob(client_path(run), client_path(out), given, quiet=quiet))
+    return export_run(context, run, out, options)
 
 
 def vectors(

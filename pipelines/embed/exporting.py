@@ -14,11 +14,11 @@ from penstock.output import Output
 from penstock.pipelines.embed.options import ExportOptions
 from penstock.pipelines.embed.report import ExportReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
-from penstock.pipelines.job import RunJob
-from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.job.declare import Context, RunFolder
+from penstock.pipelines.job.plan import Need
 from penstock.pipelines.vectors import Vectors
-from penstock.pipelines.vectors.store import KIND, VALUES, as_ids, write_vectors
-from penstock.sizes import need_disk, plural
+from penstock.pipelines.vectors.store import FORMAT, VALUES, as_ids, save_vectors
+from penstock.sizes import plural
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.storage.versions import Checkpoint, Checkpoints
 from penstock.workers.embed.warm import IDS
@@ -26,81 +26,63 @@ from penstock.workers.embed.warm import IDS
 _MEMORY = 500_000_000  # of the process, with the blocks that are read and written
 
 
-class ExportJob(RunJob[ExportReport]):
-    """Writes the vectors of a checkpoint."""
+def export_run(
+    context: Context, folder: RunFolder, out: Output, options: ExportOptions
+) -> ExportReport:
+    """Read a checkpoint, and write its vectors in the order of the nodes."""
+    at, run = folder.path, Run.load(folder.path)
+    checkpoint = checkpoint_name(at, options.checkpoint, run)
+    found = Checkpoints(at / "checkpoints").load(checkpoint)
+    count, width, what = run.nodes, found.geometry.width, "nodes"
+    if options.relations:
+        count, width = run.relation_vectors(found, at)[1].shape
+        what = "relations" if run.inverse_suffix is None else "relations and inverses"
+    context.plan(
+        f"vectors of {count:,} {what}, {plural(width, 'value')} each",
+        steps=(("export", f"the {checkpoint} checkpoint of {at}"),),
+        memory=Need(_MEMORY + 24 * count),
+        disk=count * (2 * 4 * width + 24),
+    )
 
-    command = "penstock embed export"
-    kind = KIND
-    options: ExportOptions
-    run: Run
-
-    def check(self) -> None:
-        """Open the run; raise where there is nothing to export, or not enough disk space."""
-        self.run = run = Run.load(self.at)
-        self.checkpoint = checkpoint_name(self.at, self.options.checkpoint, run)
-        found = Checkpoints(self.at / "checkpoints").load(self.checkpoint)
-        self.width = found.geometry.width
-        self.count, self.what = run.nodes, "nodes"
-        if self.options.relations:
-            self.count, self.width = run.relation_vectors(found, self.at)[1].shape
-            self.what = "relations" if run.inverse_suffix is None else "relations and inverses"
-        self.bytes = self.count * (2 * 4 * self.width + 24)
-        need_disk(self.out.parent, self.bytes, f"vectors of {self.count:,} {self.what}")
-
-    def plan(self) -> Plan:
-        """Say what would be written."""
-        return Plan(
-            f"vectors of {self.count:,} {self.what}, {plural(self.width, 'value')} each",
-            (("export", f"the {self.checkpoint} checkpoint of {self.at}"),),
-            Need(_MEMORY + 24 * self.count),
-            disk_need(self.out.parent, self.bytes),
+    def write(source: TableSource, found: Checkpoint) -> int:
+        written: dict[str, tuple[Path, FileEntry]] = {}
+        if options.relations:
+            ids, values = run.relation_vectors(found, at)
+        else:
+            ids = read_column(at / IDS, "id").combine_chunks()
+            path = out.scratch / VALUES
+            shape = run.nodes, source.table.geometry.width
+            values = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+            with path.open("r+b") as file:  # a full disk is an error now, and a signal later
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+            _fill(values, source)
+            values.flush()
+            written = {VALUES: (path, file_entry(out.scratch, VALUES))}
+        size, about = save_vectors(
+            out.result,
+            ids,
+            values,
+            written=written,
+            made_by="penstock embed",
+            run=str(at),
+            checkpoint=checkpoint,
+            model=run.training.model,
+            epoch=found.about["epoch"],
+            inverse_suffix=run.inverse_suffix if options.relations else None,
         )
+        out.describe(FORMAT, about)
+        return size
 
-    def work(self, partial: Output) -> None:
-        """Read the checkpoint, and write it in the order of the nodes."""
-        run = self.run
-
-        def write(source: TableSource, found: Checkpoint) -> int:
-            written: dict[str, tuple[Path, FileEntry]] = {}
-            if self.options.relations:
-                ids, values = run.relation_vectors(found, self.at)
-            else:
-                ids = read_column(self.at / IDS, "id").combine_chunks()
-                path = partial.scratch / VALUES
-                shape = run.nodes, source.table.geometry.width
-                values = np.lib.format.open_memmap(path, "w+", np.float32, shape)
-                with path.open("r+b") as file:  # a full disk is an error now, and a signal later
-                    os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-                _fill(values, source)
-                values.flush()
-                written = {VALUES: (path, file_entry(partial.scratch, VALUES))}
-            return write_vectors(
-                partial.result,
-                ids,
-                values,
-                written=written,
-                made_by="penstock embed",
-                run=str(self.at),
-                checkpoint=self.checkpoint,
-                model=run.training.model,
-                epoch=found.about["epoch"],
-                inverse_suffix=run.inverse_suffix if self.options.relations else None,
-            )
-
-        self.written = read_checkpoint(self.at / "checkpoints", self.checkpoint, write)
-
-    def report(self, seconds: float) -> ExportReport:
-        """Return what was written."""
-        return ExportReport(
-            vectors=str(self.out),
-            run=str(self.at),
-            checkpoint=self.checkpoint,
-            what=self.what,
-            count=self.count,
-            dimension=self.width,
-            bytes=self.written,
-            seconds=seconds,
-        )
+    size = read_checkpoint(at / "checkpoints", checkpoint, write)
+    return ExportReport(
+        vectors=str(out.named),
+        run=str(at),
+        checkpoint=checkpoint,
+        what=what,
+        count=count,
+        dimension=width,
+        bytes=size,
+    )
 
 
 def open_vectors(run_at: Path, checkpoint: str, *, relations: bool) -> Vectors:

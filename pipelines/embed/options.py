@@ -270,7 +270,7 @@ class ExportOptions(VectorOptions):
 
     Parameters
     ----------
-    relations, checkpoint, overwrite
+    relations, checkpoint
         The options of ``penstock embed export --help``, each with the text under its field below.
 
     Raises
@@ -286,5 +286,3 @@ class ExportOptions(VectorOptions):
     relations: Annotated[bool, Parameter(negative="")] = False
     """export the vectors of relations, not those of nodes; NAME_inverse is the inverse of NAME, by
     which heads are scored"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the directory"""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.paths import shown
-from penstock.pipelines.display import CountsReport
+from penstock.pipelines.display import JobReport
 from penstock.sizes import format_bytes, format_count, plural
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained
@@ -110,7 +111,7 @@ class TrainReport:
 
 
 @dataclass
-class EvaluateReport:
+class EvaluateReport(JobReport):
     """The ranks of a split's edges.
 
     Attributes
@@ -152,7 +153,6 @@ class EvaluateReport:
     edges: int
     skipped: int
     candidates: int
-    seconds: float
     scores: dict[str, Any]
     tail: dict[str, Any] | None = None
     head: dict[str, Any] | None = None
@@ -166,43 +166,42 @@ class EvaluateReport:
         scores = body.pop("scores")
         return {**body, **scores}
 
-    def text(self) -> str:
-        """Return lines for a person."""
-        found = self.scores
+    def lines(self) -> Iterable[str]:
+        """Return what a person wants to read."""
         how = "filtered" if self.filtered else "not filtered"
-        lines = [
+        yield (
             f"{shown(self.run)}: {plural(self.edges, 'edge')} of {self.split}, {how}, among "
             f"{plural(self.candidates, 'candidate')}"
-        ]
-        lines.append(f"  {'':9}{'MRR':>8}{'MR':>10}{'Hits@1':>9}{'Hits@3':>9}{'Hits@10':>9}")
-        for name, of in (("", found), ("tails", self.tail), ("heads", self.head)):
-            if of is None or (name and (self.tail is None or self.head is None)):
-                continue
-            lines.append(
-                f"  {name or 'all':<9}{of['mrr']:>8.4f}{of['mr']:>10.1f}{of['hits1']:>9.4f}"
+        )
+        yield f"{'':9}{'MRR':>8}{'MR':>10}{'Hits@1':>9}{'Hits@3':>9}{'Hits@10':>9}"
+        sides = {"all": self.scores}
+        if self.tail is not None and self.head is not None:
+            sides |= {"tails": self.tail, "heads": self.head}
+        for name, of in sides.items():
+            yield (
+                f"{name:<9}{of['mrr']:>8.4f}{of['mr']:>10.1f}{of['hits1']:>9.4f}"
                 f"{of['hits3']:>9.4f}{of['hits10']:>9.4f}"
             )
         if self.unfiltered is not None:
-            lines.append(
-                f"  {self.unfiltered} is not there any more as it was trained on: its edges were "
+            yield (
+                f"{self.unfiltered} is not there any more as it was trained on: its edges were "
                 "candidates"
             )
         elif self.filters is not None and len(self.filters) > 1:
-            lines.append(f"  filtered by the edges of {' and '.join(map(shown, self.filters))}")
+            yield f"filtered by the edges of {' and '.join(map(shown, self.filters))}"
         if self.skipped:
             edges = "edge was" if self.skipped == 1 else "edges were"
-            lines.append(f"  {self.skipped:,} {edges} skipped: unknown nodes or relations")
+            yield f"{self.skipped:,} {edges} skipped: unknown nodes or relations"
         if self.unseen:
             edges = "edge has" if self.unseen == 1 else "edges have"
-            lines.append(
-                f"  {self.unseen:,} {edges} a node that is in no training edge, whose vector "
-                "says nothing"
+            yield (
+                f"{self.unseen:,} {edges} a node that is in no training edge, whose vector says "
+                "nothing"
             )
-        return "\n".join(lines)
 
 
 @dataclass
-class PredictReport(CountsReport):
+class PredictReport(JobReport):
     """The best answers to a question.
 
     Attributes
@@ -229,22 +228,21 @@ class PredictReport(CountsReport):
     relation: str | None
     tail: str | None
     checkpoint: str
-    seconds: float
     answers: list[dict[str, Any]] = field(default_factory=list)
 
-    def text(self) -> str:
-        """Return lines for a person."""
+    def lines(self) -> Iterable[str]:
+        """Return what a person wants to read."""
         asked = f"({self.head or '?'}, {self.relation or ''}, {self.tail or '?'})"
-        lines = [f"{shown(self.run)}: {asked.replace(', ,', ',')}"]
+        yield f"{shown(self.run)}: {asked.replace(', ,', ',')}"
         wide = max((len(str(one["id"])) for one in self.answers), default=0)
-        lines += [f"  {one['id']!s:<{wide}}  {one['score']:>10.4f}" for one in self.answers]
+        for one in self.answers:
+            yield f"{one['id']!s:<{wide}}  {one['score']:>10.4f}"
         if not self.answers:
-            lines.append("  no answers but those that the graph has as edges: --known lists them")
-        return "\n".join(lines)
+            yield "no answers but those that the graph has as edges: --known lists them"
 
 
 @dataclass
-class ExportReport(CountsReport):
+class ExportReport(JobReport):
     """Vectors that were written.
 
     Attributes
@@ -272,12 +270,11 @@ class ExportReport(CountsReport):
     count: int
     dimension: int
     bytes: int
-    seconds: float
 
-    def text(self) -> str:
+    def lines(self) -> Iterable[str]:
         """Return what a person wants to read."""
-        return (
+        yield (
             f"{shown(self.vectors)}: vectors of {plural(self.count, self.what[:-1])}, "
-            f"{plural(self.dimension, 'value')} each, {format_bytes(self.bytes)}\n"
-            f"  the {self.checkpoint} checkpoint of {shown(self.run)}, in {self.seconds:.1f} s"
+            f"{plural(self.dimension, 'value')} each, {format_bytes(self.bytes)}"
         )
+        yield f"the {self.checkpoint} checkpoint of {shown(self.run)}, in {self.seconds:.1f} s"

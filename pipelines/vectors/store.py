@@ -42,7 +42,14 @@ FORMAT = Format(
 VALUES, CONTEXT = "vectors.npy", "context.npy"
 
 
-def write_vectors(
+def write_vectors(folder: Path, ids: Any, values: Array, **more: Any) -> int:
+    """Write vectors and, last, their manifest: see ``save_vectors``; return bytes of all files."""
+    size, body = save_vectors(folder, ids, values, **more)
+    FORMAT.save(folder, body)
+    return size
+
+
+def save_vectors(
     folder: Path,
     ids: Any,
     values: Array,
@@ -53,8 +60,8 @@ def write_vectors(
     parts: Sequence[FileEntry] = (),
     files: Iterable[FileEntry] = (),
     **about: Any,
-) -> int:
-    """Write vectors and, last, their manifest, into a folder that is there.
+) -> tuple[int, dict[str, Any]]:
+    """Write vectors into a folder that is there, but for their manifest.
 
     Parameters
     ----------
@@ -80,8 +87,8 @@ def write_vectors(
 
     Returns
     -------
-    int
-        Bytes of all files.
+    tuple of int and dict
+        Bytes of all files; what the manifest says.
 
     Raises
     ------
@@ -121,8 +128,7 @@ def write_vectors(
         "parts": len(starts),
         "files": file_table(listed),
     }
-    FORMAT.save(folder, body)
-    return sum(entry.bytes for entry in listed)
+    return sum(entry.bytes for entry in listed), body
 
 
 def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:

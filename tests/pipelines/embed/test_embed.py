@@ -174,7 +174,9 @@ def test_a_prediction_is_the_best_of_all_scores(
 def test_vectors_are_exported_by_id(trained: Trained, graph: Graph, tmp_path: Path) -> None:
     run, _ = trained
     ids = graph.user_ids().to_pylist()
-    assert embed.export(run, tmp_path / "v", checkpoint="last").count == len(ids)
+    report = embed.export(run, tmp_path / "v", checkpoint="last")
+    assert report.count == len(ids)
+    assert embed.export(run, tmp_path / "v", checkpoint="last", resume=True) == report
     found = Vectors.open(tmp_path / "v")
     np.testing.assert_array_equal(found.values[found.rows(ids)], values(run)[0])
 

@@ -21,8 +21,6 @@ from penstock.errors import (
     PenstockWarning,
     UsageError,
 )
-from penstock.pipelines.embed.evaluation import EvaluateJob
-from penstock.pipelines.embed.options import EvaluateOptions
 from penstock.pipelines.embed.planning import (
     batch_problem,
     check_graph,
@@ -458,10 +456,7 @@ def test_a_plan_of_an_evaluation_counts_queries_and_known_answers(
     embed.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster, **SMALL)
     needs = []
     for options in ({}, {"filtered": True}, {"filtered": True, "split": "train"}):
-        given = EvaluateOptions(**options)
-        job = EvaluateJob(tmp_path / "run", tmp_path / "run", given, cluster, quiet=True)
-        job.check()
-        needs.append(job.memory())
+        needs.append(embed.evaluate.plan(tmp_path / "run", cluster=cluster, **options).memory.bytes)
     edges = Graph.open(tmp_path / "g").num_edges
     assert needs[1] - needs[0] > 12 * edges  # places of answers and their offsets, at least
     assert needs[2] - needs[1] > 16 * edges * 16 / 2
