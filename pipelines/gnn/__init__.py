@@ -13,7 +13,7 @@ print(gnn.plan("g", model="sage", layers=3).text())
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError, warn
@@ -28,8 +28,13 @@ from penstock.pipelines.gnn.options import (
 from penstock.pipelines.gnn.report import EvaluateReport, PredictReport, TrainReport
 from penstock.pipelines.job import plan as plan_job
 from penstock.pipelines.job import run as run_job
+from penstock.pipelines.job.declare import Context, Source, job, open_run
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
+
+if TYPE_CHECKING:
+    from penstock.output import Output
+    from penstock.pipelines.gnn.prediction import OpenedRun
 
 __all__ = [
     "EvaluateOptions",
@@ -111,94 +116,60 @@ def train(
     return run_job(TrainJob(opened, client_path(run), given, cluster, declared, quiet=quiet))
 
 
+def _open_run(run: str | Path, options: Any, verify: bool, quiet: bool) -> OpenedRun:
+    from penstock.pipelines.gnn.prediction import open_run as opened
+
+    return opened(open_run(run, options, verify, quiet), options, quiet=quiet)
+
+
+_RUN = Source(_open_run)
+
+
+@job(
+    "gnn predict",
+    reads=_RUN,
+    writes="predictions",
+    passing=("verify",),
+    on_gpu=True,
+    resumable=False,
+)
 def predict(
-    run: str | Path,
-    out: str | Path,
-    *,
-    cluster: str | ClusterSpec | None = None,
-    quiet: bool = True,
-    **options: Any,
+    context: Context, run: OpenedRun, out: Output, options: PredictOptions
 ) -> PredictReport:
-    """Predict every node with the weights of a run, and write a Parquet dataset.
+    """Predict every node with the weights of a run: a Parquet dataset with your own ids.
 
     Parameters
     ----------
     run
-        Directory of a run that ``train`` wrote.
+        directory of a run
     out
-        Directory of the dataset to write.
-    cluster
-        Where it runs, as for ``connect`` [default: this machine].
-    quiet
-        Print no progress.
-    **options
-        Fields of ``PredictOptions``: ``embeddings``, ``probabilities``, ``checkpoint``, ``parts``,
-        ``overwrite``, ``graph``, another graph than that of the training run, and ``split_by``.
-
-    Returns
-    -------
-    PredictReport
-        What was written, and which features were ignored; ``text()`` and ``to_dict()``.
-
-    Raises
-    ------
-    UsageError
-        No such run, or a graph that lacks features of the training run, or has other edges.
-    CapacityError
-        It does not fit into memory or on disk.
-    OutputExists
-        ``out`` exists, and ``overwrite`` is not set.
+        directory of the predictions to write
 
     Examples
     --------
     >>> gnn.predict("run", "predictions", embeddings=True)
     """
-    from penstock.pipelines.gnn.prediction import PredictJob
+    from penstock.pipelines.gnn.prediction import write_predictions
 
-    given = PredictOptions(**options)
-    return run_job(PredictJob(client_path(run), client_path(out), given, cluster, quiet=quiet))
+    return write_predictions(context, run, out, options)
 
 
-def evaluate(
-    run: str | Path,
-    *,
-    cluster: str | ClusterSpec | None = None,
-    quiet: bool = True,
-    **options: Any,
-) -> EvaluateReport:
-    """Evaluate a run on the labels of a graph.
+@job("gnn evaluate", reads=_RUN, plans=True, on_gpu=True)
+def evaluate(context: Context, run: OpenedRun, options: EvaluateOptions) -> EvaluateReport:
+    """Evaluate a run on the labels: accuracy, F1, ROC-AUC, confusion matrix.
 
     Parameters
     ----------
     run
-        Directory of a run that ``train`` wrote.
-    cluster
-        Where it runs, as for ``connect`` [default: this machine].
-    quiet
-        Print no progress.
-    **options
-        Fields of ``EvaluateOptions``: ``split``, ``split_by``, ``checkpoint``, ``parts`` and
-        ``graph``.
-
-    Returns
-    -------
-    EvaluateReport
-        ``scores``: accuracy, macro and micro F1, ROC-AUC and the confusion matrix, or MSE, MAE and
-        R2 of values; ``text()`` and ``to_dict()``.
-
-    Raises
-    ------
-    UsageError
-        No such run, no labels of its kind, or no labelled node in the split.
+        directory of a run
 
     Examples
     --------
     >>> gnn.evaluate("run", split="valid").scores["accuracy"]
     """
-    from penstock.pipelines.gnn.evaluation import EvaluateJob
+    from penstock.pipelines.gnn.evaluation import evaluate_run
 
-    given, at = EvaluateOptions(**options), client_path(run)
-    return run_job(EvaluateJob(at, at, given, cluster, quiet=quiet))
+    return evaluate_run(context, run, options)
 
 
 def plan(
@@ -247,12 +218,12 @@ def plan(
     declared, options = _declared(spec, _with_training(training, options))
     given = GnnOptions(**options)
     opened = Graph.open(client_path(graph), verify=given.verify)
-    job = TrainJob(opened, unnamed_run(opened.path), given, cluster, declared, quiet=True)
-    made = plan_job(job)
+    planned = TrainJob(opened, unnamed_run(opened.path), given, cluster, declared, quiet=True)
+    made = plan_job(planned)
     if made.problem is not None:
         warn(str(made.problem))
     if not isinstance(made.detail, ModelPlan):
-        k = job.connected.count
+        k = planned.connected.count
         raise UsageError(
             f"{opened.path} has no partition into {k} parts",
             remedy=f"Make it with penstock partition {opened.path} -k {k}, or by training",

@@ -10,11 +10,8 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.graph import Graph
 from penstock.options import ClientPath
 from penstock.pipelines.display import Display
-from penstock.pipelines.gnn.options import (
-    EvaluateOptions,
-    GnnOptions,
-    PredictOptions,
-)
+from penstock.pipelines.gnn import evaluate, predict
+from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.help_page import OPTIONS
 from penstock.pipelines.job import run_command
 from penstock.pipelines.job.plan import PlanFlag
@@ -22,8 +19,6 @@ from penstock.pipelines.job.plan import PlanFlag
 app = App(name="gnn", group_parameters=OPTIONS)
 
 GraphAt = Annotated[ClientPath, Parameter(help="directory of a graph")]
-RunAt = Annotated[ClientPath, Parameter(help="directory of a run")]
-Out = Annotated[ClientPath, Parameter(help="directory of the predictions to write")]
 
 
 @app.command(name="train", sort_key=1)
@@ -45,39 +40,8 @@ def train(
     run_command(job, output, planned=plan)
 
 
-@app.command(name="predict", sort_key=2)
-def predict(
-    run: RunAt,
-    out: Out,
-    /,
-    *,
-    options: PredictOptions = PredictOptions(),
-    cluster: ClusterSpec = ClusterSpec(),
-    plan: PlanFlag = False,
-    output: Display = Display(),
-) -> None:
-    """Predict every node with the weights of a run: a Parquet dataset with your own ids."""
-    from penstock.pipelines.gnn.prediction import PredictJob
-
-    job = PredictJob(run, out, options, cluster, quiet=output.quiet)
-    run_command(job, output, planned=plan)
-
-
-@app.command(name="evaluate", sort_key=3)
-def evaluate(
-    run: RunAt,
-    /,
-    *,
-    options: EvaluateOptions = EvaluateOptions(),
-    cluster: ClusterSpec = ClusterSpec(),
-    plan: PlanFlag = False,
-    output: Display = Display(),
-) -> None:
-    """Evaluate a run on the labels: accuracy, F1, ROC-AUC, confusion matrix."""
-    from penstock.pipelines.gnn.evaluation import EvaluateJob
-
-    job = EvaluateJob(run, run, options, cluster, quiet=output.quiet)
-    run_command(job, output, planned=plan)
+app.command(predict.command, name="predict", sort_key=2)
+app.command(evaluate.command, name="evaluate", sort_key=3)
 
 
 @app.command(name="plan", sort_key=4)

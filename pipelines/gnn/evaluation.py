@@ -16,100 +16,90 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import PenstockError, UsageError
 from penstock.graph import SPLITS, Graph
-from penstock.output import Output
 from penstock.output_lock import output_lock
-from penstock.pipelines.display import Command
 from penstock.pipelines.gnn.features import listed
 from penstock.pipelines.gnn.options import EvaluateOptions
-from penstock.pipelines.gnn.prediction import OpenedRun, WeightsJob, files_of
+from penstock.pipelines.gnn.prediction import (
+    Columns,
+    OpenedRun,
+    files_of,
+    plan_prediction,
+    predict_into,
+)
 from penstock.pipelines.gnn.report import EvaluateReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
-from penstock.pipelines.job.following import sibling
+from penstock.pipelines.job.declare import Context
 from penstock.workers.gnn.plan.facts import outputs_of
 
+_REMEDY = "Make the folder of the run writable, or have TMPDIR name one on such a disk"
 
-class EvaluateJob(WeightsJob[EvaluateReport]):
-    """Predicts into a folder that goes away, and compares with the labels."""
 
-    command = "penstock gnn evaluate"
-    kind = ""
-    what = "scores"
-    folder_remedy = "Make the folder of the run writable, or have TMPDIR name one on such a disk"
-    options: EvaluateOptions
+def evaluate_run(context: Context, opened: OpenedRun, options: EvaluateOptions) -> EvaluateReport:
+    """Predict into a folder that goes away, and compare with the labels."""
+    run, graph, at = opened.run, opened.graph, opened.path
+    classes, numbers = _matched_classes(run, at, graph)
+    counted = _counted(opened, options.split)
+    columns = Columns(probabilities=run.task != "value")
+    # Within the run, where ranks on other hosts can write, too.
+    home = at if os.access(at, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    workers, plan = plan_prediction(context, opened, options, columns, "scores", home)
+    with _passing_folder(home) as folder:
+        predict_into(folder, workers, plan, opened, options.checkpoint, columns, remedy=_REMEDY)
+        scores = _scored(folder, opened, counted, numbers, len(classes))
+    return EvaluateReport(
+        run=str(at),
+        graph=str(graph.path),
+        split=options.split,
+        drawn=opened.split is not None and run.split is not None and options.split != "all",
+        split_by=opened.split_by,
+        checkpoint=options.checkpoint,
+        task=run.task,
+        classes=classes,
+        new_classes=_new_classes(run, classes, scores),
+        scores=scores,
+        features_by=opened.features.by,
+        features_ignored=opened.features.ignored,
+        elsewhere=opened.elsewhere,
+    )
 
-    def check(self) -> None:
-        """Find the labelled nodes that count."""
-        super().check()
-        self.classes, self.numbers = _matched_classes(self.run, self.at, self.graph)
-        self.counted = _counted(self.opened, self.options.split)
-        self.probabilities = self.run.task != "value"
-        self.check_disk()
 
-    @property
-    def folder(self) -> Path:
-        """Within the run, where ranks on other hosts can write, too; else a temporary folder."""
-        return self.at if os.access(self.at, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+def _scored(
+    folder: Path, opened: OpenedRun, counted: Array, numbers: Array, count: int
+) -> dict[str, Any]:
+    """Return the scores of the nodes that are counted.
 
-    def work(self, partial: Output) -> None:
-        """Predict, and score."""
-        with _passing_folder(self.folder) as folder:
-            self.predict_into(folder)
-            self.scores = self._scored(folder)
+    numbers  of the graph's classes among the ``count`` of run and graph
+    """
+    run, graph = opened.run, opened.graph
+    rows, predicted, probabilities = [], [], []
+    for nodes, table in _rows(folder, graph):
+        kept = counted[nodes]
+        rows.append(nodes[kept])
+        table = table.filter(kept)
+        if run.task == "multi":
+            predicted.append(_flags(table["prediction"].to_pylist(), count))
+        else:
+            predicted.append(np.asarray(table["prediction"]))
+        if run.task != "value":
+            probabilities.append(_matrix(table["probabilities"], run.outputs))
+    order = np.concatenate(rows)
+    labels: Any = graph.labels()
+    if run.task == "value":
+        return value_scores(labels[order], np.concatenate(predicted))
+    # A class that the run does not know has the probability 0.
+    given = np.pad(np.concatenate(probabilities), ((0, 0), (0, count - run.outputs)))
+    if run.task == "class":
+        return class_scores(numbers[labels[order]], np.concatenate(predicted), given)
+    truth = _flags([numbers[labels[node]] for node in order], count)
+    return multi_scores(truth, np.concatenate(predicted), given)
 
-    def _scored(self, folder: Path) -> dict[str, Any]:
-        run, graph, count = self.run, self.graph, len(self.classes)
-        numbers, predicted, probabilities = [], [], []
-        for nodes, table in _rows(folder, graph):
-            kept = self.counted[nodes]
-            numbers.append(nodes[kept])
-            table = table.filter(kept)
-            if run.task == "multi":
-                predicted.append(_flags(table["prediction"].to_pylist(), count))
-            else:
-                predicted.append(np.asarray(table["prediction"]))
-            if run.task != "value":
-                probabilities.append(_matrix(table["probabilities"], run.outputs))
-        order = np.concatenate(numbers)
-        labels: Any = graph.labels()
-        if run.task == "value":
-            return value_scores(labels[order], np.concatenate(predicted))
-        # A class that the run does not know has the probability 0.
-        given = np.pad(np.concatenate(probabilities), ((0, 0), (0, count - run.outputs)))
-        if run.task == "class":
-            truth = self.numbers[labels[order]]
-            return class_scores(truth, np.concatenate(predicted), given)
-        truth = _flags([self.numbers[labels[node]] for node in order], count)
-        return multi_scores(truth, np.concatenate(predicted), given)
 
-    def _new_classes(self) -> dict[str, int]:
-        """Return how many of the scored nodes have each class that the run does not know."""
-        known, rows = self.run.outputs, self.scores.get("confusion", [])
-        counts = [row[0] + row[2] if self.run.task == "multi" else sum(row) for row in rows]
-        return dict(zip(self.classes[known:], counts[known:], strict=True))
-
-    def report(self, seconds: float) -> EvaluateReport:
-        """Return the scores."""
-        run, opened, options = self.run, self.opened, self.options
-        return EvaluateReport(
-            run=str(self.at),
-            graph=str(self.graph.path),
-            split=options.split,
-            drawn=opened.split is not None and run.split is not None and options.split != "all",
-            split_by=opened.split_by,
-            checkpoint=options.checkpoint,
-            task=run.task,
-            classes=self.classes,
-            new_classes=self._new_classes(),
-            scores=self.scores,
-            features_by=opened.features.by,
-            features_ignored=opened.features.ignored,
-            seconds=seconds,
-        )
-
-    def following(self) -> list[Command]:
-        """Return what writes the predictions."""
-        return [("gnn", "predict", self.at, sibling(self.at, "predictions"), *self.elsewhere)]
+def _new_classes(run: Run, classes: tuple[str, ...], scores: dict[str, Any]) -> dict[str, int]:
+    """Return how many of the scored nodes have each class that the run does not know."""
+    rows = scores.get("confusion", [])
+    counts = [row[0] + row[2] if run.task == "multi" else sum(row) for row in rows]
+    return dict(zip(classes[run.outputs :], counts[run.outputs :], strict=True))
 
 
 @contextmanager

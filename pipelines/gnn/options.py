@@ -257,8 +257,6 @@ class PredictOptions(WeightsOptions):
     """also write embeddings, the input of the last layer, as a list of numbers"""
     probabilities: Annotated[bool, Parameter(negative="")] = False
     """also write the probabilities of all classes, as a list of numbers"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace existing predictions"""
 
 
 @options

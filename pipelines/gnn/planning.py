@@ -50,27 +50,31 @@ def plan_job(
     """
     # Without the graph, of which a partition would be made.
     with job.open_ranks(None, job.options.parts, quiet=True) as workers:
-        count = workers.count
-        where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
-        if count > 1 and not partition_path(graph, count).exists():
-            return _plan_to_cut(graph, workers, what, ("run", where), folder, size)
-        if count > 1:
-            workers.partition_path = workers.partition(graph, count)
-        made, problem = lowered_by(workers)
-        has = workers.capacity
+        made = plan_on(workers, graph, what, lowered_by)
+    return replace(made, disk=disk_need(folder, size))
+
+
+def plan_on(
+    workers: Workers, graph: Graph, what: str, lowered_by: Callable[[Workers], Lowered]
+) -> Plan:
+    """Return the plan of ranks that each have a part of a graph, which may not be cut yet."""
+    count, has = workers.count, workers.capacity
+    where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
+    if count > 1 and workers.partition_path is None:
+        if not partition_path(graph, count).exists():
+            return _plan_to_cut(graph, workers, what, ("run", where))
+        workers.partition_path = workers.partition(graph, count)
+    made, problem = lowered_by(workers)
     return Plan(
         what=what,
         steps=(("run", where),),
         memory=Need(made.memory_bytes, has.memory, f"on every {has.worker}"),
-        disk=disk_need(folder, size),
         problem=problem,
         detail=made,
     )
 
 
-def _plan_to_cut(
-    graph: Graph, workers: Workers, what: str, run: tuple[str, str], folder: Path, size: int
-) -> Plan:
+def _plan_to_cut(graph: Graph, workers: Workers, what: str, run: tuple[str, str]) -> Plan:
     """Return the plan of a job that first cuts the graph: how large parts are is not known."""
     k = workers.count
     cut = partition_graph.plan(graph, k=k)
@@ -84,7 +88,6 @@ def _plan_to_cut(
         what=what,
         steps=(("cut", does), run),
         memory=Need(None, workers.capacity.memory, until=first),
-        disk=disk_need(folder, size),
         problem=cut.problem,
     )
 

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from penstock.errors import PenstockError, UsageError, warn
-from penstock.files import FileEntry, file_entry, file_table, sha256_of
+from penstock.files import file_entry, file_table, sha256_of
 from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.output import Output
-from penstock.pipelines.display import Command
 from penstock.pipelines.gnn.declare import EdgeRules, check_graph, warn_ignored
 from penstock.pipelines.gnn.features import Matched, match_features
 from penstock.pipelines.gnn.options import PredictOptions, WeightsOptions
 from penstock.pipelines.gnn.planning import (
     Lowered,
     lowering,
-    plan_job,
+    plan_on,
     too_large_to_predict,
 )
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.run import Run
-from penstock.pipelines.job import R, RunJob, Workers
-from penstock.pipelines.job.plan import Plan
-from penstock.sizes import need_disk
+from penstock.pipelines.job import Workers
+from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.splits import SplitFile, counts_text, own_split_file, split_file
+from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import PredictTask
 
 KIND = "predictions"
@@ -41,198 +40,201 @@ FORMAT = Format(
 )
 
 
-class WeightsJob(RunJob[R]):
-    """Predicts with the weights of a run: what ``predict`` and ``evaluate`` share.
-
-    labels, embeddings, probabilities  columns that the predictions have besides
-    """
-
-    on_gpu = True
-    what: ClassVar[str]
-    labels: ClassVar[bool] = False
-    embeddings: bool = False
-    probabilities: bool = False
-    folder_remedy: ClassVar[str] = "Name an output on such a disk"
-    options: WeightsOptions
-    run: Run
-
-    def check(self) -> None:
-        """Open the run and the graph to predict on; raise where its weights do not fit it."""
-        at, options = self.at, self.options
-        self.run = run = Run.load(at)
-        run.checkpoint(at, options.checkpoint)
-        remedy = "Say where it is, or which other graph to take, with --graph"
-        path = self.graph_path(run.graph, remedy)
-        self.graph = graph = Graph.open(path, verify=options.verify, quiet=self.quiet)
-        check_graph(graph, run.training, learns=False)
-        _check_edges(graph, run, at)
-        same = graph.digest == run.graph_sha256
-        features = match_features(run, at, graph, same=same)
-        split, about_split = None, None
-        if options.split_by == "run":
-            split, about_split = _split_for(at, run, graph, same=same)
-        for note in (features.note(at, graph), about_split):
-            if note:
-                warn(note)
-        self.opened = OpenedRun(run, graph, features, split)
-
-    @property
-    def elsewhere(self) -> Command:
-        """The options that name another graph than that of the training run, and its split."""
-        graph, split_by = self.options.graph, self.options.split_by
-        named: Command = () if graph is None else ("--graph", graph)
-        return named if split_by == "run" else (*named, "--split-by", split_by)
-
-    @property
-    def bytes(self) -> int:
-        """What the predictions take on the disk, about; a column fewer than given takes less."""
-        run = self.run
-        width = sum(layer.channels or 0 for layer in run.model.layers[-2:-1]) or run.features
-        numbers = self.embeddings * width + self.probabilities * run.outputs
-        return self.graph.num_nodes * (16 + 4 * numbers)
-
-    @property
-    def folder(self) -> Path:
-        """Where the ranks' files go."""
-        return self.out.parent
-
-    def check_disk(self) -> None:
-        """Raise CapacityError where the disk is too small for the predictions."""
-        need_disk(self.folder, self.bytes, f"predictions for {self.graph.num_nodes:,} nodes")
-
-    def plan(self) -> Plan:
-        """Lower the model for the graph and a worker."""
-        return plan_job(
-            self,
-            self.graph,
-            what=f"{self.what} of {self.graph.num_nodes:,} nodes of {self.graph.path}",
-            folder=self.folder,
-            size=self.bytes,
-            lowered_by=self._lowered,
-        )
-
-    def _lowered(self, workers: Workers) -> Lowered:
-        run, sizes = self.run, {"features": self.run.features, "outputs": self.run.outputs}
-        plan = lowering(workers, self.graph, run.training, backward=False, **sizes)(run.model)
-        return plan, too_large_to_predict(workers, plan)
-
-    def predict_into(self, folder: Path) -> str:
-        """Have ranks write their files into ``folder``; return the SHA-256 of the weights.
-
-        Every rank reads them. Where training replaces them meanwhile, all predict again.
-        """
-        run, graph, options = self.run, self.graph, self.options
-        weights = run.checkpoint(self.at, options.checkpoint)
-        if self.opened.features.by != "graph":  # else the training run warned
-            warn_ignored(graph)
-        with self.open_ranks(graph, options.parts) as workers:
-            plan, problem = self._lowered(workers)
-            if problem is not None:
-                raise problem
-            task = PredictTask(
-                graph.path,
-                workers.partition_path,
-                run.model,
-                run.training,
-                plan,
-                weights,
-                folder,
-                feature_columns=self.opened.features.columns,
-                classes=run.classes if self.labels else None,
-                split=self.opened.split,
-                embeddings=self.embeddings,
-                probabilities=self.probabilities,
-                out_remedy=self.folder_remedy,
-            )
-            found = sha256_of(weights)
-            for _ in range(_ATTEMPTS):
-                workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
-                before, found = found, sha256_of(weights)
-                if found == before:
-                    return found
-        raise PenstockError(
-            f"{weights} was replaced {_ATTEMPTS} times while it was read",
-            expected="weights that last until they are read",
-            got="a run that saves the next ones sooner",
-            remedy="Wait for the end of the run, or train with more --checkpoint-epochs",
-        )
-
-
-class PredictJob(WeightsJob[PredictReport]):
-    """Writes a file of the dataset per rank."""
-
-    command = "penstock gnn predict"
-    kind = KIND
-    what = "predictions"
-    labels = True
-    options: PredictOptions
-
-    def check(self) -> None:
-        """Refuse weights that do not fit the graph, and a disk that is too small."""
-        super().check()
-        self.embeddings = self.options.embeddings
-        self.probabilities = self.options.probabilities
-        self.check_disk()
-
-    def work(self, partial: Output) -> None:
-        """Predict every node, and write _predictions.json."""
-        options, run, opened = self.options, self.run, self.opened
-        sha256 = self.predict_into(partial.result)
-        about = {
-            "run": str(self.at),
-            "checkpoint": options.checkpoint,
-            "checkpoint_sha256": sha256,
-            "graph": str(self.graph.path),
-            "graph_sha256": self.graph.digest,
-            "task": run.task,
-            "classes": run.classes,
-            "split_by": opened.split_by,
-            "features": {"by": opened.features.by, "ignored": opened.features.ignored},
-        }
-        self.entries = _save_manifest(partial.result, about, self.graph.num_nodes)
-
-    def report(self, seconds: float) -> PredictReport:
-        """Return what was written."""
-        return PredictReport(
-            predictions=str(self.out),
-            run=str(self.at),
-            graph=str(self.graph.path),
-            checkpoint=self.options.checkpoint,
-            ranks=self.connected.count,
-            device=self.connected.capacity.worker,
-            nodes=self.graph.num_nodes,
-            bytes=sum(entry.bytes for entry in self.entries),
-            files=len(self.entries),
-            features_by=self.opened.features.by,
-            features_ignored=self.opened.features.ignored,
-            seconds=seconds,
-        )
-
-    def following(self) -> list[Command]:
-        """Return what says how good the predictions are, where there is something to test on."""
-        drawn = None if self.opened.split is None else self.run.split
-        splits = self.graph.manifest.splits if drawn is None else drawn.nodes or {}
-        if self.graph.manifest.labels != self.run.task or not splits.get("test"):
-            return []
-        return [("gnn", "evaluate", self.at, *self.elsewhere)]
-
-
 @dataclass(frozen=True)
 class OpenedRun:
     """A run, the graph to predict on, where the features are in it, and which split counts.
 
-    split  that of the run; None: the graph's
+    split      that of the run; None: the graph's
+    elsewhere  the options that name another graph than that of the run, and its split
     """
 
+    folder: RunFolder
     run: Run
     graph: Graph
     features: Matched
-    split: SplitFile | None = None
+    split: SplitFile | None
+    elsewhere: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """Where the run is."""
+        return self.folder.path
+
+    def stamps(self) -> dict[str, Any]:
+        """Return by what the run and the graph are known."""
+        return {**self.folder.stamps(), **self.graph.stamps()}
 
     @property
     def split_by(self) -> str:
         """Whose split counts: graph or run."""
         return "graph" if self.split is None else "run"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of predictions besides ``id`` and ``prediction``; labels are in words."""
+
+    labels: bool = False
+    embeddings: bool = False
+    probabilities: bool = False
+
+
+def open_run(folder: RunFolder, options: WeightsOptions, *, quiet: bool) -> OpenedRun:
+    """Open a run and the graph to predict on; raise if its weights do not fit it."""
+    at, run = folder.path, Run.load(folder.path)
+    run.checkpoint(at, options.checkpoint)
+    remedy = "Say where it is, or which other graph to take, with --graph"
+    path = folder.graph_path(options.graph, run.graph, remedy)
+    graph = Graph.open(path, verify=options.verify, quiet=quiet)
+    check_graph(graph, run.training, learns=False)
+    _check_edges(graph, run, at)
+    same = graph.digest == run.graph_sha256
+    features = match_features(run, at, graph, same=same)
+    split, about_split = None, None
+    if options.split_by == "run":
+        split, about_split = _split_for(at, run, graph, same=same)
+    for note in (features.note(at, graph), about_split):
+        if note:
+            warn(note)
+    named = () if options.graph is None else ("--graph", str(options.graph))
+    elsewhere = named if options.split_by == "run" else (*named, "--split-by", options.split_by)
+    return OpenedRun(folder, run, graph, features, split, elsewhere)
+
+
+def plan_prediction(
+    context: Context,
+    opened: OpenedRun,
+    options: WeightsOptions,
+    columns: Columns,
+    what: str,
+    folder: Path | None = None,
+) -> tuple[Workers, ModelPlan]:
+    """Return the ranks that are to predict, and the model's plan; ``--plan`` ends here.
+
+    folder  where predictions are written, if they are not the output
+    """
+    run, graph = opened.run, opened.graph
+    if opened.features.by != "graph":  # else the training run warned
+        warn_ignored(graph)
+
+    def lowered(workers: Workers) -> Lowered:
+        sizes = {"features": run.features, "outputs": run.outputs}
+        plan = lowering(workers, graph, run.training, backward=False, **sizes)(run.model)
+        return plan, too_large_to_predict(workers, plan)
+
+    # For a plan no partition is made.
+    workers = context.ranks(None if context.plans else graph, options.parts)
+    what = f"{what} of {graph.num_nodes:,} nodes of {graph.path}"
+    made = plan_on(workers, graph, what, lowered)
+    # About: a column fewer than given takes less.
+    width = sum(layer.channels or 0 for layer in run.model.layers[-2:-1]) or run.features
+    numbers = columns.embeddings * width + columns.probabilities * run.outputs
+    context.plan(
+        what,
+        steps=made.steps,
+        memory=made.memory,
+        disk=graph.num_nodes * (16 + 4 * numbers),
+        folder=folder,
+        problem=made.problem,
+        detail=made.detail,
+    )
+    assert isinstance(made.detail, ModelPlan)
+    return workers, made.detail
+
+
+def predict_into(
+    folder: Path,
+    workers: Workers,
+    plan: ModelPlan,
+    opened: OpenedRun,
+    checkpoint: str,
+    columns: Columns,
+    *,
+    remedy: str = "Name an output on such a disk",
+) -> str:
+    """Have ranks write their files into ``folder``; return the SHA-256 of the weights.
+
+    Every rank reads them. If training replaces them meanwhile, all predict again.
+
+    remedy  for a folder that a rank does not see
+    """
+    run = opened.run
+    weights = run.checkpoint(opened.path, checkpoint)
+    task = PredictTask(
+        opened.graph.path,
+        workers.partition_path,
+        run.model,
+        run.training,
+        plan,
+        weights,
+        folder,
+        feature_columns=opened.features.columns,
+        classes=run.classes if columns.labels else None,
+        split=opened.split,
+        embeddings=columns.embeddings,
+        probabilities=columns.probabilities,
+        out_remedy=remedy,
+    )
+    found = sha256_of(weights)
+    for _ in range(_ATTEMPTS):
+        workers.ranks("penstock.workers.gnn.predict:predict", (task,), title="predict")
+        before, found = found, sha256_of(weights)
+        if found == before:
+            return found
+    raise PenstockError(
+        f"{weights} was replaced {_ATTEMPTS} times while it was read",
+        expected="weights that last until they are read",
+        got="a run that saves the next ones sooner",
+        remedy="Wait for the end of the run, or train with more --checkpoint-epochs",
+    )
+
+
+def write_predictions(
+    context: Context, opened: OpenedRun, out: Output, options: PredictOptions
+) -> PredictReport:
+    """Predict every node: a file of the dataset per rank."""
+    import pyarrow.parquet as pq
+
+    run, graph, features = opened.run, opened.graph, opened.features
+    columns = Columns(True, options.embeddings, options.probabilities)
+    workers, plan = plan_prediction(context, opened, options, columns, "predictions")
+    sha256 = predict_into(out.result, workers, plan, opened, options.checkpoint, columns)
+    files = files_of(out.result)
+    entries = [file_entry(out.result, file.name) for file in files]
+    written = sum(pq.read_metadata(file).num_rows for file in files)
+    assert written == graph.num_nodes, f"{written} predictions for {graph.num_nodes} nodes"
+    about = {
+        "run": str(opened.path),
+        "checkpoint": options.checkpoint,
+        "checkpoint_sha256": sha256,
+        "graph": str(graph.path),
+        "graph_sha256": graph.digest,
+        "task": run.task,
+        "classes": run.classes,
+        "split_by": opened.split_by,
+        "features": {"by": features.by, "ignored": features.ignored},
+        "nodes": graph.num_nodes,
+        "columns": pq.read_schema(files[0]).names if files else [],
+        "files": file_table(entries),
+    }
+    out.describe(FORMAT, about)
+    drawn = None if opened.split is None else run.split
+    splits = graph.manifest.splits if drawn is None else drawn.nodes or {}
+    return PredictReport(
+        predictions=str(out.named),
+        run=str(opened.path),
+        graph=str(graph.path),
+        checkpoint=options.checkpoint,
+        ranks=workers.count,
+        device=workers.capacity.worker,
+        nodes=graph.num_nodes,
+        bytes=sum(entry.bytes for entry in entries),
+        files=len(entries),
+        features_by=features.by,
+        features_ignored=features.ignored,
+        elsewhere=opened.elsewhere,
+        tested=graph.manifest.labels == run.task and bool(splits.get("test")),
+    )
 
 
 def _check_edges(graph: Graph, run: Run, run_at: Path) -> None:
@@ -311,14 +313,3 @@ def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | No
 def files_of(folder: Path) -> list[Path]:
     """Return the files of a dataset, in order."""
     return sorted(folder.glob("part-*.parquet"))
-
-
-def _save_manifest(folder: Path, about: dict[str, Any], nodes: int) -> list[FileEntry]:
-    import pyarrow.parquet as pq
-
-    entries = [file_entry(folder, file.name) for file in files_of(folder)]
-    written = sum(pq.read_metadata(file).num_rows for file in files_of(folder))
-    assert written == nodes, f"{written} predictions for {nodes} nodes"
-    columns = pq.read_schema(folder / entries[0].name).names if entries else []
-    FORMAT.save(folder, {**about, "nodes": nodes, "columns": columns, "files": file_table(entries)})
-    return entries

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.graph import SPLITS
 from penstock.paths import shown
-from penstock.pipelines.display import CountsReport
+from penstock.pipelines.display import Command, JobReport
 from penstock.pipelines.gnn.profile import profile_text
+from penstock.pipelines.job.following import sibling
 from penstock.sizes import format_bytes, format_count, plural
 from penstock.splits import DrawnSplit
 from penstock.workers.gnn.task import Trained
@@ -150,7 +151,7 @@ class TrainReport:
 
 
 @dataclass
-class PredictReport(CountsReport):
+class PredictReport(JobReport):
     """The result of a prediction.
 
     Attributes
@@ -167,6 +168,10 @@ class PredictReport(CountsReport):
         How features were found: graph, where it is that of the training run, by name or by order.
     features_ignored
         Features that the run was not trained on.
+    elsewhere
+        Options that name another graph than that of the training run, and its split.
+    tested
+        Whether there are nodes to evaluate the run by.
     seconds
         Of the whole command.
 
@@ -187,19 +192,24 @@ class PredictReport(CountsReport):
     files: int
     features_by: str
     features_ignored: tuple[str, ...]
-    seconds: float
+    elsewhere: tuple[str, ...]
+    tested: bool
 
-    def text(self) -> str:
-        """Return lines for a person."""
-        return (
+    def following(self) -> list[Command]:
+        """Return what says how good the predictions are."""
+        return [("gnn", "evaluate", Path(self.run), *self.elsewhere)] if self.tested else []
+
+    def lines(self) -> Iterable[str]:
+        """Return what a person wants to read."""
+        yield (
             f"{shown(self.predictions)}: {plural(self.nodes, 'prediction')} in "
-            f"{plural(self.files, 'file')}, {format_bytes(self.bytes)}\n"
-            f"  with the {self.checkpoint} weights of {shown(self.run)}, in {self.seconds:.1f} s"
+            f"{plural(self.files, 'file')}, {format_bytes(self.bytes)}"
         )
+        yield f"with the {self.checkpoint} weights of {shown(self.run)}, in {self.seconds:.1f} s"
 
 
 @dataclass
-class EvaluateReport:
+class EvaluateReport(JobReport):
     """The result of an evaluation.
 
     Attributes
@@ -219,7 +229,7 @@ class EvaluateReport:
     new_classes
         Classes that the run does not know, and how many of the scored nodes have each: no
         prediction of such a node is right.
-    features_by, features_ignored
+    features_by, features_ignored, elsewhere
         As of ``PredictReport``.
     seconds
         Of the whole command.
@@ -242,7 +252,7 @@ class EvaluateReport:
     classes: tuple[str, ...]
     features_by: str
     features_ignored: tuple[str, ...]
-    seconds: float
+    elsewhere: tuple[str, ...]
     new_classes: dict[str, int] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
 
@@ -252,33 +262,35 @@ class EvaluateReport:
         scores = body.pop("scores")
         return {**body, **scores}
 
-    def text(self) -> str:
-        """Return lines for a person."""
+    def following(self) -> list[Command]:
+        """Return what writes the predictions."""
+        run = Path(self.run)
+        return [("gnn", "predict", run, sibling(run, "predictions"), *self.elsewhere)]
+
+    def lines(self) -> Iterable[str]:
+        """Return what a person wants to read."""
         found = self.scores
         kept = ", as the training run drew it" if self.drawn else ", as in the training run"
         split = f"{self.split}{kept * (self.split_by == 'run')}"
         nodes = plural(found["nodes"], "node")
-        lines = [f"{shown(self.run)}: {nodes} of {split}, {shown(self.graph)}"]
+        yield f"{shown(self.run)}: {nodes} of {split}, {shown(self.graph)}"
         names = {"accuracy": "accuracy", "macro_f1": "macro F1", "micro_f1": "micro F1"}
         for key, name in names.items():
             if key in found:
-                lines.append(f"  {name}  {100 * found[key]:6.2f} %")
+                yield f"{name}  {100 * found[key]:6.2f} %"
         if "roc_auc" in found:
             area = found["roc_auc"]
-            lines.append(
-                f"  ROC-AUC   {'undefined: one class only' if area is None else f'{area:.4f}'}"
-            )
+            yield f"ROC-AUC   {'undefined: one class only' if area is None else f'{area:.4f}'}"
         for key, name in (("mse", "MSE"), ("mae", "MAE"), ("r2", "R2")):
             if key in found:
                 value = found[key]
-                lines.append(f"  {name:<4}  {'none' if value is None else f'{value:.6g}'}")
+                yield f"{name:<4}  {'none' if value is None else f'{value:.6g}'}"
         for name, count in self.new_classes.items():
-            lines.append(f"  {plural(count, 'node')} of {name}, which the run does not know: wrong")
+            yield f"{plural(count, 'node')} of {name}, which the run does not know: wrong"
         if self.task == "class":
-            lines += self._confusions()
-        return "\n".join(lines)
+            yield from self._confusions()
 
-    def _confusions(self) -> list[str]:
+    def _confusions(self) -> Iterable[str]:
         """Return the most frequent confusions."""
         pairs = [
             (count, self.classes[truth], self.classes[given])
@@ -287,13 +299,10 @@ class EvaluateReport:
             if truth != given and count
         ]
         pairs.sort(key=lambda pair: -pair[0])
-        if not pairs:
-            return []
-        lines = ["  most frequent confusions (the whole matrix with --json):"]
-        width = len(f"{pairs[0][0]:,}")
-        return lines + [
-            f"    {n:>{width},}  {one} predicted as {other}" for n, one, other in pairs[:5]
-        ]
+        if pairs:
+            yield "most frequent confusions (the whole matrix with --json):"
+        for n, one, other in pairs[:5]:
+            yield f"  {n:>{len(f'{pairs[0][0]:,}')},}  {one} predicted as {other}"
 
 
 def overlap_lines(found: dict[str, Any]) -> list[str]:

@@ -114,6 +114,8 @@ def test_predictions_have_the_users_ids(
     assert (tmp_path / "p" / next(iter(about["files"]))).is_file()
     with pytest.raises(OutputExists):
         gnn.predict(folder, tmp_path / "p")
+    again = {"embeddings": True, "probabilities": True, "resume": True}
+    assert gnn.predict(folder, tmp_path / "p", cluster=cluster, **again) == made
     gnn.predict(folder, tmp_path / "p", checkpoint="last", overwrite=True, cluster=cluster)
     names = ["id", "prediction", "predicted_label", "probability", "split"]
     assert table(tmp_path / "p").column_names == names
