@@ -29,14 +29,14 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from penstock.cluster.spec import ClusterSpec, as_spec
-from penstock.errors import CapacityError, PenstockError, UsageError
+from penstock.errors import CapacityError, PenstockError
 from penstock.options import given_options
 from penstock.output import Output
 from penstock.paths import client_path
@@ -58,11 +58,8 @@ class Job(ABC, Generic[R]):
     """One run of a job.
 
     command    what users call it: ``penstock walk``
-    kind       what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``, or what
-               a job's own ``output`` writes; empty: nothing is made, and ``out``, which may be
-               read-only, is what is read
+    kind       what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``
     on_gpu     whether its tasks or ranks compute on GPUs where there are some
-    resumable  whether what an interrupted run has done is kept for ``--resume``
     resumes    whether this run goes on from there
     visible    the manifest of an output that is there while it is made: see ``run_folder``
     passing    options that do not decide what is made
@@ -74,7 +71,6 @@ class Job(ABC, Generic[R]):
     command: ClassVar[str]
     kind: ClassVar[str]
     on_gpu: ClassVar[bool] = False
-    resumable: ClassVar[bool] = True
     resumes: bool = False
     visible: ClassVar[Format | None] = None
     passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch", "verify"})
@@ -162,7 +158,7 @@ class Job(ABC, Generic[R]):
     @property
     def destination(self) -> Output:
         """The output of a job that makes one."""
-        resumable = self.resumable and self.visible is None
+        resumable = self.visible is None
         return Output(
             self.out,
             kind=self.kind,
@@ -182,15 +178,9 @@ class Job(ABC, Generic[R]):
 
             with run_folder(self, self.visible) as out:
                 yield out
-        elif not self.kind:
-            yield Output.at(self.out)
         else:
             with self.destination.open() as out:
                 yield out
-
-    def reading(self) -> AbstractContextManager[None]:
-        """Say what befell the input where that is why a job fails."""
-        return nullcontext()
 
     def refuse_taken(self) -> None:
         """Raise where ``out`` is there and neither replaced nor resumed, or of another run."""
@@ -198,13 +188,11 @@ class Job(ABC, Generic[R]):
             from penstock.pipelines.job.run_folder import refuse_taken
 
             refuse_taken(self, self.visible)
-        elif self.kind:
+        else:
             self.destination.refuse_taken()
 
     def unwritable(self) -> PenstockError | None:
         """Return the error if output or intermediate files cannot be written."""
-        if not self.kind:
-            return None
         if self.visible is not None and self.resumes:
             return self.destination.unwritable(self.out.resolve() / self.visible.file)
         return self.destination.unwritable()
@@ -238,54 +226,12 @@ class Job(ABC, Generic[R]):
             yield self.connected
 
 
-class RunJob(Job[R]):
-    """A job that reads a training's run, which lies ``at`` its folder."""
-
-    resumable = False
-
-    def __init__(
-        self,
-        at: Path,
-        out: Path,
-        options: Any,
-        cluster: str | ClusterSpec | None = None,
-        *,
-        quiet: bool,
-    ) -> None:
-        super().__init__(out, options, cluster, quiet=quiet)
-        self.at = at
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Say so where another run took the place of this one, some of whose files were read."""
-        before = _inode(self.at)
-        try:
-            yield
-        except Exception as error:
-            if _inode(self.at) != before:
-                raise PenstockError(
-                    f"{self.at} was replaced while it was read", remedy="Run the command again"
-                ) from error
-            raise
-
-    def graph_path(self, graph: str, remedy: str) -> Path:
-        """Return where the graph is that the options name, or else the one of the run."""
-        if self.options.graph is None and not Path(graph).is_dir():
-            raise UsageError(f"the graph of {self.at} is not at {graph} any more", remedy=remedy)
-        return Path(self.options.graph or graph)
-
-
-def _inode(folder: Path) -> int | None:
-    return folder.stat().st_ino if folder.is_dir() else None
-
-
 def run(job: Job[R]) -> R:
     """Run a job from its checks to its report."""
     begun = time.monotonic()
-    with job.reading():
-        job.check()
-        with job.output() as partial:
-            job.work(partial)
+    job.check()
+    with job.output() as partial:
+        job.work(partial)
     return job.report(time.monotonic() - begun)
 
 
@@ -299,11 +245,10 @@ def plan(job: Job[R]) -> Plan:
     job.refuse_taken()
     problem = problem or job.unwritable()
     made = job.plan()
-    out = str(job.out) if job.kind else None
     problem = problem or made.problem
     if not getattr(job.options, "resume", False):  # a part of which may be there
         problem = problem or made.too_large_for_disk()
-    return replace(made, command=job.command, out=out, problem=problem)
+    return replace(made, command=job.command, out=str(job.out), problem=problem)
 
 
 def run_command(job: Job[R], output: Display, *, planned: bool) -> R | None:
