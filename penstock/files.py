@@ -258,6 +258,31 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True)
+class FileRanges:
+    """How the rows of an output are spread over files: ``each`` in a file, the last has the rest.
+
+    It follows from the job alone, so that any cluster writes the same files.
+    """
+
+    rows: int
+    each: int
+
+    @property
+    def count(self) -> int:
+        """How many files."""
+        return -(-self.rows // self.each)
+
+    def range(self, number: int) -> tuple[int, int]:
+        """Return the rows of a file: first, and one after the last."""
+        first = number * self.each
+        return first, min(self.rows, first + self.each)
+
+    def sizes(self, numbers: Iterable[int]) -> list[int]:
+        """Return how many rows some files have."""
+        return [last - first for first, last in map(self.range, numbers)]
+
+
 def part_name(number: int) -> str:
     """Return the name of a part of a dataset, but for its ending."""
     return f"part-{number:05d}"

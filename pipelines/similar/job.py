@@ -18,7 +18,15 @@ import numpy as np
 from penstock.arrays import AnyArray, Array
 from penstock.arrow import as_arrow, read_column, take
 from penstock.errors import CapacityError, UsageError
-from penstock.files import FileEntry, atomic, file_entry, file_table, part_name, save_npy
+from penstock.files import (
+    FileEntry,
+    FileRanges,
+    atomic,
+    file_entry,
+    file_table,
+    part_name,
+    save_npy,
+)
 from penstock.formats import Format
 from penstock.graph import load_npy
 from penstock.kernels import kernel
@@ -48,9 +56,7 @@ FORMAT = Format(
     restore="Restore the file, or search again with --overwrite",
 )
 
-# Files of so many ids follow from the job alone, so that any cluster writes the same.
-_FILES = 64
-_ROWS_OF_FILE = (1 << 10, 1 << 16)
+_FILES, _ROWS_OF_FILE = 64, (1 << 10, 1 << 16)
 _SCRATCH_ON_CPU, _SCRATCH_ON_GPU = 64 << 20, 2 << 30  # bytes, of blocks while they are searched
 _gpu = threading.Lock()  # one task at a time computes there
 
@@ -60,26 +66,15 @@ class SimilarTask:
     """One run, as its tasks see it.
 
     values, ids  files of the vectors and of their ids; version: of the vectors
-    rows         ids a file
     """
 
     values: Path
     ids: Path
     version: str
-    count: int
-    rows: int
+    files: FileRanges
     k: int
     cosine: bool
     pieces: Pieces
-
-    @property
-    def files(self) -> int:
-        """How many files."""
-        return -(-self.count // self.rows)
-
-    def range(self, number: int) -> tuple[int, int]:
-        """Return the rows of a file: first, and one after the last."""
-        return number * self.rows, min(self.count, (number + 1) * self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +89,7 @@ class _Kept:
 
 def find_neighbours(task: SimilarTask, number: int) -> None:
     """Find the neighbours of one file's ids and write them; runs on a worker."""
-    first, last = task.range(number)
+    first, last = task.files.range(number)
     key = ("vectors", str(task.values), task.version)
     with resources().cache.hold(key, lambda: _load(task)) as kept:
         skip = np.arange(first, last, dtype=np.int64)[:, None]
@@ -156,8 +151,7 @@ def write_neighbours(
         values=mapped or out.scratch / "vectors.npy",
         ids=out.scratch / "ids.parquet",
         version=str(vectors.stamps()),
-        count=count,
-        rows=min(max(-(-count // _FILES), low), high),
+        files=FileRanges(count, min(max(-(-count // _FILES), low), high)),
         k=min(options.k, count - 1),
         cosine=options.metric == "cosine",
         pieces=out.pieces,
@@ -166,8 +160,9 @@ def write_neighbours(
     workers = context.workers(input_bytes=count * vectors.values.nbytes >> 12)
     has = workers.capacity
     width = vectors.ids.nbytes // count
+    files = plural(task.files.count, "file")
     context.plan(
-        f"{plural(task.k, 'neighbour')} of each of {count:,} ids, {plural(task.files, 'file')}",
+        f"{plural(task.k, 'neighbour')} of each of {count:,} ids, {files}",
         steps=(("similar", f"by {options.metric}, exactly, on {has.text()}"),),
         memory=Need(_memory(vectors, has), has.memory, f"on every {has.worker}"),
         # Ids, once each, neighbours and scores: compressed it is less.
@@ -179,19 +174,21 @@ def write_neighbours(
     save_table(out.scratch, task.ids.name, pa.table({"id": vectors.ids}))
     if mapped is None:
         save_npy(out.scratch, task.values.name, vectors.values)
-    todo = [n for n in range(task.files) if not task.pieces.done(part_name(n))]
+    todo = [n for n in range(task.files.count) if not task.pieces.done(part_name(n))]
     began = time.monotonic()
-    sizes = [last - first for first, last in map(task.range, todo)]
-    workers.tasks("similar", find_neighbours, [(task, n) for n in todo], sizes, "ids")
+    calls = [(task, n) for n in todo]
+    workers.tasks("similar", find_neighbours, calls, task.files.sizes(todo), "ids")
     searching = time.monotonic() - began
-    files = [entry for n in range(task.files) for entry in task.pieces.load(part_name(n))[1]]
+    entries = [
+        entry for n in range(task.files.count) for entry in task.pieces.load(part_name(n))[1]
+    ]
     about = {
         "vectors": str(vectors.path),
         "options": out.options,
         "metric": options.metric,
         "k": task.k,
         "ids": count,
-        "files": file_table(files),
+        "files": file_table(entries),
     }
     out.describe(FORMAT, about)
     return AllReport(
@@ -200,9 +197,9 @@ def write_neighbours(
         task.k,
         ids=count,
         zeros=int(np.count_nonzero(~vectors.values.any(axis=1))) if task.cosine else 0,
-        files=task.files,
-        resumed_files=task.files - len(todo),
-        bytes=sum(file.bytes for file in files),
+        files=task.files.count,
+        resumed_files=task.files.count - len(todo),
+        bytes=sum(file.bytes for file in entries),
         devices=has.text(),
         seconds_by_step={"similar": searching},
     )

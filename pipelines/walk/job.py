@@ -10,6 +10,7 @@ from penstock.arrow import as_arrow, written_bytes
 from penstock.cluster.count import check_ranks
 from penstock.csr import id_dtype
 from penstock.errors import CapacityError, warn
+from penstock.files import FileRanges
 from penstock.graph import Graph
 from penstock.output import Output
 from penstock.partition.manifest import PartitionManifest
@@ -19,7 +20,7 @@ from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.output import OutputFiles, WalkWriter, save_manifest
+from penstock.pipelines.walk.output import WalkWriter, files_of, save_manifest
 from penstock.pipelines.walk.partitioned import memory_of_part, walk_partitioned
 from penstock.pipelines.walk.placement import Placement, choose_placement, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkTask, walk_replicated
@@ -37,7 +38,7 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
     check_graph(graph, options)
     listed = listed_starts(graph, options)
     starts = graph.num_nodes if listed is None else len(listed)
-    files = OutputFiles.of(checked_count(starts * options.walks), options.length)
+    files = files_of(checked_count(starts * options.walks), options.length)
     ranks = ranks_wanted(graph, options, context.cluster)
     if options.in_parts:  # before a partition is made
         check_ranks(context.cluster.cluster, context.cluster.workers, options.parts)
@@ -54,7 +55,7 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
         problem = error
     where, memory = _where(graph, options, choice, placement, has, files)
     context.plan(
-        f"{plural(files.walks, 'walk')} of at most {plural(options.length, 'node')}, "
+        f"{plural(files.rows, 'walk')} of at most {plural(options.length, 'node')}, "
         f"{plural(files.count, 'file')}",
         steps=(("walk", f"{options.app}, {where}"), ("sampler", choice.instead or choice.why)),
         memory=memory,
@@ -111,7 +112,7 @@ def _where(
     choice: SamplerChoice,
     placement: Placement,
     has: Capacity,
-    files: OutputFiles,
+    files: FileRanges,
 ) -> tuple[str, Need]:
     """Return where the graph lies, and what that takes of the fullest worker."""
     where, there = f"a copy of the graph on each of {has.text()}", has.rows
@@ -128,16 +129,16 @@ def _where(
     return where, Need(size, there, f"on every {has.worker}")
 
 
-def _disk_bytes(graph: Graph, options: WalkOptions, files: OutputFiles) -> int:
+def _disk_bytes(graph: Graph, options: WalkOptions, files: FileRanges) -> int:
     """Return about what the walks take: as if no walk ended early, and all went anywhere."""
-    nodes = files.walks * min(options.length, _longest(options))
+    nodes = files.rows * min(options.length, _longest(options))
     internal = id_dtype(graph.num_nodes).itemsize
     named: float = internal
     if graph.num_nodes:
         random = np.random.Generator(np.random.Philox(0))
         some = random.integers(graph.num_nodes, size=_SOME_IDS)
         named = written_bytes(graph.user_ids(some) if options.ids == "user" else as_arrow(some))
-    return int(nodes * named + 12 * files.walks + options.npy * nodes * internal)
+    return int(nodes * named + 12 * files.rows + options.npy * nodes * internal)
 
 
 def _longest(options: WalkOptions) -> float:

@@ -15,7 +15,15 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, take
-from penstock.files import FileEntry, atomic, file_entry, file_table, part_name, save_npy
+from penstock.files import (
+    FileEntry,
+    FileRanges,
+    atomic,
+    file_entry,
+    file_table,
+    part_name,
+    save_npy,
+)
 from penstock.formats import Format
 from penstock.graph import Graph
 from penstock.output import Output, Pieces
@@ -31,38 +39,16 @@ FORMAT = Format(
 )
 
 # A file has about this many ids: large enough for full speed, small enough that many workers
-# have some. It follows from the job alone, so that any cluster writes the same files.
+# have some.
 _FILE_IDS = (1 << 18, 1 << 24)
 _FILES = 64
 
 
-@dataclass(frozen=True)
-class OutputFiles:
-    """How the walks of a job are spread over files."""
-
-    walks: int
-    walks_per_file: int
-
-    @staticmethod
-    def of(walks: int, length: int) -> OutputFiles:
-        """Return the files that follow from how much there is."""
-        low, high = _FILE_IDS
-        ids = min(max(walks * length // _FILES, low), high)
-        return OutputFiles(walks, max(1, ids // length))
-
-    @property
-    def count(self) -> int:
-        """How many files."""
-        return -(-self.walks // self.walks_per_file)
-
-    def range(self, number: int) -> tuple[int, int]:
-        """Return the walks of a file: first, and one after the last."""
-        first = number * self.walks_per_file
-        return first, min(self.walks, first + self.walks_per_file)
-
-    def walks_of(self, numbers: list[int]) -> int:
-        """Return how many walks some files have together."""
-        return sum(last - first for first, last in map(self.range, numbers))
+def files_of(walks: int, length: int) -> FileRanges:
+    """Return how walks are spread over files."""
+    low, high = _FILE_IDS
+    ids = min(max(walks * length // _FILES, low), high)
+    return FileRanges(walks, max(1, ids // length))
 
 
 @dataclass(frozen=True)
@@ -129,7 +115,7 @@ class WalkWriter:
 
 
 def save_manifest(
-    out: Output, writer: WalkWriter, files: OutputFiles, about: dict[str, Any]
+    out: Output, writer: WalkWriter, files: FileRanges, about: dict[str, Any]
 ) -> dict[str, int]:
     """Say what _walks.json holds, and return what the walks count."""
     total, entries, listed = {"walks": 0, "nodes": 0}, [], []

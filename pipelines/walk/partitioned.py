@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.files import FileRanges
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
 from penstock.pipelines.job import Workers
-from penstock.pipelines.walk.output import OutputFiles
 from penstock.pipelines.walk.replicated import WalkTask
 from penstock.workers.walk.partitioned import walk_part
 from penstock.workers.walk.rows import WalkGraphSpec
@@ -35,7 +35,7 @@ def walk_partitioned(
         files = task.files
         return (
             PartitionedWalk(
-                path, task.spec, task.starts, files.walks, files.walks_per_file, left(), task.write
+                path, task.spec, task.starts, files.rows, files.each, left(), task.write
             ),
         )
 
@@ -44,11 +44,11 @@ def walk_partitioned(
         arguments,
         ranks=k,
         title="walk",
-        total=lambda: task.files.walks_of(list(left())),
+        total=lambda: sum(task.files.sizes(left())),
         unit="walks",
     )
 
 
-def memory_of_part(manifest: PartitionManifest, spec: WalkGraphSpec, files: OutputFiles) -> int:
+def memory_of_part(manifest: PartitionManifest, spec: WalkGraphSpec, files: FileRanges) -> int:
     """Return about how many bytes the largest part and its walks take on a rank."""
-    return memory_needed(manifest, spec, walks_per_file=files.walks_per_file)
+    return memory_needed(manifest, spec, walks_per_file=files.each)

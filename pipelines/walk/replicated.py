@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from penstock.files import FileRanges
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import WalkGraph
 from penstock.limits import cores
 from penstock.partition.threads import spread
 from penstock.pipelines.job import Workers
-from penstock.pipelines.walk.output import OutputFiles, WalkWriter
+from penstock.pipelines.walk.output import WalkWriter
 from penstock.workers.walk.held import held_rows
 from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.starts import Starts
@@ -37,7 +38,7 @@ class WalkTask:
     version: str
     spec: WalkGraphSpec
     starts: Starts
-    files: OutputFiles
+    files: FileRanges
     write: WalkWriter
 
 
@@ -45,7 +46,7 @@ def walk_replicated(workers: Workers, task: WalkTask, todo: list[int]) -> None:
     """Walk the files ``todo`` on workers that each have the whole graph."""
     size = _FILES_OF_GPU_TASK if workers.capacity.on_gpu else 1
     calls = [(task, todo[i : i + size]) for i in range(0, len(todo), size)]
-    sizes = [task.files.walks_of(numbers) for _, numbers in calls]
+    sizes = [sum(task.files.sizes(numbers)) for _, numbers in calls]
     workers.tasks("walk", walk_files, calls, sizes, "walks")
 
 
@@ -74,6 +75,6 @@ def _on_gpu(job: WalkTask, rows: WalkGraph, numbers: list[int]) -> Iterator[tupl
     walks = np.concatenate([np.arange(*each, dtype=np.int64) for each in ranges])
     starts = np.concatenate([job.starts.of(*each) for each in ranges])
     # Only the job's last file is shorter, so batches are files.
-    walked = batches(rows, job.spec.rules, walks, starts, job.files.walks_per_file)
+    walked = batches(rows, job.spec.rules, walks, starts, job.files.each)
     for number, (first, _), (_, paths) in zip(numbers, ranges, walked, strict=True):
         yield number, first, paths

@@ -30,10 +30,11 @@ from penstock.errors import (
     PenstockWarning,
     UsageError,
 )
+from penstock.files import FileRanges
 from penstock.pipelines.cli import run
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk import output
-from penstock.pipelines.walk.output import OutputFiles, WalkWriter
+from penstock.pipelines.walk.output import WalkWriter, files_of
 from penstock.workers.resources.device import look_again
 
 
@@ -588,11 +589,11 @@ def test_the_command(make_graph: Any, tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_parts_follow_from_the_job_alone() -> None:
-    parts = OutputFiles.of(2_400_000, 80)
+    parts = files_of(2_400_000, 80)
     assert parts.count == 64
     assert parts.range(63)[1] == 2_400_000
-    assert OutputFiles.of(10, 80) == OutputFiles(10, 3276)
-    assert OutputFiles.of(10, 1 << 20).count == 10
+    assert files_of(10, 80) == FileRanges(10, 3276)
+    assert files_of(10, 1 << 20).count == 10
 
 
 # -- a graph in parts ------------------------------------------------------------------------------
