@@ -1,14 +1,13 @@
 """``penstock similar``: of some ids here, of all on workers, the same either way."""
 
 import json
-import os
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.errors import CapacityError, InputError, OutputExists, UsageError
+from penstock.errors import InputError, OutputExists, UsageError
 from penstock.kernels.naive import neighbours as naive
 from penstock.pipelines.similar import job as jobs
 from penstock.pipelines.similar import similar
@@ -69,15 +68,6 @@ def test_what_cannot_be_asked(folder, tmp_path):
             similar(folder, **more)
 
 
-def test_nan_is_refused(tmp_path):
-    write_vectors(tmp_path, np.arange(3), np.array([[1, 2], [np.nan, 1], [2, 3]]))
-    with pytest.raises(InputError):
-        similar(tmp_path, 0)
-    with pytest.raises(InputError):
-        similar(tmp_path, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 # -- everyone ------------------------------------------------------------------------------------
 
 
@@ -104,45 +94,6 @@ def test_other_formats_give_the_same_bytes(folder, tmp_path):
     similar(tmp_path / "x.parquet", out=tmp_path / "theirs", metric="dot")
     name = "part-00000.parquet"
     assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
-
-
-def test_an_interrupted_run_is_resumed(tmp_path, values, monkeypatch):
-    """But not with other vectors, ids or options."""
-    monkeypatch.setattr(jobs, "_ROWS_OF_FILE", (60, 60))
-    np.save(tmp_path / "x.npy", values)
-    ids = tmp_path / "x.ids.txt"
-    ids.write_text("".join(f"a{i}\n" for i in range(250)))
-    similar(tmp_path / "x.npy", out=tmp_path / "whole")
-    save = jobs._save
-
-    def breaks(task, number, *rest):
-        if number == 3:
-            raise RuntimeError("the power failed")
-        return save(task, number, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(jobs, "_save", breaks)
-        with pytest.raises(RuntimeError):
-            similar(tmp_path / "x.npy", out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    with pytest.raises(UsageError):
-        similar(tmp_path / "x.npy", out=tmp_path / "out", resume=True, k=4)
-    same, times = ids.read_bytes(), (ids.stat().st_atime_ns, ids.stat().st_mtime_ns)
-    ids.write_text("".join(f"other{i}\n" for i in range(250)))
-    with pytest.raises(UsageError):
-        similar(tmp_path / "x.npy", out=tmp_path / "out", resume=True)
-    ids.write_bytes(same)
-    os.utime(ids, ns=times)
-    report = similar(tmp_path / "x.npy", out=tmp_path / "out", resume=True)
-    assert report.resumed_files > 0
-    for path in sorted((tmp_path / "whole").glob("*.parquet")):
-        assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes()
-
-
-def test_vectors_that_do_not_fit(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(jobs, "_SCRATCH_ON_CPU", 1 << 50)
-    with pytest.raises(CapacityError):
-        similar(folder, out=tmp_path / "out")
 
 
 def test_one_vector_has_no_neighbour(tmp_path):
