@@ -44,11 +44,8 @@ class FileEntry:
     def __post_init__(self) -> None:
         parts = PurePosixPath(self.name).parts
         if not parts or self.name.startswith("/") or ".." in parts or "\0" in self.name:
-            raise CorruptFile(
-                f"{self.name!r} is no name of a file of this directory",
-                expected="a relative name without ..",
-                remedy="Restore the manifest, or make the directory again",
-            )
+            # Format.reading, which knows the manifest, makes it a CorruptFile.
+            raise ValueError(f"{self.name!r}, which is not a file in this directory")
 
     def check_size(self, root: Path, *, listed_in: str, remedy: str) -> None:
         """Raise unless ``root`` has the file with its size; the content is not read."""

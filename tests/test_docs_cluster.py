@@ -1,4 +1,4 @@
-"""The pages on clusters, gangs and hangs: commands parse, examples run, tables repeat the code."""
+"""The pages on clusters and gangs: their examples run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.cluster.spec import ClusterSpec
 
 @pytest.fixture(scope="module")
 def pages(root: Path) -> dict[str, str]:
-    return {name: (root / f"docs/{name}.md").read_text() for name in ("cluster", "gangs", "hangs")}
+    return {name: (root / f"docs/{name}.md").read_text() for name in ("cluster", "gangs")}
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -28,10 +28,6 @@ def blocks(page: str, language: str) -> list[str]:
 
 def section(page: str, title: str) -> str:
     return page.split(f"\n## {title}\n")[1].split("\n## ")[0]
-
-
-def code(cell: str) -> list[str]:
-    return re.findall(r"`([^`]+)`", cell)
 
 
 def commands(page: str) -> Iterator[list[str]]:

@@ -1,26 +1,55 @@
-"""What every job reads, made once for the tests of a file; small disks."""
+"""What every job reads, made once; commands that are forked; results of undisturbed runs; disks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import small_disks
-from every_job import make_inputs
+from every_job import make_inputs, results, words_of
+from midway import Commands
+
+Whole = Callable[[str], tuple[dict[str, bytes], int]]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A graph, its edges as a table, walks, vectors and models."""
+    """A graph, its edges as a table, walks, vectors, models. A test copies what it changes."""
     folder = tmp_path_factory.mktemp("given")
     make_inputs(folder)
     return folder
 
 
+def _commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    found = Commands(tmp_path_factory.mktemp("commands"))
+    yield found
+    found.close()
+
+
+commands = pytest.fixture(scope="session", name="commands")(_commands)
+others = pytest.fixture(scope="session", name="others")(_commands)
+
+
+@pytest.fixture(scope="session")
+def whole(given: Path, commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Return what gives the results of an undisturbed job, and how often it writes."""
+
+    @cache
+    def of(job: str) -> tuple[dict[str, bytes], int]:
+        home = tmp_path_factory.mktemp("whole")
+        code, said = commands.run(words_of(job, given, home / "out"), home)
+        assert code == 0, said
+        assert [one.name for one in home.iterdir()] == ["out"]
+        return results(home / "out"), commands.count
+
+    return of
+
+
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Return what mounts a disk of 8 MB, or mounts it again, with an option."""
+    """Return what mounts a small disk, or mounts it again, with an option."""
     disk = tmp_path / "disk"
     yield lambda option: small_disks.mount(disk, option)
     if disk.is_mount():

@@ -1,125 +1,130 @@
-"""Files whose bits changed and whose size did not: an error that names the file, in every job."""
+"""Damaged artifacts, whose file an error names: manifests, indices out of range, flipped bits."""
+
+from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from every_job import cells, words_of
+from midway import Commands
 
-from penstock import Graph, generate, partition_graph
-from penstock.errors import CorruptFile
-from penstock.partition.part import Partition, partition_path
+from penstock import Graph, partition_graph
+from penstock.errors import CorruptFile, PenstockError
+from penstock.partition.part import Partition
+from penstock.pipelines.cli import run
 
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    path = tmp_path_factory.mktemp("damaged") / "g"
-    generate("sbm", path, nodes=400, seed=1, quiet=True)
-    partition_graph(path, k=2, quiet=True)
-    return path
+MANIFESTS = {
+    "partition": "graph.json",
+    "walk": "graph/graph.json",
+    "word2vec": "walks/_walks.json",
+    "vectors": "vectors/vectors.json",
+    "embed": "graph/graph.json",
+    "nodes": "embedded/run.json",
+    "gnn": "graph/graph.json",
+    "predict": "run/run.json",
+    "similar": "vectors/vectors.json",
+}
+READS_GRAPH = ["info", "partition", "walk", "embed", "gnn", "predict"]
 
 
 @pytest.fixture
-def damage(whole):
-    """Write another value into a file of the graph, whose size stays; put it right afterwards."""
-    kept = {}
-
-    def change(name, at, value):
-        path = whole / name
-        kept.setdefault(path, path.read_bytes())
-        array = np.load(path)
-        array[at] = value
-        np.save(path, array)
-        assert path.stat().st_size == len(kept[path])
-        return path
-
-    yield change
-    for path, content in kept.items():
-        path.write_bytes(content)
-        os.utime(path)
+def copy(given: Path, tmp_path: Path) -> Path:
+    """The inputs, which a test may damage; the graph with weights and a partition."""
+    shutil.copytree(given, tmp_path / "given")
+    partition_graph(tmp_path / "given/graph", k=2, quiet=True)
+    return tmp_path / "given"
 
 
-def run(*words):
-    command = [sys.executable, "-P", "-m", "penstock", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    return done.returncode, done.stderr
+def change(path: Path, at: int, value: float) -> None:
+    """Write another value into an array, whose file keeps its size."""
+    size, array = path.stat().st_size, np.load(path)
+    array[at] = value
+    np.save(path, array)
+    assert path.stat().st_size == size
 
 
-BAD = [
-    ("shards/00000/indices.npy", 7, 10**6),
-    ("shards/00000/indices.npy", 0, -5),
-    ("shards/00000/indptr.npy", 5, 10**9),
-    ("shards/00000/indptr.npy", -1, 3),
-]
+def flip(path: Path) -> None:
+    """Change a bit of the last number of a file, so that it stays in bounds."""
+    content = bytearray(path.read_bytes())
+    content[-8] ^= 1
+    path.write_bytes(content)
 
 
-@pytest.mark.parametrize(("name", "at", "value"), BAD)
-def test_a_shard(whole, damage, name, at, value):
-    damage(name, at, value)
-    with pytest.raises(CorruptFile, match=name):
-        Graph.open(whole).shard(0)
-    with pytest.raises(CorruptFile, match=name):
-        Graph.open(whole).csr()
+def refused(commands: Commands, words: list[str], home: Path, file: Path) -> None:
+    before = sorted(home.rglob("*"))
+    code, said = commands.run(words, home)
+    assert code == 1, said
+    assert "Traceback" not in said
+    assert str(file) in said
+    assert sorted(home.rglob("*")) == before
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": "penstock-', "half"])
+@pytest.mark.parametrize("job", cells(MANIFESTS))
+def test_a_manifest_that_does_not_parse(
+    job: str, text: str, copy: Path, commands: Commands, tmp_path: Path
+) -> None:
+    words = words_of(job, copy, tmp_path / "out")
+    home = tmp_path / "out" if job == "partition" else copy
+    path = home / MANIFESTS[job]
+    path.write_text(path.read_text()[: path.stat().st_size // 2] if text == "half" else text)
+    refused(commands, words, tmp_path, path)
+
+
+@pytest.mark.parametrize("job", READS_GRAPH)
+def test_an_index_out_of_range(job: str, copy: Path, commands: Commands, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["info", str(copy / "graph")] if job == "info" else words_of(job, copy, out)
+    file = (out if job == "partition" else copy / "graph") / "shards/00000/indices.npy"
+    change(file, 7, 10**6)
+    refused(commands, words, tmp_path, file)
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "info {g}",
-        "walk {g} {out} --length 5 --cluster threads",
-        "partition {g} -k 3 --method streaming",
-        "gnn train {g} {out} --epochs 1 --cluster threads",
-    ],
+    ("name", "at", "value"),
+    [("indices", 7, 10**6), ("indices", 0, -5), ("indptr", 5, 10**9), ("indptr", -1, 3)],
 )
-def test_every_job_names_the_file(whole, damage, tmp_path, command):
-    damage("shards/00000/indices.npy", 7, 10**6)
-    code, error = run(*command.format(g=whole, out=tmp_path / "out").split())
-    assert code == 1
-    assert "shards/00000/indices.npy" in error
-    assert "Traceback" not in error
-    assert not (tmp_path / "out").exists()
+def test_a_shard(copy: Path, name: str, at: int, value: int) -> None:
+    file = copy / f"graph/shards/00000/{name}.npy"
+    change(file, at, value)
+    with pytest.raises(CorruptFile) as caught:
+        Graph.open(copy / "graph").csr()
+    assert str(file) in str(caught.value)
+
+
+PART = "parts/00000/"
 
 
 @pytest.mark.parametrize(
     ("name", "at", "value"),
     [
-        ("indices.npy", 3, 10**6),
-        ("indptr.npy", 4, -1),
-        ("owned.npy", 0, -1),
-        ("ghosts.npy", 0, 10**6),
-        ("send.npy", 0, 10**6),
-        ("send_starts.npy", -1, 10**6),
-        ("receive_starts.npy", -1, 10**6),
+        (PART + "indices.npy", 3, 10**6),
+        (PART + "indptr.npy", 4, -1),
+        (PART + "owned.npy", 0, -1),
+        (PART + "ghosts.npy", 0, 10**6),
+        (PART + "send.npy", 0, 10**6),
+        (PART + "send_starts.npy", -1, 10**6),
+        (PART + "receive_starts.npy", -1, 10**6),
+        ("assignment.npy", 0, 9),
+        ("local.npy", 0, 10**6),
     ],
 )
-def test_a_part(whole, damage, name, at, value):
-    path = "partition/k2/parts/00000/" + name
-    damage(path, at, value)
-    part = Partition.open(partition_path(Graph.open(whole), 2)).part(0)
-    with pytest.raises(CorruptFile, match=name):
+def test_a_partition(copy: Path, name: str, at: int, value: int) -> None:
+    path = copy / "graph/partition/k2"
+    change(path / name, at, value)
+    with pytest.raises(CorruptFile) as caught:
+        partition = Partition.open(path)
+        part = partition.part(0)
         for read in ("csr", "owned", "ghosts", "send", "receive"):
             getattr(part, read)
-
-
-@pytest.mark.parametrize(("name", "value"), [("assignment.npy", 9), ("local.npy", 10**6)])
-def test_an_assignment(whole, damage, name, value):
-    damage("partition/k2/" + name, 0, value)
-    partition = Partition.open(partition_path(Graph.open(whole), 2))
-    with pytest.raises(CorruptFile, match=name):
         for read in ("assignment", "local"):
             getattr(partition, read)
-
-
-def test_splits_of_a_part(whole, damage):
-    from penstock.manifest import Manifest
-    from penstock.workers.gnn.data.node_data import nodes_of_part, read_nodes
-
-    damage("partition/k2/parts/00000/split.npy", 3, 7)
-    part = Partition.open(partition_path(Graph.open(whole), 2)).part(0)
-    with pytest.raises(CorruptFile, match="splits"):
-        read_nodes(nodes_of_part(part), Manifest.load(whole), whole, None, for_training=True)
+    assert name in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -128,16 +133,45 @@ def test_splits_of_a_part(whole, damage):
         lambda body: body["shards"][0].update(stop=399),
         lambda body: body.update(nodes="many"),
         lambda body: body.update(heldout={"../../etc": 1}),
+        lambda body: body["files"].update({"../../x": next(iter(body["files"].values()))}),
+        lambda body: body["files"].update({"/etc/x": next(iter(body["files"].values()))}),
     ],
 )
-def test_a_manifest_edited_by_hand(whole, change):
-    path = whole / "graph.json"
-    text = path.read_text()
-    try:
-        body = json.loads(text)
-        change(body)
-        path.write_text(json.dumps(body))
-        with pytest.raises(CorruptFile, match="graph.json"):
-            Graph.open(whole)
-    finally:
-        path.write_text(text)
+def test_a_manifest_that_cannot_be_meant(copy: Path, change: Callable[[Any], None]) -> None:
+    """Its values do not fit together, or its paths leave the artifact."""
+    path = copy / "graph/graph.json"
+    body = json.loads(path.read_text())
+    change(body)
+    path.write_text(json.dumps(body))
+    with pytest.raises(PenstockError) as caught:
+        Graph.open(copy / "graph")
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("job", ["walk", "partition", "gnn", "predict", "embed"])
+def test_verify_finds_a_flipped_bit(
+    job: str, copy: Path, commands: Commands, tmp_path: Path
+) -> None:
+    """Before anything is computed with it; so does validate, and nothing else."""
+    words = words_of(job, copy, tmp_path / "out")
+    graph = tmp_path / "out" if job == "partition" else copy / "graph"
+    code, said = commands.run([*words, "--verify", "--plan"], tmp_path)
+    assert code == 0, said
+    file = graph / "features/00000.npy"
+    flip(file)
+    refused(commands, [*words, "--verify"], tmp_path, file)
+    refused(commands, ["validate", str(graph)], tmp_path, file)
+    assert commands.run(words, tmp_path)[0] == 0
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_verify_finds_a_flipped_bit_of_a_partition(
+    copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = copy / "graph/partition/k2/parts/00001/features/00000.npy"
+    flip(file)
+    words = ["gnn", "train", str(copy / "graph"), str(tmp_path / "out"), "--epochs", "1"]
+    assert run([*words, "-k", "2", "--cluster", "mpi", "-n", "2", "-q", "--verify"]) == 1
+    assert file.name in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,4 +1,3 @@
-import errno
 import hashlib
 import json
 import os
@@ -8,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.errors import CapacityError
 from penstock.files import append_text, atomic, file_entry, save_json, save_npy, sha256_of
-from penstock.output import Output
 from penstock.output_lock import output_lock
 
 
@@ -60,21 +57,6 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path):
         other.write_text("other")
     assert (tmp_path / "a").read_text() == "one"
     assert os.listdir(tmp_path) == ["a"]
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_says_so(tmp_path, code):
-    def fail(block):
-        with block:
-            raise OSError(code, "no room")
-
-    with pytest.raises(CapacityError):
-        fail(atomic(tmp_path / "a"))
-    with pytest.raises(CapacityError):
-        fail(Output(tmp_path / "g", kind="graph").open())
-    with pytest.raises(PermissionError), atomic(tmp_path / "a"):
-        raise PermissionError(errno.EACCES, "no")
-    assert os.listdir(tmp_path) == []
 
 
 def test_json_is_strict(tmp_path):

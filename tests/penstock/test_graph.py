@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 from penstock.csr import CSR
-from penstock.errors import CorruptFile, MissingFile, TruncatedFile, UsageError
+from penstock.errors import CorruptFile, UsageError
 from penstock.files import save_npy
 from penstock.graph import Graph
 from penstock.writer import create_graph, write_parquet
@@ -83,26 +83,6 @@ def test_splits_are_masks_that_do_not_meet(make_graph):
         graph.split("dev")
     with pytest.raises(UsageError):
         graph.node_column("colour")
-
-
-# -- broken graphs: found when opened -----------------------------------------------------------
-
-
-def test_a_missing_shard_is_found_when_opened(make_graph):
-    graph = make_graph(shard_edges=64)
-    (graph.path / "shards/00003/indices.npy").unlink()
-    with pytest.raises(MissingFile):
-        Graph.open(graph.path)
-
-
-def test_a_truncated_shard_is_found_when_opened(make_graph):
-    graph = make_graph()
-    path = graph.path / "shards/00000/indices.npy"
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.truncate(size - 4)
-    with pytest.raises(TruncatedFile):
-        Graph.open(graph.path)
 
 
 # -- broken graphs: found by validate -----------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from penstock import Graph, generate
-from penstock.errors import CapacityError, OutputExists, UsageError
+from penstock.errors import CapacityError
 from penstock.kernels import generate_rules
 from penstock.kernels.naive import rmat as naive
 from penstock.kernels.naive import zoo as naive_zoo
@@ -237,18 +237,6 @@ def test_the_least_memory_gives_the_same_graph(
     assert draws == once
 
 
-def test_nothing_is_left_of_a_run_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(RmatSource, "edge_columns", fail)
-    with pytest.raises(KeyboardInterrupt):
-        generate("rmat", tmp_path / "g", quiet=True, scale=8)
-    assert list(tmp_path.iterdir()) == []
-
-
 # -- stochastic blocks ------------------------------------------------------------------------
 
 
@@ -431,30 +419,6 @@ def test_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "named"),
-    [
-        ("rmat", {"scale": 32}, "--scale"),
-        ("rmat", {"a": 0.8}, "a, b and c"),
-        ("rmat", {"b": float("nan")}, "--b"),
-        ("rmat", {"weights": "5,1"}, "--weights"),
-        ("rmat", {"memory": "lots"}, "--memory"),
-        ("rmat", {"nosuch": 1}, "nosuch"),
-        ("sbm", {"nodes": 5, "blocks": 6}, "blocks"),
-        ("sbm", {"train": 0.9, "valid": 0.2}, "train, valid and test"),
-        ("sbm", {"features": "sparse", "width": 3}, "width"),
-        ("kg", {"valid": 0.5, "test": 0.5}, "valid and test"),
-        ("zoo", {"least_degree": 9, "most_degree": 8}, "--least-degree"),
-        ("tree", {}, "tree"),
-    ],
-)
-def test_bad_options(kind: str, options: dict[str, Any], named: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        generate(kind, tmp_path / "g", **options)
-    assert named in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
     ("kind", "options"),
     [
         ("rmat", {"scale": 26}),
@@ -468,22 +432,6 @@ def test_memory_is_estimated_first(kind: str, options: dict[str, Any], tmp_path:
     with pytest.raises(CapacityError):
         generate(kind, tmp_path / "g", memory="400MB", **options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_disk_is_estimated_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    with pytest.raises(CapacityError):
-        generate("rmat", tmp_path / "g")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_stands_there_stays(tmp_path: Path) -> None:
-    first = made("rmat", tmp_path / "g", scale=6)
-    with pytest.raises(OutputExists):
-        generate("rmat", tmp_path / "g", scale=7)
-    assert checksums(Graph.open(tmp_path / "g")) == checksums(first)
-    assert made("rmat", tmp_path / "g", scale=7, overwrite=True).num_nodes > first.num_nodes
 
 
 @pytest.mark.parametrize("seed", range(3))

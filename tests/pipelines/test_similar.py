@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.errors import CapacityError, InputError, OutputExists, UsageError
+from penstock.errors import InputError, OutputExists, UsageError
 from penstock.kernels.naive import neighbours as naive
 from penstock.pipelines.cli import run
 from penstock.pipelines.similar import similar
@@ -69,15 +69,6 @@ def test_what_cannot_be_asked(folder, tmp_path):
         assert run(["similar", str(folder), "0", more]) == 2
 
 
-def test_nan_is_refused(tmp_path):
-    write_vectors(tmp_path, np.arange(3), np.array([[1, 2], [np.nan, 1], [2, 3]]))
-    with pytest.raises(InputError):
-        similar(tmp_path, 0)
-    with pytest.raises(InputError):
-        similar(tmp_path, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 # -- everyone ------------------------------------------------------------------------------------
 
 
@@ -123,12 +114,6 @@ def test_vectors_of_a_run(tmp_path):
     assert found[:3] == [
         one for one, _ in similar(vectors, vectors.ids[0].as_py(), k=3).neighbours[0]
     ]
-
-
-def test_vectors_that_do_not_fit(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.similar.job._SCRATCH_ON_CPU", 1 << 50)
-    with pytest.raises(CapacityError):
-        similar(folder, out=tmp_path / "out")
 
 
 def test_one_vector_has_no_neighbour(tmp_path):

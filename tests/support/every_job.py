@@ -1,15 +1,18 @@
-"""Every job that writes something, as a command line, for tests of what may befall any of them."""
+"""Every job that writes, as a command line: the rows of the table of faults in tests/faults."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import embed_runs
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from penstock import Graph, generate, walk
 from penstock.pipelines.cli import run
@@ -24,20 +27,48 @@ JOBS = {
     "word2vec": "word2vec train {given}/walks {out} --dim 32 --epochs 4 --deterministic "
     "--checkpoint-minutes 1e-9",
     "vectors": "word2vec export {given}/vectors {out}",
-    # Out of core, where what is learned does not hang on which thread comes first.
+    # Out of core: then the result does not depend on which thread comes first.
     "embed": "embed train {graph} {out} --model dot --dim 8 --epochs 3 --batch 100 --partitions 8 "
     "--checkpoint-minutes 1e-9",
     "nodes": "embed export {given}/embedded {out}",
     "gnn": "gnn train {graph} {out} --epochs 30 --checkpoint-epochs 3",
     "predict": "gnn predict {given}/run {out} --graph {graph} --embeddings",
     "centrality": f"centrality {TABLE} --metrics closeness",
+    "shares": "centrality {graph} {out} --metrics betweenness",  # one graph, in shares of sources
     "similar": "similar {given}/vectors --all {out}",
 }
-RESUMES = {"etl", "walk", "word2vec", "embed", "gnn", "centrality", "similar"}
+RESUMES = {"etl", "walk", "word2vec", "embed", "gnn", "centrality", "shares", "similar"}
 # Those that run in the client alone: on no cluster.
 CLIENT = {"generate", "partition", "vectors", "nodes"}
-# Training runs whose folder is there from the first epoch on, and says that it is not done.
+# Training runs, whose folder exists from the first epoch and says that it is not done.
 VISIBLE = {"gnn", "embed"}
+# The input of each, below the folder of ``make_inputs``. generate reads nothing.
+READS = {
+    "etl": "edges.parquet",
+    "partition": "graph",
+    "walk": "graph",
+    "word2vec": "walks",
+    "vectors": "vectors",
+    "embed": "graph",
+    "nodes": "embedded",
+    "gnn": "graph",
+    "predict": "run",
+    "centrality": "edges.parquet",
+    "shares": "graph",
+    "similar": "vectors",
+}
+# One job per mechanism: tasks, a training in hidden pieces, a visible one, one file in the client.
+QUICK = ("walk", "word2vec", "gnn", "vectors")
+
+
+def cells(jobs: Iterable[str], *hows: str, quick: Iterable[str] = QUICK) -> list[Any]:
+    """Return the cells of a fault: each job, with each of ``hows``; slow but for ``quick``."""
+    chosen = set(quick)
+    return [
+        pytest.param(job, *([how] if how else []), marks=[] if job in chosen else pytest.mark.slow)
+        for how in hows or ("",)
+        for job in jobs
+    ]
 
 
 def make_inputs(folder: Path) -> None:
@@ -67,13 +98,13 @@ def words_of(job: str, given: Path, out: Path, cluster: str = "threads") -> list
     return words if job in CLIENT else [*words, "--cluster", cluster]
 
 
-def run_again(job: str, words: list[str]) -> int:
-    """Run a command again as its user would who was told that it had been interrupted."""
-    return run([*words, "--resume"] if job in RESUMES else words)
+def again(job: str, words: list[str]) -> list[str]:
+    """Return the command with which a user finishes what was interrupted."""
+    return [*words, "--resume"] if job in RESUMES else words
 
 
 def results(out: Path) -> dict[str, bytes]:
-    """Return the files of an output, but for those that tell times."""
+    """Return the files of an output, but for those that hold times."""
     if out.is_file():
         return {"": out.read_bytes()}
     if list(out.glob("checkpoints/relations-*")):
@@ -101,7 +132,7 @@ def _embedded(run: Path) -> dict[str, bytes]:
 
 
 def published(job: str, out: Path) -> bool:
-    """Return whether an output is there as one that is whole."""
+    """Return whether a whole output exists."""
     if job == "partition":
         return (out / "partition/k3").exists()
     if job in VISIBLE and out.exists():

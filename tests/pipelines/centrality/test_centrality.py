@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import ClusterSpec, Graph, centrality, etl, generate
-from penstock.errors import CapacityError, CorruptFile, InputError, OutputExists, UsageError
+from penstock.errors import CorruptFile, InputError, OutputExists, UsageError
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.kernels.cpu import centrality as cpu
 from penstock.output import Pieces
@@ -348,15 +348,6 @@ def test_the_same_on_any_cluster_and_resumed(tmp_path, monkeypatch):
     assert body["metrics"] == ["closeness", "betweenness"]
     with pytest.raises(OutputExists):
         centrality(tmp_path / "zoo", tmp_path / "out", cluster=THREADS)
-
-
-def test_intermediate_files_need_the_disk_of_scratch(tmp_path, monkeypatch):
-    (tmp_path / "g.jsonl").write_text('{"edges": [[1, 2]]}')
-    (tmp_path / "small").mkdir()
-    full = tmp_path / "small"
-    monkeypatch.setattr("penstock.sizes.free_disk", lambda at: 0 if at == full else 10**9)
-    with pytest.raises(CapacityError, match="small"):
-        centrality(tmp_path / "g.jsonl", tmp_path / "out", scratch=full, cluster=THREADS)
 
 
 def test_a_zoo_whose_table_of_graphs_is_another_one_is_refused(tmp_path):

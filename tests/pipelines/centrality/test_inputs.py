@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import ClusterSpec, centrality, etl, generate
+from penstock import ClusterSpec, centrality, etl
 from penstock.errors import CapacityError, InputError, PenstockError, UsageError
-from penstock.output import Pieces
 from penstock.pipelines.centrality.inputs.edge_lists import read_edges
 from penstock.pipelines.centrality.options import METRICS
 from penstock.pipelines.centrality.output import FORMAT
@@ -516,25 +515,6 @@ def test_a_tu_folder(tmp_path):
         compute(tmp_path / "T", tmp_path / "out2", weighted=True)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"samples": 5},
-        {"verify": True},
-        {"format": "json"},
-        {"format": "graph"},
-        {"metrics": "triangles", "directed": True},
-        {"header": "no"},
-    ],
-)
-def test_options_that_do_not_fit_tables(tmp_path, options):
-    (tmp_path / "e").mkdir()
-    pq.write_table(table_of(rows_of(draw(3))), tmp_path / "e/e.parquet")
-    with pytest.raises(PenstockError):
-        compute(tmp_path / "e", tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists()
-
-
 def test_what_is_no_input(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "one.txt").write_text("1 2\n")
@@ -554,33 +534,6 @@ def test_what_is_no_input(tmp_path):
         with pytest.raises(PenstockError, match=name):
             compute(tmp_path / name, tmp_path / "out", **options)
         assert not (tmp_path / "out").exists()
-
-
-def test_options_of_tables_are_not_for_graphs(tmp_path):
-    generate("zoo", tmp_path / "zoo", graphs=5)
-    for options in ({"directed": True}, {"header": "no"}, {"weighted": True, "weight": "w"}):
-        with pytest.raises(UsageError):
-            compute(tmp_path / "zoo", tmp_path / "out", **options)
-
-
-def test_a_table_is_resumed(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 1_000.0)
-    pq.write_table(table_of(rows_of(draw(40))), tmp_path / "e.parquet")
-    real, seen = Pieces.save, []
-
-    def save(records, *rest):
-        if len(seen) == 3:
-            raise OSError("the cable was pulled")
-        seen.append(rest)
-        real(records, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Pieces, "save", save)
-        with pytest.raises(OSError, match="cable"):
-            compute(tmp_path / "e.parquet", tmp_path / "out")
-    report = compute(tmp_path / "e.parquet", tmp_path / "out", resume=True)
-    assert report.resumed_pieces == 3
-    same_as_networkx(tmp_path / "out", draw(40))
 
 
 def reasons(out):

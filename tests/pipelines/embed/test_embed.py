@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +28,6 @@ from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed import source
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
-from penstock.workers.embed.train import Trainer
 
 Trained = tuple[Path, embed.TrainReport]
 ROOT = Path(__file__).resolve().parents[3]
@@ -305,39 +300,6 @@ def test_a_warm_start_begins_where_the_other_run_ended(
 # -- bad input -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"dim": 7}, "--dim"),
-        ({"batch": 10**6}, "--batch"),
-        ({"partitions": 500}, "partitions"),
-        ({"partitions": 9, "order": "cover"}, "partitions"),
-        ({"optimizer": "sgd", "epsilon": 1.0}, "--epsilon"),
-        ({"beta1": 0.9}, "--beta1"),  # as by default
-        ({"negatives": "all", "by_degree": 0.0}, "--by-degree"),
-        ({"negatives": "all", "chunk": 10}, "--chunk"),
-        ({"model": "dot", "reciprocal": True}, "--reciprocal"),
-        ({"norm": 2}, "--norm"),
-        ({"temperature": 2.0}, "--temperature"),
-        ({"n3": 0.1, "l2": 0.1}, "--n3"),
-        ({"chunk": 2000}, "--chunk"),
-        ({"reciprocal": True, "corrupt": "tail"}, "--corrupt"),
-        ({"parts": 2, "partitions": 6}, "partitions"),
-        ({"parts": 300}, "-k"),
-        ({"init": Path("nowhere")}, "nowhere"),
-        ({"lr": 1e39}, "--lr"),
-    ],
-    ids=str,
-)
-def test_bad_options_are_refused(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(UsageError) as error:
-        embed.train(graph, tmp_path / "run", cluster=cluster, **{"epochs": 1, "dim": 8, **options})
-    assert named in str(error.value)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_recipe_gives_options_and_flags_win(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
@@ -390,60 +352,8 @@ def test_recipes_in_examples_are_recipes(recipe: Path) -> None:
     assert embed.EmbedOptions(recipe=recipe).model in ("complex", "distmult", "transe", "rotate")
 
 
-def test_a_loss_that_is_no_number_is_an_error(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    with pytest.raises(PenstockError):
-        embed.train(graph, tmp_path / "run", optimizer="sgd", lr=1e30, cluster=cluster)
-    assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
-
-
-def test_a_run_is_not_replaced_by_one_without_vectors(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    embed.train(graph, tmp_path / "run", cluster=cluster, **SMALL)
-    before = files(tmp_path / "run")
-    with pytest.raises(PenstockError):
-        embed.train(
-            graph, tmp_path / "run", optimizer="sgd", lr=1e30, overwrite=True, cluster=cluster
-        )
-    assert files(tmp_path / "run") == before
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
 def files(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("epoch", [1, 3])
-def test_a_run_is_replaced_once_the_new_one_has_a_checkpoint(
-    graph: Graph,
-    tmp_path: Path,
-    cluster: ClusterSpec,
-    monkeypatch: pytest.MonkeyPatch,
-    epoch: int,
-) -> None:
-    run, small = tmp_path / "run", {**SMALL, "epochs": 4, "cluster": cluster}
-    embed.train(graph, run, **small)
-    before = files(run)
-    train = Trainer._visits
-
-    def visits(self: Trainer, number: int) -> float | None:
-        if number + 1 < epoch:
-            return train(self, number)
-        raise OSError("the cable was pulled")
-
-    monkeypatch.setattr(Trainer, "_visits", visits)
-    with pytest.raises(OSError, match="cable"):
-        embed.train(graph, run, overwrite=True, seed=1, validate_every=9, **small)
-    assert files(run) == before
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    # Now with a checkpoint after every epoch: those of two are worth more than the old run.
-    with pytest.raises(OSError, match="cable"):
-        embed.train(graph, run, overwrite=True, seed=1, validate_every=1, **small)
-    assert (files(run) == before) == (epoch == 1)
-    assert Run.load(run).training.seed == (epoch != 1)
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_can_be_resumed(
@@ -684,46 +594,7 @@ def test_bad_questions_are_refused(trained: Trained, options: dict[str, Any]) ->
         embed.predict(trained[0], **options)
 
 
-# -- kill -9 ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_killed_training_goes_on_and_ends_the_same(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    """Killed with SIGKILL at random moments, between and in checkpoints, and resumed."""
-    options = {
-        "dim": 8, "batch": 20, "negatives": 16, "epochs": 6, "partitions": 5,
-        "checkpoint_minutes": 1e-9, "validate_every": 2,
-    }  # fmt: skip
-    embed.train(graph, tmp_path / "whole", cluster=cluster, **options)
-    run = tmp_path / "run"
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    command = [sys.executable, "-P", "-m", "penstock", "embed", "train", str(graph.path), str(run)]
-    command += [*flags, "--cluster", "threads", "-q", "--resume"]
-    rng = np.random.default_rng(0)
-    killed, kills = 0, 8
-    for _ in range(10 * kills):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        lines = run / "metrics.jsonl"
-        before = lines.stat().st_size if lines.is_file() else 0
-        while process.poll() is None and not (lines.is_file() and lines.stat().st_size > before):
-            time.sleep(0.005)
-        time.sleep(rng.uniform(0, 0.3))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            killed += 1
-        elif process.returncode == 0 and killed < kills:
-            shutil.rmtree(run)  # it was done before it could be killed: once more
-        process.wait(timeout=60)
-        if killed == kills:
-            break
-    assert killed == kills
-    assert subprocess.run(command, check=False).returncode == 0
-    for ours, theirs in zip(values(run), values(tmp_path / "whole"), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    kept = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in kept if "loss" in line] == [1, 2, 3, 4, 5, 6]
+# -- triples --------------------------------------------------------------------------------------
 
 
 def test_triples_are_ranked_as_edges_that_are_held_out(

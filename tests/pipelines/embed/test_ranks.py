@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 from penstock import ClusterSpec, Graph, embed
@@ -88,41 +81,6 @@ def whole(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.slow
-@pytest.mark.mpi
-@pytest.mark.parametrize("whom", ["command", "rank"])
-def test_a_killed_training_goes_on_and_ends_the_same(
-    graph: Graph, tmp_path: Path, whole: Path, whom: str
-) -> None:
-    """Killed with SIGKILL: the command, which is given again, or a rank, which is started again."""
-    run = tmp_path / "run"
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in KILLED.items()]
-    command = [sys.executable, "-P", "-m", "penstock", "embed", "train", str(graph.path), str(run)]
-    command += [*flags, "-k", "2", "--cluster", "mpi", "-n", "2", "-q", "--resume"]
-    lines, before = run / "metrics.jsonl", 0
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-    while process.poll() is None and not (lines.is_file() and lines.stat().st_size > before):
-        time.sleep(0.005)
-    time.sleep(0.2)
-    assert process.poll() is None
-    if whom == "command":
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=60)
-        assert subprocess.run(command, check=False, timeout=300).returncode == 0
-    else:
-        ranks = []
-        for one in psutil.Process(process.pid).children(recursive=True):
-            words = " ".join(one.cmdline())
-            if "RankWorker" in words and not ("mpiexec" in words or "supervisor" in words):
-                ranks.append(one)
-        ranks[-1].kill()
-        assert process.wait(timeout=300) == 0
-    for ours, theirs in zip(values(run), values(whole), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    kept = [json.loads(x) for x in lines.read_text().splitlines()]
-    assert [line["epoch"] for line in kept if "loss" in line] == list(range(1, 13))
-
-
 def resume(graph: Graph, run: Path, **more: Any) -> embed.TrainReport:
     options = {**KILLED, **more}
     return embed.train(graph, run, parts=2, cluster=TWO, resume=True, **options)
@@ -147,17 +105,6 @@ def test_a_table_that_one_rank_has_lost_is_not_made_again(
     # Put back, it goes on.
     table.write_bytes(held)
     assert resume(graph, run, epochs=13).trained.first_epoch == 12
-
-
-@pytest.mark.mpi
-@pytest.mark.slow
-def test_a_finished_run_of_ranks_starts_none(
-    graph: Graph, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(whole, tmp_path / "run")
-    monkeypatch.setattr("penstock.cluster.connect.connect", None)
-    found = resume(graph, tmp_path / "run")
-    assert (found.trained.ranks, found.trained.first_epoch, found.trained.epochs) == (2, 12, 12)
 
 
 def test_a_plan_says_what_a_rank_needs(graph: Graph) -> None:

@@ -160,22 +160,6 @@ def test_a_run_goes_on_without_the_one_it_began_with(
     same(tmp_path / "whole", tmp_path / "run")
 
 
-def test_a_finished_run_is_resumed_without_a_cluster(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, more = tmp_path / "run", {**SMALL, "validate_every": 1, "cluster": cluster}
-    first = embed.train(graph, run, epochs=2, **more)
-    files = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
-    monkeypatch.setattr("penstock.cluster.connect.connect", None)
-    (run / "ids.parquet").unlink()  # which is written again all the same
-    found = embed.train(graph, run, epochs=2, resume=True, **more)
-    for name in ("ids.parquet", "metrics.jsonl"):
-        assert (run / name).read_bytes() == files[name]
-    assert (found.trained.first_epoch, found.trained.epochs, found.speed) == (2, 2, None)
-    assert (found.device, found.trained.loss) == (first.device, first.trained.loss)
-    assert found.trained.validation == first.trained.validation
-
-
 def test_a_run_that_stopped_early_is_resumed_without_another_epoch(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
@@ -379,19 +363,6 @@ def test_of_one_partition_every_order_is_the_same(
     embed.train(graph, tmp_path / "plain", epochs=1, cluster=cluster, **SMALL)
     same(tmp_path / "one", tmp_path / "plain")
     same(tmp_path / "given", tmp_path / "plain")
-
-
-def test_options_that_would_be_ignored_are_refused(trained: Trained, tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        embed.export(trained[0], tmp_path / "v", graph=tmp_path)
-    with pytest.raises(UsageError):
-        embed.predict(trained[0], head="e1", relation="r0", known=True, graph=tmp_path)
-    with pytest.raises(UsageError):
-        embed.evaluate(trained[0], split="test", triples=tmp_path / "t")
-    with pytest.raises(UsageError):
-        embed.evaluate(trained[0], seed=0)
-    with pytest.raises(UsageError):
-        embed.evaluate(trained[0], unknown="error")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from penstock import Graph, etl, walk_array
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import InputError, OutputExists, UsageError
+from penstock.errors import InputError
 from penstock.pipelines.cli import run
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.nodes import number as number_nodes
@@ -519,38 +519,6 @@ def test_triples_are_split_one_by_one(tmp_path: Path, cluster: ClusterSpec) -> N
     assert sorted(triples) == rows  # every triple is in exactly one part
 
 
-def test_an_existing_graph_is_kept_unless_told(tmp_path: Path, cluster: ClusterSpec) -> None:
-    random_edges(1).to_parquet(tmp_path / "edges.parquet")
-    etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster)
-    with pytest.raises(OutputExists):
-        etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster)
-    before = Graph.open(tmp_path / "g").manifest
-    bad = random_edges(2)
-    bad.loc[3, "weight"] = -1.0
-    bad.to_parquet(tmp_path / "bad.parquet")
-    with pytest.raises(InputError, match=r"bad\.parquet"):
-        etl(
-            tmp_path / "bad.parquet",
-            tmp_path / "g",
-            cluster=cluster,
-            weight="weight",
-            overwrite=True,
-        )
-    assert Graph.open(tmp_path / "g").manifest == before
-    etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster, directed=True, overwrite=True)
-    assert Graph.open(tmp_path / "g").manifest.directed
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.parquet", "edges.parquet", "g"]
-
-
-def test_something_else_is_never_replaced(tmp_path: Path, cluster: ClusterSpec) -> None:
-    random_edges(1).to_parquet(tmp_path / "edges.parquet")
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter1.tex").write_text("...")
-    with pytest.raises(OutputExists):
-        etl(tmp_path / "edges.parquet", tmp_path / "thesis", cluster=cluster, overwrite=True)
-    assert (tmp_path / "thesis" / "chapter1.tex").exists()
-
-
 def test_bad_rows_are_counted_and_kept_aside(tmp_path: Path, cluster: ClusterSpec) -> None:
     table = random_edges(4)
     table.loc[[5, 17], "weight"] = np.nan
@@ -563,23 +531,6 @@ def test_bad_rows_are_counted_and_kept_aside(tmp_path: Path, cluster: ClusterSpe
     assert report.bad_rows == 3
     kept = json.loads((tmp_path / "g" / "bad_rows.json").read_text())
     assert [bad["row"] for bad in kept["first"]] == [7, 19, 32]
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"split_edges": (0.5, 0.1, 0.1)}, "--split-edges"),
-        ({"split_nodes": (float("nan"), 0.5, 0.5)}, "--split-nodes"),
-        ({"since": "3"}, "--time"),
-        ({"label": "x"}, "--nodes"),
-        ({"merge_times": True}, "--time"),
-        ({"time": "t", "merge_times": True, "duplicates": "keep"}, "--duplicates"),
-        ({"colour": "red"}, "colour"),
-    ],
-)
-def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], named: str) -> None:
-    with pytest.raises(UsageError, match=named):
-        etl(tmp_path / "edges.parquet", tmp_path / "g", **options)
 
 
 def test_the_plan_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

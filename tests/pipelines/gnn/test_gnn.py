@@ -17,7 +17,6 @@ import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.errors import (
-    CapacityError,
     OutputExists,
     PenstockWarning,
     UsageError,
@@ -77,18 +76,6 @@ def test_blocks_are_learnt(trained: tuple[Path, gnn.TrainReport], cluster: Clust
     assert body["roc_auc"] > 0.99
     assert np.sum(body["confusion"]) == body["nodes"]
     assert not list(folder.glob(".evaluate*"))
-
-
-def test_a_prediction_that_does_not_fit_is_refused(
-    trained: tuple[Path, gnn.TrainReport],
-    cluster: ClusterSpec,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("penstock.workers.plugin.Resources.memory_bytes", lambda self: 10_000)
-    with pytest.raises(CapacityError):
-        gnn.predict(trained[0], tmp_path / "out", cluster=cluster)
-    assert not (tmp_path / "out").exists()
 
 
 def test_predictions_have_the_users_ids(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -12,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import dask
-import psutil
 import pytest
 
 from penstock.cluster.connect import connect
@@ -135,25 +132,6 @@ def test_a_cluster_whose_workers_cannot_load_a_task_is_not_waited_for(
         pytest.raises(ClusterError),
     ):
         run(client, ghost.step, [()])
-
-
-@pytest.mark.slow
-def test_a_worker_that_stands_still_is_lost(
-    steps: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    marker = str(tmp_path / "marker")
-    with connect("local", workers=2, worker_timeout=2, quiet=False) as client:
-        pids = set(client.run(os.getpid).values())
-        assert run(client, steps.stop_once, [(marker,)]) == ["went on"]
-        stopped = [pid for pid in pids if not psutil.pid_exists(pid)]
-        assert len(stopped) == 1
-    told = capsys.readouterr().err
-    assert re.search(
-        rf"worker \d \(process {stopped[0]} on 127.0.0.1\) has sent no heartbeat for .* s, "
-        r"it is stopped \(SIGSTOP\); after \d+ s it counts as lost",
-        told,
-    )
-    assert f"process {stopped[0]} on 127.0.0.1) has sent no heartbeat for 5 s and counts" in told
 
 
 def test_a_step_may_be_run_again(client: Any, steps: Any) -> None:

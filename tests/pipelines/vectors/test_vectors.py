@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import export_vectors, vector_parts
-from penstock.errors import CorruptFile, InputError, OutputExists, TruncatedFile, UsageError
+from penstock.errors import InputError, OutputExists, UsageError
 from penstock.files import save_npy
 from penstock.pipelines.vectors import Vectors, store, tables, word2vec, write_vectors
 
@@ -89,26 +89,6 @@ def test_ids_that_are_there_twice_or_null_are_not_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_directory_says_so(written):
-    folder = written(np.arange(50))
-    part = folder / "part-00000.parquet"
-    body = part.read_bytes()
-    part.write_bytes(b"x" * len(body))
-    with pytest.raises(CorruptFile) as error:
-        Vectors.open(folder)
-    assert part.name in str(error.value)
-    part.write_bytes(body)
-    with (folder / "vectors.npy").open("r+b") as file:
-        file.truncate(100)
-    with pytest.raises(TruncatedFile) as error:
-        Vectors.open(folder)
-    assert "vectors.npy" in str(error.value)
-    (folder / "vectors.json").write_text("{")
-    with pytest.raises(CorruptFile) as error:
-        Vectors.open(folder)
-    assert "vectors.json" in str(error.value)
-
-
 # -- ids -------------------------------------------------------------------------------------------
 
 
@@ -123,14 +103,6 @@ def test_integers_are_found_by_their_text_and_the_other_way_round(written):
     assert words.find([10, "b", 3]).tolist() == [0, 1, -1]
     np.testing.assert_array_equal(words["b"], values_of(2, 5)[1])
     assert numbers.find([]).tolist() == []
-
-
-def test_nan_and_infinite_values_are_named(tmp_path):
-    values = values_of(40, 4)
-    values[7, 2], values[33, 0] = np.nan, np.inf
-    write_vectors(tmp_path, np.arange(40) * 10, values)
-    with pytest.raises(InputError, match="70, 330"):
-        Vectors.open(tmp_path).check_finite()
 
 
 # -- Parquet and .npy ------------------------------------------------------------------------------

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import signal
-import subprocess
 import sys
-import threading
-import time
 import warnings
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, walk, walk_array
 from penstock.errors import (
-    CapacityError,
     InputError,
     MissingExtra,
-    OutputExists,
     PenstockWarning,
     UsageError,
 )
 from penstock.files import FileRanges
 from penstock.pipelines.cli import run
-from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk import output
-from penstock.pipelines.walk.output import WalkWriter, files_of
+from penstock.pipelines.walk.output import files_of
 from penstock.workers.resources.device import look_again
 
 
@@ -223,39 +213,6 @@ def test_a_csr_will_do_in_a_notebook() -> None:
     np.testing.assert_array_equal(walk_array(ring, length=8), expected)
 
 
-class _Break(WalkWriter):
-    def __call__(self, number: int, first: int, paths: Any) -> None:
-        if number == 3:
-            raise OSError("the cable was pulled")
-        super().__call__(number, first, paths)
-
-
-def test_an_interrupted_run_goes_on(
-    make_graph: Any,
-    tmp_path: Path,
-    small_parts: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    graph = make_graph()
-    walk(graph, tmp_path / "whole")
-    monkeypatch.setattr("penstock.pipelines.walk.job.WalkWriter", _Break)
-    with pytest.raises(OSError, match="cable"):
-        walk(graph, tmp_path / "w")
-    assert "--resume" in capsys.readouterr().err
-    assert not (tmp_path / "w").exists()
-    monkeypatch.undo()
-    monkeypatch.setattr(output, "_FILE_IDS", (256, 256))
-    with pytest.raises(UsageError, match="another one"):
-        walk(graph, tmp_path / "w", resume=True, seed=9)
-    half = next((tmp_path / ".w.partial/walks").glob("part-*.parquet"))
-    half.write_bytes(half.read_bytes()[:-10])  # a file that is not whole is made again
-    report = walk(graph, tmp_path / "w", resume=True)
-    assert 0 <= report.resumed_files < report.files
-    assert f" {report.files} files, " in report.text()
-    assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_starts_are_lines_however_they_end(make_graph: Any, tmp_path: Path, end: str) -> None:
     graph = make_graph()
@@ -265,84 +222,6 @@ def test_starts_are_lines_however_they_end(make_graph: Any, tmp_path: Path, end:
     assert graph.user_ids().take(paths[:, 0]).to_pylist() == [
         type(graph.user_ids()[0].as_py())(i) for i in ids
     ]
-
-
-def test_resume_knows_the_file_of_starts(
-    make_graph: Any, tmp_path: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, starts = make_graph(), tmp_path / "starts"
-    ids = [str(name) for name in graph.user_ids().to_pylist()[:64]]
-    starts.write_text("\n".join(ids))
-    with monkeypatch.context() as patched:
-        patched.setattr("penstock.pipelines.walk.job.WalkWriter", _Break)
-        with pytest.raises(OSError, match="cable"):
-            walk(graph, tmp_path / "w", starts=starts, walks=40)
-    other = tmp_path / "other"
-    other.write_text("\n".join(ids[::-1]))
-    other.replace(starts)
-    with pytest.raises(UsageError, match="starts changed since the run in"):
-        walk(graph, tmp_path / "w", starts=starts, walks=40, resume=True)
-
-
-KILLED = """
-import sys
-import threading
-import time
-from itertools import pairwise
-import penstock.pipelines.walk.output as output
-from penstock import walk
-output._FILE_IDS = (256, 256)
-write = output.WalkWriter.__call__
-def tell(self, number, first, paths):
-    write(self, number, first, paths)
-    print(number, flush=True)
-    if number > 5:
-        sys.stdin.read()
-output.WalkWriter.__call__ = tell
-walk(sys.argv[1], sys.argv[2])
-"""
-
-
-def test_a_killed_run_goes_on(make_graph: Any, tmp_path: Path, small_parts: None) -> None:
-    graph = make_graph()
-    walk(graph, tmp_path / "whole")
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-c", KILLED, str(graph.path), str(tmp_path / "w")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert [process.stdout.readline() for _ in range(4)]
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert not (tmp_path / "w").exists()
-    report = walk(graph, tmp_path / "w", resume=True)
-    assert report.resumed_files >= 4
-    assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_the_death_of_a_worker_costs_nothing(make_graph: Any, tmp_path: Path) -> None:
-    graph, options = make_graph(weights=True), {"walks": 2000}
-    walk(graph, tmp_path / "whole", **options)
-    place, killed = tmp_path / ".w.partial/walks", threading.Event()
-
-    def kill() -> None:
-        while not list(place.glob("part-*.parquet")):
-            time.sleep(0.01)
-        workers = [
-            child
-            for child in psutil.Process().children(recursive=True)
-            if "multiprocessing.spawn" in " ".join(child.cmdline())
-        ]
-        workers[0].kill()
-        killed.set()
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    walk(graph, tmp_path / "w", cluster=ClusterSpec(cluster="local", workers=2), **options)
-    killer.join()
-    assert killed.is_set()
-    assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
 
 
 # -- where walks start -----------------------------------------------------------------------------
@@ -366,73 +245,7 @@ def test_starts_of_a_file_an_option_and_a_share(make_graph: Any, tmp_path: Path)
     assert set(half) < set(walk_array(graph, fraction=0.8)[:, 0])
 
 
-def test_unknown_starts_are_named_with_their_line(make_graph: Any, tmp_path: Path) -> None:
-    graph = make_graph()
-    good = str(graph.user_ids().to_pylist()[0])
-    file = tmp_path / "starts.txt"
-    for bad in ("no such node", "123456789"):
-        file.write_text(f"{good}\n\n{bad}\n{bad}\n")
-        with pytest.raises(InputError, match="line 3 of .*and 1 more") as caught:
-            walk(graph, tmp_path / "w", starts=file)
-        assert repr(bad) in caught.value.what
-    file.write_text("\n")
-    with pytest.raises(InputError, match="names no start"):
-        walk(graph, tmp_path / "w", starts=file)
-    file.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="UTF-8"):
-        walk(graph, tmp_path / "w", starts=file)
-    with pytest.raises(UsageError, match="no file"):
-        walk(graph, tmp_path / "w", starts=tmp_path / "nowhere")
-    with pytest.raises(InputError, match="--start nobody"):
-        walk(graph, tmp_path / "w", start=("nobody",))
-    with pytest.raises(UsageError, match="no walk has a start"):
-        walk(graph, tmp_path / "w", fraction=1e-9)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["graph", "starts.txt"]
-
-
 # -- bad input -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"p": 0, "app": "node2vec"}, "--p"),
-        ({"q": -1, "app": "node2vec"}, "--q"),
-        ({"p": float("nan"), "app": "node2vec"}, "--p"),
-        ({"p": 2}, "--p needs --app node2vec"),
-        ({"stop": 0, "app": "ppr"}, "--stop"),
-        ({"stop": 1.5, "app": "ppr"}, "--stop"),
-        ({"stop": 0.5}, "--stop needs --app ppr"),
-        ({"length": 0}, "--length"),
-        ({"walks": 0}, "--walks"),
-        ({"restart": 1}, "--restart"),
-        ({"app": "metapath"}, "needs option --schema"),
-        ({"app": "metapath", "schema": "0"}, "has no relations, which --app metapath follows"),
-        ({"app": "custom"}, "needs option --weight"),
-        ({"app": "custom", "weight": "wait"}, "weight, relation, degree"),
-        ({"app": "custom", "weight": "relation"}, "etl --relation COLUMN, or leave relation"),
-        ({"app": "custom", "weight": "label"}, "--label COLUMN --label-kind class, or leave label"),
-        ({"app": "custom", "weight": "weight - 3"}, "has no weights, which --weight names"),
-        ({"app": "custom", "weight": "2 * weight", "weighted": False}, "--no-weighted"),
-        ({"app": "custom", "weight": "1", "sampler": "alias"}, "known only when"),
-        ({"temporal": True}, "has no times of edges"),
-        ({"since": "1"}, "has no times of edges"),
-        ({"sampler": "alias", "temporal": True}, "alias tables know no times"),
-        ({"start": ("1",), "fraction": 0.5}, "cannot go together"),
-        ({"app": "metapath", "schema": "0", "restart": 0.5}, "cannot go together"),
-        ({"walks": 1 << 40}, "these are"),
-        ({"parts": 3, "placement": "replicated"}, "--parts and --placement replicated cannot"),
-    ],
-    ids=str,
-)
-def test_bad_options(
-    make_graph: Any, tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
-    graph = make_graph()
-    with pytest.raises(UsageError) as caught:
-        walk(graph, tmp_path / "w", **options)
-    assert message in str(caught.value)
-    assert [p.name for p in tmp_path.iterdir()] == ["graph"]
 
 
 def test_an_unknown_relation_lists_the_known(make_graph: Any, tmp_path: Path) -> None:
@@ -453,17 +266,6 @@ def weighted(path: Path, weights: list[float] | None) -> Graph:
         writer.edges(csr)
         writer.nodes(["a", "b", "c", "d", "e"])
     return Graph.open(path)
-
-
-@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), 1e300])
-def test_bad_weights_name_their_edge(tmp_path: Path, bad: float) -> None:
-    graph = weighted(tmp_path / "g", [1, 1, bad, 1, 1])
-    with pytest.raises(InputError, match="from c to d"):
-        walk(graph, tmp_path / "w")
-    with pytest.raises(InputError, match="from c to d"):
-        walk_array(graph)
-    assert [p.name for p in tmp_path.iterdir()] == ["g"]
-    assert walk_array(graph, weighted=False, length=3)[2].tolist() == [2, 3, 4]
 
 
 def test_rows_of_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -537,35 +339,6 @@ def test_a_sampler_that_is_not_taken_is_said(
         with warnings.catch_warnings():
             warnings.simplefilter("error", PenstockWarning)
             walk(graph, tmp_path / sampler, sampler=sampler, **options)
-
-
-def test_no_room_on_disk(make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
-    with pytest.raises(CapacityError):
-        walk(make_graph(), tmp_path / "w", walks=100)
-    with pytest.raises(CapacityError):  # at once
-        walk(make_graph(name="other"), tmp_path / "w", walks=10**9)
-
-
-def test_no_room_in_workers(
-    make_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("penstock.workers.plugin._CACHE_SHARE_OF_MEMORY", 1e-9)
-    with pytest.raises(CapacityError, match="--placement partitioned"):
-        walk(make_graph(), tmp_path / "w")
-
-
-def test_what_is_there_stays(make_graph: Any, tmp_path: Path) -> None:
-    graph = make_graph()
-    walk(graph, tmp_path / "w")
-    with pytest.raises(OutputExists, match="--overwrite"):
-        walk(graph, tmp_path / "w")
-    shutil.copytree(graph.path, tmp_path / "other")
-    with pytest.raises(OutputExists, match="is not a walks|not a"):
-        walk(graph, tmp_path / "other", overwrite=True)
-    walk(graph, tmp_path / "w", overwrite=True, length=3)
-    assert max(map(len, paths_of(tmp_path / "w"))) == 3
 
 
 # -- the command line ------------------------------------------------------------------------------
@@ -694,19 +467,3 @@ def test_the_plan_says_what_would_be_walked_and_writes_nothing(
     assert 0 < plan["memory_bytes"] < plan["memory_there"]
     assert 0 < plan["disk_bytes"] < plan["disk_free"]
     assert plan["problem"] is None
-
-
-def test_the_plan_says_what_would_not_fit(
-    make_graph: Any,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    graph = make_graph()
-    small = Capacity(rows=1, memory=1, on_gpu=False, workers=1)
-    monkeypatch.setattr("penstock.pipelines.job.capacity.capacity_of", lambda *_: small)
-    assert run(["walk", str(graph.path), str(tmp_path / "w"), "--plan"]) == 0
-    said = capsys.readouterr()
-    assert "of 1 B on every worker" in said.out
-    assert "would not fit on a worker" in said.err
-    assert "--memory-limit" in said.err

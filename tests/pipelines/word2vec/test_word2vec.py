@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +15,6 @@ import pytest
 
 from penstock import ClusterSpec, Graph, walk, word2vec
 from penstock.errors import (
-    CapacityError,
     CorruptFile,
     InputError,
     PenstockError,
@@ -28,8 +22,6 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
-from penstock.options import asked
-from penstock.pipelines.cli import run
 from penstock.pipelines.generate import generate
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.inputs import lists, text
@@ -37,7 +29,6 @@ from penstock.pipelines.word2vec.inputs.text import ByteRange
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import settings_of
 from penstock.workers.word2vec.state import Checkpoints
-from penstock.workers.word2vec.task import TrainingSettings
 
 SMALL: dict[str, Any] = {"dim": 16, "epochs": 2}
 
@@ -119,13 +110,6 @@ def test_walks_draw_negatives_from_pools_unless_told_not_to(blocks: Graph, tmp_p
     assert vectors("f", shared_windows=4, pools=True) != shared
 
 
-def test_pools_are_refused_where_they_would_be_ignored(tmp_path: Path) -> None:
-    lines = tmp_path / "text.txt"
-    lines.write_text("a b a b\n")
-    with pytest.raises(UsageError):
-        word2vec(lines, tmp_path / "v", pools=True, min_count=1)
-
-
 def test_a_pool_is_of_so_many_walks() -> None:
     def rules(kind: str = "graph", **options: Any) -> Word2vecRules:
         return settings_of(Word2vecOptions(**options), kind).rules
@@ -158,18 +142,6 @@ def test_two_ranks_learn_as_much_as_one(blocks: Graph, tmp_path: Path) -> None:
     assert report.words == alone.words
     assert report.loss == pytest.approx(alone.loss, rel=0.1)
     assert agreement(Vectors.open(tmp_path / "h"), blocks.labels()) > 0.9
-
-
-def test_a_graph_refuses_what_is_for_words(make_graph: Any, tmp_path: Path) -> None:
-    graph = make_graph()
-    for options in ({"min_count": 2}, {"max_vocab": 7}, {"column": "path"}, {"same_walks": True}):
-        with pytest.raises(UsageError):
-            word2vec(graph, tmp_path / "v", **options)
-    with pytest.raises(UsageError):
-        word2vec([graph.path, make_graph(name="other").path], tmp_path / "v")
-    with pytest.raises(UsageError):
-        word2vec(make_graph(nodes=5, edges=0, name="bare"), tmp_path / "v")
-    assert not (tmp_path / "v").exists()
 
 
 # -- walks and lists -------------------------------------------------------------------------------
@@ -364,15 +336,6 @@ def test_a_sentence_of_millions_of_words(tmp_path: Path, monkeypatch: pytest.Mon
 # -- memory, rates, stops --------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_said_before_the_run(
-    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TrainingSettings, "word_bytes", lambda self, ranks, **on: 10**12)
-    with pytest.raises(CapacityError):
-        word2vec(blocks, tmp_path / "v", **SMALL)
-    assert not (tmp_path / "v").exists()
-
-
 def test_one_rank_has_no_exchanges(blocks: Graph, tmp_path: Path) -> None:
     for more in ({}, {"deterministic": True, "shards": 1}):
         with pytest.raises(UsageError):
@@ -449,61 +412,3 @@ LONG = ["--dim", "16", "--walks", "4", "--epochs", "8", "--deterministic", "--sy
 
 def command(blocks: Graph, out: Path, *more: str) -> Sequence[str]:
     return ["word2vec", "train", str(blocks.path), str(out), *LONG, *more]
-
-
-def started(blocks: Graph, out: Path) -> subprocess.Popen[str]:
-    """Start a training run in a process, and return when it has written a checkpoint."""
-    given = command(blocks, out, "--checkpoint-minutes", "0.000001")
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "penstock", *given],
-        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    last = out.with_name(f".{out.name}.partial") / "scratch/checkpoints/last.json"
-    end = time.monotonic() + 60
-    while not last.is_file() or json.loads(last.read_text())["number"] < 3:
-        assert time.monotonic() < end
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    return process
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on(
-    blocks: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    process = started(blocks, tmp_path / "v")
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert not (tmp_path / "v").exists()
-    assert run([*command(blocks, tmp_path / "v", "--resume", "--window", "3")]) == 2
-    capsys.readouterr()
-    assert run([*command(blocks, tmp_path / "v", "--resume", "--json", "-k", "1")]) == 0
-    assert 0 < json.loads(capsys.readouterr().out)["resumed"] < 1
-    assert run([*command(blocks, tmp_path / "whole")]) == 0
-    same(tmp_path / "v", tmp_path / "whole")
-    assert len((tmp_path / "v/epochs.jsonl").read_text().splitlines()) == 8
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"min_lr": 0.5}, "--min-lr"),
-        ({"shards": 4}, "--shards"),  # as many as by default
-        ({"graph": "g", "walks": 10}, "--walks"),  # the default
-        ({"app": "metapath"}, "--schema"),
-    ],
-)
-def test_options_that_contradict_each_other(options: dict[str, Any], named: str) -> None:
-    with pytest.raises(UsageError) as error:
-        Word2vecOptions(**options)
-    assert named in str(error.value)
-
-
-def test_walks_of_a_graph_are_not_for_text(tmp_path: Path) -> None:
-    path = packed(tmp_path / "t.txt", b"a b c\n" * 9)
-    for options in ({"length": 80}, {"graph": tmp_path}, {"verify": True}):
-        with pytest.raises(UsageError):
-            word2vec(path, tmp_path / "v", **options)
-    # From Python a flag that is off asks for nothing.
-    off: dict[str, Any] = {"same_walks": False, "temporal": False, "start": (), "graph": None}
-    assert asked(Word2vecOptions(**off), *off) == []

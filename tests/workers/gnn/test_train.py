@@ -205,35 +205,6 @@ def test_without_validation_nodes_the_training_loss_decides(
     assert shorter.metrics == trained.metrics
 
 
-@BOTH
-def test_a_loss_of_nan_stops_and_keeps_the_last_good_checkpoint(
-    model: Model, graph: Path, tmp_path: Path
-) -> None:
-    options = {"lr": 1e3, "optimizer": "sgd", "checkpoint_epochs": 1}
-    trained = run(graph, tmp_path, model, epochs=50, **options)
-    assert trained.stopped == "nan"
-    assert 1 < trained.epochs < 50
-    for name in ("last", "best"):
-        tensors, about = checkpoint.load(tmp_path / f"checkpoints/{name}.safetensors")
-        assert all(np.isfinite(tensor).all() for tensor in tensors.values())
-        assert about["epoch"] > 0
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("epochs", "rate"), [(1, 1e30), (50, 1e30), (50, 1e3)], ids=["last", "first", "later"]
-)
-def test_a_loss_of_nan_before_the_first_evaluation_leaves_no_weights(
-    model: Model, epochs: int, rate: float, graph: Path, tmp_path: Path
-) -> None:
-    trained = run(
-        graph, tmp_path, model, epochs=epochs, lr=rate, optimizer="sgd", evaluate_every=40
-    )
-    assert trained.stopped == "nan"
-    assert (trained.best_epoch, trained.metrics) == (0, {})
-    assert not list((tmp_path / "checkpoints").iterdir())
-
-
 def test_what_was_told_before_the_first_checkpoint_is_not_told_twice(
     graph: Path, tmp_path: Path
 ) -> None:

@@ -3,16 +3,13 @@
 import errno
 import fcntl
 import os
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_disks import mount, unmount
 
 from penstock.errors import (
-    CapacityError,
     CorruptFile,
     MissingFile,
     PenstockError,
@@ -222,24 +219,6 @@ def test_requests_in_flight_together_do_not_mix(table):
             read.result()
         assert all(same(a, b) for a, b in zip(slots, found, strict=True))
         slots = slots[1:] + slots[:1]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-def test_a_real_disk_that_is_full(tmp_path):
-    folder = mount(tmp_path / "small", "size=1m")
-    with ExitStack() as stack:
-        stack.callback(unmount, folder)
-        with pytest.raises(CapacityError):
-            open_table(folder / "t", GEOMETRY, device=False)
-        small = Geometry.of(2, 10, 16, 1)
-        table = open_table(folder / "t", small, device=False)
-        stack.callback(table.close)
-        free = os.statvfs(folder).f_bavail * PAGE
-        (folder / "filler").write_bytes(bytes(free))
-        # All of its space was taken before: a full disk does not stop it.
-        slot = a_slot(small)
-        table.write(slot, Version(1, 1, 1)).result()
-        table.read(Version(1, 1, 1), slot).result()
 
 
 @pytest.mark.gpu

@@ -1,157 +1,19 @@
-"""What happens to a run whose workers or client die, or whose worker has little memory or a GPU."""
+"""Graphs without nodes or edges, options in pairs, and graphs too large for a worker."""
 
-import signal
-import subprocess
-import sys
 import threading
 import time
 
 import networkx as nx
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, centrality, etl, generate
+from penstock import CSR, ClusterSpec, Graph, centrality, etl
 from penstock.errors import CapacityError
 from penstock.pipelines.centrality import tasks
 
 THREADS = ClusterSpec(cluster="threads")
-
-
-@pytest.fixture(scope="module")
-def edges(tmp_path_factory):
-    """A table of 1,500 graphs, and what comes of it where nothing happens."""
-    folder = tmp_path_factory.mktemp("edges")
-    generate("zoo", folder / "zoo", graphs=1500, seed=1)
-    csr = Graph.open(folder / "zoo").csr()
-    sizes = pq.read_table(folder / "zoo/graphs.parquet")["nodes"].to_numpy()
-    graph = np.repeat(np.repeat(np.arange(len(sizes)), sizes), np.diff(csr.indptr))
-    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
-    once = rows < csr.indices
-    columns = {"graph_id": graph, "source": rows, "target": csr.indices}
-    table = pa.table({name: column[once] for name, column in columns.items()})
-    pq.write_table(table, folder / "edges.parquet", row_group_size=300_000)
-    centrality(folder / "edges.parquet", folder / "out", metrics="closeness", cluster=THREADS)
-    return folder
-
-
-def start(edges, out, *more):
-    words = ["centrality", str(edges / "edges.parquet"), str(out), "--metrics", "closeness"]
-    words += ["-n", "2", "-q", *more]
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "penstock", *words],
-        stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=out.parent,
-    )  # fmt: skip
-
-
-def wait_for_parts(process, out, count):
-    deadline = time.monotonic() + 120
-    while len(list(out.parent.glob(f".{out.name}.partial/scratch/part-*.json"))) < count:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "no parts after two minutes"
-        time.sleep(0.01)
-
-
-def finish(process):
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 0, said
-
-
-def same(one, other):
-    names = sorted(path.name for path in (other / "nodes").iterdir())
-    assert names == sorted(path.name for path in (one / "nodes").iterdir())
-    for name in names:
-        assert (one / "nodes" / name).read_bytes() == (other / "nodes" / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_is_resumed(edges, tmp_path):
-    process = start(edges, tmp_path / "out")
-    wait_for_parts(process, tmp_path / "out", 3)
-    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    for member in family:
-        member.kill()
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
-    psutil.wait_procs(family, timeout=20)
-    assert not (tmp_path / "out").exists()
-    records = tmp_path.glob(".out.partial/scratch/part-*.json")
-    kept = {path: path.stat().st_mtime_ns for path in records}
-    assert len(kept) >= 3
-    process = start(edges, tmp_path / "out", "--resume")
-    wait_for_parts(process, tmp_path / "out", len(kept) + 1)
-    assert kept.items() <= {path: path.stat().st_mtime_ns for path in kept}.items()
-    finish(process)
-    same(tmp_path / "out", edges / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-@pytest.mark.slow
-def test_a_worker_that_was_killed_costs_time_only(edges, tmp_path):
-    process = start(edges, tmp_path / "out")
-    wait_for_parts(process, tmp_path / "out", 2)
-    children = psutil.Process(process.pid).children(recursive=True)
-    workers = [c for c in children if "spawn_main" in " ".join(c.cmdline()) and not c.children()]
-    assert workers
-    workers[0].kill()
-    finish(process)
-    same(tmp_path / "out", edges / "out")
-
-
-@pytest.fixture(scope="module")
-def one_graph(tmp_path_factory):
-    """One graph of many shares, and what comes of it where nothing happens."""
-    folder = tmp_path_factory.mktemp("one")
-    generate("sbm", folder / "graph", nodes=10_000, seed=1)
-    centrality(
-        folder / "graph", folder / "out", metrics="betweenness", samples=1800, cluster=THREADS
-    )
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", ["worker", "all"])
-def test_a_large_graph_survives_kills(one_graph, tmp_path, victim):
-    """Of a worker: it costs time only. Of the whole family: --resume keeps the shares."""
-    words = ["centrality", str(one_graph / "graph"), str(tmp_path / "out")]
-    words += ["--metrics", "betweenness", "--samples", "1800", "-n", "2", "-q"]
-
-    def begin(*more):
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "penstock", *words, *more],
-            stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-
-    def shares():
-        return set(tmp_path.glob(".out.partial/scratch/share-*.json"))
-
-    process = begin()
-    deadline = time.monotonic() + 120
-    while not shares():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "no shares after two minutes"
-        time.sleep(0.01)
-    children = psutil.Process(process.pid).children(recursive=True)
-    if victim == "worker":
-        next(
-            c for c in children if "spawn_main" in " ".join(c.cmdline()) and not c.children()
-        ).kill()
-    else:
-        for member in [psutil.Process(process.pid), *children]:
-            member.kill()
-        process.communicate(timeout=60)
-        psutil.wait_procs(children, timeout=20)
-        assert not (tmp_path / "out").exists()
-        kept = {path: path.stat().st_mtime_ns for path in shares()}
-        process = begin("--resume")
-        while len(shares()) <= len(kept) and process.poll() is None:
-            time.sleep(0.01)
-        assert kept.items() <= {path: path.stat().st_mtime_ns for path in shares()}.items()
-    finish(process)
-    same(tmp_path / "out", one_graph / "out")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_pieces_wait_for_memory():

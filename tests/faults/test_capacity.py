@@ -1,0 +1,116 @@
+"""Every job with too little disk or memory: an error, nothing published; a second run finishes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from every_job import JOBS, again, cells, published, results, words_of
+from midway import Commands
+from small_disks import mount as mounted
+from small_disks import unmount
+
+from penstock.errors import CapacityError
+from penstock.workers.gnn import checkpoint
+
+root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
+Mount = Callable[[str], Path]
+
+
+def fill(disk: Path, leave: int) -> Path:
+    """Take the disk but for ``leave`` bytes; return the file that takes it."""
+    found = os.statvfs(disk)
+    filler = disk / "filler"
+    filler.write_bytes(bytes(found.f_bavail * found.f_frsize - leave))
+    return filler
+
+
+@root
+@pytest.mark.parametrize("job", cells(JOBS))
+def test_a_disk_that_fills_up_midway(
+    job: str, given: Path, mount: Mount, commands: Commands, whole: Any
+) -> None:
+    expected, count = whole(job)
+    disk = mount("size=96m")
+    home = disk / "home"
+    home.mkdir()
+    words = words_of(job, given, home / "out")
+    code, said = commands.run(words, home, count // 3, "fill", disk / "filler")
+    assert code == 1, said
+    assert "Traceback" not in said
+    assert "This is a bug" not in said
+    assert not published(job, home / "out")
+    (disk / "filler").unlink()
+    code, said = commands.run(again(job, words), home)
+    assert code == 0, said
+    assert results(home / "out") == expected
+    assert os.listdir(home) == ["out"]
+
+
+@root
+@pytest.mark.parametrize("job", cells(JOBS, quick=("etl", "walk", "embed")))
+def test_a_disk_that_is_too_small_or_read_only_is_found_before_the_work(
+    job: str, given: Path, mount: Mount, commands: Commands
+) -> None:
+    """A plan reports what the run would, and nothing is left."""
+    disk = mount("size=8m")
+    words = words_of(job, given, disk / "out")
+    filler = fill(disk, 12288)
+    before = sorted(disk.rglob("*"))
+    code, said = commands.run(words, disk)
+    assert code == 1, said
+    assert "Traceback" not in said
+    assert sorted(disk.rglob("*")) == before
+    filler.unlink()
+    mount("remount,ro")
+    code, planned = commands.run([*words, "--plan"], disk)
+    assert code == 0, planned
+    code, said = commands.run(words, disk)
+    assert code == 1
+    assert planned.splitlines()[-1] in said.splitlines()
+    assert str(disk) in said
+
+
+@pytest.mark.parametrize("job", cells(JOBS))
+def test_too_little_memory(
+    job: str, given: Path, commands: Commands, whole: Any, tmp_path: Path
+) -> None:
+    """A limit of 50 MB, which Python alone exceeds. What takes hardly any memory may run."""
+    expected, _ = whole(job)
+    words = words_of(job, given, tmp_path / "out")
+    code, said = commands.run(words, tmp_path, memory=50 << 20)
+    assert "Traceback" not in said
+    assert "This is a bug" not in said
+    if code:
+        assert code == 1, said
+        assert not published(job, tmp_path / "out")
+        code, said = commands.run(again(job, words), tmp_path)
+    assert code == 0, said
+    assert results(tmp_path / "out") == expected
+
+
+@root
+def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(mount: Mount) -> None:
+    disk = mount("size=256k")
+    path = disk / "last.safetensors"
+    checkpoint.save(path, {"a": np.ones(1000, np.float32)}, {}, {"epoch": 1})
+    before = path.read_bytes()
+    fill(disk, 8192)
+    with pytest.raises(CapacityError):
+        checkpoint.save(path, {"a": np.ones(10_000, np.float32)}, {}, {"epoch": 2})
+    assert path.read_bytes() == before
+    assert sorted(os.listdir(disk)) == ["filler", "last.safetensors"]
+
+
+@root
+def test_a_small_disk_goes_although_a_file_is_open(tmp_path: Path) -> None:
+    """The tests rely on it: a disk that stayed would be in the way of every later run."""
+    disk = mounted(tmp_path / "small", "size=64k")
+    with (disk / "file").open("w"), pytest.raises(pytest.fail.Exception) as raised:
+        unmount(disk, seconds=0.1)
+    assert str(disk / "file") in str(raised.value)
+    assert not disk.is_mount()

@@ -1,0 +1,151 @@
+"""An input that becomes another one while a job reads it, or before the job is resumed.
+
+A file gets another time of change, as if it were written again; a folder becomes another one, as
+with ``--overwrite``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from every_job import READS, RESUMES, cells, published, results, words_of
+from midway import Commands
+
+from penstock.pipelines.cli import run
+from penstock.pipelines.etl.reading.inputs import stamp_of
+
+# How an input that is a folder is made anew.
+OTHER = {
+    "graph": "generate sbm {0}/graph.other --nodes 600 --seed 2",
+    "walks": "walk {0}/graph {0}/walks.other --length 10 --seed 2 --cluster threads",
+    "vectors": "word2vec train {0}/walks {0}/vectors.other --dim 8 --seed 2 --cluster threads",
+    "embedded": "embed train {0}/graph {0}/embedded.other --model dot --dim 8 --epochs 1 --seed 2 "
+    "--cluster threads",
+    "run": "gnn train {0}/graph {0}/run.other --epochs 1 --seed 2 --cluster threads",
+}
+
+
+@pytest.fixture(scope="session")
+def two(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The inputs, and another one of each kind next to it."""
+    folder = tmp_path_factory.mktemp("two") / "given"
+    shutil.copytree(given, folder)
+    for words in OTHER.values():
+        assert run([*words.format(folder).split(), "-q"]) == 0
+    return folder
+
+
+def prepared(job: str, two: Path, home: Path) -> tuple[list[str], Path]:
+    """Return the command on a copy of the inputs, and which of them changes."""
+    copy = home.parent / f"{home.name}-given"
+    shutil.copytree(two, copy)
+    words = words_of(job, copy, home / "out")
+    if job == "partition":
+        shutil.copytree(copy / "graph.other", home / "out.other")
+        return words, home / "out"
+    return words, copy / READS[job]
+
+
+TAKEN = "a job takes the folder that it finds when it reads, not the one that it opened"
+NOT_YET = {
+    *((job, 2) for job in ("word2vec", "gnn", "embed", "nodes", "predict", "shares", "similar")),
+    ("predict", 0),
+}
+
+
+@pytest.mark.parametrize("at", [2, 0], ids=["at the start", "midway"])
+@pytest.mark.parametrize("job", cells(READS))
+def test_an_input_that_changes_while_a_job_reads_it(
+    job: str, at: int, two: Path, commands: Commands, whole: Any, tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    """It ends with the name of the input, or has read all of it before: never a mixture."""
+    if (job, at) in NOT_YET:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=TAKEN))
+    expected, count = whole(job)
+    words, path = prepared(job, two, tmp_path)
+    code, said = commands.run(words, tmp_path, at or count // 2, "change", path)
+    assert "Traceback" not in said
+    if code == 0:
+        assert results(tmp_path / "out") == expected
+    else:
+        assert code == 1, said
+        assert str(path) in said
+        assert not published(job, tmp_path / "out")
+
+
+@pytest.mark.parametrize("job", cells(sorted(RESUMES), quick=("etl", "walk", "gnn")))
+def test_an_input_that_changes_before_a_job_is_resumed(
+    job: str, two: Path, commands: Commands, whole: Any, tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    if job in ("shares", "similar"):
+        reason = "the error does not name the input: its identity has no `inputs`"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    _, count = whole(job)
+    words, path = prepared(job, two, tmp_path)
+    assert commands.run(words, tmp_path, count // 2, "kill")[0] == -9
+    if path.is_dir():
+        path.rename(f"{path}.before")
+        Path(f"{path}.other").rename(path)
+    else:
+        os.utime(path)
+    code, said = commands.run([*words, "--resume"], tmp_path)
+    assert code == 2, said
+    assert path.name in said
+    assert not published(job, tmp_path / "out")
+
+
+# Files that an option names.
+NAMED = [
+    ("etl {out}.edges.csv {out} --valid {out}.valid.csv", "valid.csv"),
+    ("etl {out}.edges.csv {out} --nodes {out}.nodes.csv", "nodes.csv"),
+    ("etl {out}.edges.csv {out} --features {out}.features.npy", "features.npy"),
+    ("walk {given}/graph {out} --starts {out}.starts.txt --walks 9", "starts.txt"),
+]
+
+
+@pytest.mark.parametrize(("line", "name"), NAMED, ids=[name for _, name in NAMED])
+def test_a_file_that_an_option_names(
+    line: str, name: str, given: Path, commands: Commands, tmp_path: Path
+) -> None:
+    out = tmp_path / "home/out"
+    out.parent.mkdir()
+    for kind, text in {
+        "edges.csv": "src,dst\n0,1\n1,2\n",
+        "valid.csv": "src,dst\n0,2\n",
+        "nodes.csv": "id\n0\n1\n2\n",
+        "starts.txt": "0\n1\n",
+    }.items():
+        Path(f"{out}.{kind}").write_text(text)
+    np.save(f"{out}.features.npy", np.zeros((3, 2), np.float32))
+    words = [*line.format(given=given, out=out).split(), "--cluster", "threads"]
+    path = Path(f"{out}.{name}")
+    code, said = commands.run(words, out.parent, 4, "change", path)
+    assert code == 1, said
+    assert path.name in said
+    assert not out.exists()
+    assert commands.run(words, out.parent, 12, "kill")[0] == -9
+    os.utime(path)
+    code, said = commands.run([*words, "--resume"], out.parent)
+    assert code == 2, said
+    assert path.name in said
+
+
+def test_a_url() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/stamps/e.csv", b"1,2\n")
+    before = stamp_of("memory://stamps/e.csv")
+    assert before == stamp_of("memory://stamps/e.csv") is not None
+    time.sleep(0.01)
+    memory.pipe_file("/stamps/e.csv", b"1,3\n")
+    assert stamp_of("memory://stamps/e.csv") != before
+    memory.rm("/stamps/e.csv")
+    assert stamp_of("memory://stamps/e.csv") is None

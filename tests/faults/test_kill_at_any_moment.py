@@ -1,0 +1,126 @@
+"""A writer that is killed at any change of a name: the old output or the new one is whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import UsageError
+from penstock.files import FileEntry
+from penstock.formats import Format
+from penstock.output import Output
+
+
+def output(path: Path, text: str = "new", **more: Any) -> Output:
+    return Output(path, kind="thing", identity={"options": {"text": text}}, **more)
+
+
+def make(path: Path, text: str = "new", **more: Any) -> int:
+    """Write an output of two pieces, as jobs do; return how many pieces existed."""
+    form = Format("thing", 1, "thing.json", "thing", "Make one", "Restore it")
+    with output(path, text, **more).open() as out:
+        there = 0
+        for piece in ("a", "b"):
+            if out.pieces.done(piece):
+                there += 1
+                continue
+            (out.result / piece).write_text(text)
+            out.pieces.save(piece, {}, [FileEntry(piece, len(text), "")])
+        out.describe(form, {"files": {key: {"bytes": len(text)} for key in ("a", "b")}})
+        out.finish()
+    return there
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.iterdir() if file.suffix != ".json"}
+
+
+# The events of Python's audit hooks at which a file or folder gets, changes or loses its name.
+EVENTS = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "open"}
+KILLED = """
+import itertools, os, pathlib, signal, sys
+sys.path.insert(0, sys.argv[2])
+import penstock.output
+from test_kill_at_any_moment import EVENTS, content, make, output
+
+out = pathlib.Path(sys.argv[1], "out")
+exchanges, before = (word == "True" for word in sys.argv[3:])
+if not exchanges:  # as on NFS
+    penstock.output.exchange = lambda one, other: False
+
+def forked(work):
+    if (child := os.fork()) == 0:
+        work()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def killed(moment):
+    seen = itertools.count(1)
+    def hook(event, _):
+        if event in EVENTS and next(seen) == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+    make(out, overwrite=before)
+
+old, new = {"a": "old", "b": "old"}, {"a": "new", "b": "new"}
+for moment in itertools.count(1):
+    penstock.output.remove(out)
+    if before:
+        make(out, "old")
+    ended = forked(lambda: killed(moment))
+    found = content(out) if out.exists() else None
+    allowed = [new, old] if before else [new, None]
+    if not exchanges:
+        allowed.append(None)  # for a moment neither is there
+    assert found in allowed, (moment, found)
+    if output(out).finished is None or (out.parent / ".out.partial").exists():
+        make(out, overwrite=True, resume=True)
+    assert content(out) == new, moment
+    left = set(os.listdir(out.parent)) - {".out.lock"}  # which nobody holds
+    assert left == {"out"}, (moment, left)
+    if ended == 0:
+        break
+print(moment)
+"""
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("before", [False, True])
+def test_an_output(tmp_path: Path, exchanges: bool, before: bool) -> None:
+    (tmp_path / "place").mkdir()
+    words = [tmp_path / "place", Path(__file__).parent, exchanges, before]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", KILLED, *map(str, words)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20
+
+
+def test_what_is_whole_is_not_made_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt), output(out).open() as made:
+        (made.result / "a").write_text("new")
+        made.pieces.save("a", {}, [FileEntry("a", 3, "")])
+        raise KeyboardInterrupt
+    with pytest.raises(UsageError):
+        make(out, "other", resume=True)
+    with pytest.raises(UsageError), output(out, resume=True).open():
+        raise UsageError("there is no cluster 'nosuch'")  # takes no work away
+    assert make(out, resume=True) == 1
+
+
+def test_only_what_the_manifest_names_is_published(tmp_path: Path) -> None:
+    with Output(tmp_path / "out", kind="graph").open() as out:
+        (out.result / "deep").mkdir()
+        for name in ("a", "deep/b", "deep/.b.0123abcd.tmp", "deep/c", ".part-1.tmp"):
+            (out.result / name).touch()
+        body = {"files": {"a": {}, "deep/b": {}}}
+        (out.result / "graph.json").write_text(json.dumps(body))
+    found = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*")}
+    assert found == {"a", "deep", "deep/b", "graph.json"}

@@ -1,0 +1,211 @@
+"""A scheduler that hangs or is killed, and workers that never connect: the job ends in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock import connect, gang
+from penstock.cluster import query
+from penstock.cluster.daemon.registry import Registered, find
+from penstock.cluster.mpi.attach import start_world
+from penstock.errors import ClusterError, SilentScheduler
+from penstock.pipelines.cli import run
+from penstock.pipelines.job.capacity import capacity_of
+from penstock.pipelines.job.tasks import run_tasks
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["tls", "tcp"])
+def kept(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Registered]:
+    """A cluster of one worker that stays."""
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    more = ["--no-tls"] if request.param == "tcp" else []
+    assert run(["cluster", "start", "--kind", "local", "-n", "1", "-q", *more]) == 0
+    entry = find("default")
+    assert entry is not None
+    yield entry
+    with suppress(ProcessLookupError):
+        os.kill(entry.pid, signal.SIGCONT)
+    assert run(["cluster", "stop", "-q"]) == 0
+
+
+@contextmanager
+def frozen(entry: Registered, after: float = 0) -> Iterator[None]:
+    freeze = threading.Timer(after, os.kill, (entry.pid, signal.SIGSTOP))
+    freeze.start()
+    if not after:
+        freeze.join()
+    try:
+        yield
+    finally:
+        freeze.join()
+        os.kill(entry.pid, signal.SIGCONT)
+
+
+def etl(folder: Path, *more: str, **how: Any) -> subprocess.Popen[str]:
+    (folder / "edges.txt").write_text("".join(f"{i} {i * 7 % 5000}\n" for i in range(20_000)))
+    return penstock("etl", folder / "edges.txt", folder / "g", "--start-timeout", 6, *more, **how)
+
+
+def penstock(*words: Any, **how: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-P", "-m", "penstock", *map(str, words)]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **pipes, **how)
+
+
+def ends(process: subprocess.Popen[str], within: float = 40) -> str:
+    """Return what a command says that fails in time."""
+    said = process.communicate(timeout=within)[1]
+    assert process.returncode == 1, said
+    assert "Traceback" not in said
+    return str(said)
+
+
+# -- a scheduler that hangs -----------------------------------------------------------------------
+
+
+def test_before_a_command_connects(kept: Registered, tmp_path: Path) -> None:
+    with frozen(kept):
+        assert str(kept.address) in ends(etl(tmp_path, "--cluster", "default"))
+    assert not (tmp_path / "g").exists()
+
+
+def test_every_question_of_a_client(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect("default", start_timeout=5) as client:
+        questions: dict[str, Callable[[], Any]] = {
+            "capacity": lambda: capacity_of(client),
+            "a gang": lambda: gang.run(client, os.getpid, ranks=2, start_timeout=2),
+            "a world": lambda: start_world(client, 2, 2),
+        }
+        monkeypatch.setattr(query, "SILENT_SECONDS", 1.0)
+        with frozen(kept):
+            for what, question in questions.items():
+                began = time.monotonic()
+                with pytest.raises(SilentScheduler):
+                    question()
+                assert time.monotonic() - began < 10, what
+
+
+@pytest.mark.mpi
+def test_in_the_middle_of_a_gang(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rank_that_waits(comm: Any) -> None:
+        time.sleep(600)
+
+    monkeypatch.setattr(query, "SILENT_SECONDS", 3.0)
+    with connect("default", start_timeout=20) as client:
+        assert gang.run(client, lambda comm: comm.rank, ranks=2) == [0, 1]
+        began = time.monotonic()
+        with frozen(kept, after=2), pytest.raises(SilentScheduler):
+            gang.run(client, rank_that_waits, ranks=2)
+    assert time.monotonic() - began < 40
+
+
+def test_in_the_middle_of_a_step(kept: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "SILENT_SECONDS", 3.0)
+    began = time.monotonic()
+    with (
+        pytest.raises(SilentScheduler),
+        connect("default", start_timeout=5) as client,
+        frozen(kept),
+    ):
+        run_tasks(client, "sleep", time.sleep, [(600,)], sizes=[1], unit="tasks", quiet=True)
+    assert time.monotonic() - began < 40
+
+
+# -- a scheduler that is killed -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", ["tls"], indirect=True)
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
+def test_one_that_is_killed_under_a_job(kept: Registered, tmp_path: Path, seconds: float) -> None:
+    assert run([*f"generate sbm {tmp_path}/graph --nodes 5000 -q".split()]) == 0
+    port = int((kept.address or "").rpartition(":")[2])
+    words = f"walk {tmp_path}/graph {tmp_path}/w --length 3000 --start-timeout 5 --cluster default"
+    with penstock(*words.split()) as process:
+        until(lambda: is_connected(process, port), process)
+        time.sleep(seconds)
+        os.kill(kept.pid, signal.SIGKILL)
+        ends(process, 90)
+    assert not (tmp_path / "w").exists()
+
+
+def is_connected(process: subprocess.Popen[str], port: int) -> bool:
+    with suppress(psutil.Error):
+        connections = psutil.Process(process.pid).net_connections("tcp")
+        return any(one.raddr and one.raddr.port == port for one in connections)
+    return False
+
+
+def until(true: Callable[[], Any], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+# -- workers that do not start --------------------------------------------------------------------
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process(process.pid).children():
+        with suppress(psutil.Error):
+            if "spawn_main" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "seconds"),
+    [(signal.SIGKILL, 0.0), (signal.SIGKILL, 0.4), (signal.SIGKILL, 0.8), (signal.SIGSTOP, 0.0)],
+)
+def test_a_worker_that_is_struck_while_it_starts(
+    tmp_path: Path, number: signal.Signals, seconds: float
+) -> None:
+    process = etl(
+        tmp_path, "--cluster", "local", "-n", "2", env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
+    until(lambda: workers_of(process), process)
+    worker = workers_of(process)[0]
+    time.sleep(seconds)
+    worker.send_signal(number)
+    said = process.communicate(timeout=40)[1]
+    assert not worker.is_running()
+    assert "Traceback" not in said
+    if seconds and process.returncode == 0:
+        return  # on a fast machine it had started, and another took its place
+    assert process.returncode == 1
+    assert number == signal.SIGKILL or str(worker.pid) in said
+    assert not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize("kept", ["tls"], indirect=True)
+def test_a_worker_that_is_stopped_is_named(
+    kept: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect("default", start_timeout=5) as client:
+        (pid,) = client.run(os.getpid).values()
+        monkeypatch.setattr(query, "SILENT_SECONDS", 4.0)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ClusterError) as caught:
+                capacity_of(client)
+            assert str(pid) in str(caught.value)
+        finally:
+            os.kill(pid, signal.SIGCONT)

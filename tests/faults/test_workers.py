@@ -1,0 +1,139 @@
+"""A worker, or a rank, that is killed or goes silent midway in a job: it costs time only.
+
+generate, partition and exports run in the client alone, so have no row. etl, centrality and similar
+have no gangs: on a cluster of kind mpi their tasks run on its ranks.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from every_job import CLIENT, JOBS, results, words_of
+
+from penstock import connect
+from penstock.pipelines.cli import run
+
+# At which of the files below its output that a worker makes, moves and removes.
+AT = {"predict": 1, "similar": 1, "walk": 2, "etl": 4, "centrality": 4, "shares": 4}
+RANKS = ("-k", "2")
+# With short waits between exchanges, so that one rank can be killed amid them.
+MORE = {"word2vec": (*RANKS, "--shards", "2", "--sync-words", "2000")}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def given(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, since ranks make a partition of the graph."""
+    return Path(shutil.copytree(given, tmp_path_factory.mktemp("copy") / "given"))
+
+
+def running(kind: str) -> Iterator[Any]:
+    """Start a cluster of two workers that stays; give a client of it, and stop it."""
+    words = f"cluster start --name of-{kind} --kind {kind} -n 2 --threads 1 --dashboard none -q"
+    assert run([*words.split(), "--worker-timeout", "5"]) == 0
+    try:
+        with connect(f"of-{kind}") as client:
+            yield client
+    finally:
+        assert run(["cluster", "stop", "--name", f"of-{kind}", "-q"]) == 0
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Any]:
+    yield from running("local")
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Any]:
+    yield from running("mpi")
+
+
+def strike(client: Any, folder: Path, at: int, number: int) -> Path:
+    """Have one worker send itself a signal when it has written so often.
+
+    Return the file that then holds the number of its process.
+    """
+    mark = folder.with_name(f"{folder.name}.struck")
+
+    def listen() -> None:  # in here it travels by value, to workers that cannot import tests
+        import os
+        import sys
+        import threading
+
+        prefix, lock, seen = str(folder), threading.Lock(), 0
+
+        def look(event: str, given: Any) -> None:
+            nonlocal seen
+            if event == "open":
+                writes = isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
+                name = given[0] if writes else ""
+            elif event in ("os.mkdir", "os.remove", "os.rename"):
+                name = given[event == "os.rename"]
+            else:
+                return
+            if not str(name).startswith(f"{prefix}/"):
+                return
+            with lock:
+                seen += 1
+                if seen < at or mark.exists():
+                    return
+                mark.write_text(str(os.getpid()))
+            os.kill(os.getpid(), number)
+
+        sys.addaudithook(look)
+
+    client.wait_for_workers(2, timeout=60)  # the one that the test before killed is started again
+    client.run(listen)
+    return mark
+
+
+def survives(client: Any, kind: str, job: str, how: str, given: Path, home: Path) -> None:
+    more = MORE.get(job, RANKS if job in ("walk", "embed", "gnn", "predict") else ())
+    more = more if kind == "mpi" else ()
+    assert run([*words_of(job, given, home / "whole", f"of-{kind}"), *more]) == 0
+    struck = home / "struck"
+    struck.mkdir()
+    number = {"killed": signal.SIGKILL, "silent": signal.SIGSTOP}[how]
+    mark = strike(client, struck, AT.get(job, 30), number)
+    assert run([*words_of(job, given, struck / "out", f"of-{kind}"), *more]) == 0
+    assert not psutil.pid_exists(int(mark.read_text()))
+    assert results(struck / "out") == results(home / "whole")
+    assert [one.name for one in struck.iterdir()] == ["out"]
+    assert not list(struck.rglob(".*"))
+
+
+def case(job: str, how: str, *quick: tuple[str, str]) -> Any:
+    return pytest.param(job, how, marks=[] if (job, how) in quick else pytest.mark.slow)
+
+
+ON_WORKERS = [(job, how) for how in ("killed", "silent") for job in JOBS if job not in CLIENT]
+
+
+@pytest.mark.parametrize(
+    ("job", "how"),
+    [case(*one, ("walk", "killed"), ("word2vec", "killed"), ("similar", "silent"))
+     for one in ON_WORKERS],
+)  # fmt: skip
+def test_a_worker(job: str, how: str, given: Path, workers: Any, tmp_path: Path) -> None:
+    survives(workers, "local", job, how, given, tmp_path)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("job", "how"),
+    [case(*one, ("gnn", "killed")) for one in ON_WORKERS if one != ("similar", "silent")],
+)
+def test_a_rank(job: str, how: str, given: Path, world: Any, tmp_path: Path) -> None:
+    survives(world, "mpi", job, how, given, tmp_path)
