@@ -20,7 +20,7 @@ from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.temporary import temporary_folder
+from penstock.temporary import TemporaryFolder
 from penstock.workers.profiling import without_profile
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
     from distributed import LocalCluster
 
     cores = spec.worker_count()
-    with temporary_folder("local") as made:
+    with TemporaryFolder("penstock-local") as made:
         folder = str(made)
         if processes:
             from penstock.cluster.security.credentials import credentials

@@ -12,6 +12,7 @@ import pytest
 from penstock import Graph
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import OutputExists, UsageError
+from penstock.locks import try_lock
 from penstock.output_lock import output_lock
 from penstock.pipelines.etl import etl
 from penstock.pipelines.gnn.run import FORMAT, Run
@@ -19,7 +20,6 @@ from penstock.pipelines.job.run_folder import KIND, run_folder
 from penstock.workers.comm import segments
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.local_copies import LocalCopies
-from penstock.workers.locks import try_lock
 from penstock.workers.resources.scratch import Scratch
 from penstock.workers.resources.storage import Speed
 from penstock.workers.source import Source

@@ -14,8 +14,9 @@ from penstock import Graph, generate, partition_graph
 from penstock.errors import CorruptFile, OutputExists, PenstockError, UsageError
 from penstock.files import FileEntry
 from penstock.formats import Format
+from penstock.locks import lock_of
 from penstock.output import Output
-from penstock.output_lock import lock_of, output_lock, own_directory, refusal
+from penstock.output_lock import output_lock, own_directory, refusal
 from penstock.pipelines.job.parts import partition_into
 
 

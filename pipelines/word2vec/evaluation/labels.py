@@ -18,9 +18,9 @@ from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.errors import InputError, UsageError
 from penstock.graph import Graph
-from penstock.partition.threads import spread
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
+from penstock.threads import spread
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,8 +23,8 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.files import sha256_of
-from penstock.output_lock import output_lock
 from penstock.pipelines.cli import run
+from penstock.temporary import TemporaryFolder, host_name
 from penstock.workers.gnn import predict
 
 
@@ -395,15 +395,13 @@ def test_what_a_killed_evaluation_left_goes_with_the_next(
 ) -> None:
     folder = tmp_path / "run"
     shutil.copytree(trained[0], folder)
-    killed, busy = folder / ".evaluate-killed", folder / ".evaluate-busy"
-    for left in (killed, busy):
-        left.mkdir()
-        (left / "part-00000.parquet").touch()
-    with output_lock(busy):
+    killed = folder / f".evaluate-{host_name()}-00000000"
+    killed.mkdir()
+    (killed / "part-00000.parquet").touch()
+    (folder / f".{killed.name}.lock").touch()
+    with TemporaryFolder(".evaluate", folder) as busy:
         gnn.evaluate(folder, cluster=cluster)
         assert busy.is_dir()
-    assert not killed.exists()
-    gnn.evaluate(folder, cluster=cluster)
     assert not [*folder.glob(".*")]
 
 
