@@ -17,7 +17,7 @@ from penstock.temporary import TemporaryFolder, host_name
 HOLD = """
 import sys, time
 from penstock.temporary import TemporaryFolder
-folder = TemporaryFolder("penstock-local")
+folder = TemporaryFolder("penstock-threads")
 print(folder.path, flush=True)
 time.sleep(600)
 """
@@ -38,7 +38,7 @@ def test_what_a_killed_process_left_is_swept(temporary: Path) -> None:
     left = Path(process.stdout.readline().strip())
     (left / "dask-scratch-space").mkdir()
     try:
-        with TemporaryFolder("penstock-local") as folder:
+        with TemporaryFolder("penstock-threads") as folder:
             assert folder.stat().st_mode & 0o777 == 0o700
             assert left.exists()  # its process lives
     finally:
