@@ -179,7 +179,7 @@ def _columns(path: Path) -> tuple[pa.Array, pa.Array]:
             raise UsageError(f"{path} has no classes", got=f"labels {graph.manifest.labels}")
         return as_ids(graph.user_ids()), as_ids(graph.node_column("label"))
     if not path.is_file():
-        raise UsageError(f"there are no labels at {path}", expected="a graph, or a .parquet file")
+        raise InputError(f"there are no labels at {path}", expected="a graph, or a .parquet file")
     try:
         table = pq.read_table(path)
     except pa.ArrowInvalid as error:
