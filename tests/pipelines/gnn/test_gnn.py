@@ -18,6 +18,7 @@ import pytest
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.errors import (
     CapacityError,
+    InputError,
     OutputExists,
     PenstockWarning,
     UsageError,
@@ -295,7 +296,7 @@ def test_a_class_that_no_node_has(
     found = gnn.evaluate(tmp_path / "run", cluster=cluster)
     assert len(found.scores["confusion"]) == 5
     graph.path.rename(tmp_path / "elsewhere")
-    with pytest.raises(UsageError):
+    with pytest.raises(InputError):
         gnn.evaluate(tmp_path / "run")
     again = gnn.evaluate(tmp_path / "run", graph=tmp_path / "elsewhere", cluster=cluster)
     assert again.scores == found.scores

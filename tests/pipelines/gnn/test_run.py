@@ -185,7 +185,7 @@ def test_a_loss_that_is_nan_is_an_error_that_keeps_the_weights(
     ("text", "error"),
     [
         ("{", CorruptFile),
-        ('{"format": "other"}', UsageError),
+        ('{"format": "other"}', InputError),
         ('{"format": "penstock-gnn", "version": 99}', NewerVersion),
         ('{"format": "penstock-gnn", "version": 1}', CorruptFile),
     ],
@@ -197,13 +197,13 @@ def test_a_manifest_that_is_not_ours(tmp_path: Path, text: str, error: type[Exce
 
 
 def test_no_run_no_weights(tmp_path: Path, train: Any, rank: Any) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(InputError):
         gnn.predict(tmp_path / "nosuch", tmp_path / "out")
     rank.in_epoch = break_in(2)
     with pytest.raises(OSError, match="cable"):
         train()
     (tmp_path / "run/checkpoints/best.safetensors").unlink()
-    with pytest.raises(UsageError):
+    with pytest.raises(InputError):
         gnn.evaluate(tmp_path / "run")
 
 

@@ -381,7 +381,7 @@ def test_unknown_starts_are_named_with_their_line(make_graph: Any, tmp_path: Pat
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="UTF-8"):
         walk(graph, tmp_path / "w", starts=file)
-    with pytest.raises(UsageError, match="no file"):
+    with pytest.raises(InputError, match="nowhere"):
         walk(graph, tmp_path / "w", starts=tmp_path / "nowhere")
     with pytest.raises(InputError, match="--start nobody"):
         walk(graph, tmp_path / "w", start=("nobody",))
