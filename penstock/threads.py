@@ -75,5 +75,5 @@ def cores_of_rank(comm: Any) -> int:
     """Return a rank's share of the cores of its host; every rank of the communicator calls it."""
     if comm.size == 1:
         return cores()
-    hosts = comm.allgather(socket.gethostname())
+    hosts: list[str] = comm.allgather(socket.gethostname())
     return max(1, cores() // hosts.count(hosts[comm.rank]))

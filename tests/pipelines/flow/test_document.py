@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import UsageError
 from penstock.pipelines.flow.document import read_flow
 from penstock.pipelines.flow.stage import StageProcess
 from penstock.pipelines.flow.state import FlowState
@@ -121,7 +121,7 @@ stages:
     ],
 )
 def test_a_bad_file_is_refused_and_says_where(write, text, named):
-    with pytest.raises(PenstockError) as error:
+    with pytest.raises(UsageError) as error:
         write(text)
     assert named in str(error.value)
 
