@@ -40,9 +40,9 @@ import pyarrow.parquet as pq
 from penstock import ClusterSpec, Graph, centrality, generate
 from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, closeness
 from penstock.kernels.cpu import centrality as kernels
-from penstock.partition.threads import spread
 from penstock.pipelines.centrality import pieces, tasks
 from penstock.pipelines.centrality.inputs import table_piece
+from penstock.threads import spread
 
 STEP = 20
 REPEATS = 5

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def scheduler_addresses(
-    spec: ClusterSpec, folder: str, *, used: Security | None, remote: bool, dashboard: bool = True
+    spec: ClusterSpec, folder: str, *, used: Security | None, remote: bool
 ) -> dict[str, Any]:
     """Return where the scheduler listens, as options of LocalCluster.
 
@@ -25,7 +25,7 @@ def scheduler_addresses(
     used    its credentials, or None
     remote  whether workers come from other hosts: then it is not bound to this one alone
     """
-    dashboard = dashboard and spec.dashboard != "none"
+    dashboard = spec.dashboard != "none"
     addresses: dict[str, Any] = {
         # Dask would serve something at its usual port if it were given nothing.
         "dashboard_address": spec.dashboard if dashboard else "localhost:0",

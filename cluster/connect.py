@@ -6,17 +6,13 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from penstock.caches import have_home
-from penstock.cluster.count import check_count, check_ranks
-from penstock.cluster.effect import with_effect
 from penstock.cluster.query import (
     SILENT_SECONDS,
     answers_in_time,
@@ -88,32 +84,38 @@ def connect(
     >>> with connect("tcp://10.0.0.1:8786") as client: ...
     >>> with connect(ClusterSpec(cluster="local", workers=2, memory_limit="4GB")) as client: ...
     """
-    have_home()
     spec = as_spec(cluster, **options).configured()
     kind = kind_for(spec, input_bytes, ranks, on_gpu=on_gpu)
     spec = checked(spec, kind, ranks)
-    # Here, as Dask's modules are imported next, and take long.
-    beginning = _begin_with_gpu(spec) if kind == "threads" and on_gpu else None
+    if kind == "threads":
+        from penstock.cluster.threads import open_threads
+
+        with open_threads(spec, on_gpu=on_gpu) as client:
+            client.loop.asyncio_loop.set_exception_handler(_log_as_dask)
+            yield client
+        return
+    from penstock.caches import have_home
     from penstock.cluster.devices import warn_of_unused_gpus
     from penstock.cluster.ended import forgotten_at_the_end
     from penstock.cluster.startup import check_versions, prepare_workers
+    from penstock.cluster.watch import watching
 
+    have_home()
     with (
-        _awaited(beginning),
         forgotten_at_the_end(),
         _settings(),
         _opened(replace(spec, cluster=kind), ranks, quiet) as running,
         _closing(_client(running, spec)) as client,
         loss_explained(client),
-        _watched(client, kind, spec, quiet=quiet),
+        watching(client, spec.worker_timeout, quiet=quiet),
     ):
         client.loop.asyncio_loop.set_exception_handler(_log_as_dask)
         if not quiet and running.dashboard:
             print(f"dashboard: {running.dashboard}", file=sys.stderr)
         if running.attach is not None:
             running.attach(client)
-        steps = [] if kind == "threads" else [partial(check_versions, client)]
-        if kind in KINDS and kind != "threads":
+        steps = [partial(check_versions, client)]
+        if kind in KINDS:
             steps.append(partial(leave_interrupts_to_client, client))
         steps.append(partial(_give_resources, client, spec))
         prepare_workers(client, running, spec.start_timeout, steps, quiet=quiet)
@@ -154,24 +156,9 @@ def begin_early(cluster: ClusterSpec, ranks: int | None) -> None:
     """
     spec = cluster.configured()
     if kind_for(spec, 0, None if ranks == 1 else ranks, on_gpu=True) == "threads":
-        _begin_with_gpu(spec)
+        from penstock.workers.resources.device import begin
 
-
-def _begin_with_gpu(spec: ClusterSpec) -> Thread | None:
-    """Have the GPU that this process will compute on got ready."""
-    from penstock.workers.resources.device import begin
-
-    return begin(spec.device)
-
-
-@contextmanager
-def _awaited(thread: Thread | None) -> Iterator[None]:
-    """Wait in the end for a thread that only matters to what is done meanwhile."""
-    try:
-        yield
-    finally:
-        if thread is not None:
-            thread.join()
+        begin(spec.device)
 
 
 def _give_resources(client: Client, spec: ClusterSpec) -> None:
@@ -202,16 +189,6 @@ def leave_interrupts_to_client(client: Client) -> None:
         name=LeaveInterruptsToClient.name,
         idempotent=False,
     )
-
-
-def _watched(
-    client: Client, kind: str, spec: ClusterSpec, *, quiet: bool
-) -> AbstractContextManager[None]:
-    from penstock.cluster.watch import watching
-
-    if kind == "threads":  # they live and stand still as this process does
-        return nullcontext()
-    return watching(client, spec.worker_timeout, quiet=quiet)
 
 
 def _client(running: Running, spec: ClusterSpec) -> Client:
@@ -257,19 +234,22 @@ def checked(spec: ClusterSpec, kind: str, ranks: int | None) -> ClusterSpec:
 
     Raises UsageError where one was given with a kind, or so many workers or ranks cannot start.
     """
-    spec = with_effect(spec, kind)
-    if ranks is not None:
-        check_ranks(kind, spec.workers, ranks)
-    check_count(spec, kind, ranks)
+    spec = spec.for_kind(kind)
+    if ranks is not None or kind in ("local", "mpi"):
+        from penstock.cluster.count import check_count, check_ranks
+
+        if ranks is not None:
+            check_ranks(kind, spec.workers, ranks)
+        check_count(spec, kind, ranks)
     return spec
 
 
 def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContextManager[Running]:
     kind = spec.cluster
-    if kind in ("local", "threads"):
+    if kind == "local":
         from penstock.cluster.local import open_local
 
-        return open_local(spec, processes=kind == "local")
+        return open_local(spec)
     if kind == "mpi":
         from penstock.cluster.mpi import inside_mpi_job
 

@@ -21,8 +21,8 @@ from penstock.cluster.local import first_lines, prepare_to_spawn
 from penstock.cluster.running import Running
 from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.temporary import temporary_folder
 from penstock.errors import ClusterError, MissingExtra, UsageError, pip_install
+from penstock.temporary import TemporaryFolder
 from penstock.workers.profiling import without_profile
 from penstock.workers.resources.device import devices_here, visible_devices
 from penstock.workers.resources.spill import device_share
@@ -83,7 +83,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
     from dask_cuda import LocalCUDACluster
 
     prepare_to_spawn()
-    with temporary_folder("cuda") as made, ExitStack() as stack:
+    with TemporaryFolder("penstock-cuda") as made, ExitStack() as stack:
         folder = str(made)
         stack.enter_context(without_profile())
         used = stack.enter_context(credentials(spec, made))

@@ -1,4 +1,4 @@
-"""The kinds ``local`` and ``threads``: workers on this machine, in processes or in this one."""
+"""The kind ``local``: workers on this machine, a process each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -20,7 +19,7 @@ from penstock.cluster.addresses import scheduler_addresses
 from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.temporary import temporary_folder
+from penstock.temporary import TemporaryFolder
 from penstock.workers.profiling import without_profile
 
 if TYPE_CHECKING:
@@ -32,37 +31,28 @@ _STARTING = 0.5  # seconds that a process which is being started may take to be 
 
 
 @contextmanager
-def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
+def open_local(spec: ClusterSpec) -> Iterator[Running]:
     """Start workers on this machine, and end them."""
     from distributed import LocalCluster
 
-    cores = spec.worker_count()
-    with temporary_folder("local") as made:
-        folder = str(made)
-        if processes:
-            from penstock.cluster.security.credentials import credentials
+    from penstock.cluster.security.credentials import credentials
 
-            prepare_to_spawn()
+    with TemporaryFolder("penstock-local") as made:
+        folder = str(made)
+        prepare_to_spawn()
         with ExitStack() as stack:
-            used = stack.enter_context(credentials(spec, Path(folder))) if processes else None
-            addresses = scheduler_addresses(
-                spec, folder, used=used, remote=False, dashboard=processes
-            )
-            if not processes:  # nobody else can reach it
-                addresses.pop("host", None)
-                addresses |= {"protocol": "inproc", "scheduler_port": 0}
-            # Dask shows its profile of tasks on the dashboard only, which threads have none of.
-            stack.enter_context(without_profile(unless_safe=processes))
+            used = stack.enter_context(credentials(spec, made))
+            addresses = scheduler_addresses(spec, folder, used=used, remote=False)
+            stack.enter_context(without_profile())
             # Made in two steps, so that what the second one has started ends even if it fails, or
             # is interrupted.
             cluster = LocalCluster.__new__(LocalCluster)
             before = frozenset(child.pid for child in psutil.Process().children())
             stack.callback(close, cluster, before)
             cluster.__init__(
-                processes=processes,
                 n_workers=0,  # LocalCluster would wait for them without end
-                threads_per_worker=(spec.threads or 1) if processes else spec.threads or cores,
-                memory_limit=spec.worker_memory() if processes else None,
+                threads_per_worker=spec.threads or 1,
+                memory_limit=spec.worker_memory(),
                 local_directory=str(spec.worker_scratch or folder),
                 security=used,
                 # A failed task is reported once, by the job, with its remedy.
@@ -71,11 +61,11 @@ def open_local(spec: ClusterSpec, *, processes: bool) -> Iterator[Running]:
             )
             serve_on_loopback(cluster)
             link = serve_dashboard(cluster, spec)
-            workers = LocalWorkers(cluster, cores if processes else 1)
+            workers = LocalWorkers(cluster, spec.worker_count())
             yield Running(
                 cluster,
                 workers.count,
-                dashboard=link if processes else None,
+                dashboard=link,
                 attach=workers.start,
                 missing=workers.missing,
                 failure=workers.failure,
@@ -101,7 +91,7 @@ class LocalWorkers:
         self.cluster.worker_spec.update(dict.fromkeys(range(self.count), self.cluster.new_spec))
 
         async def start() -> None:
-            # Processes and threads inherit it from the event loop's thread: Ctrl-C is for the
+            # Processes inherit it from the event loop's thread: Ctrl-C is for the
             # client, and a worker that still imports would say it with a traceback.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             await self.cluster._correct_state()

@@ -6,7 +6,6 @@ that names who does not give one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -160,6 +159,8 @@ def request(address: str, used: Security | None, message: dict[str, Any], *, tim
 
     A client would wait for that for ever, once the kernel has accepted its connection.
     """
+    import asyncio
+
     from distributed import Security
     from distributed.comm import connect
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,14 +11,38 @@ from cyclopts import Group, Parameter
 from pydantic import AfterValidator, Field
 
 from penstock.documents import parse_yaml
-from penstock.errors import UsageError
+from penstock.errors import UsageError, warn
 from penstock.limits import SMALLEST_LIMIT, WORKER_ITSELF, cores, total_memory, workers_share
-from penstock.options import ClientPath, WorkerPath, given_in, options, with_underscores
+from penstock.options import ClientPath, WorkerPath, flag, given_in, options, with_underscores
 from penstock.paths import client_path
 from penstock.sizes import checked_size, format_bytes, parse_bytes
 
 # Whatever is not one of these is an address, a scheduler file, a YAML file, or a started cluster.
 KINDS = ("auto", "local", "threads", "mpi", "cuda", "slurm")
+
+_INSIDE = "inside"  # a script that mpiexec has started itself
+_RUNNING = "running"  # a cluster that is there already
+_STARTED = frozenset({"local", "mpi", "cuda", "slurm"})
+_PROCESSES = _STARTED | {_INSIDE}
+_OURS = _PROCESSES | {"threads"}
+# The kinds on which an option has an effect; others have one on every kind.
+EFFECTS: dict[str, frozenset[str]] = {
+    "workers": _STARTED | {"threads"},
+    "threads": _OURS,
+    "memory_limit": _OURS,
+    "hosts": frozenset({"mpi"}),
+    "mpiexec": frozenset({"mpi"}),
+    "device_limit": frozenset({"mpi", "cuda"}),
+    "interface": _PROCESSES,
+    "scheduler_port": _STARTED,
+    "dashboard": _PROCESSES,
+    "worker_timeout": _PROCESSES | {_RUNNING},
+    "tls": _PROCESSES | {_RUNNING},
+    "no_tls": _PROCESSES | {_RUNNING},
+}
+# What threads have anyway: no connection that could be encrypted, and no dashboard.
+_ANYWAY = (("threads", "no_tls", True), ("threads", "dashboard", "none"))
+_OF_A_GPU = ("device_pool", "device_limit")
 
 _WHERE = Group("Where it runs", sort_key=8)
 _GIVEN = "_given"
@@ -162,6 +187,45 @@ class ClusterSpec:
         with given_in(source):
             return replace(self, **missing)
 
+    def for_kind(self, kind: str) -> ClusterSpec:
+        """Return this without the options that have no effect on a kind of cluster.
+
+        One that was given with a kind is refused; of one that was given where ``auto`` has chosen
+        the kind there is a warning. Dask's configuration is for every kind, and gives none.
+
+        Parameters
+        ----------
+        kind
+            As ``kind_for`` returns it: of ``auto``, what that means for a job.
+
+        Returns
+        -------
+        ClusterSpec
+            All of it has an effect.
+
+        Raises
+        ------
+        UsageError
+            An option was given that would be ignored.
+        """
+        place, plain, left = _place(kind), ClusterSpec(), {}
+        for name in self._changed():
+            if place not in EFFECTS.get(name, {place}):
+                if name in self.given and (place, name, getattr(self, name)) not in _ANYWAY:
+                    _without_effect(self, name, kind, place)
+            elif name in _OF_A_GPU and self.device == "cpu":
+                if name in self.given:
+                    raise UsageError(
+                        f"{flag(name)} is about a GPU's memory, and has no effect with "
+                        "--device cpu",
+                        got=f"{flag(name)} {getattr(self, name)}",
+                        remedy="Leave one of them out",
+                    )
+            else:
+                continue
+            left[name] = getattr(plain, name)
+        return replace(self, **left) if left else self
+
     def worker_count(self) -> int:
         """Return how many workers to start here.
 
@@ -201,3 +265,37 @@ def _read_yaml(path: str) -> Any:
         raise UsageError(
             f"cannot read {path} as YAML", got=str(error), remedy="Write one `option: value` a line"
         ) from error
+
+
+def _place(kind: str) -> str:
+    """Return by which name the effects of options have a kind of cluster."""
+    if kind not in KINDS:
+        return _RUNNING
+    if kind == "mpi":
+        from penstock.cluster.mpi import inside_mpi_job
+
+        return _INSIDE if inside_mpi_job(os.environ) is not None else kind
+    return kind
+
+
+def _without_effect(spec: ClusterSpec, name: str, kind: str, place: str) -> None:
+    """Raise, or warn, that an option has no effect."""
+    option = flag(name)
+    kinds = " or ".join(one for one in KINDS if one in EFFECTS[name])
+    if spec.cluster == "auto":
+        warn(
+            f"{option} has no effect on {kind}, which is what --cluster auto means for this job: "
+            f"name one of the kinds {kinds} to have it"
+        )
+        return
+    where = {
+        _RUNNING: f"the cluster {kind}, which runs already",
+        _INSIDE: "the workers of a script that mpiexec has started",
+    }
+    raise UsageError(
+        f"{option} has no effect on {where.get(place, f'--cluster {kind}')}",
+        expected=f"it with --cluster {kinds}",
+        got=f"{option} {getattr(spec, name)}",
+        remedy=f"Leave {option} out"
+        + (", or give it to penstock cluster start" if place == _RUNNING else ""),
+    )

@@ -36,9 +36,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.arrays import AnyArray, OptionalArray
+if TYPE_CHECKING:
+    from penstock.arrays import AnyArray, OptionalArray
 
 NEVER = -(1 << 63)  # before every time
 TRIALS = 32

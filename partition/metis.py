@@ -22,8 +22,8 @@ from penstock.arrays import Array
 from penstock.csr import id_dtype, offsets_of
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.partition.threads import spread
 from penstock.progress import Elapsed
+from penstock.threads import spread
 
 # METIS' sorted heavy edge matching (SHEM) and its counts of permille over the mean.
 _SHEM = 1

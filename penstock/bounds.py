@@ -7,7 +7,6 @@ speed of memory, with all cores; ``Graph.validate`` reads the checksums.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TypeVar
 from penstock.arrays import Array
 from penstock.csr import CSR
 from penstock.errors import CorruptFile
+from penstock.limits import cores
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ def _pieces(length: int) -> Iterator[tuple[int, int]]:
 def _on_threads(work: Callable[[Array], T], pieces: list[Array]) -> list[T]:
     if len(pieces) < 2:
         return [work(piece) for piece in pieces]
-    with ThreadPoolExecutor(min(_THREADS, len(pieces), os.cpu_count() or 1)) as threads:
+    with ThreadPoolExecutor(min(_THREADS, len(pieces), cores())) as threads:
         return list(threads.map(work, pieces))
 
 

@@ -8,7 +8,7 @@ PenstockError                exit 1
 │   ├── MissingFile          graph.json names a file that is not there
 │   ├── TruncatedFile        a file has another size than graph.json says
 │   └── CorruptFile          a checksum or the structure inside a file is wrong
-├── InputError               the user's data is wrong; names file and row
+├── InputError               an input is missing or wrong; names file and row
 ├── CapacityError            memory, disk or GPU memory will not do; estimated before the run
 ├── OutputExists             the place to write to is taken
 ├── ClusterError             workers did not come, or went

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from penstock.arrays import Array
 from penstock.errors import (
     CorruptFile,
     MissingFile,
@@ -28,6 +25,8 @@ from penstock.system_errors import full_disk_explained
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
+
+    from penstock.arrays import Array
 
 _CHUNK = 1 << 22
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that atomic() gives
@@ -115,6 +114,8 @@ def atomic(path: Path) -> Iterator[Path]:
 
 def save_npy(root: Path, name: str, array: Array) -> FileEntry:
     """Write ``root/name`` atomically as .npy and return its entry, hashed while it is written."""
+    import numpy as np  # which no command loads for its help
+
     array = np.ascontiguousarray(array)
     with npy_writer(root, name, array.shape, array.dtype) as writer:
         writer.add(array)
@@ -133,7 +134,7 @@ class NpyWriter:
 
     def add(self, piece: Array) -> list[Future[Any]]:
         """Append numbers in the order of memory; they must stay until what is returned is done."""
-        return self._add(piece.reshape(-1).view(np.uint8).data)
+        return self._add(piece.reshape(-1).view("u1").data)
 
     def _add(self, data: Any) -> list[Future[Any]]:
         if len(data) < _CHUNK and not self._threads:  # not worth a thread
@@ -304,6 +305,8 @@ def temporaries(folder: Path, name: str | None = None) -> list[Path]:
 
 def _npy_header(shape: tuple[int, ...], dtype: Any) -> bytes:
     from io import BytesIO
+
+    import numpy as np
 
     buffer = BytesIO()
     described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False}

@@ -5,35 +5,110 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.errors import UsageError
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_POLL = 0.02
+_TRIES = 1000  # to make a file in a folder that others remove as soon as it is empty
 
 
-def open_locked(path: Path, *, shared: bool = False, mode: int = 0o600, remedy: str) -> int | None:
-    """Return a descriptor that holds the lock of ``path``, or None where others have it.
+class FileLock:
+    """A lock that this process holds, alone or with others who share it."""
 
-    The file is made if need be; a symbolic link is not followed. ``remedy`` is for a file system
-    that has no locks.
-    """
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path, self._descriptor = path, descriptor
+
+    def touch(self) -> None:
+        """Say that the holder is at work: who waits goes on waiting."""
+        os.utime(self._descriptor)
+
+    def share(self) -> bool:
+        """Let others in who share it too; False if somebody took it, or its file, in between."""
+        return _locked(self._descriptor, self._path, shared=True) and self.is_named()
+
+    def is_named(self) -> bool:
+        """Return whether the file still has its name."""
         try:
-            if not lock_descriptor(descriptor, path, shared=shared, remedy=remedy):
-                os.close(descriptor)
+            return os.path.samestat(os.fstat(self._descriptor), self._path.lstat())
+        except FileNotFoundError:
+            return False
+
+    def release(self, *, remove: bool = False) -> None:
+        """Give it back; ``remove`` its file first, as who opened that then sees that it is gone."""
+        if self._descriptor >= 0:
+            if remove:
+                self._path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def lock_of(path: Path) -> Path:
+    """Return the file by which others are kept away from ``path``."""
+    return path.with_name(f".{path.name}.lock")
+
+
+def try_lock(path: Path, *, shared: bool = False, private: bool = True) -> FileLock | None:
+    """Take the lock of ``path``, or return None if others have it.
+
+    The file and its folder are made if need be, ``private`` ones for this user alone; a symbolic
+    link is not followed.
+    """
+    tries = _TRIES
+    while True:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(path, flags, 0o600 if private else 0o666)
+        except FileNotFoundError:
+            tries -= 1
+            if not tries:  # nothing can be made there, as in /proc
+                raise
+            path.parent.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
+            continue
+        held = FileLock(path, descriptor)
+        try:
+            if not _locked(descriptor, path, shared=shared):
+                held.release()
                 return None
-            if is_named(descriptor, path):
-                return descriptor
         except BaseException:
-            os.close(descriptor)
+            held.release()
             raise
-        os.close(descriptor)  # its last holder removed the file after it was opened here
+        if held.is_named():
+            return held
+        held.release()  # its last holder removed the file after it was opened here
 
 
-def lock_descriptor(descriptor: int, path: Path, *, shared: bool, remedy: str) -> bool:
-    """Lock an open file; False where others have the lock."""
+def lock(
+    path: Path, waiting: Callable[[float], None], *, shared: bool = False, private: bool = True
+) -> FileLock:
+    """Take the lock of ``path``, and wait for who has it.
+
+    waiting  called meanwhile with the seconds since the holder touched the file, or since this
+             began to wait; what it raises ends the wait
+    """
+    seen, since = None, time.monotonic()
+    while (held := try_lock(path, shared=shared, private=private)) is None:
+        if (touched := _touched(path)) != seen:
+            if seen is not None:
+                since = time.monotonic()
+            seen = touched
+        waiting(time.monotonic() - since)
+        time.sleep(_POLL)
+    return held
+
+
+def _touched(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _locked(descriptor: int, path: Path, *, shared: bool) -> bool:
+    """Lock an open file; False if others have the lock."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -44,14 +119,6 @@ def lock_descriptor(descriptor: int, path: Path, *, shared: bool, remedy: str) -
         raise UsageError(
             f"the file system of {path.parent} has no locks between processes",
             got=str(error),
-            remedy=remedy,
+            remedy="Name a folder on another disk, or mount it with locks (Lustre: -o flock)",
         ) from error
     return True
-
-
-def is_named(descriptor: int, path: Path) -> bool:
-    """Return whether ``path`` is still the name of an open file."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except FileNotFoundError:
-        return False

@@ -28,8 +28,9 @@ from penstock.documents import parse_json
 from penstock.errors import CorruptFile, InputError, OutputExists, PenstockError, UsageError
 from penstock.files import FileEntry, remove, save_json
 from penstock.formats import Format
+from penstock.locks import lock_of
 from penstock.options import flag
-from penstock.output_lock import lock_of, output_lock, own_directory, refusal
+from penstock.output_lock import output_lock, own_directory, refusal
 from penstock.system_errors import from_system, full_disk_explained
 
 IDENTITY = "identity"  # the key of a manifest

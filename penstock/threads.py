@@ -1,11 +1,17 @@
-"""Threads that work with the one that asks them to."""
+"""Threads that work with the one that asks them to, and how many there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+from penstock.limits import cores
+
+T = TypeVar("T")
 
 
 class Threads:
@@ -42,3 +48,32 @@ class Threads:
         finally:
             for other in others:
                 other.result()
+
+
+def spread(work: Callable[[T], Any], pieces: Iterable[T], threads: int | None = None) -> None:
+    """Call ``work(piece)`` for every piece; pieces are taken as threads become free.
+
+    Threads, not ``prange``: one of Numba's threading layers aborts the process when two threads
+    launch parallel kernels at once, and jobs run inside Dask's threads.
+    """
+    threads = threads or cores()
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Any]] = deque()
+        try:
+            for piece in pieces:
+                if len(waiting) >= 2 * threads:
+                    waiting.popleft().result()
+                waiting.append(pool.submit(work, piece))
+            while waiting:
+                waiting.popleft().result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def cores_of_rank(comm: Any) -> int:
+    """Return a rank's share of the cores of its host; every rank of the communicator calls it."""
+    if comm.size == 1:
+        return cores()
+    hosts: list[str] = comm.allgather(socket.gethostname())
+    return max(1, cores() // hosts.count(hosts[comm.rank]))

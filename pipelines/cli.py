@@ -18,7 +18,6 @@ from penstock import __version__
 from penstock.errors import PenstockError, PenstockWarning, causes
 from penstock.pipelines.help_page import OPTIONS, HelpPage
 from penstock.pipelines.signals import Terminated, ignore_more, raise_terminations
-from penstock.pipelines.usage import usage_error
 from penstock.system_errors import from_system
 
 app = App(
@@ -189,6 +188,8 @@ def _as_ours(error: BaseException) -> PenstockError:
     if isinstance(error, PenstockError):
         return error
     if isinstance(error, CycloptsError):
+        from penstock.pipelines.usage import usage_error  # with pydantic, which takes long
+
         return usage_error(error)
     if isinstance(error, KeyboardInterrupt):
         what = f"ended by {error.number.name}" if isinstance(error, Terminated) else "interrupted"

@@ -12,7 +12,6 @@ from cyclopts import App, Parameter
 from penstock.cluster.daemon.registry import Registered, all_registered, check_name, find, type_this
 from penstock.cluster.daemon.status import Status, query
 from penstock.cluster.daemon.stop import stop as end_cluster
-from penstock.cluster.effect import with_effect
 from penstock.cluster.slurm.script import SlurmScript, slurm_script
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.errors import ClusterError, PenstockError, UsageError
@@ -136,7 +135,7 @@ def _startable(spec: ClusterSpec) -> ClusterSpec:
     spec = spec.configured()
     if spec.cluster == "auto":
         kind = "mpi" if spec.hosts is not None or spec.mpiexec is not None else "local"
-        spec = replace(with_effect(spec, kind), cluster=kind)
+        spec = replace(spec.for_kind(kind), cluster=kind)
     kinds = [kind for kind in KINDS if kind not in ("auto", "threads")]
     if spec.cluster not in kinds:
         why = (
@@ -148,7 +147,7 @@ def _startable(spec: ClusterSpec) -> ClusterSpec:
             f"cannot start a cluster of kind {spec.cluster!r}: {why}",
             expected=f"one of {', '.join(kinds)}",
         )
-    return with_effect(spec, spec.cluster)
+    return spec.for_kind(spec.cluster)
 
 
 def _known(name: str) -> Registered:

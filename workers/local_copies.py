@@ -8,17 +8,16 @@ COPIES/                      what the workers of the host share: Scratch.copies
 
 from __future__ import annotations
 
-import random
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.errors import ClusterError
 from penstock.files import whole
+from penstock.locks import FileLock, lock, try_lock
 from penstock.sizes import need_disk
-from penstock.workers.locks import FileLock, lock, try_lock
 from penstock.workers.resources.storage import Speed, storage_speed
 from penstock.workers.source import Source, copy_files
 
@@ -95,7 +94,15 @@ class LocalCopies:
     def _copied(self, source: Source, folder: Path) -> tuple[Path, FileLock]:
         """Return the copy of ``source`` and the lock that says it is used."""
         copy, lock_path = folder / source.name, folder / f"{source.name}.lock"
-        what = f"copying {source.path}"
+
+        def waiting(seconds: float) -> None:
+            if seconds > _PATIENCE:
+                raise ClusterError(
+                    f"another process copies {source.path}, and has not moved for {seconds:.0f} s",
+                    got=f"its lock {lock_path}",
+                    remedy="If it hangs, end it",
+                )
+
         while True:
             if not copy.is_dir() and (alone := try_lock(lock_path)) is not None:
                 try:
@@ -107,13 +114,11 @@ class LocalCopies:
                     alone.release()
                     raise
                 alone.release()
-            use = lock(lock_path, shared=True, patience=_PATIENCE, what=what)
+            use = lock(lock_path, waiting, shared=True)
             if copy.is_dir():
                 use.touch()
                 return copy, use
-            use.release()
-            # Whoever copied it failed, or it was removed. Those who wait try in turn.
-            time.sleep(random.uniform(0, 0.02))
+            use.release()  # who copied it failed, or it was removed: those who wait try in turn
 
     def _copy(self, source: Source, copy: Path, alone: FileLock) -> None:
         make_room(copy.parent, source.bytes, f"the copy of {source.path}")

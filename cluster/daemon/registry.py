@@ -32,7 +32,7 @@ from penstock.caches import could_write, in_home, shared_folder
 from penstock.cluster.running import log_tail
 from penstock.cluster.spec import KINDS
 from penstock.errors import ClusterError, UsageError
-from penstock.workers.locks import lock
+from penstock.locks import lock
 from penstock.workers.processes import process_start
 
 # A daemon and everything it starts carry this variable, with a value of their own.
@@ -262,17 +262,19 @@ def taken(entry: Registered) -> ClusterError:
 @contextmanager
 def _alone() -> Iterator[None]:
     """Keep others from the register meanwhile, where the file system has locks."""
-    name = state_folder() / _LOCK
-    held = None
+    name, held = state_folder() / _LOCK, None
+
+    def waiting(seconds: float) -> None:
+        if seconds > _PATIENCE:
+            raise ClusterError(f"another process holds {name}", remedy="If it hangs, end it")
+
     with suppress(UsageError):  # no locks there: two that clear at once may both go on
-        held = lock(name, patience=_PATIENCE, what=f"the register of clusters {name.parent}")
+        held = lock(name, waiting)
     try:
         yield
     finally:
         if held is not None:
-            # Removed while it is held: who opened it meanwhile sees that it has no name any more.
-            name.unlink(missing_ok=True)
-            held.release()
+            held.release(remove=True)
 
 
 def _remove(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -16,9 +15,8 @@ from penstock.cluster.query import ask_scheduler
 from penstock.cluster.running import Running
 from penstock.cluster.spec import ClusterSpec
 from penstock.cluster.startup import not_all, worker_names
-from penstock.cluster.temporary import make_folder, remove_folder
 from penstock.errors import ClusterError
-from penstock.workers.locks import FileLock
+from penstock.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
@@ -49,15 +47,15 @@ def start_world(client: Client, ranks: int | None, timeout: float) -> None:
             remedy="Start the cluster with --cluster mpi, or ranks of your own for it: mpiexec -n "
             f"{ranks or 4} dask-mpi {address} --no-scheduler --worker-class distributed.Worker",
         )
-    folder, held = make_folder("world")
+    folder = TemporaryFolder("penstock-world")
     try:
-        world = World(ClusterSpec(cluster="mpi", start_timeout=timeout), folder, size=ranks)
+        world = World(ClusterSpec(cluster="mpi", start_timeout=timeout), folder.path, size=ranks)
         world.start(client)
     except BaseException:
-        remove_folder(folder, held)
+        folder.close()
         raise
-    threading.Thread(target=_tidy, args=(world, folder, held), daemon=True).start()
-    atexit.register(_close, world, folder, held)
+    threading.Thread(target=_tidy, args=(world, folder), daemon=True).start()
+    atexit.register(_close, world, folder)
     _wait(client, world, timeout)
 
 
@@ -80,11 +78,11 @@ def _hosts(dask_scheduler: Scheduler) -> list[str]:
     return sorted({state.host for state in dask_scheduler.workers.values()})
 
 
-def _tidy(world: World, folder: Path, held: FileLock | None) -> None:
+def _tidy(world: World, folder: TemporaryFolder) -> None:
     world.join()
-    remove_folder(folder, held)
+    folder.close()
 
 
-def _close(world: World, folder: Path, held: FileLock | None) -> None:
+def _close(world: World, folder: TemporaryFolder) -> None:
     world.close()
-    remove_folder(folder, held)
+    folder.close()

@@ -12,7 +12,7 @@ from penstock.cluster.dashboard import serve_dashboard
 from penstock.cluster.running import Running
 from penstock.cluster.security.credentials import credentials
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.temporary import temporary_folder
+from penstock.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -29,7 +29,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
 
     from penstock.cluster.mpi.world import World
 
-    with temporary_folder("world") as folder:
+    with TemporaryFolder("penstock-world") as folder:
         world = World(spec, folder, size=spec.workers or ranks)
         with credentials(spec, None if world.remote else folder) as used:
             addresses = scheduler_addresses(spec, str(folder), used=used, remote=world.remote)

@@ -215,7 +215,7 @@ def _children(pid: int | None = None) -> list[int]:
 def _tidy(folder: str) -> None:
     import shutil
 
-    from penstock.cluster.temporary import lock_of
+    from penstock.locks import lock_of
     from penstock.workers.comm.segments import sweep_segments
 
     shutil.rmtree(folder, ignore_errors=True)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +20,7 @@ from penstock.cluster.daemon.registry import state_folder
 from penstock.cluster.security import of_folder, security
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import ClusterError, MissingExtra
-from penstock.workers.processes import process_start
+from penstock.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -138,17 +136,12 @@ def certificate() -> tuple[bytes, bytes]:
     )
 
 
-@contextmanager
-def _shared_folder() -> Iterator[Path]:
-    """Give a folder that other hosts see, and remove it; also those of processes that were killed.
-
-    It says whose it is by its name: host, process, when that began.
-    """
-    state, host = state_folder(), re.sub(r"[^\w.-]", "_", socket.gethostname())
-    name = f".credentials@{host}-{os.getpid()}-{process_start(os.getpid())}-{secrets.token_hex(4)}"
+def _shared_folder() -> TemporaryFolder:
+    """Return a folder that other hosts see."""
+    state = state_folder()
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (state / name).mkdir(mode=0o700)
+        return TemporaryFolder(".credentials", state)
     except OSError as error:
         raise ClusterError(
             f"the credentials for workers on other hosts cannot be written to {state}",
@@ -156,12 +149,3 @@ def _shared_folder() -> Iterator[Path]:
             remedy="Name a folder that all hosts see with PENSTOCK_STATE, or bring credentials of "
             "your own: --tls DIR",
         ) from error
-    with suppress(OSError):
-        for old in state.iterdir():
-            found = _SHARED.fullmatch(old.name)
-            if found and found[1] == host and process_start(int(found[2])) != int(found[3]):
-                shutil.rmtree(old, ignore_errors=True)
-    try:
-        yield state / name
-    finally:
-        shutil.rmtree(state / name, ignore_errors=True)

@@ -24,9 +24,9 @@ from penstock.cluster.running import Running
 from penstock.cluster.security.credentials import credentials
 from penstock.cluster.slurm.jobs import Jobs
 from penstock.cluster.spec import ClusterSpec
-from penstock.cluster.temporary import temporary_folder
 from penstock.errors import ClusterError, MissingExtra, UsageError, pip_install
 from penstock.sizes import parse_bytes
+from penstock.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -118,7 +118,7 @@ def open_slurm(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
 
     with (
         credentials(spec, None) as used,
-        temporary_folder("slurm") as folder,
+        TemporaryFolder("penstock-slurm") as folder,
         _log_folder() as (named, logs),
     ):
         options = slurm_options(spec, used)

@@ -22,7 +22,7 @@ from penstock.partition.build.columns import GrowingArray, Spool
 from penstock.partition.manifest import PartEntry
 from penstock.partition.build.node_data import write_features, write_labels
 from penstock.partition.part import part_folder
-from penstock.partition.threads import spread
+from penstock.threads import spread
 from penstock.progress import Progress
 from penstock.writer import row_cuts
 

@@ -13,7 +13,6 @@ from penstock.arrays import Array
 from penstock.graph import Graph, load_npy
 from penstock.kernels import kernel
 from penstock.limits import cores
-from penstock.partition.threads import spread
 from penstock.pipelines.centrality.compute import Columns, compute
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.output import CentralityWriter
@@ -28,6 +27,7 @@ from penstock.pipelines.centrality.pieces import (
 )
 from penstock.pipelines.centrality.sources import Shares, from_shares, without_columns
 from penstock.sizes import does_not_fit
+from penstock.threads import spread
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
 

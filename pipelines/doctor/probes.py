@@ -51,7 +51,7 @@ def look_at_machine() -> dict[str, Any]:
     import psutil
 
     from penstock.limits import available_memory, cores, total_memory
-    from penstock.workers.resources.scratch import host_name
+    from penstock.temporary import host_name
 
     machine = int(psutil.virtual_memory().total)
     return {

@@ -14,7 +14,7 @@ from penstock.pipelines.doctor.examine import TIMEOUTS, examine
 from penstock.pipelines.doctor.finding import Answer, Finding
 from penstock.pipelines.doctor.judge import judge, usable_gpus
 from penstock.sizes import format_bytes
-from penstock.workers.resources.scratch import host_name
+from penstock.temporary import host_name
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.arrays import Array
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.files import atomic
 from penstock.graph import Graph
 from penstock.pipelines.job.run_folder import RunState, TrainingRun, run_format
@@ -107,7 +107,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
         wanted = LAST
     if not checkpoints.has(wanted):
         diverged = run.state is RunState.DIVERGED
-        raise UsageError(
+        raise InputError(
             f"{folder} has no vectors yet",
             expected=f"checkpoints/{wanted}.json",
             got=f"a run that is {run.state}",

@@ -26,7 +26,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.documents import named_number, parse_json, with_named_numbers
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import InputError, PenstockError
 from penstock.files import save_text
 from penstock.formats import Format
 from penstock.output_lock import own_directory
@@ -42,8 +42,8 @@ FORMAT = Format(
     thing="run of a flow",
     make="Name a folder with run.json, as penstock runs list shows",
     restore="Restore the file, or run the flow again",
-    absent=UsageError,
-    foreign=UsageError,
+    absent=InputError,
+    foreign=InputError,
 )
 _PACKAGES = ("dask", "distributed", "numpy", "numba", "pyarrow", "mpi4py", "cupy", "cudf")
 _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
@@ -309,12 +309,12 @@ def find_run(base: Path, name: str | None) -> RunRecord:
     if name is None or name == "latest":
         if runs:
             return runs[-1]
-        raise UsageError(f"there are no runs in {base}", remedy="Make one with penstock run")
+        raise InputError(f"there are no runs in {base}", remedy="Make one with penstock run")
     near = [run.name for run in runs if run.name.startswith(name)]
     if len(near) == 1:
         return load_run(base / near[0])
     known = ", ".join(run.name for run in runs[-5:])
-    raise UsageError(
+    raise InputError(
         f"there is no run {name!r} in {base}",
         expected="a run's folder" + (f", or the name of a run, such as {known}" if runs else ""),
     )

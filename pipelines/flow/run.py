@@ -9,7 +9,6 @@ stages' processes connect to it.
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +47,7 @@ from penstock.pipelines.flow.report import FlowReport, shown_target
 from penstock.pipelines.flow.stage import StageProcess, wait_for_older
 from penstock.pipelines.flow.state import FlowState, Made
 from penstock.system_errors import from_system
+from penstock.temporary import TemporaryFolder
 from penstock.workers.processes import process_began
 
 PARALLEL = 4
@@ -219,9 +219,9 @@ class FlowRun:
         from penstock.cluster.connect import connect
         from penstock.cluster.security.credentials import make_credentials
 
-        with tempfile.TemporaryDirectory(prefix="penstock-flow-") as folder:
+        with TemporaryFolder("penstock-flow") as folder:
             if spec.tls is None and not spec.no_tls:
-                spec = replace(spec, tls=make_credentials(Path(folder) / "tls"))
+                spec = replace(spec, tls=make_credentials(folder / "tls"))
             with connect(spec, ranks=self._ranks(spec), quiet=self.quiet) as client:
                 self.cluster = {"cluster": client.scheduler.address, "device": spec.device}
                 if spec.tls is not None:

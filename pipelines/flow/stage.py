@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from penstock.files import save_json
 from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
 from penstock.pipelines.flow.previous import with_previous
 from penstock.secrets import hidden
+from penstock.temporary import TemporaryFolder
 from penstock.workers.processes import process_began, runs_still
 
 _END_SECONDS = 30.0
@@ -53,8 +53,8 @@ class StageProcess:
             for name, value in (("resume", resume), ("overwrite", overwrite)):
                 if command.has(name) and value and command.writes:
                     options[name] = True
-        self._folder = tempfile.TemporaryDirectory(prefix="penstock-stage-")
-        folder = Path(self._folder.name)
+        self._folder = TemporaryFolder("penstock-stage")
+        folder = self._folder.path
         self.order = {
             "job": None if command is None else command.name,
             "python": stage.python,
@@ -119,7 +119,7 @@ class StageProcess:
                 )
             return parse_json(result.read_bytes()) if result.is_file() else {}
         finally:
-            self._folder.cleanup()
+            self._folder.close()
 
     def stop(self) -> None:
         """End it as Ctrl-C would, and at once where that takes long."""

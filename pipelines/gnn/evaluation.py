@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import UsageError
 from penstock.graph import SPLITS, Graph
-from penstock.output_lock import output_lock
 from penstock.pipelines.gnn.features import listed
 from penstock.pipelines.gnn.options import EvaluateOptions
 from penstock.pipelines.gnn.prediction import (
@@ -30,6 +26,7 @@ from penstock.pipelines.gnn.report import EvaluateReport
 from penstock.pipelines.gnn.run import Run
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, value_scores
 from penstock.pipelines.job.declare import Context
+from penstock.temporary import TemporaryFolder
 from penstock.workers.gnn.plan.facts import outputs_of
 
 _REMEDY = "Make the folder of the run writable, or have TMPDIR name one on such a disk"
@@ -44,7 +41,7 @@ def evaluate_run(context: Context, opened: OpenedRun, options: EvaluateOptions) 
     # Within the run, where ranks on other hosts can write, too.
     home = at if os.access(at, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     workers, plan = plan_prediction(context, opened, options, columns, "scores", home)
-    with _passing_folder(home) as folder:
+    with TemporaryFolder(".evaluate", home) as folder:
         predict_into(folder, workers, plan, opened, options.checkpoint, columns, remedy=_REMEDY)
         scores = _scored(folder, opened, counted, numbers, len(classes))
     return EvaluateReport(
@@ -100,21 +97,6 @@ def _new_classes(run: Run, classes: tuple[str, ...], scores: dict[str, Any]) -> 
     rows = scores.get("confusion", [])
     counts = [row[0] + row[2] if run.task == "multi" else sum(row) for row in rows]
     return dict(zip(classes[run.outputs :], counts[run.outputs :], strict=True))
-
-
-@contextmanager
-def _passing_folder(home: Path) -> Iterator[Path]:
-    """Give a folder in ``home`` that goes away, as do those of evaluations that were killed."""
-    for left in home.glob(".evaluate-*"):
-        with suppress(PenstockError, OSError), output_lock(left):  # nobody else's any more
-            shutil.rmtree(left)
-    own = home / f".evaluate-{secrets.token_hex(4)}"
-    with ExitStack() as opened:
-        with suppress(UsageError):  # on a disk without locks nobody removes what others left
-            opened.enter_context(output_lock(own))
-        own.mkdir(mode=0o700)
-        opened.callback(shutil.rmtree, own, ignore_errors=True)
-        yield own
 
 
 def _matched_classes(run: Run, run_at: Path, graph: Graph) -> tuple[tuple[str, ...], Array]:

@@ -226,7 +226,7 @@ def write_predictions(
         graph=str(graph.path),
         checkpoint=options.checkpoint,
         ranks=workers.count,
-        device=workers.capacity.worker,
+        device=workers.capacity.device,
         nodes=graph.num_nodes,
         bytes=sum(entry.bytes for entry in entries),
         files=len(entries),

@@ -36,8 +36,7 @@ class TrainReport:
     patience, evaluate_every
         The options of these names.
     ranks, device
-        How many ranks trained, and on what: a worker or a GPU each, or cpu and gpu where nothing
-        was left to train.
+        How many ranks trained, and on what: cpu or gpu.
     trained
         Epochs, metrics of the best one, times, memory.
     seconds
@@ -161,7 +160,7 @@ class PredictReport(JobReport):
     checkpoint
         Whose weights predicted: best or last.
     ranks, device
-        How many ranks predicted, and on what each.
+        How many ranks predicted, and on what: cpu or gpu.
     nodes, bytes, files
         What was written.
     features_by

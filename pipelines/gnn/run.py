@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from penstock.errors import UsageError
+from penstock.errors import InputError
 from penstock.pipelines.gnn.declare import EdgeRules
 from penstock.pipelines.job.run_folder import KIND, TrainingRun, run_format
 from penstock.splits import DrawnSplit
@@ -93,7 +93,7 @@ class Run(TrainingRun):
         """Return a file of weights, which is there."""
         path = folder / {"best": BEST, "last": LAST}[which]
         if not path.is_file():
-            raise UsageError(
+            raise InputError(
                 f"{folder} has no weights yet",
                 expected=f"{path.relative_to(folder)}",
                 got=f"a run that is {self.state}",

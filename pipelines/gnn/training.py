@@ -142,7 +142,7 @@ class TrainJob(Job[TrainReport]):
             return
         with self.open_ranks(graph, self.options.parts) as workers:
             self.run = run = replace(run, parts=workers.count)
-            self.device = workers.capacity.worker
+            self.device = workers.capacity.device
             FORMAT.save(folder, run.to_dict())
             if self.splits is not None or run.split is None:
                 keep_split(folder, graph, self.splits)

@@ -48,6 +48,11 @@ class Capacity:
         """What a worker is called."""
         return "GPU" if self.on_gpu else "worker"
 
+    @property
+    def device(self) -> str:
+        """What workers compute on."""
+        return "gpu" if self.on_gpu else "cpu"
+
     def text(self) -> str:
         """Return it for a report."""
         if self.on_gpu and 0 < self.gpus < self.workers:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar
 from cyclopts import Group, Parameter
 
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError
 from penstock.formats import filled
 from penstock.options import ClientPath, given_options, no_option, options
 from penstock.paths import client_path
@@ -110,7 +110,7 @@ class RunFolder:
         """Return where the graph is that the options name, or else the one of the run."""
         if given is None and not Path(trained_on).is_dir():
             what = f"the graph of {self.path} is not at {trained_on} any more"
-            raise UsageError(what, remedy=remedy)
+            raise InputError(what, remedy=remedy)
         return given or Path(trained_on)
 
 

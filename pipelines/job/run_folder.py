@@ -74,8 +74,8 @@ def run_format(job: str) -> Format:
         thing=f"run of penstock {job}",
         make=f"Make one with penstock {job} train GRAPH RUN",
         restore="Restore the file or train again with --overwrite",
-        absent=UsageError,
-        foreign=UsageError,
+        absent=InputError,
+        foreign=InputError,
     )
 
 

@@ -124,7 +124,9 @@ def remove(
                 f"there is no schedule {name!r}",
                 expected=f"one of {', '.join(known)}" if known else "none: there are no schedules",
             ) from None
-    if not output.quiet:
+    if output.json:
+        print(json.dumps({"removed": name}, indent=1))
+    elif not output.quiet:
         print(f"removed {name}")
 
 

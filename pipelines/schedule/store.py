@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError, UsageError, warn
-from penstock.locks import open_locked
+from penstock.locks import lock_of, try_lock
 from penstock.output_lock import own_directory
 
 FILE = "schedule.sqlite"
@@ -132,9 +132,8 @@ def check_state(path: Path) -> None:
 @contextmanager
 def only_server(path: Path) -> Iterator[None]:
     """Keep other schedulers away from this state while the block runs."""
-    lock = path.with_name(f".{path.name}.lock")
-    descriptor = open_locked(lock, remedy="Put the state on another disk: --state")
-    if descriptor is None:
+    held = try_lock(lock_of(path))
+    if held is None:
         raise PenstockError(
             f"another penstock schedule serve uses {path}",
             remedy="Stop it first; schedules that are added are seen by the one that runs",
@@ -142,7 +141,7 @@ def only_server(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        os.close(descriptor)
+        held.release()
 
 
 @contextmanager

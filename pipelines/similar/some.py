@@ -13,10 +13,10 @@ from penstock.arrow import as_arrow
 from penstock.errors import InputError
 from penstock.kernels import kernel
 from penstock.limits import cores
-from penstock.partition.threads import spread
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import SimilarReport
 from penstock.pipelines.vectors import Vectors
+from penstock.threads import spread
 
 if TYPE_CHECKING:
     from penstock.arrays import Array

@@ -24,7 +24,7 @@ from penstock.errors import CorruptFile, InputError
 from penstock.files import FileEntry, atomic, file_table, part_name, read_file_table, save_npy
 from penstock.formats import Format
 from penstock.graph import load_npy
-from penstock.partition.threads import spread
+from penstock.threads import spread
 from penstock.vector_parts import rows_of_part, save_part
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ class Vectors:
         if path.is_dir() or path.suffix.lower() == ".parquet":
             found, values = tables.read_parquet(path)
         elif not path.is_file():
-            raise UsageError(
+            raise InputError(
                 f"there are no vectors at {path}",
                 expected="a directory of vectors, a .parquet or .npy file, or a file of word2vec",
                 remedy=store.FORMAT.make,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.arrays import Array
 from penstock.pipelines.job import declare
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.report import WalkReport
 
 if TYPE_CHECKING:
+    from penstock.arrays import Array
     from penstock.csr import CSR
     from penstock.graph import Graph
     from penstock.output import Output

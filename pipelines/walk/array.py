@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,14 @@ from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import WalkGraph, WalkRules
 from penstock.limits import available_memory
-from penstock.partition.threads import spread
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.starts import listed_starts
 from penstock.pipelines.walk.weights import WeightStatistics, combined, inspect_rows, weighted
 from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import need_memory
+from penstock.temporary import TemporaryFolder
+from penstock.threads import spread
 from penstock.workers.resources.device import computes_on_gpu, gpu, unused_gpu
 from penstock.workers.walk.held import columns_of
 from penstock.workers.walk.rows import single
@@ -32,8 +32,8 @@ _BATCH_IDS = 1 << 20  # that a thread walks at a time
 def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
     """Return the walks of ``options`` as (walks, length) internal ids."""
     if isinstance(graph, CSR):
-        with tempfile.TemporaryDirectory() as folder:
-            return _walked(on_disk(graph, Path(folder) / "graph"), options, device)
+        with TemporaryFolder("penstock-walk") as folder:
+            return _walked(on_disk(graph, folder / "graph"), options, device)
     return _walked(graph if isinstance(graph, Graph) else Graph.open(graph), options, device)
 
 

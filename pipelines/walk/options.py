@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from numbers import Integral
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from penstock.errors import UsageError
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import MAX_LENGTH, MAX_WALKS
 from penstock.moments import Moment
 from penstock.options import ClientPath, flag, headings, options
+
+
+def _id(given: Any) -> Any:
+    """Return an id as text: from Python it may be a number."""
+    return str(given) if isinstance(given, Integral) and not isinstance(given, bool) else given
+
 
 App = Literal["deepwalk", "ppr", "node2vec", "metapath", "custom"]
 Sampling = Literal["auto", "reservoir", "its", "alias", "rejection"]
@@ -41,7 +48,7 @@ class WalkingOptions:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed: the same seed gives the same walks"""
 
-    start: tuple[str, ...] = ()
+    start: tuple[Annotated[str, BeforeValidator(_id)], ...] = ()
     """ids of the nodes to start from; may be repeated [default: every node]"""
     starts: ClientPath | None = None
     """a file of ids to start from, one a line; or .parquet, its first column"""

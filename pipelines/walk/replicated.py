@@ -14,9 +14,9 @@ from penstock.files import FileRanges
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import WalkGraph
 from penstock.limits import cores
-from penstock.partition.threads import spread
 from penstock.pipelines.job import Workers
 from penstock.pipelines.walk.output import WalkWriter
+from penstock.threads import spread
 from penstock.workers.walk.held import held_rows
 from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.starts import Starts

@@ -79,7 +79,7 @@ def _share(nodes: int, fraction: float, seed: int) -> Array:
 def _read(path: Path) -> tuple[Any, Any]:
     """Return the ids of a start file, and the line or row of each."""
     if not path.is_file():
-        raise UsageError(f"there is no file {path} with starts")
+        raise InputError(f"there is no file {path} with starts")
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import as_ids
 from penstock.pipelines.walk.array import on_disk
 from penstock.pipelines.word2vec import word2vec
+from penstock.temporary import TemporaryFolder
 
 
 def node2vec_array(graph: str | Path | Graph | CSR, *, quiet: bool = True, **options: Any) -> Array:
@@ -51,8 +51,7 @@ def node2vec_array(graph: str | Path | Graph | CSR, *, quiet: bool = True, **opt
         if options.get(name):
             raise UsageError(f"node2vec_array keeps nothing, and takes no option {name}")
     given = {"app": "node2vec", **options}
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
+    with TemporaryFolder("penstock-vectors") as root:
         if isinstance(graph, CSR):
             graph = on_disk(graph, root / "graph")
         opened = graph if isinstance(graph, Graph) else Graph.open(graph)

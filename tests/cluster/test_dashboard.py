@@ -13,7 +13,7 @@ from penstock.cluster.spec import ClusterSpec
 
 def main():
     spec = ClusterSpec(cluster="local", workers=1, no_tls=True)
-    with open_local(spec, processes=True) as running:
+    with open_local(spec) as running:
         with urlopen(running.dashboard.replace("/status", "/health"), timeout=30) as page:
             print(page.status, "bokeh" in sys.modules)
         with urlopen(running.dashboard.replace("status", "individual-plots.json")) as page:

@@ -11,7 +11,6 @@ import pytest
 
 from penstock import ClusterSpec, connect
 from penstock.cluster.connect import kind_for
-from penstock.cluster.effect import with_effect
 from penstock.errors import PenstockWarning, UsageError
 
 
@@ -30,10 +29,10 @@ def test_where_auto_has_chosen_the_kind_there_is_a_warning() -> None:
     spec = ClusterSpec(worker_timeout=5.0, threads=3)
     assert kind_for(spec, 0, None) == "threads"
     with pytest.warns(PenstockWarning, match="--worker-timeout has no effect on threads, which"):
-        assert with_effect(spec, "threads") == ClusterSpec(threads=3)
+        assert spec.for_kind("threads") == ClusterSpec(threads=3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert with_effect(spec, "local") == spec
+        assert spec.for_kind("local") == spec
 
 
 def test_dasks_configuration_is_for_every_kind() -> None:
@@ -41,10 +40,10 @@ def test_dasks_configuration_is_for_every_kind() -> None:
     with dask.config.set({"penstock.cluster": known}):
         spec = ClusterSpec(cluster="threads").configured()
         assert spec.hosts == "h1:2"
-        assert with_effect(spec, "threads") == ClusterSpec(cluster="threads", threads=2)
-        assert with_effect(spec.configured(), "threads").hosts is None
+        assert spec.for_kind("threads") == ClusterSpec(cluster="threads", threads=2)
+        assert spec.configured().for_kind("threads").hosts is None
         with pytest.raises(UsageError):
-            with_effect(ClusterSpec(cluster="threads", hosts="h2:2").configured(), "threads")
+            ClusterSpec(cluster="threads", hosts="h2:2").configured().for_kind("threads")
         with connect("threads") as client:
             assert sum(client.nthreads().values()) == 2
 
@@ -52,5 +51,5 @@ def test_dasks_configuration_is_for_every_kind() -> None:
 def test_memory_of_a_gpu_has_no_meaning_on_a_cpu() -> None:
     spec = ClusterSpec(cluster="mpi", device="cpu", device_pool="1GB")
     with pytest.raises(UsageError):
-        with_effect(spec, "mpi")
-    assert with_effect(replace(spec, device="auto"), "mpi").device_pool == "1GB"
+        spec.for_kind("mpi")
+    assert replace(spec, device="auto").for_kind("mpi").device_pool == "1GB"

@@ -110,5 +110,4 @@ def test_nothing_listens_beyond_this_host(
             seen, answers = look(where, *before)
     assert seen
     assert all(ip_address(ip).is_loopback for ip in seen)
-    assert answers
-    assert set(answers) == {403}
+    assert set(answers) == (set() if kind == "threads" else {403})  # which serve no pages

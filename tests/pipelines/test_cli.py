@@ -153,6 +153,22 @@ def test_failures_are_one_paragraph_and_exit_1(job, error, capsys):
     assert body["what"].split("\n")[0] in err
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("info X", "validate X", "etl X out", "partition X -k 2", "walk X out"),
+        *("centrality X out", "similar X a", "report X", "run X", "embed train X out"),
+        *("embed evaluate X", "gnn train X out", "gnn predict X out", "gnn evaluate X"),
+        *("word2vec train X out", "word2vec evaluate X"),
+    ],
+)
+def test_an_input_that_is_missing_is_no_bad_usage(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(line.replace("X", "nowhere").split()) == 1
+    assert "nowhere" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_traceback_comes_with_v(job, capsys):
     fails(job, InputError("row 3 is bad"))
     assert run("job g --parts 1 -v".split()) == 1

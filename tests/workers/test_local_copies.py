@@ -36,7 +36,8 @@ COPY = """
 import sys
 from pathlib import Path
 from penstock.graph import Graph
-from penstock.workers import local_copies, locks
+from penstock import locks
+from penstock.workers import local_copies
 from penstock.workers.resources.storage import Speed
 
 real_touch, said = locks.FileLock.touch, iter(["copying"])

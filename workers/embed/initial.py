@@ -10,7 +10,7 @@ from penstock.arrays import AnyArray, Array, DeviceArray
 from penstock.kernels.cpu.uniform_rows import uniform_rows
 from penstock.kernels.embed_rules import EmbedRules, Model
 from penstock.kernels.streams import Stream
-from penstock.partition.threads import spread
+from penstock.threads import spread
 
 _ROWS = 1 << 14  # that a thread draws at a time
 _DEVICE_BYTES = 64 << 20  # of vectors that a GPU draws at a time

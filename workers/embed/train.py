@@ -29,7 +29,7 @@ from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import Batch, Table
 from penstock.kernels.streams import Stream
 from penstock.partition.order import order
-from penstock.workers.cores import cores_of_rank
+from penstock.threads import cores_of_rank
 from penstock.workers.embed.batch_size import too_large_batch
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
 from penstock.workers.embed.busy import BusyTime

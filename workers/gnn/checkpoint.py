@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import CorruptFile, MissingFile, UsageError
+from penstock.errors import CorruptFile, InputError, MissingFile, UsageError
 from penstock.files import atomic
 from penstock.formats import Format
 from penstock.system_errors import DISK_FULL
@@ -34,7 +34,7 @@ FORMAT = Format(
     make="Make one with penstock gnn train GRAPH RUN",
     restore="Remove it and train again with --resume, which then starts over, or predict with the "
     "other one: --checkpoint best or last",
-    foreign=UsageError,
+    foreign=InputError,
 )
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.arrays import AnyArray, Array
-from penstock.threads import Threads
-from penstock.workers.cores import cores_of_rank
+from penstock.threads import Threads, cores_of_rank
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator

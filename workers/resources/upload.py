@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.arrays import Array, DeviceArray
 from penstock.limits import cores
-from penstock.partition.threads import spread
+from penstock.threads import spread
 
 _PIECE = 1 << 23  # bytes
 _THREADS = 8  # which read as fast as the memory of a machine gives, or nearly so

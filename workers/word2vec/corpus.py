@@ -25,7 +25,7 @@ from penstock.files import FileEntry, save_json, save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import WalkGraph, WalkRules
-from penstock.partition.threads import spread
+from penstock.threads import spread
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
 from penstock.workers.walk.held import held_rows
 from penstock.workers.walk.rows import WalkGraphSpec

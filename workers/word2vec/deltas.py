@@ -30,7 +30,7 @@ import numpy as np
 from penstock.arrays import AnyArray, copy_in_lines
 from penstock.kernels import kernel
 from penstock.kernels.word2vec_rules import Exchange
-from penstock.partition.threads import spread
+from penstock.threads import spread
 
 if TYPE_CHECKING:
     from penstock.workers.comm.exchange import Requests

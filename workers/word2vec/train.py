@@ -27,8 +27,7 @@ from penstock.files import FileEntry, save_npy
 from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences
-from penstock.partition.threads import spread
-from penstock.workers.cores import cores_of_rank
+from penstock.threads import cores_of_rank, spread
 from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device
 from penstock.workers.stopped import Stopped

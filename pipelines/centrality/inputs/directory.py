@@ -29,7 +29,6 @@ from penstock.pipelines.centrality.pieces import (
     cut,
     without_bad_weights,
 )
-from penstock.workers.plugin import resources
 from penstock.workers.resources.cache import DeviceCache
 
 if TYPE_CHECKING:
@@ -156,6 +155,8 @@ class DirectoryPiece(PieceSpec):
 
     def read(self, *, weighted: bool) -> Piece:
         """Read the graphs from this worker's copy."""
+        from penstock.workers.plugin import resources  # with Dask, which no help needs
+
         graph = _opened(Path(resources().copies(self.path)), self.version)
         low, high = int(self.ptr[0]), int(self.ptr[-1])
         if self.shard is None:

@@ -31,7 +31,7 @@ from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.documents import parse_yaml
-from penstock.errors import UsageError
+from penstock.errors import InputError, UsageError
 from penstock.options import given_in, shown, with_underscores
 from penstock.paths import client_input, client_path
 from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
@@ -235,11 +235,11 @@ def _parsed(path: Path) -> tuple[str, Any]:
         text = path.read_text(encoding="utf-8")
         body = parse_yaml(text)
     except FileNotFoundError as error:
-        raise UsageError(f"there is no flow {path}", expected="a YAML file with stages") from error
+        raise InputError(f"there is no flow {path}", expected="a YAML file with stages") from error
     except (ValueError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}", expected="YAML in UTF-8", got=str(error)) from error
     except IsADirectoryError as error:
-        raise UsageError(f"{path} is a folder", expected="a YAML file with stages") from error
+        raise InputError(f"{path} is a folder", expected="a YAML file with stages") from error
     return text, body
 
 

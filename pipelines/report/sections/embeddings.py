@@ -135,7 +135,7 @@ def _graph_of(run: Path) -> tuple[str, str]:
 def _of_training(name: str, folder: Path) -> list[Chart | str]:
     """Return the picture of a checkpoint's vectors, of the first partition where it has several."""
     from penstock.arrow import read_column, take
-    from penstock.errors import UsageError
+    from penstock.errors import InputError
     from penstock.pipelines.embed.run import Run, checkpoint_name
     from penstock.workers.embed.source import TableSource, read_checkpoint
     from penstock.workers.embed.storage.versions import BEST, Checkpoint
@@ -156,7 +156,7 @@ def _of_training(name: str, folder: Path) -> list[Chart | str]:
     try:
         checkpoint = checkpoint_name(folder, BEST, run)
         taken = read_checkpoint(folder / "checkpoints", checkpoint, chosen)
-    except UsageError:
+    except InputError:
         return []  # no epoch is whole yet: there is nothing to show
     if taken is None:
         return [f"{name}: no picture, a partition of its vectors is larger than the memory."]

@@ -18,9 +18,9 @@ from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.errors import InputError, UsageError
 from penstock.graph import Graph
-from penstock.partition.threads import spread
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
+from penstock.threads import spread
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,7 +179,7 @@ def _columns(path: Path) -> tuple[pa.Array, pa.Array]:
             raise UsageError(f"{path} has no classes", got=f"labels {graph.manifest.labels}")
         return as_ids(graph.user_ids()), as_ids(graph.node_column("label"))
     if not path.is_file():
-        raise UsageError(f"there are no labels at {path}", expected="a graph, or a .parquet file")
+        raise InputError(f"there are no labels at {path}", expected="a graph, or a .parquet file")
     try:
         table = pq.read_table(path)
     except pa.ArrowInvalid as error:

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import UsageError
+from penstock.errors import InputError, UsageError
 from penstock.files import file_entry
 from penstock.graph import Graph
 from penstock.output import Pieces, file_stamp
@@ -191,7 +191,7 @@ def open_input(paths: Sequence[Path], options: Word2vecOptions, *, quiet: bool) 
 
 def _kind_of(path: Path) -> str:
     if not path.exists():
-        raise UsageError(
+        raise InputError(
             f"there is no input {path}",
             expected="a graph, a directory of walks, Parquet files, or text files",
         )

@@ -400,7 +400,7 @@ def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
         embed.train(graph, tmp_path / "run", cluster=cluster, **options)
     assert json.loads((tmp_path / "run/run.json").read_text())["state"] == "diverged"
     assert not list((tmp_path / "run/checkpoints").glob("*.json"))
-    with pytest.raises(UsageError):
+    with pytest.raises(InputError):
         embed.evaluate(tmp_path / "run", cluster=cluster)
     with pytest.raises(OutputExists):
         embed.train(graph, tmp_path / "run", cluster=cluster, **{**options, "lr": 0.1})

@@ -18,6 +18,7 @@ from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import (
     CorruptFile,
     GraphError,
+    InputError,
     PenstockWarning,
     UsageError,
 )
@@ -304,7 +305,7 @@ def test_known_answers_need_no_graph(mine: Path, tmp_path: Path, cluster: Cluste
     edit(mine / "run.json", lambda body: body.update(graph=str(tmp_path / "gone")))
     asked = {"head": "e1", "relation": "r0", "top": 3}
     assert len(embed.predict(mine, known=True, cluster=cluster, **asked).answers) == 3
-    with pytest.raises(UsageError):
+    with pytest.raises(InputError):
         embed.predict(mine, cluster=cluster, **asked)
 
 

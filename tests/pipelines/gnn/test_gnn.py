@@ -22,8 +22,8 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.files import sha256_of
-from penstock.output_lock import output_lock
 from penstock.pipelines.cli import run
+from penstock.temporary import TemporaryFolder, host_name
 from penstock.workers.gnn import predict
 
 
@@ -282,7 +282,7 @@ def test_a_class_that_no_node_has(
     found = gnn.evaluate(tmp_path / "run", cluster=cluster)
     assert len(found.scores["confusion"]) == 5
     graph.path.rename(tmp_path / "elsewhere")
-    with pytest.raises(UsageError):
+    with pytest.raises(InputError):
         gnn.evaluate(tmp_path / "run")
     again = gnn.evaluate(tmp_path / "run", graph=tmp_path / "elsewhere", cluster=cluster)
     assert again.scores == found.scores
@@ -382,15 +382,13 @@ def test_what_a_killed_evaluation_left_goes_with_the_next(
 ) -> None:
     folder = tmp_path / "run"
     shutil.copytree(trained[0], folder)
-    killed, busy = folder / ".evaluate-killed", folder / ".evaluate-busy"
-    for left in (killed, busy):
-        left.mkdir()
-        (left / "part-00000.parquet").touch()
-    with output_lock(busy):
+    killed = folder / f".evaluate-{host_name()}-00000000"
+    killed.mkdir()
+    (killed / "part-00000.parquet").touch()
+    (folder / f".{killed.name}.lock").touch()
+    with TemporaryFolder(".evaluate", folder) as busy:
         gnn.evaluate(folder, cluster=cluster)
         assert busy.is_dir()
-    assert not killed.exists()
-    gnn.evaluate(folder, cluster=cluster)
     assert not [*folder.glob(".*")]
 
 

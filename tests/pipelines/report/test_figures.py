@@ -194,7 +194,7 @@ def test_the_page_of_a_job_without_a_flow(make_run, tmp_path, capsys):
         made = at.with_name(f"{name}-report.html")
         assert json.loads(capsys.readouterr().out)["report"] == str(made)
         assert shown in made.read_text()
-    assert penstock(["report", str(tmp_path)]) == 2
+    assert penstock(["report", str(tmp_path)]) == 1
 
 
 # Drawing

@@ -181,7 +181,7 @@ def test_npy_of_python_objects(tmp_path):
 
 
 def test_nothing_there(tmp_path):
-    with pytest.raises(UsageError):
+    with pytest.raises(InputError):
         Vectors.open(tmp_path / "x")
     with pytest.raises(InputError):
         Vectors.open(tmp_path)

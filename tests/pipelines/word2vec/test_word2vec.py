@@ -316,7 +316,7 @@ def test_bad_text(tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             word2vec(broken, tmp_path / "v")
         assert broken.name in str(error.value)
-    with pytest.raises(UsageError):
+    with pytest.raises(InputError):
         word2vec(tmp_path / "nothing", tmp_path / "v")
     pq.write_table(pa.table({"s": [[1, 2]]}), tmp_path / "s.parquet")
     with pytest.raises(UsageError):

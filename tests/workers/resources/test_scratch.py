@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,8 +13,8 @@ import dask
 import pytest
 
 from penstock.errors import UsageError
-from penstock.workers.processes import process_start
-from penstock.workers.resources.scratch import Scratch, candidates, find_scratch, host_name
+from penstock.temporary import host_name
+from penstock.workers.resources.scratch import Scratch, candidates, find_scratch
 
 TAKE = """
 import sys
@@ -84,7 +83,7 @@ def test_where_it_looks(tmp_path: Path) -> None:
 
 def test_a_worker_comes_and_goes(tmp_path: Path) -> None:
     mine = Scratch(tmp_path)
-    assert mine.folder.name.startswith(f"worker-{host_name()}-{os.getpid()}-")
+    assert mine.folder.name.startswith(f"worker-{host_name()}-")
     assert mine.base.stat().st_mode & 0o777 == 0o700
     (mine.folder / "file").write_text("x")
     (mine.copies / "copy").mkdir()
@@ -110,9 +109,9 @@ def test_left_behind_by_the_dead_only(tmp_path: Path) -> None:
     killed, dead = other_worker(tmp_path)
     running, alive = other_worker(tmp_path)
     base = dead.parent
-    elsewhere = base / "worker-another.host-1-0badc0de"
+    elsewhere = base / "worker-another.host-0badc0de"
     elsewhere.mkdir()
-    (base / "worker-mine-not").mkdir()
+    (base / ".worker-another.host-0badc0de.lock").touch()
     end(killed, signal.SIGKILL)
     assert dead.is_dir()
     mine = Scratch(tmp_path)
@@ -120,34 +119,18 @@ def test_left_behind_by_the_dead_only(tmp_path: Path) -> None:
     assert alive.is_dir()
     end(running)
     mine.close()
-    assert sorted(os.listdir(base)) == [".lock", elsewhere.name, "worker-mine-not"]
+    assert sorted(os.listdir(base)) == [f".{elsewhere.name}.lock", elsewhere.name]
 
 
-def test_killed_between_two_steps(tmp_path: Path) -> None:
-    base = tmp_path / f"penstock-{os.geteuid()}"
-    name = f"worker-{host_name()}-1-"
-    (base / f"{name}00000000").mkdir(parents=True)  # without a marker
-    (base / f"{name}00000001").mkdir()
-    (base / f"{name}00000001/owner.json").write_text("12")  # half a marker
-    (base / f".dead-{host_name()}-00000002/much").mkdir(parents=True)  # half removed
+def test_copies_stay_while_a_worker_lives_and_go_after_a_kill(tmp_path: Path) -> None:
+    process, _ = other_worker(tmp_path)
     mine = Scratch(tmp_path)
-    assert sorted(os.listdir(base)) == sorted([".lock", mine.folder.name, mine.copies.name])
+    (mine.copies / "copy").mkdir()
     mine.close()
-
-
-def test_a_marker_that_is_locked_is_of_somebody(tmp_path: Path) -> None:
-    # As that of a worker in another container, whose number means nothing here.
-    process, folder = other_worker(tmp_path)
-    marker = folder / "owner.json"
-    owner = json.loads(marker.read_text())
-    assert owner["pid"] == process.pid
-    assert owner["started"] == process_start(process.pid)
-    with marker.open("r+") as file:
-        file.write(json.dumps(owner | {"pid": 2**22 + 1}))
-    mine = Scratch(tmp_path)
-    assert folder.is_dir()
-    end(process)
-    mine.close()
+    assert (mine.copies / "copy").is_dir()
+    end(process, signal.SIGKILL)
+    Scratch(tmp_path).close()
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_base_that_is_not_ours(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ from penstock.formats import Format
 from penstock.graph import Graph, load_npy
 from penstock.kernels.cpu.buckets import count_edges, mix_edges, mix_keys, scatter_edges
 from penstock.kernels.cpu.buckets import shuffle_edges as shuffle
-from penstock.partition.threads import spread
 from penstock.sizes import need_disk
+from penstock.threads import spread
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import Share
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from penstock import connect
-from penstock.cluster.temporary import make_folder, remove_folder, temporary_folder
+from penstock.temporary import TemporaryFolder, host_name
 
 HOLD = """
 import sys, time
-from penstock.cluster.temporary import make_folder
-folder, held = make_folder("local")
-print(folder, flush=True)
+from penstock.temporary import TemporaryFolder
+folder = TemporaryFolder("penstock-threads")
+print(folder.path, flush=True)
 time.sleep(600)
 """
 
@@ -38,9 +38,9 @@ def test_what_a_killed_process_left_is_swept(temporary: Path) -> None:
     left = Path(process.stdout.readline().strip())
     (left / "dask-scratch-space").mkdir()
     try:
-        folder, held = make_folder("local")
-        assert left.exists()  # its process lives
-        remove_folder(folder, held)
+        with TemporaryFolder("penstock-threads") as folder:
+            assert folder.stat().st_mode & 0o777 == 0o700
+            assert left.exists()  # its process lives
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -53,26 +53,23 @@ def test_what_a_killed_process_left_is_swept(temporary: Path) -> None:
 def test_what_is_not_provably_ours_stays(temporary: Path) -> None:
     target = temporary / "data"
     target.mkdir()
-    without_lock = temporary / "penstock-local-without"
-    without_lock.mkdir()
-    linked = temporary / "penstock-local-link"
-    linked.symlink_to(target)
-    (temporary / ".penstock-local-link.lock").touch()
-    other = temporary / "penstock-world-other"
-    other.mkdir()
-    (temporary / ".penstock-world-other.lock").touch()
-    with_link = temporary / "penstock-local-lock"
-    with_link.mkdir()
     (target / "file").touch()
-    (temporary / ".penstock-local-lock.lock").symlink_to(target / "file")
-    theirs = temporary / "penstock-local-theirs"
-    theirs.mkdir()
-    (temporary / ".penstock-local-theirs.lock").touch()
+    named = [f"penstock-local-{host_name()}-{n:08x}" for n in range(5)]
+    elsewhere = "penstock-local-another.host-00000000"
+    for name in (*named[1:], elsewhere, f"penstock-world-{host_name()}-00000000"):
+        (temporary / name).mkdir()
+        if name != named[1]:  # it has no lock
+            (temporary / f".{name}.lock").touch()
+    (temporary / named[0]).symlink_to(target)
+    (temporary / f".{named[0]}.lock").touch()
+    (temporary / f".{named[2]}.lock").unlink()
+    (temporary / f".{named[2]}.lock").symlink_to(target / "file")
     if os.geteuid() == 0:
-        os.chown(temporary / ".penstock-local-theirs.lock", 65534, 65534)
-    else:
-        theirs = temporary
-    with temporary_folder("local"):
+        os.chown(temporary / f".{named[3]}.lock", 65534, 65534)
+    left = {*temporary.iterdir()} - {temporary / named[4], temporary / f".{named[4]}.lock"}
+    if os.geteuid() != 0:
+        left -= {temporary / named[3], temporary / f".{named[3]}.lock"}
+    with TemporaryFolder("penstock-local"):
         pass
-    for path in (without_lock, linked, other, with_link, theirs, target / "file"):
-        assert path.exists(), path
+    assert {*temporary.iterdir()} == left
+    assert (target / "file").exists()
