@@ -17,6 +17,7 @@ import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.errors import (
+    InputError,
     OutputExists,
     PenstockWarning,
     UsageError,
