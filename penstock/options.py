@@ -43,6 +43,9 @@ from penstock.paths import A_PATH, client_input, client_path, worker_path
 from penstock.secrets import masked
 
 T = TypeVar("T")
+# Options, and when they have no effect: in words, and as a function of all options that says
+# whether it is so.
+Rules = tuple[tuple[tuple[str, ...], str, Callable[..., bool]], ...]
 
 _CONFIG = ConfigDict(
     extra="forbid", validate_default=True, allow_inf_nan=False, hide_input_in_errors=True
@@ -175,6 +178,20 @@ def _leaves(kind: Any) -> set[Any]:
 def flag(name: str) -> str:
     """Return the command-line spelling of an option: ``min_degree`` -> ``--min-degree``."""
     return "--" + name.replace("_", "-")
+
+
+def refuse_ignored(options: Any, rules: Rules, *more: Any) -> None:
+    """Raise UsageError if an option is not at its default and has no effect.
+
+    more  what rules are given besides the options
+    """
+    for names, when, ignored in rules:
+        for name in names:
+            if not _is_default(options, name) and ignored(options, *more):
+                given = flag(f"no_{name}" if getattr(options, name) is False else name)
+                raise UsageError(
+                    f"option {given} has no effect {when}", remedy=f"Leave {given} out"
+                )
 
 
 def given_options(options: Any, *, passing: Collection[str] = ()) -> dict[str, Any]:

@@ -76,7 +76,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
             "Train vectors of nodes and relations, rank, predict: ComplEx, TransE, RotatE",
         ),
         "centrality": (
-            "centrality.command:command",
+            "centrality:command",
             "Closeness, betweenness, PageRank and more, of one graph or many small ones",
         ),
         "similar": (

@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
-from penstock.graph import Graph
-from penstock.paths import client_path
-from penstock.pipelines.centrality.inputs import CentralityInput, open_input
-from penstock.pipelines.centrality.inputs.directory import DirectoryInput
-from penstock.pipelines.centrality.job import CentralityJob
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.report import CentralityReport
-from penstock.pipelines.job import run
+from penstock.pipelines.job.declare import Context, Source, job
+
+if TYPE_CHECKING:
+    from penstock.graph import Graph
+    from penstock.output import Output
+    from penstock.pipelines.centrality.inputs import CentralityInput
+
+
+def _open(
+    graphs: str | Path | Graph, options: CentralityOptions, verify: bool, quiet: bool
+) -> CentralityInput:
+    from penstock.pipelines.centrality.inputs import open_input
+
+    return open_input(graphs, options, verify, quiet)
+
+
+GRAPHS = Source(_open, verified=True, searched=lambda opened: opened.searched)
+
+
+@job("centrality", reads=GRAPHS, writes="centrality", on_gpu=True)
+def centrality_of_files(
+    context: Context, graphs: CentralityInput, out: Output, options: CentralityOptions
+) -> CentralityReport:
+    """Compute centralities of every graph of a zoo, or of one graph.
+
+    Parameters
+    ----------
+    graphs
+        a graph or a zoo of graphs; or Parquet files of edges with a column of graphs, a TU folder,
+        a folder with a list of edges a graph, or JSON lines with a graph a line
+    out
+        the directory of centralities to write
+    """
+    from penstock.pipelines.centrality.job import compute_graphs
+
+    return compute_graphs(context, graphs, out, options)
+
+
+command = centrality_of_files.command
 
 
 @overload
@@ -60,8 +92,7 @@ def centrality(
     quiet
         Print no progress.
     **options
-        Fields of ``CentralityOptions``, as ``metrics``, ``weighted`` or ``samples``: the options of
-        ``penstock centrality``.
+        Those of ``penstock centrality``, as ``metrics``, ``weighted`` or ``samples``.
 
     Returns
     -------
@@ -88,27 +119,12 @@ def centrality(
     >>> centrality("follows", "central", metrics="betweenness", epsilon=0.01)
     >>> centrality([networkx.path_graph(3), networkx.star_graph(4)])[1]["closeness"]
     """
-    given = CentralityOptions(**options)
-    if not isinstance(graph, str | os.PathLike):
-        from penstock.pipelines.centrality.networkx_graphs import centrality_of, no_graph
+    if isinstance(graph, str | os.PathLike):
+        if out is None:
+            raise UsageError("the output is missing", expected="out=DIRECTORY")
+        return centrality_of_files(graph, out, cluster=cluster, quiet=quiet, **options)
+    if out is not None or cluster is not None:
+        raise UsageError("graphs of NetworkX have no out and no cluster: they are computed here")
+    from penstock.pipelines.centrality.networkx_graphs import centrality_of
 
-        if not isinstance(graph, Iterable):  # as one graph is, too: over its nodes
-            raise no_graph(graph)
-        if out is not None or cluster is not None:
-            raise UsageError(
-                "graphs of NetworkX are computed here, and nothing is written",
-                remedy="Omit out and cluster, or write a table of edges and give it to etl",
-            )
-        one = hasattr(graph, "adj")
-        found = centrality_of([graph] if one else list(graph), given)
-        return found[0] if one else found
-    if out is None:
-        raise UsageError("where to write the centralities is missing", expected="out=DIRECTORY")
-    out = client_path(out)
-    if isinstance(graph, Graph):
-        opened = Graph.open(graph.path, verify=given.verify, quiet=quiet)
-        opened.verified |= graph.verified
-        source: CentralityInput = DirectoryInput(opened, given)
-    else:
-        source = open_input(client_path(graph), given, quiet=quiet)
-    return run(CentralityJob(source, out, given, cluster, quiet=quiet))
+    return centrality_of(graph, CentralityOptions(**options))

@@ -45,9 +45,9 @@ class Columns:
     uncounted: Array
 
 
-def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
-    """Return everything that was asked for of the graphs of a batch."""
-    kernels, wanted = kernel("centrality", batch.indptr), options.wanted
+def compute(batch: GraphBatch, options: CentralityOptions, wanted: frozenset[str]) -> Columns:
+    """Return the metrics that are wanted of the graphs of a batch."""
+    kernels = kernel("centrality", batch.indptr)
     ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
     nodes: dict[str, Array] = {}
@@ -82,7 +82,7 @@ def compute(batch: GraphBatch, options: CentralityOptions) -> Columns:
         most = _each(np.maximum, nodes["strong_component"] + 1, sizes)
         graphs["strong_components"] = most.astype(np.int64)
     if wanted & {"triangles", "clustering"}:
-        nodes |= _triangles(batch, options)
+        nodes |= _triangles(batch, wanted)
         if "clustering" in wanted:
             sums = _each(np.add, nodes["clustering"], sizes)
             graphs["average_clustering"] = sums / np.maximum(sizes, 1)
@@ -141,14 +141,14 @@ def weak_components(batch: GraphBatch) -> Array:
     return found.astype(np.int32)
 
 
-def _triangles(batch: GraphBatch, options: CentralityOptions) -> dict[str, Array]:
+def _triangles(batch: GraphBatch, wanted: frozenset[str]) -> dict[str, Array]:
     """Return triangles of the graph without direction, and the clustering of the graph as it is."""
     found = {}
     both, counts = (batch, None) if not batch.directed else both_ways(batch)
-    if "triangles" in options.wanted:
+    if "triangles" in wanted:
         walks = kernel("centrality", both.indptr).triangles(both)
         found["triangles"] = to_host(walks.closed) // 2
-    if "clustering" in options.wanted:
+    if "clustering" in wanted:
         walks = kernel("centrality", both.indptr).triangles(both, counts)
         walks = type(walks)(*map(to_host, walks))
         found["clustering"] = clustering(walks, directed=batch.directed)

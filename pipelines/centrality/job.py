@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, InputError, UsageError
+from penstock.errors import CapacityError, UsageError
 from penstock.files import save_npy
-from penstock.graph import Graph
-from penstock.output import Output, refuse_own_input
+from penstock.output import Output, digest
 from penstock.pipelines.centrality.inputs import CentralityInput
-from penstock.pipelines.centrality.inputs.directory import DirectoryInput
 from penstock.pipelines.centrality.options import NODE_METRICS, OF_PATHS, CentralityOptions
-from penstock.pipelines.centrality.output import KIND, CentralityWriter, save_manifest
+from penstock.pipelines.centrality.output import CentralityWriter, save_manifest
 from penstock.pipelines.centrality.pieces import PieceSpec, matrix_bytes
 from penstock.pipelines.centrality.report import CentralityReport
 from penstock.pipelines.centrality.sources import (
@@ -32,12 +24,12 @@ from penstock.pipelines.centrality.sources import (
 from penstock.pipelines.centrality.tasks import (
     REMEDY,
     CentralityTask,
-    check_weights,
     compute_pieces,
     finish_graph,
 )
-from penstock.pipelines.job import Job, Workers
-from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.job.declare import Context
+from penstock.pipelines.job.plan import Need
+from penstock.pipelines.job.workers import Workers
 from penstock.sizes import does_not_fit, plural
 
 # A task has several pieces, some of which are read and written while one is computed: on a GPU,
@@ -46,226 +38,181 @@ _PIECES_OF_GPU_TASK, _PIECES_OF_TASK = 64, 8
 _TASKS_OF_WORKER = 8  # at least, so that the last ones are short
 
 
-class CentralityJob(Job[CentralityReport]):
-    """Centralities of all graphs of an input, or of one graph."""
+def compute_graphs(
+    context: Context, source: CentralityInput, out: Output, options: CentralityOptions
+) -> CentralityReport:
+    """Compute the pieces that are not there yet."""
+    _check(source, options)
+    shares = None  # of the sources of one graph
+    if source.one and source.edges is not None:
+        shares = Shares.of(source.nodes, int(source.edges[0]), options)
+    _plan(context, source, options, shares)
+    began = time.monotonic()
+    workers = context.workers(input_bytes=source.bytes)
+    specs = source.prepare(workers, out)
+    _refuse_too_large(workers, specs, options)
+    writer = CentralityWriter(out.pieces)
+    task = CentralityTask(options, writer, workers.task_capacity.worker_memory)
+    read = time.monotonic()
+    todo = [n for n in range(len(specs)) if not writer.done(n)]
+    missing = most_costly_first({n: specs[n] for n in todo})
+    large = {n: spec for n, spec in missing.items() if spec.large}
+    resumed = len(specs) - len(todo)
+    if large:
+        resumed += _compute_large(workers, task, large, source, shares, digest(out.identity or {}))
+    _compute_pieces(workers, task, {n: missing[n] for n in missing if n not in large})
+    computed = time.monotonic()
+    about = {**source.about(), "metrics": list(options.names), "options": out.options}
+    counted = save_manifest(out, writer, specs, source.failures, about)
+    report = CentralityReport(
+        str(out.named),
+        list(options.names),
+        pieces=len(specs),
+        resumed_pieces=resumed,
+        devices=workers.capacity.text(),
+        seconds_by_step={"read": read - began, "compute": computed - read},
+        **counted,
+    )
+    if options.sampled and shares is not None:
+        report.samples = len(shares.listed)
+        report.error_bound = error_bound(source.nodes, report.samples)
+    return report
 
-    command = "penstock centrality"
-    kind = KIND
-    on_gpu = True
 
-    def __init__(
-        self,
-        source: CentralityInput,
-        out: Path,
-        options: CentralityOptions,
-        cluster: str | ClusterSpec | None,
-        *,
-        quiet: bool,
-    ) -> None:
-        super().__init__(out, options, cluster, quiet=quiet)
-        self.source = source
-        self.result = CentralityReport(str(out), list(options.names))
-
-    def check(self) -> None:
-        """Refuse what the graphs do not have, and what does not fit on the disk."""
-        source, options = self.source, self.options
-        if options.weighted and not source.has_weights:
-            raise UsageError(
-                f"{source.path} has no weights",
-                remedy="Leave --weighted out, or give them to etl or in a column",
-            )
-        searched = () if isinstance(source, DirectoryInput) else (source.path,)
-        refuse_own_input(self.out, [source.path], searched=searched)
-        if options.sampled and not source.one:
-            raise UsageError(
-                "--samples and --epsilon are for one large graph",
-                got=f"{source.path}, whose graphs have ids",
-                remedy="Leave them out, or make the one graph a directory with penstock etl",
-            )
-        if source.directed and options.wanted & {"triangles"}:
-            raise UsageError(
-                "triangles are those of undirected graphs",
-                got=f"{source.path}, which is directed",
-                remedy="Take clustering, or read the graphs as undirected ones",
-            )
-        size, scratch = self._disk_bytes()
-        self.need_disk(size, f"the centralities of {source.path}", scratch=scratch)
-
-    def identity(self) -> dict[str, Any]:
-        """Return the input."""
-        return self.source.identity()
-
-    def plan(self) -> Plan:
-        """Say how the graphs would be cut into tasks, and what a task takes of its worker."""
-        source, specs = self.source, self.source.specs
-        most, there, problem = None, None, None
-        where = "tables are surveyed first"
-        how = f"{plural(len(source.files), 'file')}, surveyed first"
-        if specs is not None:
-            how = f"{plural(source.graphs, 'graph')} in {plural(len(specs), 'task')}"
-            if source.one and self.options.wanted & OF_PATHS:
-                shares = self._shares_of_one()
-                how = f"{plural(len(shares.listed), 'source')} in {plural(shares.count, 'task')}"
-            most = max((spec.bytes(self.options) for spec in specs), default=0)
-            where = "on every worker"
-            with self.workers(input_bytes=source.bytes) as workers:
-                there = workers.task_capacity.worker_memory
-                try:
-                    self._refuse_too_large(workers, specs)
-                except CapacityError as error:
-                    problem = error
-        return Plan(
-            what=f"{', '.join(self.options.names)} of {source.path}",
-            steps=(("compute", how),),
-            memory=Need(most, there, where=where),
-            disk=disk_need(self.out.parent, sum(self._disk_bytes())),
-            problem=problem,
+def _check(source: CentralityInput, options: CentralityOptions) -> None:
+    """Refuse what the graphs do not have."""
+    if options.weighted and not source.has_weights:
+        raise UsageError(
+            f"{source.path} has no weights",
+            remedy="Leave --weighted out, or give them to etl or in a column",
+        )
+    if source.directed and "triangles" in options.wanted:
+        raise UsageError(
+            "triangles are those of undirected graphs",
+            got=f"{source.path}, which is directed",
+            remedy="Take clustering, or read the graphs as undirected ones",
         )
 
-    def work(self, partial: Output) -> None:
-        """Compute what is not there yet, and write centrality.json."""
-        writer = CentralityWriter(partial.pieces)
-        with self.workers(input_bytes=self.source.bytes) as workers:
-            began = time.monotonic()
-            specs = self.source.prepare(workers, partial)
-            self._refuse_too_large(workers, specs)
-            task = CentralityTask(self.options, writer, workers.task_capacity.worker_memory)
-            self.result.seconds_by_step["read"] = time.monotonic() - began
-            began = time.monotonic()
-            todo = [n for n in range(len(specs)) if not writer.done(n)]
-            self.result.resumed_pieces = len(specs) - len(todo)
-            missing = most_costly_first({n: specs[n] for n in todo})
-            large = {n: spec for n, spec in missing.items() if spec.large}
-            self._large(workers, task, large)
-            self._pieces(workers, task, {n: missing[n] for n in missing if n not in large})
-            self.result.seconds_by_step["compute"] = time.monotonic() - began
-            self.result.devices = workers.capacity.text()
-        self.source.check_unchanged()
-        about = {
-            **self.source.about(),
-            "metrics": list(self.options.names),
-            "options": self.given,
-        }
-        counted = save_manifest(writer, specs, self.source.failures, about)
-        self.result.pieces = len(specs)
-        for name in ("graphs", "nodes", "failed", "lost", "bytes"):
-            setattr(self.result, name, counted[name])
 
-    def report(self, seconds: float) -> CentralityReport:
-        """Return what was computed."""
-        self.result.seconds = seconds
-        return self.result
+def _plan(
+    context: Context, source: CentralityInput, options: CentralityOptions, shares: Shares | None
+) -> None:
+    """Say how the graphs are cut into tasks, and what these take of memory and disk."""
+    specs, problem = source.specs, None
+    if specs is None:
+        how = f"{plural(len(source.files), 'file')}, surveyed first"
+        memory = Need(None, where="tables are surveyed first")
+    else:
+        how = f"{plural(source.graphs, 'graph')} in {plural(len(specs), 'task')}"
+        if shares is not None and options.wanted & OF_PATHS:
+            how = f"{plural(len(shares.listed), 'source')} in {plural(shares.count, 'task')}"
+        workers = context.workers(input_bytes=source.bytes)
+        most = max((spec.bytes(options) for spec in specs), default=0)
+        memory = Need(most, workers.task_capacity.worker_memory, "on every worker")
+        try:
+            _refuse_too_large(workers, specs, options)
+        except CapacityError as error:
+            problem = error
+    size, scratch = _disk_bytes(source, options, shares)
+    context.plan(
+        f"{', '.join(options.names)} of {source.path}",
+        steps=(("compute", how),),
+        memory=memory,
+        disk=size,
+        scratch=scratch,
+        problem=problem,
+    )
 
-    def _pieces(self, workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:
-        """Compute pieces in the order that they are given."""
-        at_once = workers.task_capacity.tasks
-        several = in_tasks(specs, at_once, on_gpu=workers.capacity.on_gpu)
-        calls = [(task, each) for each in several]
-        sizes = [sum(spec.graphs for _, spec in each) for each in several]
-        workers.tasks("centrality", compute_pieces, calls, sizes, "graphs")
 
-    def _large(self, workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:
-        """Compute shares of the sources of large graphs, then what follows from them."""
-        if not specs:
-            return
-        options, records = self.options, task.writer.records
-        sizes: dict[int, tuple[int, int, str | None]] = {}
-        if isinstance(self.source, DirectoryInput) and self.source.one:
-            self._refuse_bad_weights(workers, self.source.graph)
-            sizes[0] = self.source.nodes, int(self.source.edges[0]), None
-        else:
-            calls = [(spec, n, records) for n, spec in specs.items()]
-            work = [spec.items for spec in specs.values()]
-            opened = workers.tasks(
-                "open", open_large, calls, work, "edges", weighted=options.weighted
-            )
-            for n, (spec, *size) in zip(list(specs), opened, strict=True):
-                specs[n], sizes[n] = spec, (size[0], size[1], size[2])
-            self._refuse_too_large(workers, list(specs.values()))
-        drawn, work, ends = [], [], []
-        version = hashlib.sha256(str(self.identity()).encode()).hexdigest()
-        for n, (nodes, edges, failed) in sizes.items():
-            shares, listed = self._shares(nodes, edges), f"sources-{n:05d}.npy"
-            save_npy(records.folder, listed, shares.listed)
-            ends.append((task, n, specs[n], listed, shares.count))
-            if failed is not None or not options.wanted & OF_PATHS:
+def _disk_bytes(
+    source: CentralityInput, options: CentralityOptions, shares: Shares | None
+) -> tuple[int, int]:
+    """Return about what the output takes, and what text and the sums of shares do."""
+    size = source.nodes * (source.id_bytes + 8 * len(options.wanted.intersection(NODE_METRICS)))
+    if source.sizes is None or source.edges is None:
+        return size, source.scratch_bytes
+    edges = int(source.edges.sum())
+    if "edge-betweenness" in options.wanted:
+        rows = edges if source.directed else edges // 2
+        size += rows * (2 * source.id_bytes + 8)
+    if options.distances:
+        size += matrix_bytes(source.sizes, options)
+    if shares is None:
+        return size, 0
+    share = share_bytes(source.nodes, edges, options)
+    return size, 8 * len(shares.listed) + shares.count * share
+
+
+def _refuse_too_large(workers: Workers, specs: list[PieceSpec], options: CentralityOptions) -> None:
+    """Raise CapacityError where a piece does not fit into what a worker has."""
+    if not specs:
+        return
+    most = max(specs, key=lambda spec: spec.bytes(options))
+    what = f"a task of {most.graphs:,} graphs" if most.graphs > 1 else "one graph"
+    if most.graphs == 1 and most.ids is not None:
+        what = f"graph {most.ids[0].as_py()}"
+    remedy = REMEDY
+    if options.distances:
+        what, remedy = f"{what} with its distances", f"{REMEDY}; or leave --distances out"
+    needs, has = most.bytes(options), workers.task_capacity.worker_memory
+    if needs > has:
+        raise does_not_fit(what, "on a worker", needs, has, remedy=remedy)
+    capacity = workers.capacity
+    if capacity.on_gpu:
+        needs = most.bytes(options, on_gpu=True)
+        if needs > capacity.memory:
+            raise capacity.too_small(what, needs, remedy="Take --device cpu, or a larger GPU")
+
+
+def _compute_pieces(workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:
+    """Compute pieces in the order that they are given."""
+    at_once = workers.task_capacity.tasks
+    several = in_tasks(specs, at_once, on_gpu=workers.capacity.on_gpu)
+    calls = [(task, each) for each in several]
+    sizes = [sum(spec.graphs for _, spec in each) for each in several]
+    workers.tasks("centrality", compute_pieces, calls, sizes, "graphs")
+
+
+def _compute_large(
+    workers: Workers,
+    task: CentralityTask,
+    specs: dict[int, PieceSpec],
+    source: CentralityInput,
+    shares: Shares | None,
+    version: str,
+) -> int:
+    """Compute shares of the sources of large graphs, then what follows from them.
+
+    shares   of one graph, None: of graphs among others, which are opened first
+    version  what is the same for equal pieces alone
+
+    Return how many shares were there already.
+    """
+    options, records = task.options, task.writer.records
+    cut: dict[int, tuple[Shares, str | None]] = {}
+    if shares is not None:
+        cut[0] = shares, None
+    else:
+        calls = [(spec, n, records) for n, spec in specs.items()]
+        items = [spec.items for spec in specs.values()]
+        opened = workers.tasks("open", open_large, calls, items, "edges", weighted=options.weighted)
+        for n, (spec, nodes, edges, failed) in zip(list(specs), opened, strict=True):
+            specs[n], cut[n] = spec, (Shares.of(nodes, edges, options), failed)
+        _refuse_too_large(workers, list(specs.values()), options)
+    drawn, work, ends, resumed = [], [], [], 0
+    for n, (each, failed) in cut.items():
+        listed = f"sources-{n:05d}.npy"
+        save_npy(records.folder, listed, each.listed)
+        ends.append((task, n, specs[n], listed, each.count))
+        for share in range(each.count if failed is None else 0):
+            if records.done(share_name(n, share)):
+                resumed += 1
                 continue
-            for share in range(shares.count):
-                if records.done(share_name(n, share)):
-                    self.result.resumed_pieces += 1
-                    continue
-                given = (specs[n], version, options, records, listed)
-                drawn.append((*given, n, share, shares.count))
-                work.append(len(shares.share(share)))
-        workers.tasks("sources", sum_share, drawn, work, "sources")
-        workers.tasks("finish", finish_graph, ends, [1] * len(ends), "graphs")
-
-    def _shares(self, nodes: int, edges: int) -> Shares:
-        if not self.options.wanted & OF_PATHS:
-            return Shares(np.empty(0, np.int64), 0)
-        shares = Shares.of(nodes, edges, self.options)
-        if self.options.sampled:
-            self.result.samples = len(shares.listed)
-            self.result.error_bound = error_bound(nodes, len(shares.listed))
-        return shares
-
-    def _shares_of_one(self) -> Shares:
-        """Return the shares of an input that is one graph."""
-        edges = self.source.edges
-        assert edges is not None
-        return self._shares(self.source.nodes, int(edges[0]))
-
-    def _refuse_bad_weights(self, workers: Workers, graph: Graph) -> None:
-        if not self.options.weighted:
-            return
-        calls = [(str(graph.path), n) for n in range(graph.num_shards)]
-        sizes = [shard.edges for shard in graph.manifest.shards]
-        found = workers.tasks("weights", check_weights, calls, sizes, "edges")
-        for number, wrong in enumerate(found):
-            if wrong:
-                raise InputError(
-                    f"{graph.path} has weights that are no lengths",
-                    expected="numbers that are not negative",
-                    got=f"in shard {number}, {wrong}",
-                )
-
-    def _refuse_too_large(self, workers: Workers, specs: list[PieceSpec]) -> None:
-        """Raise CapacityError where a piece does not fit into what a worker has."""
-        if not specs:
-            return
-        most = max(specs, key=lambda spec: spec.bytes(self.options))
-        what = f"a task of {most.graphs:,} graphs" if most.graphs > 1 else "one graph"
-        if most.graphs == 1 and most.ids is not None:
-            what = f"graph {most.ids[0].as_py()}"
-        remedy = REMEDY
-        if self.options.distances:
-            what, remedy = f"{what} with its distances", f"{REMEDY}; or leave --distances out"
-        needs, has = most.bytes(self.options), workers.task_capacity.worker_memory
-        if needs > has:
-            raise does_not_fit(what, "on a worker", needs, has, remedy=remedy)
-        capacity = workers.capacity
-        if capacity.on_gpu:
-            needs = most.bytes(self.options, on_gpu=True)
-            if needs > capacity.memory:
-                raise capacity.too_small(what, needs, remedy="Take --device cpu, or a larger GPU")
-
-    def _disk_bytes(self) -> tuple[int, int]:
-        """Return about what the output takes, and what text and the sums of shares do."""
-        source, options = self.source, self.options
-        size = source.nodes * (source.id_bytes + 8 * len(options.wanted.intersection(NODE_METRICS)))
-        if source.sizes is None or source.edges is None:
-            return size, source.scratch_bytes
-        edges = int(source.edges.sum())
-        if "edge-betweenness" in options.wanted:
-            rows = edges if source.directed else edges // 2
-            size += rows * (2 * source.id_bytes + 8)
-        if options.distances:
-            size += matrix_bytes(source.sizes, options)
-        if not source.one:
-            return size, 0
-        shares = self._shares_of_one()
-        share = share_bytes(source.nodes, edges, options)
-        return size, 8 * len(shares.listed) + shares.count * share
+            drawn.append((specs[n], version, options, records, listed, n, share, each.count))
+            work.append(len(each.share(share)))
+    workers.tasks("sources", sum_share, drawn, work, "sources")
+    workers.tasks("finish", finish_graph, ends, [1] * len(ends), "graphs")
+    return resumed
 
 
 def most_costly_first(specs: dict[int, PieceSpec]) -> dict[int, PieceSpec]:

@@ -11,11 +11,13 @@ the order of their first nodes, strongly connected ones each after those that it
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
 
+import networkx
 import numpy as np
 
 from penstock.arrays import Array
@@ -25,13 +27,14 @@ from penstock.kernels.centrality_rules import (
     GraphBatch,
     Triangles,
     betweenness_scale,
-    clustering,
 )
 from penstock.kernels.centrality_rules import closeness as closeness_of
+from penstock.kernels.centrality_rules import clustering as clustering_of
 from penstock.kernels.cpu import centrality as cpu
 from penstock.pipelines.centrality.compute import both_ways, weak_components
 from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch
 
+F = TypeVar("F", bound=Callable[..., Any])
 # Arguments that the kernels do not have, unless they are None.
 _MISSING = frozenset(
     {"k", "personalization", "nstart", "dangling", "nodes", "nbunch", "sources", "sp"}
@@ -91,8 +94,6 @@ class BackendGraph:
 def _only(graph: BackendGraph, *, directed: bool) -> None:
     """Raise as NetworkX does where a graph is of the other kind."""
     if graph.is_directed() != directed:
-        import networkx
-
         kind = "undirected" if directed else "directed"
         raise networkx.NetworkXNotImplemented(f"not implemented for {kind} type")
 
@@ -100,9 +101,9 @@ def _only(graph: BackendGraph, *, directed: bool) -> None:
 def _of_components(
     labels: Callable[[GraphBatch], Array], *, directed: bool
 ) -> tuple[
-    staticmethod[[BackendGraph], Iterator[set[Any]]],
-    staticmethod[[BackendGraph], int],
-    staticmethod[[BackendGraph], bool],
+    Callable[[BackendGraph], Iterator[set[Any]]],
+    Callable[[BackendGraph], int],
+    Callable[[BackendGraph], bool],
 ]:
     """Return what lists the components that ``labels`` finds, counts them, and asks for just one.
 
@@ -128,245 +129,241 @@ def _of_components(
         _only(G, directed=directed)
         of_nodes = labels(G.batch())
         if not len(of_nodes):
-            import networkx
-
             raise networkx.NetworkXPointlessConcept("Connectivity is undefined for the null graph.")
         return _number(of_nodes) == 1
 
-    return staticmethod(components), staticmethod(number), staticmethod(is_one)
+    return components, number, is_one
 
 
 def _number(labels: Array) -> int:
     return int(labels.max(initial=-1)) + 1
 
 
-class Backend:
-    """What NetworkX calls: its own functions, with its own options."""
+def convert_from_nx(graph: Any, **_: Any) -> BackendGraph:
+    """Return a graph that is converted once a function asks for it."""
+    return graph if isinstance(graph, BackendGraph) else BackendGraph(graph)
 
-    @staticmethod
-    def convert_from_nx(graph: Any, **_: Any) -> BackendGraph:
-        """Return a graph that is converted once a function asks for it."""
-        return graph if isinstance(graph, BackendGraph) else BackendGraph(graph)
 
-    @staticmethod
-    def convert_to_nx(result: Any, **_: Any) -> Any:
-        """Return a result as it is: dicts and numbers."""
-        return result.original if isinstance(result, BackendGraph) else result
+def convert_to_nx(result: Any, **_: Any) -> Any:
+    """Return a result as it is: dicts and numbers."""
+    return result.original if isinstance(result, BackendGraph) else result
 
-    @staticmethod
-    def can_run(name: str, args: Any, kwargs: Any) -> bool | str:
-        """Return whether the options are ones that the kernels have, or why not."""
-        try:
-            given = (
-                inspect.signature(getattr(Backend, name)).bind_partial(*args, **kwargs).arguments
-            )
-        except TypeError as error:
-            return f"penstock takes other arguments: {error}"
-        graph = given.pop("G", None)
-        given = {key: value for key, value in given.items() if value is not None}
-        missing = sorted(given.keys() & _MISSING)
-        if missing:
-            return f"penstock has no option {missing[0]}"
-        if given.get("usebounds") and "e" not in given:
-            return "penstock has no option usebounds"
-        weight = given.get("weight", given.get("distance"))
-        if weight is not None and (not isinstance(weight, str) or name in _UNWEIGHTED):
-            return "penstock has no weights of this kind"
-        if name == "transitivity" and graph is not None and graph.is_directed():
-            return "penstock has no transitivity of directed graphs"
+
+def can_run(name: str, args: Any, kwargs: Any) -> bool | str:
+    """Return whether the options are ones that the kernels have, or why not."""
+    try:
+        given = (
+            inspect.signature(getattr(backend_interface, name))
+            .bind_partial(*args, **kwargs)
+            .arguments
+        )
+    except TypeError as error:
+        return f"penstock takes other arguments: {error}"
+    graph = given.pop("G", None)
+    given = {key: value for key, value in given.items() if value is not None}
+    missing = sorted(given.keys() & _MISSING)
+    if missing:
+        return f"penstock has no option {missing[0]}"
+    if given.get("usebounds") and "e" not in given:
+        return "penstock has no option usebounds"
+    weight = given.get("weight", given.get("distance"))
+    if weight is not None and (not isinstance(weight, str) or name in _UNWEIGHTED):
+        return "penstock has no weights of this kind"
+    if name == "transitivity" and graph is not None and graph.is_directed():
+        return "penstock has no transitivity of directed graphs"
+    return True
+
+
+def should_run(name: str, args: Any, kwargs: Any) -> bool | str:
+    """Return whether it is worth it, or why not: asked where no call names the backend."""
+    graph = args[0] if args else kwargs.get("G")
+    if graph is None or isinstance(graph, BackendGraph):
         return True
-
-    @staticmethod
-    def should_run(name: str, args: Any, kwargs: Any) -> bool | str:
-        """Return whether it is worth it, or why not: asked where no call names the backend."""
-        graph = args[0] if args else kwargs.get("G")
-        if graph is None or isinstance(graph, BackendGraph):
-            return True
-        kept = getattr(graph, "__networkx_cache__", None) or {}
-        if any(each.is_read for each in kept.get("backends", {}).get("penstock", {}).values()):
-            return True
-        if name in _ONE_PASS:
-            return "converting the graph takes longer than NetworkX does"
-        return True if len(graph) >= _FEW else f"the graph has fewer than {_FEW} nodes"
-
-    # -- paths ----------------------------------------------------------------------------------
-
-    @staticmethod
-    def closeness_centrality(
-        G: BackendGraph, u: Any = None, distance: Any = None, wf_improved: bool = True
-    ) -> Any:
-        """Return the closeness of all nodes, or of ``u``."""
-        _refuse("closeness_centrality", G, distance=distance)
-        if u is not None and u not in G.original:
-            import networkx
-
-            raise networkx.NodeNotFound(f"Source {u} is not in G")
-        batch = G.batch(distance)
-        if u is None:
-            paths = cpu.shortest_paths(batch)
-            return G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
-        # Distances towards one node are those from it in the transposed graph.
-        paths = cpu.shortest_paths(_transposed(batch), np.array([G.positions()[u]]))
-        reached, total = int(paths.reached.sum()), float(paths.total.sum())
-        if total <= 0:
-            return 0.0
-        return reached / total * (reached / (batch.nodes - 1) if wf_improved else 1.0)
-
-    @staticmethod
-    def harmonic_centrality(
-        G: BackendGraph, nbunch: Any = None, distance: Any = None, sources: Any = None
-    ) -> Any:
-        """Return the harmonic centrality of all nodes."""
-        _refuse("harmonic_centrality", G, nbunch=nbunch, distance=distance, sources=sources)
-        return G.by_node(cpu.shortest_paths(G.batch(distance)).inverse)
-
-    @staticmethod
-    def eccentricity(G: BackendGraph, v: Any = None, sp: Any = None, weight: Any = None) -> Any:
-        """Return the eccentricity of all nodes, of some, or of one."""
-        _refuse("eccentricity", G, sp=sp, weight=weight)
-        nodes = list(G.original.nbunch_iter(v))
-        batch, sources = G.batch(weight), None
-        if v is not None:
-            positions = G.positions()
-            sources = np.unique(np.array([positions[node] for node in nodes], np.int64))
-        found = cpu.shortest_paths(batch, sources).eccentricity
-        if not np.isfinite(found).all():
-            import networkx
-
-            kind = "digraph is not strongly" if batch.directed else "graph is not"
-            raise networkx.NetworkXError(f"Found infinite path length because the {kind} connected")
-        by_node = G.by_node(found if weight is not None else found.astype(np.int64))
-        return by_node[v] if v in G.original else {node: by_node[node] for node in nodes}
-
-    @staticmethod
-    def diameter(
-        G: BackendGraph, e: Any = None, usebounds: bool = False, weight: Any = None
-    ) -> Any:
-        """Return the largest eccentricity."""
-        _refuse("diameter", G, e=e, usebounds=usebounds, weight=weight)
-        return max((Backend.eccentricity(G, weight=weight) if e is None else e).values())
-
-    @staticmethod
-    def radius(G: BackendGraph, e: Any = None, usebounds: bool = False, weight: Any = None) -> Any:
-        """Return the smallest eccentricity."""
-        _refuse("radius", G, e=e, usebounds=usebounds, weight=weight)
-        return min((Backend.eccentricity(G, weight=weight) if e is None else e).values())
-
-    @staticmethod
-    def betweenness_centrality(
-        G: BackendGraph,
-        k: Any = None,
-        normalized: bool = True,
-        weight: Any = None,
-        endpoints: bool = False,
-        seed: Any = None,
-    ) -> Any:
-        """Return the betweenness of all nodes."""
-        _refuse("betweenness_centrality", G, k=k, weight=weight)
-        batch = _without_ties_of_order(G.batch(weight))
-        nodes, _ = cpu.betweenness(batch, endpoints=endpoints)
-        given = {"directed": batch.directed, "normalized": normalized, "endpoints": endpoints}
-        return G.by_node(_counted(nodes) * betweenness_scale(batch.ptr, **given))
-
-    @staticmethod
-    def edge_betweenness_centrality(
-        G: BackendGraph,
-        k: Any = None,
-        normalized: bool = True,
-        weight: Any = None,
-        seed: Any = None,
-    ) -> Any:
-        """Return the betweenness of all edges."""
-        _refuse("edge_betweenness_centrality", G, k=k, weight=weight)
-        batch = _without_ties_of_order(G.batch(weight))
-        _, arcs = cpu.betweenness(batch, edges=True)
-        assert arcs is not None  # they were asked for
-        given = {"directed": batch.directed, "normalized": normalized, "endpoints": True}
-        edges, positions = list(dict.fromkeys(G.original.edges())), G.positions()
-        tails = np.array([positions[tail] for tail, _ in edges], np.int64)
-        heads = np.array([positions[head] for _, head in edges], np.int64)
-        rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
-        keys = rows * batch.nodes + batch.indices  # ascending, as the rows are
-        values = arcs[np.searchsorted(keys, tails * batch.nodes + heads)]
-        if not batch.directed:  # such an edge is stored both ways
-            back = arcs[np.searchsorted(keys, heads * batch.nodes + tails)]
-            values = np.where(tails == heads, values, values + back)
-        values = _counted(values) * betweenness_scale(batch.ptr, **given)
-        found = dict(zip(edges, values.tolist(), strict=True))
-        return _by_key(G.original, found, weight) if G.is_multigraph() else found
-
-    # -- ranks, components, triangles -----------------------------------------------------------
-
-    @staticmethod
-    def pagerank(
-        G: BackendGraph,
-        alpha: float = 0.85,
-        personalization: Any = None,
-        max_iter: int = 100,
-        tol: float = 1e-6,
-        nstart: Any = None,
-        weight: Any = "weight",
-        dangling: Any = None,
-    ) -> Any:
-        """Return the PageRank of all nodes."""
-        given = {"personalization": personalization, "nstart": nstart, "dangling": dangling}
-        _refuse("pagerank", G, weight=weight, **given)
-        batch = G.batch(weight)
-        batch = batch if batch.sums is None else replace(batch, weights=batch.sums)
-        ranks, steps = cpu.pagerank(batch, damping=alpha, tolerance=tol, most=max_iter)
-        if len(ranks) and steps[0] < 0:
-            import networkx
-
-            raise networkx.PowerIterationFailedConvergence(max_iter)
-        return G.by_node(ranks)
-
-    connected_components, number_connected_components, is_connected = _of_components(
-        weak_components, directed=False
-    )
-    weakly_connected_components, number_weakly_connected_components, is_weakly_connected = (
-        _of_components(weak_components, directed=True)
-    )
-    strongly_connected_components, number_strongly_connected_components, is_strongly_connected = (
-        _of_components(partial(cpu.strong_components, topological=True), directed=True)
-    )
-
-    @staticmethod
-    def triangles(G: BackendGraph, nodes: Any = None) -> Any:
-        """Return how many triangles each node is part of."""
-        _refuse("triangles", G, nodes=nodes)
-        _only(G, directed=False)
-        return G.by_node(cpu.triangles(G.batch()).closed // 2)
-
-    @staticmethod
-    def clustering(G: BackendGraph, nodes: Any = None, weight: Any = None) -> Any:
-        """Return the clustering coefficient of all nodes."""
-        _refuse("clustering", G, nodes=nodes, weight=weight)
-        return G.by_node(clustering(_triangles(G), directed=G.is_directed()))
-
-    @staticmethod
-    def average_clustering(
-        G: BackendGraph, nodes: Any = None, weight: Any = None, count_zeros: bool = True
-    ) -> Any:
-        """Return the mean of the clustering coefficients, of those above 0 if asked."""
-        _refuse("average_clustering", G, nodes=nodes, weight=weight)
-        values = clustering(_triangles(G), directed=G.is_directed()).tolist()
-        values = values if count_zeros else [value for value in values if value]
-        return sum(values) / len(values)
-
-    @staticmethod
-    def transitivity(G: BackendGraph) -> Any:
-        """Return the share of the paths of two edges that are part of a triangle."""
-        _refuse("transitivity", G)
-        found = _triangles(G)
-        closed = int(found.closed.sum())
-        return closed / int((found.degree * (found.degree - 1)).sum()) if closed else 0
+    kept = getattr(graph, "__networkx_cache__", None) or {}
+    if any(each.is_read for each in kept.get("backends", {}).get("penstock", {}).values()):
+        return True
+    if name in _ONE_PASS:
+        return "converting the graph takes longer than NetworkX does"
+    return True if len(graph) >= _FEW else f"the graph has fewer than {_FEW} nodes"
 
 
-def _refuse(name: str, graph: BackendGraph, **given: Any) -> None:
-    """Raise where an option is given that the kernels do not have: NetworkX may not have asked."""
-    answer = Backend.can_run(name, (graph,), given)
-    if answer is not True:
-        raise NotImplementedError(f"{name}: {answer}; call it without backend")
+def _declining(function: F) -> F:
+    """Have a function decline what the kernels do not have: NetworkX may not have asked."""
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        answer = can_run(function.__name__, args, kwargs)
+        if answer is not True:
+            raise NotImplementedError(f"{function.__name__}: {answer}; call it without backend")
+        return function(*args, **kwargs)
+
+    return cast("F", checked)
+
+
+# -- paths ----------------------------------------------------------------------------------
+
+
+@_declining
+def closeness_centrality(
+    G: BackendGraph, u: Any = None, distance: Any = None, wf_improved: bool = True
+) -> Any:
+    """Return the closeness of all nodes, or of ``u``."""
+    if u is not None and u not in G.original:
+        raise networkx.NodeNotFound(f"Source {u} is not in G")
+    batch = G.batch(distance)
+    if u is None:
+        paths = cpu.shortest_paths(batch)
+        return G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
+    # Distances towards one node are those from it in the transposed graph.
+    paths = cpu.shortest_paths(_transposed(batch), np.array([G.positions()[u]]))
+    reached, total = int(paths.reached.sum()), float(paths.total.sum())
+    if total <= 0:
+        return 0.0
+    return reached / total * (reached / (batch.nodes - 1) if wf_improved else 1.0)
+
+
+@_declining
+def harmonic_centrality(
+    G: BackendGraph, nbunch: Any = None, distance: Any = None, sources: Any = None
+) -> Any:
+    """Return the harmonic centrality of all nodes."""
+    return G.by_node(cpu.shortest_paths(G.batch(distance)).inverse)
+
+
+@_declining
+def eccentricity(G: BackendGraph, v: Any = None, sp: Any = None, weight: Any = None) -> Any:
+    """Return the eccentricity of all nodes, of some, or of one."""
+    nodes = list(G.original.nbunch_iter(v))
+    batch, sources = G.batch(weight), None
+    if v is not None:
+        positions = G.positions()
+        sources = np.unique(np.array([positions[node] for node in nodes], np.int64))
+    found = cpu.shortest_paths(batch, sources).eccentricity
+    if not np.isfinite(found).all():
+        kind = "digraph is not strongly" if batch.directed else "graph is not"
+        raise networkx.NetworkXError(f"Found infinite path length because the {kind} connected")
+    by_node = G.by_node(found if weight is not None else found.astype(np.int64))
+    return by_node[v] if v in G.original else {node: by_node[node] for node in nodes}
+
+
+@_declining
+def diameter(G: BackendGraph, e: Any = None, usebounds: bool = False, weight: Any = None) -> Any:
+    """Return the largest eccentricity."""
+    return max((eccentricity(G, weight=weight) if e is None else e).values())
+
+
+@_declining
+def radius(G: BackendGraph, e: Any = None, usebounds: bool = False, weight: Any = None) -> Any:
+    """Return the smallest eccentricity."""
+    return min((eccentricity(G, weight=weight) if e is None else e).values())
+
+
+@_declining
+def betweenness_centrality(
+    G: BackendGraph,
+    k: Any = None,
+    normalized: bool = True,
+    weight: Any = None,
+    endpoints: bool = False,
+    seed: Any = None,
+) -> Any:
+    """Return the betweenness of all nodes."""
+    batch = _without_ties_of_order(G.batch(weight))
+    nodes, _ = cpu.betweenness(batch, endpoints=endpoints)
+    given = {"directed": batch.directed, "normalized": normalized, "endpoints": endpoints}
+    return G.by_node(_counted(nodes) * betweenness_scale(batch.ptr, **given))
+
+
+@_declining
+def edge_betweenness_centrality(
+    G: BackendGraph,
+    k: Any = None,
+    normalized: bool = True,
+    weight: Any = None,
+    seed: Any = None,
+) -> Any:
+    """Return the betweenness of all edges."""
+    batch = _without_ties_of_order(G.batch(weight))
+    _, arcs = cpu.betweenness(batch, edges=True)
+    assert arcs is not None  # they were asked for
+    given = {"directed": batch.directed, "normalized": normalized, "endpoints": True}
+    edges, positions = list(dict.fromkeys(G.original.edges())), G.positions()
+    tails = np.array([positions[tail] for tail, _ in edges], np.int64)
+    heads = np.array([positions[head] for _, head in edges], np.int64)
+    rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
+    keys = rows * batch.nodes + batch.indices  # ascending, as the rows are
+    values = arcs[np.searchsorted(keys, tails * batch.nodes + heads)]
+    if not batch.directed:  # such an edge is stored both ways
+        back = arcs[np.searchsorted(keys, heads * batch.nodes + tails)]
+        values = np.where(tails == heads, values, values + back)
+    values = _counted(values) * betweenness_scale(batch.ptr, **given)
+    found = dict(zip(edges, values.tolist(), strict=True))
+    return _by_key(G.original, found, weight) if G.is_multigraph() else found
+
+
+# -- ranks, components, triangles -----------------------------------------------------------
+
+
+@_declining
+def pagerank(
+    G: BackendGraph,
+    alpha: float = 0.85,
+    personalization: Any = None,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    nstart: Any = None,
+    weight: Any = "weight",
+    dangling: Any = None,
+) -> Any:
+    """Return the PageRank of all nodes."""
+    batch = G.batch(weight)
+    batch = batch if batch.sums is None else replace(batch, weights=batch.sums)
+    ranks, steps = cpu.pagerank(batch, damping=alpha, tolerance=tol, most=max_iter)
+    if len(ranks) and steps[0] < 0:
+        raise networkx.PowerIterationFailedConvergence(max_iter)
+    return G.by_node(ranks)
+
+
+connected_components, number_connected_components, is_connected = _of_components(
+    weak_components, directed=False
+)
+weakly_connected_components, number_weakly_connected_components, is_weakly_connected = (
+    _of_components(weak_components, directed=True)
+)
+strongly_connected_components, number_strongly_connected_components, is_strongly_connected = (
+    _of_components(partial(cpu.strong_components, topological=True), directed=True)
+)
+
+
+@_declining
+def triangles(G: BackendGraph, nodes: Any = None) -> Any:
+    """Return how many triangles each node is part of."""
+    _only(G, directed=False)
+    return G.by_node(cpu.triangles(G.batch()).closed // 2)
+
+
+@_declining
+def clustering(G: BackendGraph, nodes: Any = None, weight: Any = None) -> Any:
+    """Return the clustering coefficient of all nodes."""
+    return G.by_node(clustering_of(_triangles(G), directed=G.is_directed()))
+
+
+@_declining
+def average_clustering(
+    G: BackendGraph, nodes: Any = None, weight: Any = None, count_zeros: bool = True
+) -> Any:
+    """Return the mean of the clustering coefficients, of those above 0 if asked."""
+    values = clustering_of(_triangles(G), directed=G.is_directed()).tolist()
+    values = values if count_zeros else [value for value in values if value]
+    return sum(values) / len(values)
+
+
+@_declining
+def transitivity(G: BackendGraph) -> Any:
+    """Return the share of the paths of two edges that are part of a triangle."""
+    found = _triangles(G)
+    closed = int(found.closed.sum())
+    return closed / int((found.degree * (found.degree - 1)).sum()) if closed else 0
 
 
 def _transposed(batch: GraphBatch) -> GraphBatch:
@@ -421,8 +418,6 @@ def _by_key(graph: Any, found: dict[Any, float], weight: str | None) -> dict[Any
 def _triangles(graph: BackendGraph) -> Triangles:
     """Return the closed walks of a graph, of a directed one with edges counted both ways."""
     if graph.is_multigraph():
-        import networkx
-
         raise networkx.NetworkXNotImplemented("not implemented for multigraph type")
     batch, counts = graph.batch(), None
     if batch.directed:
@@ -430,4 +425,4 @@ def _triangles(graph: BackendGraph) -> Triangles:
     return cpu.triangles(batch, counts)
 
 
-backend_interface = Backend()
+backend_interface = sys.modules[__name__]

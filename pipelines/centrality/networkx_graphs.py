@@ -40,7 +40,7 @@ class NetworkXBatch:
         for first, graph, names in zip(ptr[:-1], graphs, nodes, strict=True):
             position = {node: int(first) + i for i, node in enumerate(names)}
             for node in names:
-                row = sorted((position[other], data) for other, data in _adjacent(graph, node))
+                row = sorted((position[other], data) for other, data in graph.adj[node].items())
                 degrees.append(len(row))
                 ends += [other for other, _ in row]
                 if weight is None and not several:
@@ -72,33 +72,24 @@ class NetworkXBatch:
         ]
 
 
-def no_graph(given: Any) -> UsageError:
-    """Return the error of something that has no centralities."""
-    return UsageError(
-        "what centralities are asked of is no graph",
-        expected="a path, a Graph, a graph of NetworkX, or a list of such",
-        got=type(given).__name__,
-    )
-
-
-def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any]]:
-    """Return of each graph a dict by metric: of nodes, or a number of the graph."""
-    if options.sampled or options.distances or "edge-betweenness" in options.wanted:
-        raise UsageError("samples, distances and edge-betweenness are written to files only")
-    defaults = CentralityOptions()
-    for name in _OF_FILES:
-        if getattr(options, name) != getattr(defaults, name):
-            raise UsageError(
-                f"{name} is for graphs in files", got="graphs of NetworkX", remedy="Leave it out"
-            )
+def centrality_of(given: Any, options: CentralityOptions) -> Any:
+    """Return a dict by metric: of nodes, or a number of the graph; of several graphs a list."""
+    graphs = [given] if hasattr(given, "adj") or not isinstance(given, Iterable) else list(given)
     for graph in graphs:
         if not all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph")):
-            raise no_graph(graph)
+            raise UsageError(
+                "what centralities are asked of is no graph",
+                expected="a path, a Graph, a graph of NetworkX, or a list of such",
+                got=type(graph).__name__,
+            )
+    options.check_effect("networkx")
+    if "edge-betweenness" in options.wanted:
+        raise UsageError("edge-betweenness is written to files only")
     weight = (options.weight or "weight") if options.weighted else None
     read = NetworkXBatch.of(graphs, weight)
     if read.batch.directed and "triangles" in options.wanted:
         raise UsageError("triangles are those of undirected graphs", got="a directed graph")
-    found = compute(read.batch, options)
+    found = compute(read.batch, options, options.wanted)
     if len(found.unfinished):
         raise InputError(
             f"PageRank of graph {found.unfinished[0]} did not converge",
@@ -116,18 +107,7 @@ def centrality_of(graphs: Any, options: CentralityOptions) -> list[dict[str, Any
     for metric, values in found.graphs.items():
         for result, value in zip(results, values.tolist(), strict=True):
             result[metric] = value
-    return results
-
-
-# Options that say how files are read and written.
-_OF_FILES = (
-    "format", "directed", "header", "graph_id", "source", "target", "verify", "scratch", "resume",
-    "overwrite",
-)  # fmt: skip
-
-
-def _adjacent(graph: Any, node: Any) -> Iterable[tuple[Any, Any]]:
-    return graph.adj[node].items()  # type: ignore[no-any-return]
+    return results[0] if hasattr(given, "adj") else results
 
 
 def _length(edge: Any, weight: str) -> float:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import ClientPath, flag, headings, options
+from penstock.options import ClientPath, Rules, headings, options, refuse_ignored
 
 # Of nodes, a column each; of edges; of graphs.
 NODE_METRICS = (
@@ -23,15 +22,49 @@ OF_DISTANCES = frozenset({"closeness", "harmonic", "eccentricity", "diameter"})
 OF_PATHS_THROUGH = frozenset({"betweenness", "edge-betweenness"})
 OF_PATHS = OF_DISTANCES | OF_PATHS_THROUGH
 SAMPLED = frozenset({"closeness", "harmonic", "betweenness"})
-# What an option other than its default needs one of.
-_OPTION_OF = {
-    "wf_improved": frozenset({"closeness"}),
-    "normalized": OF_PATHS_THROUGH,
-    "endpoints": frozenset({"betweenness"}),
-    "alpha": frozenset({"pagerank"}),
-    "tol": frozenset({"pagerank"}),
-    "max_iter": frozenset({"pagerank"}),
-}
+
+_IGNORED: Rules = (
+    (("wf_improved",), "without closeness", lambda o: "closeness" not in o.wanted),
+    (("normalized",), "without betweenness", lambda o: not o.wanted & OF_PATHS_THROUGH),
+    (("endpoints",), "without betweenness", lambda o: "betweenness" not in o.wanted),
+    (("alpha", "tol", "max_iter"), "without pagerank", lambda o: "pagerank" not in o.wanted),
+    (("epsilon",), "with --samples", lambda o: o.samples is not None),
+    (
+        ("samples", "epsilon"),
+        "on eccentricity, diameter and edge-betweenness, which cannot be estimated",
+        lambda o: bool(o.wanted & OF_PATHS - SAMPLED),
+    ),
+    (
+        ("samples", "epsilon"),
+        "without closeness, harmonic or betweenness",
+        lambda o: not o.wanted & SAMPLED,
+    ),
+    (("distances",), "with --samples or --epsilon: they are of all nodes", lambda o: o.sampled),
+    (("seed",), "without --samples or --epsilon", lambda o: not o.sampled),
+    (("weight",), "without --weighted", lambda o: not o.weighted),
+)
+# Those that depend on what the graphs are: graph (one), zoo, parquet, tu, edgelists, json, or
+# networkx.
+_IGNORED_IN: Rules = (
+    (
+        ("samples", "epsilon"),
+        "but on one large graph: make it a directory with penstock etl",
+        lambda o, kind: kind != "graph",
+    ),
+    (
+        ("directed", "header", "graph_id", "source", "target", "weight"),
+        "on a graph or zoo, which knows this itself",
+        lambda o, kind: kind in ("graph", "zoo"),
+    ),
+    (("graph_id", "source", "target"), "but in Parquet files", lambda o, kind: kind != "parquet"),
+    (("header",), "but in lists of edges", lambda o, kind: kind != "edgelists"),
+    (("weight",), "in lists of edges and TU folders", lambda o, kind: kind in ("edgelists", "tu")),
+    (
+        ("format", "directed", "scratch", "distances"),
+        "on graphs of NetworkX",
+        lambda o, kind: kind == "networkx",
+    ),
+)
 
 
 @options
@@ -41,7 +74,6 @@ _OPTION_OF = {
     format="Input",
     dtype="Computation",
     distances="Output",
-    verify="Computation",
     scratch="Output",
 )
 class CentralityOptions:
@@ -98,14 +130,8 @@ class CentralityOptions:
     """Parquet: column of the weights; JSON, graphs of NetworkX: attribute of edges [default: weight
     or w]"""
 
-    verify: Annotated[bool, Parameter(negative="")] = False
-    """before anything else, compare every file of the graph with its SHA-256"""
     scratch: ClientPath | None = None
     """folder for intermediate files [default: next to the output]"""
-    resume: Annotated[bool, Parameter(negative="")] = False
-    """go on where an interrupted run of the same command stopped"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the output if it holds centralities already"""
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -117,44 +143,11 @@ class CentralityOptions:
                 )
         if not self.names:
             raise UsageError("option --metrics names nothing", expected="closeness, for example")
-        if self.samples is not None and self.epsilon is not None:
-            raise UsageError("--samples and --epsilon cannot go together")
-        exact = sorted(self.wanted & OF_PATHS - SAMPLED)
-        if self.sampled and exact:
-            raise UsageError(f"{exact[0]} cannot be estimated from samples")
-        if self.sampled and self.distances:
-            raise UsageError("--distances are those of all nodes, not of samples")
-        if self.sampled and not self.wanted & SAMPLED:
-            raise UsageError(
-                "--samples and --epsilon need closeness, harmonic or betweenness", got=self.metrics
-            )
-        if self.weight is not None and not self.weighted:
-            raise UsageError("option --weight needs --weighted", got=f"--weight {self.weight}")
-        for name, metrics in _OPTION_OF.items():
-            if getattr(self, name) != _default(name) and not self.wanted & metrics:
-                raise UsageError(
-                    f"option {flag(name)} needs the metric {' or '.join(sorted(metrics))}",
-                    got=f"--metrics {self.metrics}",
-                )
-        if self.seed and not self.sampled:
-            raise UsageError(
-                "option --seed needs --samples or --epsilon", got=f"--seed {self.seed}"
-            )
+        refuse_ignored(self, _IGNORED)
 
-    def of(self, *metrics: str) -> CentralityOptions:
-        """Return the same options for these metrics alone, of all nodes."""
-        others = {
-            name: _default(name)
-            for name, needed in _OPTION_OF.items()
-            if not needed.intersection(metrics)
-        }
-        return replace(
-            self, metrics=",".join(metrics), samples=None, epsilon=None, seed=0, **others
-        )
-
-    def rest(self) -> CentralityOptions:
-        """Return the options of those metrics that need no paths, if any, or of components."""
-        return self.of(*(sorted(self.wanted - OF_PATHS) or ["component"]))
+    def check_effect(self, kind: str) -> None:
+        """Raise UsageError if an option has no effect on graphs of this kind."""
+        refuse_ignored(self, _IGNORED_IN, kind)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -171,7 +164,3 @@ class CentralityOptions:
     def sampled(self) -> bool:
         """Whether shortest paths start at some nodes only."""
         return self.samples is not None or self.epsilon is not None
-
-
-def _default(name: str) -> Any:
-    return getattr(CentralityOptions, name)

@@ -21,15 +21,14 @@ from penstock.arrow import as_arrow, take
 from penstock.files import FileEntry, atomic, file_entry, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.kernels.centrality_rules import GraphBatch
-from penstock.output import Pieces
+from penstock.output import Output, Pieces
 from penstock.pipelines.centrality.compute import Columns
 from penstock.pipelines.centrality.pieces import Piece, PieceSpec
 
-KIND = "centrality"
 FORMAT = Format(
     name="penstock-centrality",
     version=1,
-    file=f"{KIND}.json",
+    file="centrality.json",
     thing="directory of centralities",
     make="Make one with penstock centrality",
     restore="Restore the file, or compute again with --overwrite",
@@ -95,9 +94,13 @@ class CentralityWriter:
 
 
 def save_manifest(
-    writer: CentralityWriter, specs: list[PieceSpec], lost: list[str], about: dict[str, Any]
-) -> dict[str, int]:
-    """Write failures.parquet and centrality.json, and return what all parts count.
+    out: Output,
+    writer: CentralityWriter,
+    specs: list[PieceSpec],
+    lost: list[str],
+    about: dict[str, Any],
+) -> dict[str, Any]:
+    """Write failures.parquet, describe the output, and return what all parts count.
 
     lost  what could not be read and belongs to no graph that is known: failures without a graph
     """
@@ -126,7 +129,7 @@ def save_manifest(
     files.append(_write(writer.records.result, "failures.parquet", columns))
     failed = len(reasons) + len(lost)
     body = {**about, **total, "failed": failed, "files": file_table(files)}
-    FORMAT.save(writer.records.result, body)
+    out.describe(FORMAT, body)
     return {
         **total,
         "failed": failed,

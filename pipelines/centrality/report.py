@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from penstock.errors import PenstockError
 from penstock.paths import shown
-from penstock.pipelines.display import CountsReport
+from penstock.pipelines.display import JobReport
 from penstock.sizes import format_bytes, format_count, plural, were_there
 
 
 @dataclass
-class CentralityReport(CountsReport):
+class CentralityReport(JobReport):
     """Counts of a run, for people and for ``--json``."""
 
     out: str
@@ -25,32 +28,46 @@ class CentralityReport(CountsReport):
     error_bound: float | None = None
     bytes: int = 0
     devices: str = ""
-    seconds: float = 0.0
     seconds_by_step: dict[str, float] = field(default_factory=dict)
 
-    def text(self) -> str:
+    def lines(self) -> Iterable[str]:
         """Return what a person wants to read."""
         computing = self.seconds_by_step.get("compute", 0.0)
         rate = ""
         if self.graphs > 1 and computing > 1:  # below a second or so it is the start that is timed
             rate = f", {format_count(self.graphs / computing)} graphs/s"
-        lines = [
+        yield (
             f"{shown(self.out)}: {plural(self.graphs, 'graph')}, {plural(self.nodes, 'node')}, "
-            f"{format_bytes(self.bytes)}",
-            f"  {', '.join(self.metrics)} on {self.devices}",
-            f"  {self.seconds:.1f} s{rate}",
-        ]
+            f"{format_bytes(self.bytes)}"
+        )
+        yield f"{', '.join(self.metrics)} on {self.devices}"
+        yield f"{self.seconds:.1f} s{rate}"
         if self.samples is not None:
             bound = f"; normalized betweenness within {self.error_bound:.3g} of the exact one"
             chance = " for all nodes, with a probability of 90 %"
-            lines.append(f"  estimated from {plural(self.samples, 'source')}{bound}{chance}")
+            yield f"estimated from {plural(self.samples, 'source')}{bound}{chance}"
         if self.resumed_pieces:
-            lines.append(f"  {were_there(self.resumed_pieces, 'piece')}")
+            yield were_there(self.resumed_pieces, "piece")
         if self.failed:
-            lines.append(f"  {self.failures()}: see {shown(self.out)}/failures.parquet")
-        return "\n".join(lines)
+            yield f"{self._failures()}: see {shown(self.out)}/failures.parquet"
 
-    def failures(self) -> str:
+    def failure(self) -> PenstockError | None:
+        """Return the error of graphs that failed, with the first of them."""
+        if not self.failed:
+            return None
+        import pyarrow.parquet as pq
+
+        file = Path(self.out) / "failures.parquet"
+        first = pq.read_table(file).slice(0, 1).to_pylist()[0]
+        graph = first.get("graph")
+        rest = "; the others are computed" if self.graphs > self.failed - self.lost else ""
+        return PenstockError(
+            f"{self._failures()}{rest}",
+            got=("" if graph is None else f"graph {graph}: ") + first["reason"],
+            remedy=f"See {file}",
+        )
+
+    def _failures(self) -> str:
         """Say how many graphs failed, and what could not be read besides."""
         said = f"{self.failed - self.lost:,} of {self.graphs:,} graphs failed"
         if self.lost:

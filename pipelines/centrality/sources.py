@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,10 +13,10 @@ from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import GraphBatch, Paths, betweenness_scale
 from penstock.output import Pieces
-from penstock.pipelines.centrality.compute import Columns, of_paths, uncounted_graphs
+from penstock.pipelines.centrality.compute import Columns, compute, of_paths, uncounted_graphs
 from penstock.pipelines.centrality.options import (
-    NODE_METRICS,
     OF_DISTANCES,
+    OF_PATHS,
     OF_PATHS_THROUGH,
     CentralityOptions,
 )
@@ -27,12 +27,6 @@ from penstock.workers.resources.device import to_host
 _SHARES = 256  # at most; they follow from the input alone
 _LEAST_COST = 1e8  # of a share: some tenths of a second
 _CHANCE = 0.1  # that the error of some node is larger than the bound
-_OF_GRAPHS = {
-    "diameter": ("diameter", "radius"),
-    "component": ("components",),
-    "strong-component": ("strong_components",),
-    "clustering": ("average_clustering",),
-}
 _FIELDS = ("reached", "total", "inverse", "eccentricity")
 
 
@@ -49,6 +43,8 @@ class Shares:
     @staticmethod
     def of(nodes: int, edges: int, options: CentralityOptions) -> Shares:
         """Draw the sources, if they are to be drawn, and cut them into shares."""
+        if not options.wanted & OF_PATHS:
+            return Shares(np.empty(0, np.int64), 0)
         listed = np.arange(nodes, dtype=np.int64)
         wanted = sample_size(nodes, options)
         if wanted is not None:
@@ -164,24 +160,15 @@ def added(records: Pieces, piece: int, shares: Shares, name: str) -> Array:
 
 
 def without_columns(batch: GraphBatch, options: CentralityOptions) -> Columns:
-    """Return the columns of a graph that has failed: values that nobody will see."""
-    whole = {"component", "strong-component", "triangles"}
-    nodes = {
-        name.replace("-", "_"): np.zeros(batch.nodes, np.int32 if name in whole else np.float64)
-        for name in options.names
-        if name in NODE_METRICS
-    }
-    if "triangles" in nodes:
-        nodes["triangles"] = nodes["triangles"].astype(np.int64)
-    graphs = {
-        name: np.zeros(batch.graphs, np.int64 if name.endswith("components") else np.float64)
-        for metric, names in _OF_GRAPHS.items()
-        if metric in options.wanted
-        for name in names
-    }
-    edges = np.zeros(len(batch.indices)) if "edge-betweenness" in options.wanted else None
-    none = np.empty(0, np.int64)
-    return Columns(nodes, graphs, edges, none, none)
+    """Return the columns of a graph that has failed, of any values."""
+    none = np.zeros(0, np.int32)
+    empty = GraphBatch(np.zeros(2, np.int64), np.zeros(1, np.int64), none, directed=batch.directed)
+    found = compute(empty, options, options.wanted)
+    return replace(
+        found,
+        nodes={name: np.zeros(batch.nodes, one.dtype) for name, one in found.nodes.items()},
+        edges=None if found.edges is None else np.zeros(len(batch.indices)),
+    )
 
 
 def from_shares(
@@ -207,7 +194,7 @@ def from_shares(
         uncounted = uncounted_graphs(sums, batch.ptr)
     if "betweenness" in options.wanted:
         if options.sampled and drawn < size:
-            scale = _sampled_scale(shares, size, options, directed=batch.directed)
+            scale = sampled_scale(shares, size, options, directed=batch.directed)
         else:
             scale = betweenness_scale(batch.ptr, endpoints=options.endpoints, **given)
         nodes["betweenness"] = sums * scale
@@ -235,7 +222,7 @@ def _estimated(
     return found
 
 
-def _sampled_scale(
+def sampled_scale(
     shares: Shares, size: int, options: CentralityOptions, *, directed: bool
 ) -> Array:
     """Return a factor a node, as NetworkX scales what ``k`` sources come to.

@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.arrays import Array
-from penstock.graph import Graph, load_npy
+from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.limits import cores
 from penstock.pipelines.centrality.compute import Columns, compute
@@ -19,8 +18,6 @@ from penstock.pipelines.centrality.output import CentralityWriter
 from penstock.pipelines.centrality.pieces import (
     Piece,
     PieceSpec,
-    bad_weight,
-    bad_weights,
     device_bytes,
     matrix_bytes,
     on_device,
@@ -132,7 +129,7 @@ def _compute_piece(
 ) -> None:
     with _budget.hold(spec.bytes(task.options), task.memory):
         piece = spec.read(weighted=task.options.weighted)
-        found, distances = _computed(task, piece, task.options, turn)
+        found, distances = _computed(task, piece, task.options.wanted, turn)
         task.writer.save(number, piece, found, distances)
 
 
@@ -150,28 +147,28 @@ def finish_graph(
         found = from_shares(records, number, shares, piece.batch, task.options)
         rest, distances = task.options.wanted - OF_PATHS, None
         if rest or task.options.distances:
-            more, distances = _computed(task, piece, task.options.rest(), nullcontext())
-            if rest:
-                found = Columns(
-                    found.nodes | more.nodes,
-                    found.graphs | more.graphs,
-                    found.edges,
-                    more.unfinished,
-                    found.uncounted,
-                )
+            more, distances = _computed(task, piece, rest, nullcontext())
+            found = replace(
+                more,
+                nodes=found.nodes | more.nodes,
+                graphs=found.graphs | more.graphs,
+                edges=found.edges,
+                uncounted=found.uncounted,
+            )
         task.writer.save(number, piece, found, distances)
 
 
 def _computed(
     task: CentralityTask,
     piece: Piece,
-    options: CentralityOptions,
+    wanted: frozenset[str],
     turn: AbstractContextManager[Any],
 ) -> tuple[Columns, Array | None]:
-    """Return the columns of a piece and, if asked, its distances; on the worker's GPU if any.
+    """Return some metrics of a piece and, if asked, its distances; on the worker's GPU if any.
 
     turn  held while it computes on a core
     """
+    options = task.options
     if options.distances:
         size, graphs = matrix_bytes(piece.batch.sizes, options), piece.batch.graphs
         if size > task.memory:
@@ -181,26 +178,19 @@ def _computed(
             raise does_not_fit(what, "in a worker's memory", size, task.memory, remedy=remedy)
     if resources().device is None:
         with turn:
-            return _of_batch(piece.batch, options)
+            return _of_batch(piece.batch, options, wanted)
     size = device_bytes(piece.batch) + _LAUNCH_BYTES
     if options.distances:
         size += matrix_bytes(piece.batch.sizes, options)
     with _streams.hold(size, resources().memory_bytes() // 2):
-        return _of_batch(on_device(piece.batch), options)
+        return _of_batch(on_device(piece.batch), options, wanted)
 
 
-def _of_batch(batch: Any, options: CentralityOptions) -> tuple[Columns, Array | None]:
-    found = compute(batch, options)
+def _of_batch(
+    batch: Any, options: CentralityOptions, wanted: frozenset[str]
+) -> tuple[Columns, Array | None]:
+    found = compute(batch, options, wanted)
     if not options.distances:
         return found, None
     distances = kernel("centrality", batch.indptr).distances(batch)
     return found, to_host(distances)
-
-
-def check_weights(path: str, number: int) -> str | None:
-    """Return what is wrong with the weights of a shard, if anything is."""
-    weights = Graph.open(Path(path)).shard(number).weights
-    if weights is None:
-        return None
-    bad = bad_weights(weights)
-    return bad_weight(weights[bad[0]]) if len(bad) else None

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import ClientPath, check_fractions, flag, headings, options
+from penstock.options import (
+    ClientPath,
+    Rules,
+    check_fractions,
+    headings,
+    options,
+    refuse_ignored,
+)
 from penstock.workers.gnn.plan.spec import Model, Training
 
 if TYPE_CHECKING:
@@ -17,9 +23,6 @@ if TYPE_CHECKING:
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
-
-# Options, and when they have no effect: in words, and as a function that says whether it is so.
-Rules = tuple[tuple[tuple[str, ...], str, Callable[..., bool]], ...]
 
 # Options that declare the model, in place of which --spec declares all of it.
 _DECLARING = (
@@ -87,17 +90,6 @@ _IGNORED_IN_TRAINING: Rules = (
     ),
 )
 _IGNORED_IN_SCORES: Rules = ((("split_by",), "with --split all", lambda o: o.split == "all"),)
-
-
-def _refuse_ignored(options: Any, rules: Rules, *training: Any) -> None:
-    for names, when, ignored in rules:
-        for name in names:
-            value = getattr(options, name)
-            if value != getattr(type(options), name) and ignored(options, *training):
-                given = flag(f"no_{name}" if value is False else name)
-                raise UsageError(
-                    f"option {given} has no effect {when}", remedy=f"Leave {given} out"
-                )
 
 
 @options
@@ -172,11 +164,11 @@ class ModelOptions(Training):
             check_fractions("split", self.split, some_left=True)
             if self.split[0] == 0:
                 raise UsageError("--split leaves no node to train on", expected="more than 0 first")
-        _refuse_ignored(self, _IGNORED)
+        refuse_ignored(self, _IGNORED)
 
     def check_effect(self, model: Model, graph: Manifest, ranks: int | None) -> None:
         """Raise if an option has no effect when so many ranks train a model on a graph."""
-        _refuse_ignored(self, _IGNORED_IN_TRAINING, model, graph, ranks)
+        refuse_ignored(self, _IGNORED_IN_TRAINING, model, graph, ranks)
 
     @property
     def training(self) -> Training:
@@ -282,4 +274,4 @@ class EvaluateOptions(WeightsOptions):
     """nodes to score, by the split that the run was trained on; all: every labelled node"""
 
     def __post_init__(self) -> None:
-        _refuse_ignored(self, _IGNORED_IN_SCORES)
+        refuse_ignored(self, _IGNORED_IN_SCORES)

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
+from penstock.paths import client_path
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec
 
 if TYPE_CHECKING:
+    from penstock.graph import Graph
     from penstock.output import Output
     from penstock.pipelines.job import Workers
 
@@ -38,6 +40,8 @@ class CentralityInput(ABC):
     """The graphs of one run.
 
     path         of it; bytes: about what it takes on disk
+    kind         what it is, as ``--format`` says it; of directories graph or zoo
+    searched     folders of which all files are read
     one          whether it is one graph, whose results have no column of graphs
     directed     whether edges have a direction; has_weights: whether they have weights
     nodes        of all graphs, about
@@ -53,6 +57,8 @@ class CentralityInput(ABC):
     """
 
     path: Path
+    kind: str
+    searched: list[str]
     bytes: int
     one: bool = False
     directed: bool
@@ -68,8 +74,8 @@ class CentralityInput(ABC):
     scratch_bytes: int = 0
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
-        """Return by what a run that is resumed knows it again."""
+    def stamps(self) -> dict[str, Any]:
+        """Return by what its files are known, by path."""
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
@@ -79,27 +85,31 @@ class CentralityInput(ABC):
     def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
         """Examine all of it on workers, and return its pieces."""
 
-    def check_unchanged(self) -> None:  # noqa: B027  (what is written once need not be)
-        """Raise InputError where it is not what it was when the run began."""
 
-
-def open_input(path: Path, options: CentralityOptions, *, quiet: bool) -> CentralityInput:
-    """Open what ``path`` is, as the options or the names of its files say."""
+def open_input(
+    given: str | Path | Graph, options: CentralityOptions, verify: bool, quiet: bool
+) -> CentralityInput:
+    """Open what is given, as the options or the names of its files say."""
+    path = client_path(given)
     kind = options.format if options.format != "auto" else _guess(path)
+    found: CentralityInput
     if kind == "graph":
-        from penstock.graph import Graph
         from penstock.pipelines.centrality.inputs.directory import DirectoryInput
+        from penstock.pipelines.job.declare import open_graph
 
-        return DirectoryInput(Graph.open(path, verify=options.verify, quiet=quiet), options)
-    if options.verify:
-        raise UsageError(
-            "--verify compares a graph with its checksums", got=f"{path}, which has none"
-        )
-    if not path.exists():
-        raise InputError(f"there is no {path}", remedy="Check the spelling of the path")
-    from penstock.pipelines.centrality.inputs.table import TableInput
+        found = DirectoryInput(open_graph(given, options, verify, quiet), options)
+    else:
+        from penstock.pipelines.centrality.inputs.table import TableInput
 
-    return TableInput(path, kind, list_files(path, kind), options)
+        if verify:
+            raise UsageError(
+                "--verify compares a graph with its checksums", got=f"{path}, which has none"
+            )
+        if not path.exists():
+            raise InputError(f"there is no {path}", remedy="Check the spelling of the path")
+        found = TableInput(path, kind, list_files(path, kind), options)
+    options.check_effect(found.kind)
+    return found
 
 
 def _guess(path: Path) -> str:

@@ -15,16 +15,17 @@ from penstock.arrays import Array
 from penstock.arrow import as_numpy, read_column, take, written_bytes
 from penstock.bounds import check_length
 from penstock.csr import CSR, id_dtype, offsets_of
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile, InputError
 from penstock.graph import Graph, load_npy
 from penstock.kernels.centrality_rules import GraphBatch
 from penstock.manifest import COPY_AGAIN
-from penstock.options import flag
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.options import OF_PATHS, CentralityOptions
 from penstock.pipelines.centrality.pieces import (
     Piece,
     PieceSpec,
+    bad_weight,
+    bad_weights,
     costs_of,
     cut,
     without_bad_weights,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 _IDS_BYTES = 64 << 20  # of row groups of node ids that a process keeps
 _SOME_IDS = 1 << 16  # of which it is tried what an id takes in Parquet
-_OF_TABLES = ("directed", "header", "graph_id", "source", "target", "weight")
 
 
 class DirectoryInput(CentralityInput):
@@ -49,15 +49,9 @@ class DirectoryInput(CentralityInput):
     edges: Array
 
     def __init__(self, graph: Graph, options: CentralityOptions) -> None:
-        given = [name for name in _OF_TABLES if getattr(options, name) not in (None, "auto")]
-        if given:
-            raise UsageError(
-                f"{flag(given[0])} is for tables of edges",
-                got=f"{graph.path}, a graph, which knows this itself",
-                remedy="Leave it out",
-            )
-        self.graph, self.version = graph, graph.digest
+        self.graph, self.weighted, self.searched = graph, options.weighted, []
         self.path, self.one = graph.path, graph.manifest.graphs is None
+        self.kind = "graph" if self.one else "zoo"
         self.directed = graph.manifest.directed
         self.has_weights = "weights" in graph.manifest.dtypes
         self.bytes = sum(entry.bytes for entry in graph.manifest.files.values())
@@ -69,20 +63,32 @@ class DirectoryInput(CentralityInput):
         self.failures: list[str] = []
         self.specs: list[PieceSpec] = list(self._specs(options))
 
-    def identity(self) -> dict[str, Any]:
-        """Return the graph."""
-        return {"graph": str(self.path), "version": self.version}
+    def stamps(self) -> dict[str, Any]:
+        """Return the graph's."""
+        return self.graph.stamps()
 
     def about(self) -> dict[str, Any]:
         """Return what centrality.json says of it."""
-        return {"graph": str(self.path), "graph_sha256": self.version}
+        return {"graph": str(self.path), "graph_sha256": self.graph.digest}
 
     def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
-        """Return the pieces, which are known already."""
+        """Return the pieces, which are known already; one graph with a bad weight is refused."""
+        if self.one and self.weighted:
+            shards = self.graph.manifest.shards
+            calls = [(str(self.path), number) for number in range(len(shards))]
+            sizes = [shard.edges for shard in shards]
+            found = workers.tasks("weights", check_weights, calls, sizes, "edges")
+            for number, wrong in enumerate(found):
+                if wrong:
+                    raise InputError(
+                        f"{self.path} has weights that are no lengths",
+                        expected="numbers that are not negative",
+                        got=f"in shard {number}, {wrong}",
+                    )
         return list(self.specs)
 
     def _specs(self, options: CentralityOptions) -> Iterator[PieceSpec]:
-        graph, version = self.graph, self.version
+        graph, version = self.graph, self.graph.digest
         ptr = offsets_of(self.sizes)
         items, costs = self.edges + self.sizes, costs_of(self.sizes, self.edges)
         squares = self.sizes.astype(np.float64) ** 2
@@ -181,6 +187,15 @@ class DirectoryPiece(PieceSpec):
             edge += 24
         node = 64 + 16 * len(options.names) + 256 * (paths and self.large)
         return edge * (self.items - nodes) + node * nodes
+
+
+def check_weights(path: str, number: int) -> str | None:
+    """Return what is wrong with the weights of a shard, if anything is; runs on a worker."""
+    weights = Graph.open(Path(path)).shard(number).weights
+    if weights is None:
+        return None
+    bad = bad_weights(weights)
+    return bad_weight(weights[bad[0]]) if len(bad) else None
 
 
 @lru_cache(maxsize=4)

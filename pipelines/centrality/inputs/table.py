@@ -57,18 +57,15 @@ class TableInput(CentralityInput):
         self, path: Path, kind: str, files: list[Path], options: CentralityOptions
     ) -> None:
         self.path, self.kind, self.files, self.options = path, kind, files, options
+        self.searched = [str(path)]
         self.failures: list[str] = []
         self.has_weights, self.directed = True, bool(options.directed)
-        self.stamps = {str(file): file_stamp(file) for file in files}
-        self.bytes = sum(size for size, *_ in self.stamps.values())
+        self.bytes = sum(file.stat().st_size for file in files)
         self.chunks: list[Chunk] = []
         self.columns = ColumnNames("graph", "source", "target", "weight", "int64", "int64")
-        if options.header != "auto" and kind != "edgelists":
-            raise UsageError("--header is for lists of edges", got=f"{path}")
         if kind == "parquet":
             self._open_parquet()
         else:
-            self._refuse_columns()
             self.nodes = self.bytes // 16  # nodes have some edges each
             self.scratch_bytes = 5 * self.bytes  # numbers are longer than most are in text
         if kind == "tu":
@@ -79,21 +76,13 @@ class TableInput(CentralityInput):
             if options.directed is None:
                 self.directed = first_direction(files)
 
-    def identity(self) -> dict[str, Any]:
-        """Return the files as they are now."""
-        return {"graphs": str(self.path), "inputs": self.stamps}
+    def stamps(self) -> dict[str, Any]:
+        """Return those of the files that are there."""
+        return {str(file): file_stamp(file) for file in self.files if file.exists()}
 
     def about(self) -> dict[str, Any]:
         """Return what centrality.json says of it."""
         return {"input": str(self.path), "input_format": self.kind, "directed": self.directed}
-
-    def check_unchanged(self) -> None:
-        """Raise InputError where a file is not what it was when the run began."""
-        for path, stamp in self.stamps.items():
-            if not Path(path).exists() or file_stamp(path) != stamp:
-                raise InputError(
-                    f"{path} changed while it was read", remedy="Parsed again once nobody writes it"
-                )
 
     def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
         """Survey all chunks, and cut their graphs into pieces."""
@@ -147,12 +136,6 @@ class TableInput(CentralityInput):
             )
             for piece, (first, stop, large) in enumerate(pieces)
         ]
-
-    def _refuse_columns(self) -> None:
-        names = ["graph_id", "source", "target"] + ["weight"] * (self.kind != "json")
-        given = [name for name in names if getattr(self.options, name) is not None]
-        if given:
-            raise UsageError(f"{flag(given[0])} is for Parquet files", got=f"{self.path}")
 
     def _open_parquet(self) -> None:
         """Find the columns and the row groups; a file that cannot be opened is a failure."""

@@ -19,9 +19,9 @@ from penstock.output import Pieces
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.sources import (
     Shares,
-    _sampled_scale,
     error_bound,
     sample_size,
+    sampled_scale,
 )
 from penstock.pipelines.cli import run
 
@@ -228,7 +228,7 @@ def test_the_bound_of_samples_holds_in_nine_of_ten_draws():
             options = CentralityOptions(samples=wanted, seed=seed)
             shares = Shares.of(nodes, len(heads), options)
             sums, _ = cpu.betweenness(batch, shares.listed)
-            scale = _sampled_scale(shares, nodes, options, directed=True)
+            scale = sampled_scale(shares, nodes, options, directed=True)
             drawn += abs(sums[half] * scale[half] - exact) > epsilon
         return drawn
 
