@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from penstock.arrays import AnyArray, Array
+from penstock.arrays import Array
 from penstock.kernels import kernel
 from penstock.kernels.centrality_rules import (
     GraphBatch,
@@ -136,8 +137,8 @@ def weak_components(batch: GraphBatch) -> Array:
     labels: Array = union.component_labels(parent)
     ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
-    first = labels[np.minimum(ptr[:-1], max(len(labels) - 1, 0))] if len(labels) else labels
-    found: Array = labels - np.repeat(first, sizes) if len(labels) else labels
+    first = labels[ptr[:-1][sizes > 0]]
+    found: Array = labels - np.repeat(first, sizes[sizes > 0])
     return found.astype(np.int32)
 
 
@@ -164,7 +165,7 @@ def both_ways(batch: GraphBatch) -> tuple[GraphBatch, Array]:
     matrix = sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=shape)
     both = (matrix + matrix.T).tocsr()
     both.sort_indices()
-    xp = _module(batch.indptr)
+    xp: Any = np if isinstance(batch.indptr, np.ndarray) else import_module("cupy")
     symmetric = replace(
         batch,
         indptr=xp.asarray(both.indptr.astype(np.int64)),
@@ -183,12 +184,3 @@ def _each(how: Any, values: Array, sizes: Array) -> Array:
     if len(there):
         found[there] = how.reduceat(values, (np.cumsum(sizes) - sizes)[there])
     return found
-
-
-def _module(array: AnyArray) -> Any:
-    """Return the module of an array: NumPy, or CuPy."""
-    if hasattr(array, "__cuda_array_interface__"):
-        import cupy
-
-        return cupy
-    return np

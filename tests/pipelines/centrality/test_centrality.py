@@ -78,58 +78,6 @@ def close(found, wanted):
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
 
 
-def check(out: Path, zoo, *, directed=False, weight=None):
-    found = read(out)
-    assert set(found) == {(name, node) for name, graph in zoo.items() for node in graph}
-    of_graphs, of_edges = read(out, "graphs"), read(out, "edges")
-    for name, graph in zoo.items():
-        wanted = {
-            "closeness": nx.closeness_centrality(graph, distance=weight),
-            "harmonic": nx.harmonic_centrality(graph, distance=weight),
-            "betweenness": nx.betweenness_centrality(graph, weight=weight),
-            "pagerank": nx.pagerank(graph, weight=weight),
-            "clustering": nx.clustering(graph),
-        }
-        far = dict(nx.shortest_path_length(graph, weight=weight))
-        wanted["eccentricity"] = {
-            node: max(far[node].values()) if len(far[node]) == len(graph) else np.inf
-            for node in graph
-        }
-        for metric, values in wanted.items():
-            close([found[name, n][metric] for n in graph], [values[n] for n in graph])
-        row = of_graphs[(name,)]
-        assert (row["nodes"], row["edges"]) == (len(graph), graph.number_of_edges())
-        close(row["diameter"], max(wanted["eccentricity"].values()))
-        close(row["radius"], min(wanted["eccentricity"].values()))
-        close(row["average_clustering"], nx.average_clustering(graph))
-        weak = nx.weakly_connected_components if directed else nx.connected_components
-        strong = nx.strongly_connected_components if directed else nx.connected_components
-        for column, count, parts in (
-            ("component", "components", list(weak(graph))),
-            ("strong_component", "strong_components", list(strong(graph))),
-        ):
-            assert row[count] == len(parts)
-            for part in parts:
-                assert len({found[name, node][column] for node in part}) == 1
-            assert len({found[name, n][column] for n in graph}) == len(parts)
-        for (a, b), value in nx.edge_betweenness_centrality(graph, weight=weight).items():
-            key = (name, a, b) if directed or a <= b else (name, b, a)
-            close(of_edges[key]["betweenness"], value)
-    assert len(of_edges) == sum(graph.number_of_edges() for graph in zoo.values())
-
-
-@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
-@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
-def test_a_zoo_is_networkxs(tmp_path, directed, weighted):
-    zoo = draw_zoo(1, directed=directed)
-    path = make(tmp_path, zoo, directed=directed)
-    report = centrality(
-        path, tmp_path / "out", metrics=ALL, weighted=weighted, tol=1e-6, cluster=THREADS
-    )
-    assert (report.graphs, report.failed) == (len(zoo), 0)
-    check(tmp_path / "out", zoo, directed=directed, weight="weight" if weighted else None)
-
-
 def test_options_of_betweenness_and_closeness(tmp_path):
     zoo = draw_zoo(2, 8)
     path = make(tmp_path, zoo)
@@ -159,32 +107,6 @@ def network(tmp_path_factory):
     pq.write_table(pa.table({"id": np.arange(150)}), folder / "nodes.parquet")
     etl(folder / "edges.parquet", folder / "g", nodes=folder / "nodes.parquet")
     return graph, folder / "g"
-
-
-@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
-def test_one_graph_is_networkxs(network, tmp_path, weighted, monkeypatch):
-    """Its sources are computed in shares."""
-    monkeypatch.setattr("penstock.pipelines.centrality.sources._LEAST_COST", 5_000.0)
-    graph, path = network
-    weight = "weight" if weighted else None
-    report = centrality(
-        path, tmp_path / "out", metrics=ALL, weighted=weighted, distances=True, cluster=THREADS
-    )
-    assert report.graphs == 1
-    found = read(tmp_path / "out")
-    near = nx.closeness_centrality(graph, distance=weight)
-    between = nx.betweenness_centrality(graph, weight=weight)
-    rank = nx.pagerank(graph, weight=weight)
-    close([found[n,]["closeness"] for n in graph], [near[n] for n in graph])
-    close([found[n,]["betweenness"] for n in graph], [between[n] for n in graph])
-    close([found[n,]["pagerank"] for n in graph], [rank[n] for n in graph])
-    edges = read(tmp_path / "out", "edges")
-    for (a, b), value in nx.edge_betweenness_centrality(graph, weight=weight).items():
-        close(edges[min(a, b), max(a, b)]["betweenness"], value)
-    matrix = np.load(tmp_path / "out/distances/00000.npy").reshape(150, 150)
-    far = dict(nx.shortest_path_length(graph, weight=weight))
-    none = np.inf if weighted else -1
-    assert all(matrix[a, b] == far[a].get(b, none) for a in graph for b in graph)
 
 
 @pytest.mark.parametrize("normalized", [True, False])

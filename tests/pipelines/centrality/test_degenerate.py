@@ -1,8 +1,5 @@
 """Graphs without nodes or edges, options in pairs, and graphs too large for a worker."""
 
-import threading
-import time
-
 import networkx as nx
 import numpy as np
 import pyarrow as pa
@@ -11,28 +8,8 @@ import pytest
 
 from penstock import CSR, ClusterSpec, Graph, centrality, etl
 from penstock.errors import CapacityError
-from penstock.pipelines.centrality import tasks
 
 THREADS = ClusterSpec(cluster="threads")
-
-
-def test_pieces_wait_for_memory():
-    budget, order = tasks._MemoryBudget(), []
-
-    def take(name, size):
-        with budget.hold(size, 100):
-            order.append(name)
-            time.sleep(0.05)
-
-    with budget.hold(90, 100):
-        waiting = [threading.Thread(target=take, args=("large", 500))]
-        waiting[0].start()
-        time.sleep(0.05)
-        assert not order  # it is alone once the other is done
-    waiting[0].join()
-    assert order == ["large"]
-    with budget.hold(50, 100), budget.hold(50, 100):
-        pass
 
 
 def test_a_graph_too_large_for_a_worker_is_refused_before_it_runs(tmp_path):
@@ -48,6 +25,46 @@ def test_a_graph_too_large_for_a_worker_is_refused_before_it_runs(tmp_path):
         )
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / ".out.partial").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["table", "one graph"])
+def test_a_worker_that_was_killed_costs_time_only(tmp_path, kind):
+    """Among many graphs of a table, or shares of one graph's sources."""
+    words, piece = ["--metrics", "closeness"], "part"
+    source = tmp_path / "edges.parquet"
+    generate("zoo", tmp_path / "zoo", graphs=1500, seed=1)
+    csr = Graph.open(tmp_path / "zoo").csr()
+    sizes = pq.read_table(tmp_path / "zoo/graphs.parquet")["nodes"].to_numpy()
+    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+    graph = np.repeat(np.arange(len(sizes)), sizes)[rows]
+    table = pa.table({"graph_id": graph, "source": rows, "target": csr.indices})
+    pq.write_table(table.filter(pa.array(rows < csr.indices)), source, row_group_size=300_000)
+    if kind == "one graph":
+        words, piece = ["--metrics", "betweenness", "--samples", "1800"], "share"
+        source = tmp_path / "graph"
+        generate("sbm", source, nodes=10_000, seed=1)
+    words = ["centrality", str(source), *words, "-q"]
+    assert run([*words, str(tmp_path / "whole"), "--cluster", "threads"]) == 0
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "penstock", *words, str(tmp_path / "out"), "-n", "2"],
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not any(tmp_path.glob(f".out.partial/scratch/{piece}-*.json")):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, "nothing after two minutes"
+        time.sleep(0.01)
+    children = psutil.Process(process.pid).children(recursive=True)
+    workers = [c for c in children if "spawn_main" in " ".join(c.cmdline()) and not c.children()]
+    workers[0].kill()
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, said
+    found, wanted = (
+        {path.name: path.read_bytes() for path in (tmp_path / name / "nodes").iterdir()}
+        for name in ("out", "whole")
+    )
+    assert found == wanted
 
 
 METRICS = (
@@ -115,8 +132,6 @@ PAIRS = {
     "distances": True,
     "dtype": "float32",
     "scratch": "scratch",
-    "overwrite": True,
-    "resume": True,
 }
 
 
@@ -140,8 +155,6 @@ def test_options_in_pairs(tmp_path, name, monkeypatch):
         given = {name: PAIRS[name], other: PAIRS[other]}
         out = tmp_path / f"out-{other}"
         centrality(tmp_path / "e.parquet", out, **given, cluster=THREADS)
-        if given.get("overwrite"):
-            centrality(tmp_path / "e.parquet", out, **given, cluster=THREADS)
         true = nx.DiGraph() if given.get("directed") else nx.Graph()
         true.add_weighted_edges_from(row[1:] for row in rows)
         weight = "weight" if given.get("weighted") else None
