@@ -10,12 +10,14 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.report import CentralityReport
-from penstock.pipelines.job.declare import Context, Source, job
+from penstock.pipelines.job import declare
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
     from penstock.output import Output
     from penstock.pipelines.centrality.inputs import CentralityInput
+
+__all__ = ["CentralityOptions", "CentralityReport", "centrality"]
 
 
 def _open(
@@ -26,12 +28,12 @@ def _open(
     return open_input(graphs, options, verify, quiet)
 
 
-GRAPHS = Source(_open, verified=True, searched=lambda opened: opened.searched)
+_GRAPHS = declare.Source(_open, verified=True, searched=lambda opened: opened.searched)
 
 
-@job("centrality", reads=GRAPHS, writes="centrality", on_gpu=True)
+@declare.job("centrality", reads=_GRAPHS, writes="centrality", on_gpu=True)
 def centrality_of_files(
-    context: Context, graphs: CentralityInput, out: Output, options: CentralityOptions
+    context: declare.Context, graphs: CentralityInput, out: Output, options: CentralityOptions
 ) -> CentralityReport:
     """Compute centralities of every graph of a zoo, or of one graph.
 

@@ -6,7 +6,6 @@ import math
 import time
 
 from penstock.errors import CapacityError, UsageError
-from penstock.files import save_npy
 from penstock.output import Output, digest
 from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.options import NODE_METRICS, OF_PATHS, CentralityOptions
@@ -201,14 +200,13 @@ def _compute_large(
         _refuse_too_large(workers, list(specs.values()), options)
     drawn, work, ends, resumed = [], [], [], 0
     for n, (each, failed) in cut.items():
-        listed = f"sources-{n:05d}.npy"
-        save_npy(records.folder, listed, each.listed)
-        ends.append((task, n, specs[n], listed, each.count))
+        each.save(records, n)
+        ends.append((task, n, specs[n], each.count))
         for share in range(each.count if failed is None else 0):
             if records.done(share_name(n, share)):
                 resumed += 1
                 continue
-            drawn.append((specs[n], version, options, records, listed, n, share, each.count))
+            drawn.append((specs[n], version, options, records, n, share, each.count))
             work.append(len(each.share(share)))
     workers.tasks("sources", sum_share, drawn, work, "sources")
     workers.tasks("finish", finish_graph, ends, [1] * len(ends), "graphs")

@@ -59,6 +59,15 @@ class Shares:
         bounds = np.linspace(0, len(self.listed), self.count + 1).astype(np.int64)
         return self.listed[bounds[number] : bounds[number + 1]]
 
+    def save(self, records: Pieces, piece: int) -> None:
+        """Write the sources of a piece, for ``load``."""
+        save_npy(records.folder, f"sources-{piece:05d}.npy", self.listed)
+
+    @staticmethod
+    def load(records: Pieces, piece: int, count: int) -> Shares:
+        """Read them, on a worker."""
+        return Shares(load_npy(records.folder / f"sources-{piece:05d}.npy"), count)
+
 
 def sample_size(nodes: int, options: CentralityOptions) -> int | None:
     """Return how many sources are drawn; None: all nodes are sources.
@@ -114,7 +123,6 @@ def sum_share(
     version: str,
     options: CentralityOptions,
     records: Pieces,
-    listed: str,
     piece: int,
     number: int,
     count: int,
@@ -127,7 +135,7 @@ def sum_share(
         assert not read.failed, "the client has checked the weights"
         return read.batch if held.device is None else on_device(read.batch)
 
-    sources = Shares(load_npy(records.folder / listed), count).share(number)
+    sources = Shares.load(records, piece, count).share(number)
     key = ("centrality", version, piece, options.weighted)
     with held.cache.hold(key, load) as batch:
         kernels = kernel("centrality", batch.indptr)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.arrays import Array
-from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.limits import cores
 from penstock.pipelines.centrality.compute import Columns, compute
@@ -133,9 +132,7 @@ def _compute_piece(
         task.writer.save(number, piece, found, distances)
 
 
-def finish_graph(
-    task: CentralityTask, number: int, spec: PieceSpec, listed: str, count: int
-) -> None:
+def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int) -> None:
     """Compute what is left of one graph, once all shares of its sources are there, and write it."""
     records = task.writer.records
     with _budget.hold(spec.bytes(task.options), task.memory):
@@ -143,7 +140,7 @@ def finish_graph(
         if piece.failed:
             task.writer.save(number, piece, without_columns(piece.batch, task.options), None)
             return
-        shares = Shares(load_npy(records.folder / listed), count)
+        shares = Shares.load(records, number, count)
         found = from_shares(records, number, shares, piece.batch, task.options)
         rest, distances = task.options.wanted - OF_PATHS, None
         if rest or task.options.distances:
