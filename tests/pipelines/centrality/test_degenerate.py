@@ -27,46 +27,6 @@ def test_a_graph_too_large_for_a_worker_is_refused_before_it_runs(tmp_path):
     assert not (tmp_path / ".out.partial").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["table", "one graph"])
-def test_a_worker_that_was_killed_costs_time_only(tmp_path, kind):
-    """Among many graphs of a table, or shares of one graph's sources."""
-    words, piece = ["--metrics", "closeness"], "part"
-    source = tmp_path / "edges.parquet"
-    generate("zoo", tmp_path / "zoo", graphs=1500, seed=1)
-    csr = Graph.open(tmp_path / "zoo").csr()
-    sizes = pq.read_table(tmp_path / "zoo/graphs.parquet")["nodes"].to_numpy()
-    rows = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
-    graph = np.repeat(np.arange(len(sizes)), sizes)[rows]
-    table = pa.table({"graph_id": graph, "source": rows, "target": csr.indices})
-    pq.write_table(table.filter(pa.array(rows < csr.indices)), source, row_group_size=300_000)
-    if kind == "one graph":
-        words, piece = ["--metrics", "betweenness", "--samples", "1800"], "share"
-        source = tmp_path / "graph"
-        generate("sbm", source, nodes=10_000, seed=1)
-    words = ["centrality", str(source), *words, "-q"]
-    assert run([*words, str(tmp_path / "whole"), "--cluster", "threads"]) == 0
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "penstock", *words, str(tmp_path / "out"), "-n", "2"],
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not any(tmp_path.glob(f".out.partial/scratch/{piece}-*.json")):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "nothing after two minutes"
-        time.sleep(0.01)
-    children = psutil.Process(process.pid).children(recursive=True)
-    workers = [c for c in children if "spawn_main" in " ".join(c.cmdline()) and not c.children()]
-    workers[0].kill()
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 0, said
-    found, wanted = (
-        {path.name: path.read_bytes() for path in (tmp_path / name / "nodes").iterdir()}
-        for name in ("out", "whole")
-    )
-    assert found == wanted
-
-
 METRICS = (
     "closeness,harmonic,betweenness,edge-betweenness,eccentricity,diameter,pagerank,component,"
     "strong-component,triangles,clustering"
