@@ -11,7 +11,8 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 from penstock.options import ClientPath
 from penstock.pipelines.display import Display
-from penstock.pipelines.job.declare import VECTORS, Context, Run, job
+from penstock.pipelines.job import declare
+from penstock.pipelines.job.declare import VECTORS, Context, Run
 from penstock.pipelines.job.plan import PlanFlag
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport, SimilarReport
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["AllReport", "SimilarOptions", "SimilarReport", "similar"]
 
 
-@job("similar", reads=VECTORS, writes="neighbours", on_gpu=True)
+@declare.job("similar", reads=VECTORS, writes="neighbours", on_gpu=True)
 def similar_all(
     context: Context, vectors: Vectors, out: Output, options: SimilarOptions
 ) -> AllReport:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.pipelines.job.declare import VECTORS, Context, job
+from penstock.pipelines.job import declare
+from penstock.pipelines.job.declare import VECTORS, Context
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["EvaluateOptions", "evaluate_vectors"]
 
 
-@job("word2vec evaluate", reads=VECTORS, plans=True, clustered=False)
+@declare.job("word2vec evaluate", reads=VECTORS, plans=True, clustered=False)
 def evaluate_vectors(
     context: Context, vectors: Vectors, options: EvaluateOptions
 ) -> EvaluateReport:
