@@ -78,6 +78,7 @@ NOT_YET = {"word2vec"}
         if job in NOT_YET
         else job
         for job in JOBS
+        if job != "vectors"  # a file: nothing says what it is made of
     ],
 )
 def test_resuming_what_is_finished_is_success(
