@@ -165,7 +165,7 @@ def _walk_wave(
     shape = (wave.bounds[-1], rules.length)
     paths = np.full_like(here.rows.indices, -1, shape=shape)
     paths[slots, 0] = nodes
-    module = kernel("walkers", here.rows.indptr)
+    module = kernel("walk", here.rows.indptr)
     rounds = sent = 0
     while True:
         module.advance(here.rows, rules, here.owned, walkers, paths)
