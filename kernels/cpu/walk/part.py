@@ -47,7 +47,8 @@ def part_of(owned: Owned, walkers: Walkers) -> Part:
     return Part(np.int64(owned.rank), assignment, local, **state)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+# None of these is cached on disk by itself: they are part of the kernels that are.
+@njit(nogil=True, error_model="numpy")
 def part_pointers(part: Any) -> Any:
     """Return a Part of pointers, good as long as the arrays are there."""
     if part is None:
@@ -69,7 +70,7 @@ def part_pointers(part: Any) -> Any:
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def place(part: Any, node: Any) -> Any:
     """Return HERE, or the part that has the row of a node."""
     if part is None:
@@ -78,7 +79,7 @@ def place(part: Any, node: Any) -> Any:
     return HERE if rank == part.rank else rank
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def row_of(part: Any, node: Any) -> Any:
     """Return where the row of a node is that is HERE."""
     if part is None:
@@ -86,7 +87,7 @@ def row_of(part: Any, node: Any) -> Any:
     return np.int64(part.local[node])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def slot_of(part: Any, i: Any) -> Any:
     """Return the row of the i-th walker in the table of paths."""
     if part is None:
@@ -94,7 +95,7 @@ def slot_of(part: Any, i: Any) -> Any:
     return part.slot[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def arrive(at: Any, numbers: Any, part: Any, i: Any, start: Any, table: Any) -> Any:
     """Return the i-th walker, its candidate judged: node, previous, step, -draws, now."""
     if part is None:
@@ -112,14 +113,14 @@ def arrive(at: Any, numbers: Any, part: Any, i: Any, start: Any, table: Any) -> 
     return node, previous, step, draws, now
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def ask(part: Any, i: Any, candidate: Any, coin: Any, then: Any) -> None:
     """Keep a candidate of the i-th walker that another part must judge."""
     if part is not None:
         part.candidate[i], part.coin[i], part.then[i] = candidate, coin, then
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def leave(
     part: Any, i: Any, node: Any, previous: Any, step: Any, draws: Any, now: Any, to: Any
 ) -> None:
@@ -129,7 +130,7 @@ def leave(
         part.step[i], part.draw[i], part.to[i] = step, draws, to
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def judge(at: Any, numbers: Any, part: Any, previous: Any, candidate: Any, coin: Any) -> Any:
     """Return 1 or 0, a candidate taken or not; -1 if the part of the previous node must say."""
     verdict = verdict_of_coin(numbers, coin, candidate == previous)
