@@ -51,7 +51,7 @@ def evaluate(
     """
     targets = rows.indices[edges]
     near: Array = np.empty(0, np.int64)
-    if previous >= 0:
+    if previous >= 0 and "is_neighbor" in Expression.parse(expression).names:
         indptr, indices = rows.adjacency
         near = indices[indptr[previous] : indptr[previous + 1]]
     inputs = {

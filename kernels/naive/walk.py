@@ -1,7 +1,8 @@
 """Random walks, the truth: one walk after another, one step after another.
 
 What a draw decides stands in kernels/walk_rules.py. ``transition`` gives the exact chances of a
-step, whatever the sampler.
+step, whatever the sampler. A graph may lie in parts, among which walkers move; a whole graph is one
+part that no walker leaves.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,20 @@ from penstock.arrays import Array
 from penstock.kernels.naive.expression import evaluate
 from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import NEVER, TRIALS, WALK_BITS, Sampler, WalkGraph, WalkRules
+from penstock.kernels.walk_rules import (
+    NEVER,
+    TRIALS,
+    WALK_BITS,
+    Owned,
+    Sampler,
+    Walkers,
+    WalkGraph,
+    WalkRules,
+)
+from penstock.kernels.walkers import NAMES, start_walkers
 
-Draw = Callable[[], tuple[int, int, int, int]]
+Words = tuple[int, int, int, int]  # of a draw
+Draw = Callable[[], Words]
 
 
 # -- what stands before the walks ------------------------------------------------------------------
@@ -222,33 +235,6 @@ def _decide_exactly(weights: Array, low: int, bound: float, draw: Draw) -> tuple
     return low + int(np.searchsorted(sums, passed, side="right")), coin
 
 
-def take(
-    rows: WalkGraph, rules: WalkRules, node: int, previous: int, step: int, now: int, draw: Draw
-) -> int:
-    """Return the edge that the step takes, or -1 where the walk ends."""
-    low, high = candidates(rows, rules, node, step, now)
-    if rules.sampler == Sampler.RESERVOIR:
-        edges, chances = transition(rows, rules, node, previous, step, now)
-        if not len(edges):
-            return -1
-        passed = (_wide(draw()) >> 11) * 2.0**-53
-        place = int(np.searchsorted(np.cumsum(chances), passed, side="right"))
-        return int(edges[min(place, len(edges) - 1)])
-    if low == high:
-        return -1
-    group = 0
-    if rules.schema:
-        group = rules.schema[(step - 1) % len(rules.schema)]
-    row = node * rows.groups + group
-    while True:
-        edge, coin = propose(rows, rules, low, high, row, draw)
-        if edge < 0 or not rules.second_order or previous < 0:
-            return edge
-        factor = factors(rows, rules, previous, rows.indices[edge : edge + 1])[0]
-        if coin * rules.largest_factor < factor * 2**32:
-            return edge
-
-
 # -- walks -----------------------------------------------------------------------------------------
 
 
@@ -257,40 +243,127 @@ def walk(rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array) -> Arra
 
     walks   (n,) int64: their numbers; starts (n,): their first nodes
     """
+    nodes = (len(rows.indptr) - 1) // rows.groups
+    whole = Owned(0, np.zeros(nodes, np.int32), np.arange(nodes))  # a part that is all there is
     paths = np.full((len(walks), rules.length), -1, rows.indices.dtype)
-    for path, number, start in zip(paths, walks.tolist(), starts.tolist(), strict=True):
-        nodes = _nodes(rows, rules, number, start)
-        path[: len(nodes)] = nodes
+    paths[:, 0] = starts
+    walkers = start_walkers(walks, np.arange(len(walks)), starts, paths.dtype, whole.rank)
+    advance(rows, rules, whole, walkers, paths)
     return paths
 
 
-def _nodes(rows: WalkGraph, rules: WalkRules, walk: int, start: int) -> list[int]:
-    nodes, previous, now = [start], -1, NEVER
-    while len(nodes) < rules.length:
-        step = len(nodes)
-        stop, again, _, _ = _words(rules.seed, Stream.WALK_STOP, walk, step, 0)
-        if stop < rules.stop_below:
-            break
-        if again < rules.restart_below:
-            nodes, previous, now = [*nodes, start], -1, NEVER
-            continue
-        edge = take(rows, rules, nodes[-1], previous, step, now, _drawing(rules.seed, walk, step))
+def advance(
+    rows: WalkGraph, rules: WalkRules, owned: Owned, walkers: Walkers, paths: Array
+) -> None:
+    """Let each walker go on as far as it can on this part; change walkers and paths in place.
+
+    ``to`` is then -1 if the walk has ended; else the part of ``node``, which must choose the next
+    edge; or, with a candidate, the part of ``previous``, which must judge it.
+
+    rows   of the nodes of this part: row numbers are local, ``indices`` are ids of the whole
+           graph, in the order of its rows
+    paths  (slots, length), -1 where unknown: who takes a step writes paths[slot, step]; who makes
+           a walker writes its start. RESERVOIR reads no row of ``previous`` of another part: there
+           it is for walks of first order, and expressions without is_neighbor
+    """
+    for place in range(len(walkers.walk)):
+        one = SimpleNamespace(**{name: int(getattr(walkers, name)[place]) for name in NAMES})
+        one.to = _advance(rows, rules, owned, one, paths)
+        for name in NAMES:
+            getattr(walkers, name)[place] = getattr(one, name)
+
+
+def _advance(rows: WalkGraph, rules: WalkRules, owned: Owned, one: Any, paths: Array) -> int:
+    """Return the part that the walker waits for, or -1."""
+    while True:
+        if one.candidate >= 0:
+            accepted = _judge(rows, rules, owned, one)
+            if accepted is None:
+                return int(owned.assignment[one.previous])
+            if accepted:
+                one.previous, one.now = one.node, one.then
+                _write(one, one.candidate, paths)
+            one.candidate = -1
+        if not _goes_on(rules, one, paths):
+            return -1
+        if owned.assignment[one.node] != owned.rank:
+            return int(owned.assignment[one.node])
+        edge = _choose(rows, rules, int(owned.local[one.node]), one)
         if edge < 0:
-            break
-        previous, now = nodes[-1], now if rows.times is None else int(rows.times[edge])
-        nodes.append(int(rows.indices[edge]))
-    return nodes
+            return -1
+        one.candidate = int(rows.indices[edge])
+        one.then = NEVER if rows.times is None else int(rows.times[edge])
 
 
-def _drawing(seed: int, walk: int, step: int) -> Draw:
-    draws = iter(range(1 << 31))
-    return lambda: _words(seed, Stream.WALK_STEP, walk, step, next(draws))
+def _judge(rows: WalkGraph, rules: WalkRules, owned: Owned, one: Any) -> bool | None:
+    """Return whether the candidate is taken; None if another part must say."""
+    if rules.sampler == Sampler.RESERVOIR or not rules.second_order or one.previous < 0:
+        return True
+    drawn = one.coin * rules.largest_factor
+    if one.candidate == one.previous:
+        return bool(drawn < rules.return_factor * 2**32)
+    if drawn < min(1.0, rules.far_factor) * 2**32:
+        return True  # neighbour of the previous node or not
+    if drawn >= max(1.0, rules.far_factor) * 2**32:
+        return False
+    ends = one.previous, one.candidate
+    if owned.assignment[one.previous] != owned.rank:
+        if not rules.symmetric or owned.assignment[one.candidate] != owned.rank:
+            return None
+        ends = one.candidate, one.previous
+    indptr, indices = rows.adjacency
+    row = owned.local[ends[0]]
+    near = ends[1] in indices[indptr[row] : indptr[row + 1]]
+    return bool(drawn < (1.0 if near else rules.far_factor) * 2**32)
 
 
-def _words(seed: int, stream: int, walk: int, step: int, draw: int) -> tuple[int, int, int, int]:
-    a, b, c, d = philox4x32(seed, stream, walk | step << WALK_BITS, draw)
+def _goes_on(rules: WalkRules, one: Any, paths: Array) -> bool:
+    """Return whether there is another step to choose; begins again if the draws say so."""
+    while one.step < rules.length:
+        stop, again, _, _ = _words(rules.seed, Stream.WALK_STOP, one, 0)
+        if stop < rules.stop_below:
+            return False
+        if again >= rules.restart_below:
+            return True
+        one.previous, one.now = -1, NEVER
+        _write(one, one.start, paths)
+    return False
+
+
+def _choose(rows: WalkGraph, rules: WalkRules, row: int, one: Any) -> int:
+    """Return an edge of the node's row, proposed or by RESERVOIR taken, or -1.
+
+    Sets the coin and counts the draws.
+    """
+
+    def draw() -> Words:
+        one.draw += 1
+        return _words(rules.seed, Stream.WALK_STEP, one, one.draw - 1)
+
+    if rules.sampler == Sampler.RESERVOIR:
+        edges, chances = transition(rows, rules, row, one.previous, one.step, one.now)
+        if not len(edges):
+            return -1
+        passed = (_wide(draw()) >> 11) * 2.0**-53
+        place = int(np.searchsorted(np.cumsum(chances), passed, side="right"))
+        return int(edges[min(place, len(edges) - 1)])
+    low, high = candidates(rows, rules, row, one.step, one.now)
+    if low == high:
+        return -1
+    group = rules.schema[(one.step - 1) % len(rules.schema)] if rules.schema else 0
+    edge, one.coin = propose(rows, rules, low, high, row * rows.groups + group, draw)
+    return edge
+
+
+def _write(one: Any, node: int, paths: Array) -> None:
+    paths[one.slot, one.step] = one.node = node
+    one.step, one.draw = one.step + 1, 0
+
+
+def _words(seed: int, stream: int, one: Any, draw: int) -> Words:
+    a, b, c, d = philox4x32(seed, stream, one.walk | one.step << WALK_BITS, draw)
     return int(a), int(b), int(c), int(d)
 
 
-def _wide(words: tuple[int, int, int, int]) -> int:
+def _wide(words: Words) -> int:
     return words[1] << 32 | words[0]

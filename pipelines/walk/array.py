@@ -17,14 +17,12 @@ from penstock.limits import available_memory
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.starts import listed_starts
-from penstock.pipelines.walk.weights import WeightStatistics, combined, inspect_rows, weighted
-from penstock.pipelines.walk.window import what_window_left
+from penstock.pipelines.walk.weights import inspect_weights
 from penstock.sizes import need_memory
 from penstock.temporary import TemporaryFolder
 from penstock.threads import spread
 from penstock.workers.resources.device import computes_on_gpu, gpu, unused_gpu
 from penstock.workers.walk.held import columns_of
-from penstock.workers.walk.rows import single
 
 _BATCH_IDS = 1 << 20  # that a thread walks at a time
 
@@ -56,18 +54,14 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
         f"an array of {len(starts):,} walks of {options.length} nodes",
         remedy="Take fewer walks at a time, or let penstock.walk write them to disk",
     )
-    choice = _chosen(graph, options)
+    statistics = inspect_weights(None, graph, options)
+    choice = choose(graph, options, statistics, available_memory() // 2)
     if choice.instead:
         warn(choice.instead)
     if on_gpu:
-        paths = _on_gpu(graph, choice, starts)
-    else:
-        rows = choice.spec.build(columns_of(graph, choice.spec))
-        paths = _on_threads(rows, choice.spec.rules, starts)
-    window = what_window_left(graph, options, int(np.count_nonzero(paths[:, 1:] >= 0)))
-    if window:
-        warn(window)
-    return paths
+        return _on_gpu(graph, choice, starts)
+    rows = choice.spec.build(columns_of(graph, choice.spec))
+    return _on_threads(rows, choice.spec.rules, starts)
 
 
 def _wanted_gpu(device: str) -> bool:
@@ -83,18 +77,6 @@ def _wanted_gpu(device: str) -> bool:
             f"{unused.remedy}, or give device='cpu'"
         )
     return gpu()
-
-
-def _chosen(graph: Graph, options: WalkOptions) -> SamplerChoice:
-    statistics = WeightStatistics()
-    if weighted(graph, options):
-        found = []
-        for number in range(graph.num_shards):
-            csr = graph.shard(number)
-            assert csr.weights is not None
-            found.append(inspect_rows(csr.indptr, csr.indices, single(csr.weights), csr.first_row))
-        statistics = combined(graph, found, options)
-    return choose(graph, options, statistics, available_memory() // 2)
 
 
 def _on_threads(rows: WalkGraph, rules: WalkRules, starts: Array) -> Array:

@@ -21,14 +21,14 @@ from penstock.pipelines.job.plan import Need
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
 from penstock.pipelines.walk.options import WalkOptions
 from penstock.pipelines.walk.output import WalkWriter, files_of, save_manifest
-from penstock.pipelines.walk.partitioned import memory_of_part, walk_partitioned
+from penstock.pipelines.walk.partitioned import walk_partitioned
 from penstock.pipelines.walk.placement import Placement, choose_placement, ranks_wanted
 from penstock.pipelines.walk.replicated import WalkTask, walk_replicated
 from penstock.pipelines.walk.report import WalkReport
 from penstock.pipelines.walk.starts import checked_count, kept_starts, listed_starts
 from penstock.pipelines.walk.weights import inspect_weights
-from penstock.pipelines.walk.window import what_window_left
 from penstock.sizes import plural
+from penstock.workers.walk.waves import memory_of_part
 
 _SOME_IDS = 1 << 18  # as a file has them: it is tried what an id takes in Parquet
 
@@ -100,9 +100,8 @@ def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions
         nodes=counted["nodes"],
         bytes=counted["bytes"],
     )
-    report.window = what_window_left(graph, options, report.steps)
-    for text in filter(None, (report.instead, report.window)):
-        warn(text)
+    if report.instead:
+        warn(report.instead)
     return report
 
 

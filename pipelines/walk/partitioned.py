@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.files import FileRanges
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
 from penstock.pipelines.job import Workers
 from penstock.pipelines.walk.replicated import WalkTask
 from penstock.workers.walk.partitioned import walk_part
-from penstock.workers.walk.rows import WalkGraphSpec
-from penstock.workers.walk.waves import PartitionedWalk, memory_needed
+from penstock.workers.walk.waves import PartitionedWalk, memory_of_part
 
 
 def walk_partitioned(
@@ -32,12 +30,7 @@ def walk_partitioned(
         return tuple(number for number in todo if not task.write.done(number))
 
     def arguments() -> tuple[PartitionedWalk]:
-        files = task.files
-        return (
-            PartitionedWalk(
-                path, task.spec, task.starts, files.rows, files.each, left(), task.write
-            ),
-        )
+        return (PartitionedWalk(path, task.spec, task.starts, task.files, left(), task.write),)
 
     workers.ranks(
         walk_part,
@@ -47,8 +40,3 @@ def walk_partitioned(
         total=lambda: sum(task.files.sizes(left())),
         unit="walks",
     )
-
-
-def memory_of_part(manifest: PartitionManifest, spec: WalkGraphSpec, files: FileRanges) -> int:
-    """Return about how many bytes the largest part and its walks take on a rank."""
-    return memory_needed(manifest, spec, walks_per_file=files.each)

@@ -22,7 +22,6 @@ class WalkReport(JobReport):
     sampler: str = ""
     why: str = ""
     instead: str = ""
-    window: str = ""
     placement: str = ""
     devices: str = ""
     walks: int = 0

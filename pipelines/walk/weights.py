@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.csr import CSR
 from penstock.errors import InputError
 from penstock.graph import Graph
 from penstock.kernels import kernel
@@ -38,13 +39,17 @@ def weighted(graph: Graph, options: WalkingOptions) -> bool:
     return options.weighted and "weights" in graph.manifest.dtypes
 
 
-def inspect_weights(workers: Workers, graph: Graph, options: WalkingOptions) -> WeightStatistics:
+def inspect_weights(
+    workers: Workers | None, graph: Graph, options: WalkingOptions
+) -> WeightStatistics:
     """Read all weights, a shard a task; raise InputError at the first that walks cannot use.
 
-    Where walks read none, nothing is read.
+    If walks read none, nothing is read. Without workers it is done in this process.
     """
     if not weighted(graph, options):
         return WeightStatistics()
+    if workers is None:
+        return combined(graph, [_inspect(graph.shard(n)) for n in range(graph.num_shards)], options)
     calls = [(str(graph.path), number) for number in range(graph.num_shards)]
     sizes = [shard.edges for shard in graph.manifest.shards]
     found = workers.tasks("inspect weights", inspect_shard, calls, sizes, "edges")
@@ -90,9 +95,12 @@ def inspect_shard(graph: str, number: int) -> dict[str, Any]:
     from penstock.workers.plugin import resources
 
     with resources().copies.hold(Path(graph), f"shards/{number:05d}") as path:
-        csr = Graph.open(path).shard(number)
-        assert csr.weights is not None
-        return inspect_rows(csr.indptr, csr.indices, single(csr.weights), csr.first_row)
+        return _inspect(Graph.open(path).shard(number))
+
+
+def _inspect(csr: CSR) -> dict[str, Any]:
+    assert csr.weights is not None
+    return inspect_rows(csr.indptr, csr.indices, single(csr.weights), csr.first_row)
 
 
 def inspect_rows(

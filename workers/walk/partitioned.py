@@ -37,44 +37,24 @@ if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
 
-@dataclass(frozen=True)
-class Walked:
-    """What one rank did.
-
-    walks   it wrote, in ``files`` files; nodes: these walks have
-    sent    walkers it sent to other ranks; rounds: how often all ranks exchanged some
-    """
-
-    walks: int
-    nodes: int
-    files: int
-    sent: int
-    rounds: int
-
-
-def walk_part(comm: AnyCommunicator, task: PartitionedWalk) -> Walked:
+def walk_part(comm: AnyCommunicator, task: PartitionedWalk) -> None:
     """Walk as one rank of a gang: ``gang.run(client, walk_part, (task,), ranks=k)``.
 
     Progress is counted in walks, at the rank where they end. A wave is written while the next one
     walks.
     """
-    walks = nodes = files = sent = rounds = 0
     with _opened(comm, task) as here, ThreadPoolExecutor(1) as aside:
         writing: list[Future[None]] = []
         for wave in waves(task, comm.size, here.rows.indices.itemsize):
-            known, more_rounds, more_sent = _walk_wave(comm, task, here, wave)
-            rounds, sent = rounds + more_rounds, sent + more_sent
+            known = _walk_wave(comm, task, here, wave)
             paths = to_host(_gather(comm, known, wave.bounds))
             del known
             _finish(writing)
             writing = [
-                aside.submit(task.write, number, task.range(number)[0], paths[rows])
+                aside.submit(task.write, number, task.files.range(number)[0], paths[rows])
                 for number, rows in wave.files_of(comm.rank)
             ]
-            walks, files = walks + len(paths), files + len(writing)
-            nodes += int(np.count_nonzero(paths >= 0))
         _finish(writing)
-    return Walked(walks, nodes, files, sent, rounds)
 
 
 def _finish(writing: list[Future[None]]) -> None:
@@ -151,12 +131,10 @@ def _node_columns(
 # -- walks -----------------------------------------------------------------------------------------
 
 
-def _walk_wave(
-    comm: AnyCommunicator, task: PartitionedWalk, here: _Here, wave: Wave
-) -> tuple[AnyArray, int, int]:
-    """Return the nodes of a wave's paths that this rank knows, the rounds, the walkers sent."""
+def _walk_wave(comm: AnyCommunicator, task: PartitionedWalk, here: _Here, wave: Wave) -> AnyArray:
+    """Return the nodes of a wave's paths that this rank knows."""
     rules, ids = task.spec.rules, here.rows.indices.dtype
-    ranges = [task.range(number) for number, _ in wave.files]
+    ranges = [task.files.range(number) for number, _ in wave.files]
     walks = np.concatenate([np.arange(*each, dtype=np.int64) for each in ranges])
     starts = np.concatenate([task.starts.of(*each) for each in ranges])
     mine = np.flatnonzero(here.assignment[starts] == comm.rank)
@@ -165,19 +143,18 @@ def _walk_wave(
     shape = (wave.bounds[-1], rules.length)
     paths = np.full_like(here.rows.indices, -1, shape=shape)
     paths[slots, 0] = nodes
-    module = kernel("walkers", here.rows.indptr)
-    rounds = sent = 0
+    module = kernel("walk", here.rows.indptr)
     while True:
         module.advance(here.rows, rules, here.owned, walkers, paths)
         comm.advance(int((walkers.to < 0).sum()))
-        next_walkers, went = exchange_walkers(comm, walkers)
-        if next_walkers is None:
-            return paths, rounds, sent
-        walkers, rounds, sent = next_walkers, rounds + 1, sent + went
+        arrived = exchange_walkers(comm, walkers)
+        if arrived is None:
+            return paths
+        walkers = arrived
 
 
-def exchange_walkers(comm: AnyCommunicator, walkers: Walkers) -> tuple[Walkers | None, int]:
-    """Send each walker to the rank it is bound for; return those that came, and how many went.
+def exchange_walkers(comm: AnyCommunicator, walkers: Walkers) -> Walkers | None:
+    """Send each walker to the rank it is bound for; return those that came.
 
     None where no rank has sent any: all have ended.
     """
@@ -187,12 +164,12 @@ def exchange_walkers(comm: AnyCommunicator, walkers: Walkers) -> tuple[Walkers |
     # Every rank hears how many come from each, and whether any rank sends any.
     came = comm.alltoall(np.array([(count, sum(counts)) for count in counts], np.int64))
     if not came[:, 1].any():
-        return None, 0
+        return None
     words = records.shape[1]
     incoming = [np.empty_like(records, shape=(int(count), words)) for count in came[:, 0]]
     comm.alltoallv(outgoing, incoming)
     ids = walkers.node.dtype
-    return join([unpack(each, ids) for each in incoming]), sum(counts)
+    return join([unpack(each, ids) for each in incoming])
 
 
 def _gather(comm: AnyCommunicator, paths: AnyArray, bounds: Sequence[int]) -> AnyArray:

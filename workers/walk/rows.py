@@ -9,7 +9,6 @@ import numpy as np
 
 from penstock.arrays import AnyArray, Array
 from penstock.kernels import kernel
-from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 
@@ -36,7 +35,6 @@ class WalkGraphSpec:
 
         ``put`` brings an array to where the walks are computed.
         """
-        assert self.has_what_is_named()
         rows = WalkGraph(
             put(columns["indptr"]),
             put(columns["indices"]),
@@ -53,19 +51,6 @@ class WalkGraphSpec:
             rows = module.rows_by_time(rows)
         made: WalkGraph = module.tables(rows, self.rules)
         return made
-
-    def has_what_is_named(self) -> bool:
-        """Return whether rows will have the columns that the expression names, if there is one."""
-        if self.rules.expression is None:
-            return True
-        columns = (
-            ("weight", self.weighted),
-            ("relation", self.relations),
-            ("degree", self.degrees),
-            ("label", self.labels),
-        )
-        names = Expression.parse(self.rules.expression).names
-        return all(there for name, there in columns if name in names)
 
     def bytes(self, nodes: int, edges: int, id_bytes: int) -> int:
         """Return about how much memory the rows take, on a device or in memory."""

@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from penstock.arrays import Array
 from penstock.csr import id_dtype
+from penstock.files import FileRanges
 from penstock.kernels.walkers import record_words
 from penstock.partition.manifest import PartitionManifest
 from penstock.workers.walk.rows import WalkGraphSpec
+from penstock.workers.walk.starts import Starts
 
 WAVE_BYTES = 64 << 20
-
-
-class Starts(Protocol):
-    """The first node of every walk."""
-
-    def of(self, first: int, last: int) -> Array:
-        """Return the first nodes of walks ``first .. last``."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +24,7 @@ class PartitionedWalk:
     partition   where it lies, with as many parts as the gang has ranks
     spec        how the rows of a part are made
     starts      where walks start; it is asked for all walks on every rank
-    total       how many walks there are, walks_per_file: how many in each file
+    files       how the walks are spread over files
     todo        the files to write, ascending
     write       called with (number of the file, its first walk, paths) on the rank that has them
     wave_bytes  what the paths of one wave may take; but a wave has one file at least
@@ -39,16 +33,10 @@ class PartitionedWalk:
     partition: Path
     spec: WalkGraphSpec
     starts: Starts
-    total: int
-    walks_per_file: int
+    files: FileRanges
     todo: tuple[int, ...]
     write: Callable[[int, int, Array], None]
     wave_bytes: int = WAVE_BYTES
-
-    def range(self, number: int) -> tuple[int, int]:
-        """Return the walks of a file: first, and one after the last."""
-        first = number * self.walks_per_file
-        return first, min(self.total, first + self.walks_per_file)
 
 
 @dataclass(frozen=True)
@@ -75,7 +63,7 @@ class Wave:
 def waves(task: PartitionedWalk, ranks: int, id_bytes: int) -> list[Wave]:
     """Return what is still to do, in waves; files go to the ranks in turn."""
     path = task.spec.rules.length * id_bytes
-    size = _files_of_wave(task.walks_per_file * path, task.wave_bytes, ranks)
+    size = _files_of_wave(task.files.each * path, task.wave_bytes, ranks)
     cuts = range(0, len(task.todo), size)
     return [_wave(task, cut, task.todo[cut : cut + size], ranks) for cut in cuts]
 
@@ -90,18 +78,17 @@ def _wave(task: PartitionedWalk, first: int, numbers: Sequence[int], ranks: int)
     for rank in range(ranks):
         for position, number in enumerate(numbers, first):
             if position % ranks == rank:
-                low, high = task.range(number)
+                low, high = task.files.range(number)
                 files.append((number, slice(slot, slot + high - low)))
                 slot += high - low
         bounds.append(slot)
     return Wave(tuple(files), tuple(bounds))
 
 
-def memory_needed(
+def memory_of_part(
     manifest: PartitionManifest,
     spec: WalkGraphSpec,
-    *,
-    walks_per_file: int,
+    files: FileRanges,
     wave_bytes: int = WAVE_BYTES,
 ) -> int:
     """Return about how many bytes the rank with the largest part takes, on a device or in memory.
@@ -118,7 +105,7 @@ def memory_needed(
     # assignment and local, and what an expression reads of every node
     nodes = manifest.nodes * (4 + ids.itemsize + 4 * spec.labels + 4 * spec.degrees)
     path = spec.rules.length * ids.itemsize
-    slots = walks_per_file * _files_of_wave(walks_per_file * path, wave_bytes, manifest.k)
+    slots = files.each * _files_of_wave(files.each * path, wave_bytes, manifest.k)
     # Paths as this rank knows them, as they come, and those being written; walkers, packed,
     # sorted, and as they come.
     return rows + nodes + slots * (3 * path + 4 * 4 * record_words(ids))

@@ -2,6 +2,9 @@
 
 One thread makes walks and releases the GIL. It makes _LANES of them at once, each at its own step:
 a walk alone would wait for memory at every edge, many wait together.
+
+A kernel is compiled for a whole graph (``part`` is None) and for a part: nothing of what only a
+part needs is left in the first.
 """
 
 from __future__ import annotations
@@ -14,17 +17,28 @@ from numba import uint64
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
+from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.cpu.walk.arrays import arrays_of, numbers_of, pointers
-from penstock.kernels.cpu.walk.reservoir import reservoir_walks
+from penstock.kernels.cpu.walk.part import (
+    ENDED,
+    HERE,
+    arrive,
+    ask,
+    judge,
+    leave,
+    part_of,
+    part_pointers,
+    place,
+    row_of,
+    slot_of,
+)
+from penstock.kernels.cpu.walk.reservoir import walk_by_reservoir
 from penstock.kernels.cpu.walk.step import (
     candidate_range,
     decide_exactly,
     ending,
-    is_neighbour,
-    propose,
+    propose_by_sums,
     scaled,
-    verdict_of_coin,
-    verdict_of_row,
 )
 from penstock.kernels.cpu.walk.tables import (
     alias_table,
@@ -35,9 +49,19 @@ from penstock.kernels.cpu.walk.tables import (
     tables,
 )
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import NEVER, TRIALS, WALK_BITS, Sampler, WalkGraph, WalkRules
+from penstock.kernels.walk_rules import (
+    NEVER,
+    TRIALS,
+    WALK_BITS,
+    Owned,
+    Sampler,
+    Walkers,
+    WalkGraph,
+    WalkRules,
+)
 
 __all__ = [
+    "advance",
     "alias_table",
     "check_weights",
     "prefix_sums",
@@ -57,77 +81,101 @@ _HALF, _ROUND = np.uint64(32), 2.0**32
 def walk(rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array) -> Array:
     """Return the nodes of each walk: (walks, length), like ``indices``, -1 beyond its end."""
     paths = np.full((len(walks), rules.length), -1, rows.indices.dtype)
-    arguments = (
-        arrays_of(rows, rules),
-        numbers_of(rows, rules),
-        np.ascontiguousarray(walks, np.int64),
-        np.ascontiguousarray(starts, rows.indices.dtype),
-        paths,
-    )
-    if rules.sampler == Sampler.RESERVOIR:
-        reservoir_walks(*arguments, rules.expression)
-    else:
-        _walk(*arguments)
+    walks = np.ascontiguousarray(walks, np.int64)
+    _go_on(rows, rules, walks, np.ascontiguousarray(starts, paths.dtype), paths, None)
     return paths
 
 
+def advance(
+    rows: WalkGraph, rules: WalkRules, owned: Owned, walkers: Walkers, paths: Array
+) -> None:
+    """Let each walker go on as far as it can on this part; change walkers and paths in place."""
+    _go_on(rows, rules, walkers.walk, walkers.start, paths, part_of(owned, walkers))
+
+
+def _go_on(
+    rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array, paths: Array, part: Any
+) -> None:
+    assert paths.flags.c_contiguous  # pointers know no strides
+    arguments = arrays_of(rows, rules), numbers_of(rows, rules), walks, starts, paths, part
+    if rules.sampler == Sampler.RESERVOIR:
+        walk_by_reservoir(*arguments, rules.expression)
+    else:
+        _walk(*arguments)
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
-def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array) -> None:
-    at = pointers(arrays)
-    slot, node, previous, step, now = np.zeros((5, _LANES), np.int64)
-    row, low, high, edge, target = np.zeros((5, _LANES), np.int64)
-    draws, tries = np.zeros((2, _LANES), np.int64)  # made for this step; since the last proposal
-    wide, coin, word2, which = np.zeros((4, _LANES), np.uint64)
+def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, part: Any) -> None:
+    at, walkers, table = pointers(arrays), part_pointers(part), pointer(paths)
+    walker, found = np.zeros((6, _LANES), np.int64), np.zeros((7, _LANES), np.int64)
+    who, node, previous, now, step, which = walker  # who is -1 if no walker is there
+    row, low, high, edge, target, draws, tries = found
+    wide, coin, word2 = np.zeros((3, _LANES), np.uint64)
     bound, share = np.zeros((2, _LANES), np.float64)
     alias = numbers.weighted and numbers.sampler == _ALIAS
     its = numbers.weighted and numbers.sampler == _ITS
-    begun = live = min(_LANES, len(walks))
-    for lane in range(live):
-        slot[lane], node[lane], previous[lane] = lane, starts[lane], -1
-        step[lane], now[lane] = 1, _NEVER
-        paths[lane, 0] = starts[lane]
+    who[:], step[:] = -1, numbers.length
+    begun, live = 0, _LANES
 
     while live > 0:
-        # Where a step begins: its candidates; where a walk has ended: the next walk.
+        # Where a step begins: its candidates; where a walker cannot go on: the next walker.
         lane = 0
         while lane < live:
             if draws[lane] > 0:
                 lane += 1
                 continue
-            ended = step[lane] == numbers.length
+            ended, goes = step[lane] == numbers.length, HERE
             if not ended:
-                walk, start = walks[slot[lane]], starts[slot[lane]]
+                walk, start = walks[who[lane]], starts[who[lane]]
                 end = ending(numbers, walk, step[lane])
                 if end == 2:
                     node[lane], previous[lane], now[lane] = start, -1, _NEVER
-                    paths[slot[lane], step[lane]] = start
+                    table[slot_of(walkers, who[lane]) * numbers.length + step[lane]] = start
                     step[lane] += 1
                     continue
-                row[lane], low[lane], high[lane] = candidate_range(
-                    at, numbers, node[lane], step[lane], now[lane]
-                )
-                ended = end == 1 or low[lane] == high[lane]
-                if numbers.weighted and not its:
-                    bound[lane] = at.bounds[row[lane]]
-                    ended = ended or bound[lane] == 0.0
-            if not ended:
-                tries[lane] = 0
-                which[lane] = uint64(walk) | uint64(step[lane]) << uint64(_BITS)
+                ended, goes = end == 1, place(walkers, node[lane])
+                if goes == HERE:
+                    row[lane], low[lane], high[lane] = candidate_range(
+                        at, numbers, row_of(walkers, node[lane]), step[lane], now[lane]
+                    )
+                    ended = ended or low[lane] == high[lane]
+                    if numbers.weighted and not its:
+                        bound[lane] = at.bounds[row[lane]]
+                        ended = ended or bound[lane] == 0.0
+            if goes == HERE and not ended:
+                which[lane], tries[lane] = walk | step[lane] << _BITS, 0
+                if part is not None:
+                    draws[lane] = -draws[lane]
                 lane += 1
-            elif begun < len(walks):
-                slot[lane], node[lane], previous[lane] = begun, starts[begun], -1
-                step[lane], now[lane] = 1, _NEVER
-                paths[begun, 0] = starts[begun]
+                continue
+            leave(
+                walkers,
+                who[lane],
+                node[lane],
+                previous[lane],
+                step[lane],
+                -draws[lane],
+                now[lane],
+                ENDED if ended else goes,
+            )
+            if begun < len(walks):
+                who[lane] = begun
+                node[lane], previous[lane], step[lane], draws[lane], now[lane] = arrive(
+                    at, numbers, walkers, begun, starts[begun], table
+                )
                 begun += 1
             else:
                 live -= 1
-                slot[lane], node[lane], previous[lane] = slot[live], node[live], previous[live]
-                step[lane], now[lane], row[lane] = step[live], now[live], row[live]
-                low[lane], high[lane], bound[lane] = low[live], high[live], bound[live]
-                draws[lane], tries[lane], which[lane] = draws[live], tries[live], which[live]
+                bound[lane] = bound[live]
+                for k in range(len(walker)):
+                    walker[k, lane] = walker[k, live]
+                for k in range(len(found)):
+                    found[k, lane] = found[k, live]
 
         for lane in range(live):
-            a, b, c, d = philox4x32(numbers.seed, uint64(_STEP), which[lane], uint64(draws[lane]))
+            a, b, c, d = philox4x32(
+                numbers.seed, uint64(_STEP), uint64(which[lane]), uint64(draws[lane])
+            )
             wide[lane], word2[lane], coin[lane] = uint64(b) << _HALF | uint64(a), c, d
         for lane in range(live):
             edge[lane] = low[lane] + scaled(wide[lane], high[lane] - low[lane])
@@ -140,10 +188,17 @@ def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array) 
         for lane in range(live):
             draws[lane] += 1
             chosen = edge[lane]
-            number, n = walks[slot[lane]], draws[lane] - 1
+            number = walks[who[lane]]
             if its:
-                chosen, coin[lane], _ = propose(
-                    at, numbers, row[lane], low[lane], high[lane], number, step[lane], n
+                chosen, coin[lane] = propose_by_sums(
+                    at,
+                    numbers,
+                    row[lane],
+                    low[lane],
+                    high[lane],
+                    number,
+                    step[lane],
+                    draws[lane] - 1,
                 )
             elif alias:
                 if np.float64(word2[lane]) >= share[lane] * _ROUND:
@@ -155,21 +210,32 @@ def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array) 
                 chosen, coin[lane], draws[lane] = decide_exactly(
                     at, numbers, bound[lane], low[lane], high[lane], number, step[lane], draws[lane]
                 )
-            if chosen < 0:  # nothing here has weight: the walk ends
+            if chosen < 0:  # nothing here has weight
                 step[lane], draws[lane] = numbers.length, 0
                 continue
             target[lane] = at.indices[chosen]
             if previous[lane] >= 0 and numbers.second_order:
                 tries[lane] = 0
-                verdict = verdict_of_coin(numbers, coin[lane], target[lane] == previous[lane])
+                verdict = judge(at, numbers, walkers, previous[lane], target[lane], coin[lane])
                 if verdict < 0:
-                    near = is_neighbour(at, numbers, previous[lane], target[lane])
-                    verdict = verdict_of_row(numbers, coin[lane], near)
-                if verdict == 0:
+                    then = at.times[chosen] if numbers.dated else _NEVER
+                    ask(walkers, who[lane], target[lane], coin[lane], then)
+                    leave(
+                        walkers,
+                        who[lane],
+                        node[lane],
+                        previous[lane],
+                        step[lane],
+                        draws[lane],
+                        now[lane],
+                        place(walkers, previous[lane]),
+                    )
+                    who[lane], step[lane], draws[lane] = -1, numbers.length, 0
+                if verdict < 1:
                     continue
             previous[lane], node[lane] = node[lane], target[lane]
             if numbers.dated:
                 now[lane] = at.times[chosen]
-            paths[slot[lane], step[lane]] = target[lane]
+            table[slot_of(walkers, who[lane]) * numbers.length + step[lane]] = target[lane]
             step[lane] += 1
             draws[lane] = 0

@@ -17,7 +17,18 @@ from numba import uint64
 
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.vector import pointer
 from penstock.kernels.cpu.walk.arrays import pointers
+from penstock.kernels.cpu.walk.part import (
+    ENDED,
+    HERE,
+    arrive,
+    leave,
+    part_pointers,
+    place,
+    row_of,
+    slot_of,
+)
 from penstock.kernels.cpu.walk.step import ending, first_not_below, in_row, words
 from penstock.kernels.expression import Expression
 from penstock.kernels.streams import Stream
@@ -37,11 +48,17 @@ def weigher(expression: str) -> Any:
     return njit(nogil=True, error_model="numpy")(scope["weigh"])
 
 
-def reservoir_walks(
-    arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, expression: str | None
+def walk_by_reservoir(
+    arrays: Any,
+    numbers: Any,
+    walks: Array,
+    starts: Array,
+    paths: Array,
+    part: Any,
+    expression: str | None,
 ) -> None:
     """Write the nodes of each walk into paths."""
-    arguments = arrays, numbers, walks, starts, paths
+    arguments = arrays, numbers, walks, starts, paths, part
     if expression is None:
         _walk(*arguments, None)
     else:
@@ -55,29 +72,43 @@ def _not_kept() -> Any:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, weigh: Any) -> None:
-    at = pointers(arrays)
+def _walk(
+    arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, part: Any, weigh: Any
+) -> None:
+    at, walkers, table = pointers(arrays), part_pointers(part), pointer(paths)
     values, kept = np.empty(BLOCK), np.empty(BLOCK)
     for i in range(len(walks)):
-        walk, start = walks[i], np.int64(starts[i])
-        node, previous, now = start, np.int64(-1), _NEVER
-        paths[i, 0] = start
-        for step in range(1, numbers.length):
-            end = ending(numbers, walk, step)
-            if end == 1:
-                break
+        node, previous, step, _, now = arrive(at, numbers, walkers, i, starts[i], table)
+        to = HERE
+        while True:
+            end = ending(numbers, walks[i], step) if step < numbers.length else 1
             if end == 2:
-                node, previous, now = start, np.int64(-1), _NEVER
+                node, previous, now = np.int64(starts[i]), np.int64(-1), _NEVER
             else:
+                to = ENDED if end == 1 else place(walkers, node)
+                if to != HERE:
+                    break
                 edge = take_by_reservoir(
-                    at, numbers, node, previous, step, now, walk, values, kept, weigh
+                    at,
+                    numbers,
+                    row_of(walkers, node),
+                    previous,
+                    step,
+                    now,
+                    walks[i],
+                    values,
+                    kept,
+                    weigh,
                 )
                 if edge < 0:
+                    to = ENDED
                     break
                 previous, node = node, np.int64(at.indices[edge])
                 if numbers.dated:
                     now = at.times[edge]
-            paths[i, step] = node
+            table[slot_of(walkers, i) * numbers.length + step] = node
+            step += 1
+        leave(walkers, i, node, previous, step, 0, now, to)
 
 
 # Not cached on disk by itself: it is part of the kernels that are.

@@ -14,12 +14,11 @@ from numba import uint64
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
 from penstock.kernels.streams import Stream
-from penstock.kernels.walk_rules import TRIALS, WALK_BITS, Sampler
+from penstock.kernels.walk_rules import WALK_BITS
 
 _STEP, _STOP = int(Stream.WALK_STEP), int(Stream.WALK_STOP)
-_ITS, _ALIAS = int(Sampler.ITS), int(Sampler.ALIAS)
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-_BITS, _TRIALS = WALK_BITS, TRIALS
+_BITS = WALK_BITS
 _ROUND = 2.0**32  # how many words there are
 
 
@@ -54,7 +53,7 @@ def scaled(wide: Any, count: Any) -> Any:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def ending(numbers: Any, walk: Any, step: Any) -> Any:
-    """Return 1 where the walk stops before this step, 2 where it begins again, else 0."""
+    """Return 1 if the walk stops before this step, 2 if it begins again, else 0."""
     if numbers.stop_below <= 0 and numbers.restart_below <= 0:
         return 0
     stop, again, _, _ = words(numbers.seed, _STOP, walk, step, 0)
@@ -113,57 +112,27 @@ def candidate_range(at: Any, numbers: Any, node: Any, step: Any, now: Any) -> An
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def propose(
+def propose_by_sums(
     at: Any, numbers: Any, row: Any, low: Any, high: Any, walk: Any, step: Any, n: Any
 ) -> Any:
-    """Return an edge of ``low .. high`` (-1: all weights are 0), its coin, and the next draw.
-
-    Draws begin with the n-th; ``low < high``.
-    """
-    if not numbers.weighted:
-        wide, _, coin = draw(numbers, walk, step, n)
-        return low + scaled(wide, high - low), coin, n + 1
-    if numbers.sampler == _ITS:
-        return _propose_by_sums(at, numbers, row, low, high, walk, step, n)
-    bound = np.float64(at.bounds[row])
-    if bound == 0.0:
-        return np.int64(-1), uint64(0), n
-    if numbers.sampler == _ALIAS:
-        wide, word2, coin = draw(numbers, walk, step, n)
-        edge = low + scaled(wide, high - low)
-        if np.float64(word2) >= np.float64(at.chance[edge]) * _ROUND:
-            edge = low + np.int64(at.other[edge])
-        return edge, coin, n + 1
-    for _ in range(_TRIALS):
-        wide, word2, coin = draw(numbers, walk, step, n)
-        n += 1
-        edge = low + scaled(wide, high - low)
-        if np.float64(word2) * bound < np.float64(at.weights[edge]) * _ROUND:
-            return edge, coin, n
-    return decide_exactly(at, numbers, bound, low, high, walk, step, n)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _propose_by_sums(
-    at: Any, numbers: Any, row: Any, low: Any, high: Any, walk: Any, step: Any, n: Any
-) -> Any:
+    """Return an edge of ``low .. high`` by ITS (-1: all weights are 0), and its coin."""
     wide, _, coin = draw(numbers, walk, step, n)
     before = at.prefix[low - 1] if low > at.indptr[row] else 0.0
     total = at.prefix[high - 1] - before
     if total == 0.0:
-        return np.int64(-1), coin, n + 1
+        return np.int64(-1), coin
     passed = before + np.float64(wide >> uint64(11)) * 2.0**-53 * total
     edge = first_above(at.prefix, low, high, passed)
     while edge == high or at.weights[edge] == 0:
         edge -= 1
-    return edge, coin, n + 1
+    return edge, coin
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def decide_exactly(
     at: Any, numbers: Any, bound: Any, low: Any, high: Any, walk: Any, step: Any, n: Any
 ) -> Any:
-    """Return what ``propose`` does, by sums of weights rounded down, with one draw."""
+    """Return an edge by sums of weights rounded down (-1: all are 0), its coin, the next draw."""
     bits, count = 62, high - low
     while count > 0:
         bits, count = bits - 1, count >> 1
@@ -211,14 +180,3 @@ def in_row(indptr: Any, indices: Any, row: Any, target: Any) -> Any:
         low = low + half if indices[low + half] <= target else low
         count -= half
     return low < end and indices[low] == target
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def is_neighbour(at: Any, numbers: Any, previous: Any, target: Any) -> Any:
-    """Return whether a target is in the row of the previous node; both rows are here."""
-    indptr, indices = at.near_indptr, at.near_indices
-    if numbers.symmetric and (
-        indptr[target + 1] - indptr[target] < indptr[previous + 1] - indptr[previous]
-    ):
-        return in_row(indptr, indices, target, previous)
-    return in_row(indptr, indices, previous, target)

@@ -1,6 +1,7 @@
 """Random walks on the GPU: names and meaning are naive/walk.py's.
 
 A thread is a walk (walk/walk.cu), but for RESERVOIR, which reads whole rows (walk/reservoir.py).
+Walkers that move between parts are walk/walkers.cu's.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from penstock.kernels.cuda.walk.tables import (
     rows_by_time,
     tables,
 )
+from penstock.kernels.cuda.walk.walkers import advance
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 __all__ = [
+    "advance",
     "alias_table",
     "check_weights",
     "prefix_sums",

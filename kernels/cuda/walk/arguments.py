@@ -1,4 +1,4 @@
-"""What the kernels of walk/walk.cu and walkers.cu are launched with."""
+"""What the kernels of walk/walk.cu and walk/walkers.cu are launched with."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def in_parts(
     backend: Any, rules: WalkRules, columns: dict[str, Any], starts: Any, assignment: Any
 ) -> Any:
     """Paths of walkers that migrate between parts, and how many did."""
-    module, parts = backend.module("walkers"), []
+    module, parts = backend.module("walk"), []
     ids = columns["indices"].dtype
     local = np.zeros(len(assignment), ids)
     for rank in range(assignment.max() + 1):
@@ -237,25 +237,6 @@ def test_wide_ids(backend: Any) -> None:
     np.testing.assert_array_equal(paths, whole(backend, rules, columns, starts))
 
 
-def test_who_has_ended_is_left_alone(backend: Any) -> None:
-    rules = RULES["deepwalk"]
-    columns = columns_of(1, directed=False)
-    owned = Owned(
-        0, backend.put(np.zeros(NODES, np.int32)), backend.put(np.arange(NODES, dtype=np.int32))
-    )
-    rows, start = rows_of(backend, rules, columns), backend.put(np.arange(3))
-    walkers = records.start_walkers(start, start, start, columns["indices"].dtype, 0)
-    walkers.to[1] = -1
-    before = {name: backend.get(getattr(walkers, name)).copy() for name in records.NAMES}
-    paths = backend.put(np.full((3, 20), -1, np.int32))
-    backend.module("walkers").advance(rows, rules, owned, walkers, paths)
-    assert (backend.get(paths)[1] == -1).all()
-    assert (backend.get(paths)[[0, 2], 1] >= 0).all()
-    for name, values in before.items():
-        assert backend.get(getattr(walkers, name))[1] == values[1]
-    assert (backend.get(walkers.to) == -1).all()
-
-
 @pytest.mark.parametrize("name", ["node2vec", "node2vec symmetric", "all"])
 def test_walkers_wait_where_the_truth_says(backend: Any, name: str) -> None:
     rules, states = RULES[name], []
@@ -269,7 +250,7 @@ def test_walkers_wait_where_the_truth_says(backend: Any, name: str) -> None:
         walkers.step[:], walkers.previous[:] = 5, one.put(mine % NODES)  # as if on their way
         paths = one.put(np.full((len(starts), rules.length), -1, np.int32))
         owned = Owned(1, one.put(assignment), one.put(local))
-        one.module("walkers").advance(rows, rules, owned, walkers, paths)
+        one.module("walk").advance(rows, rules, owned, walkers, paths)
         states.append({key: one.get(getattr(walkers, key)) for key in records.NAMES})
     truth, got = states
     waits, judged = truth["to"] >= 0, truth["candidate"] >= 0

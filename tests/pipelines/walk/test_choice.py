@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +76,6 @@ def test_only_what_is_named_is_read(make_graph: Any) -> None:
     for statistics in (EVEN, WeightStatistics(alike=True)):
         spec = choose(graph, WalkOptions(app="custom", weight=weight), statistics, MUCH).spec
         assert (spec.weighted, spec.relations, spec.labels) == (True, True, True)
-        assert spec.has_what_is_named()
-    assert not replace(spec, weighted=False).has_what_is_named()
 
 
 def test_factors_of_one_need_no_judgement(make_graph: Any) -> None:

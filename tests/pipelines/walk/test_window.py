@@ -1,9 +1,8 @@
-"""The window in time of a walk: what bounds mean, and what is said when nothing lies in it."""
+"""The window in time of a walk: what bounds mean."""
 
 from __future__ import annotations
 
 import json
-import warnings
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import CSR, ClusterSpec, Graph, etl, walk, walk_array
-from penstock.errors import CorruptFile, PenstockWarning, UsageError
+from penstock import CSR, ClusterSpec, Graph, etl, walk_array
+from penstock.errors import CorruptFile, UsageError
 
 DAY = 86400 * 10**9
 NOON = 20_777 * DAY + DAY // 2  # 2026-11-20
@@ -31,9 +30,7 @@ def chain(tmp_path: Path, times: Any, kind: str | None) -> Graph:
 
 def taken(graph: Graph, **options: Any) -> list[int]:
     """Return which edges may be taken."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PenstockWarning)
-        paths = walk_array(graph, length=2, **options)
+    paths = walk_array(graph, length=2, **options)
     return [n for n, path in enumerate(paths[:-1].tolist()) if path[1] >= 0]
 
 
@@ -98,36 +95,6 @@ def test_a_graph_that_says_no_kind_takes_numbers_and_dates(tmp_path: Path) -> No
     graph = chain(tmp_path, [20_261_121, NOON], None)
     assert taken(graph, until=20_261_122) == [0]
     assert taken(graph, since="2026-11-20T12:00:00") == [1]
-
-
-def test_a_window_without_an_edge_is_told(tmp_path: Path) -> None:
-    graph = chain(tmp_path, [NOON, NOON + 10**6], "timestamp")
-    said = (
-        "no walk left its start: no edge lies in --since 2026-11-21, the times of edges go from "
-        "2026-11-20T12:00:00 to 2026-11-20T12:00:00.001000"
-    )
-    with pytest.warns(PenstockWarning, match=said):
-        report = walk(graph, tmp_path / "w", since="2026-11-21", cluster=ClusterSpec(workers=1))
-    assert report.window == report.to_dict()["window"] == said
-    with pytest.warns(PenstockWarning, match=said):
-        walk_array(graph, since="2026-11-21")
-    with pytest.warns(PenstockWarning, match="no start has an edge in --until 2026-11-20T12"):
-        walk_array(graph, until="2026-11-20T12:00:00.001", start=("1",))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        walk_array(graph, until="2026-11-21")
-        walk_array(graph, since="2026-11-21", length=1)
-        walk_array(graph, temporal=True, start=("2",))
-
-
-def test_walks_that_do_not_begin_are_told(make_graph: Any, tmp_path: Path) -> None:
-    graph = make_graph(relations=2)
-    with pytest.warns(PenstockWarning, match="--weight 0 - degree is above 0 for no edge of th"):
-        walk_array(graph, app="custom", weight="0 - degree", length=3)
-    (tmp_path / "facts.txt").write_text("x\tknows\ty\ny\tlikes\tz\n")
-    etl(tmp_path / "facts.txt", tmp_path / "facts", format="triples")
-    with pytest.warns(PenstockWarning, match="none has an edge of the relation likes"):
-        walk_array(tmp_path / "facts", app="metapath", schema="likes", start=("x",))
 
 
 def test_a_kind_of_times_that_nobody_knows_is_damage(tmp_path: Path) -> None:

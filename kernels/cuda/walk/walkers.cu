@@ -1,4 +1,4 @@
-// Walks on one part of a graph, a thread each: names and meaning are naive/walkers.py's.
+// Walks on one part of a graph, a thread each: names and meaning are naive/walk.py's.
 #include "grid.cuh"
 #include "walk/step.cuh"
 
@@ -154,7 +154,7 @@ __launch_bounds__(256, 3) __global__
   const int lane = threadIdx.x % kLanes;
   for (i64 first = thread_number() - lane; first < count; first += thread_count()) {
     const i64 i = first + lane;
-    const bool mine = i < count && to[i] >= 0;
+    const bool mine = i < count;
     Walker<Id, sampler> walker = {graph, rules, owned, length, second_order != 0};
     walker.going = mine;
     if (mine) {

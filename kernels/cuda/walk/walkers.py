@@ -1,4 +1,4 @@
-"""Walks on one part of a graph, on the GPU: names and meaning are naive/walkers.py's."""
+"""Walks on one part of a graph, on the GPU: names and meaning are naive/walk.py's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def advance(
         )
     rows = pack(rows, rules)
     launch(
-        "walkers",
+        "walk/walkers",
         f"advance_walkers<{c_ids(rows.indices)}, {int(deciding(rows, rules))}>",
         len(walkers.walk),
         *step_arguments(rows, rules),

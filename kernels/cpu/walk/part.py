@@ -1,0 +1,148 @@
+"""Walkers that move between the parts of a graph, for kernels: where a node is, who comes and goes.
+
+A whole graph is one part that no walker leaves: ``part`` is None then. Numba compiles for it apart,
+and nothing of what only a part needs is left.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.kernels.compiled import njit
+from penstock.kernels.cpu.vector import pointer
+from penstock.kernels.cpu.walk.arrays import frozen
+from penstock.kernels.cpu.walk.step import in_row, verdict_of_coin, verdict_of_row
+from penstock.kernels.walk_rules import NEVER, Owned, Walkers
+
+ENDED, HERE = np.int64(-1), np.int64(-2)  # no part's rank
+_NEVER = np.int64(NEVER)
+
+
+class Part(NamedTuple):
+    """``Owned``, and what changes of ``Walkers``, for a kernel."""
+
+    rank: Any
+    assignment: Array
+    local: Array
+    slot: Array
+    node: Array
+    previous: Array
+    candidate: Array
+    coin: Array
+    step: Array
+    draw: Array
+    now: Array
+    then: Array
+    to: Array
+
+
+def part_of(owned: Owned, walkers: Walkers) -> Part:
+    """Return a part and its walkers for kernels."""
+    state = {name: getattr(walkers, name) for name in Part._fields[3:]}
+    assert all(array.flags.c_contiguous for array in state.values())  # pointers know no strides
+    assignment, local = frozen(owned.assignment, np.int32), frozen(owned.local, None)
+    return Part(np.int64(owned.rank), assignment, local, **state)
+
+
+# None of these is cached on disk by itself: they are part of the kernels that are.
+@njit(nogil=True, error_model="numpy")
+def part_pointers(part: Any) -> Any:
+    """Return a Part of pointers, good as long as the arrays are there."""
+    if part is None:
+        return None
+    return Part(
+        part.rank,
+        pointer(part.assignment),
+        pointer(part.local),
+        pointer(part.slot),
+        pointer(part.node),
+        pointer(part.previous),
+        pointer(part.candidate),
+        pointer(part.coin),
+        pointer(part.step),
+        pointer(part.draw),
+        pointer(part.now),
+        pointer(part.then),
+        pointer(part.to),
+    )
+
+
+@njit(nogil=True, error_model="numpy")
+def place(part: Any, node: Any) -> Any:
+    """Return HERE, or the part that has the row of a node."""
+    if part is None:
+        return HERE
+    rank = np.int64(part.assignment[node])
+    return HERE if rank == part.rank else rank
+
+
+@njit(nogil=True, error_model="numpy")
+def row_of(part: Any, node: Any) -> Any:
+    """Return where the row of a node is that is HERE."""
+    if part is None:
+        return np.int64(node)
+    return np.int64(part.local[node])
+
+
+@njit(nogil=True, error_model="numpy")
+def slot_of(part: Any, i: Any) -> Any:
+    """Return the row of the i-th walker in the table of paths."""
+    if part is None:
+        return i
+    return part.slot[i]
+
+
+@njit(nogil=True, error_model="numpy")
+def arrive(at: Any, numbers: Any, part: Any, i: Any, start: Any, table: Any) -> Any:
+    """Return the i-th walker, its candidate judged: node, previous, step, -draws, now."""
+    if part is None:
+        table[i * numbers.length] = start
+        return np.int64(start), np.int64(-1), np.int64(1), np.int64(0), _NEVER
+    node, previous = np.int64(part.node[i]), np.int64(part.previous[i])
+    step, draws, now = np.int64(part.step[i]), -np.int64(part.draw[i]), part.now[i]
+    candidate = np.int64(part.candidate[i])
+    if candidate >= 0:
+        part.candidate[i] = -1
+        if judge(at, numbers, part, previous, candidate, part.coin[i]) == 1:
+            previous, node, now = node, candidate, part.then[i]
+            table[part.slot[i] * numbers.length + step] = node
+            step, draws = step + 1, np.int64(0)
+    return node, previous, step, draws, now
+
+
+@njit(nogil=True, error_model="numpy")
+def ask(part: Any, i: Any, candidate: Any, coin: Any, then: Any) -> None:
+    """Keep a candidate of the i-th walker that another part must judge."""
+    if part is not None:
+        part.candidate[i], part.coin[i], part.then[i] = candidate, coin, then
+
+
+@njit(nogil=True, error_model="numpy")
+def leave(
+    part: Any, i: Any, node: Any, previous: Any, step: Any, draws: Any, now: Any, to: Any
+) -> None:
+    """Keep the state of the i-th walker, if there is one, which cannot go on here."""
+    if part is not None and i >= 0:
+        part.node[i], part.previous[i], part.now[i] = node, previous, now
+        part.step[i], part.draw[i], part.to[i] = step, draws, to
+
+
+@njit(nogil=True, error_model="numpy")
+def judge(at: Any, numbers: Any, part: Any, previous: Any, candidate: Any, coin: Any) -> Any:
+    """Return 1 or 0, a candidate taken or not; -1 if the part of the previous node must say."""
+    verdict = verdict_of_coin(numbers, coin, candidate == previous)
+    if verdict >= 0:
+        return verdict
+    here = place(part, previous) == HERE
+    there = numbers.symmetric and place(part, candidate) == HERE
+    if not here and not there:
+        return -1
+    indptr, indices = at.near_indptr, at.near_indices
+    row, target = row_of(part, previous), candidate
+    other = row_of(part, candidate)
+    if not here or (there and indptr[other + 1] - indptr[other] < indptr[row + 1] - indptr[row]):
+        row, target = other, previous
+    return verdict_of_row(numbers, coin, in_row(indptr, indices, row, target))
