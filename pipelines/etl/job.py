@@ -16,8 +16,7 @@ from penstock.manifest import Manifest
 from penstock.output import Output, refuse_own_input
 from penstock.pipelines.display import Command
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Layout, Piece
-from penstock.pipelines.etl.reading.inputs import find_files
+from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.reading.layout import (
     KNOWN,
     columns_by_position,
@@ -35,6 +34,8 @@ from penstock.pipelines.job import Job
 from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.job.following import after_graph
 from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.tables.pieces import Piece
+from penstock.pipelines.tables.sources import find_files
 from penstock.sizes import format_bytes, plural
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
@@ -224,7 +225,7 @@ class EtlJob(Job[EtlReport]):
         """Return what becomes of edges that are listed in both directions."""
         counts, asked = self.counts, self.options.both_directions
         if asked is None and self.format == "npz":
-            from penstock.pipelines.etl.reading.matrix import is_symmetric
+            from penstock.pipelines.tables.matrix import is_symmetric
 
             if all(map(is_symmetric, find_files(self.edges, "npz"))):
                 counts.both_because, asked = "the default of a symmetric matrix", "once"

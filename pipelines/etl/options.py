@@ -172,6 +172,13 @@ class EtlOptions:
             raise UsageError("--split and --split-nodes cannot go together")
 
 
+def asked_columns(options: EtlOptions) -> list[str]:
+    """Return the columns of edges that options name."""
+    named = [options.source, options.target, options.weight, options.relation, options.time]
+    types = [type_column(options.source_type), type_column(options.target_type)]
+    return [name for name in (*named, options.graph_id, *types) if name is not None]
+
+
 def type_column(given: str | None) -> str | None:
     """Return the column that an option of types names; None where it is a type itself."""
     known, colon, name = (given or "").partition(":")

@@ -73,6 +73,8 @@ TEXT: dict[str, tuple[str, str | bytes, dict[str, Any], Rows]] = {
     "no last newline": ("e.csv", "src,dst\n1,2\n2,3", {}, NUMBERS),
     "crlf": ("e.csv", "src,dst\r\n1,2\r\n2,3\r\n", {}, NUMBERS),
     "crlf of texts": ("e.csv", "src,dst\r\na,b\r\nb,c", {}, TEXTS),
+    "carriage returns alone": ("e.csv", "src,dst\r1,2\r2,3", {}, NUMBERS),
+    "a carriage return among newlines": ("e.txt", "1 2\r2 3\n", {}, NUMBERS),
     "byte order mark": ("e.csv", b"\xef\xbb\xbfsrc,dst\n1,2\n2,3\n", {}, NUMBERS),
     "byte order mark, no names": ("e.csv", b"\xef\xbb\xbf1,2\n2,3\n", {}, NUMBERS),
     "empty lines": ("e.csv", "\n\nsrc,dst\n1,2\n\n2,3\n\n\n", {}, NUMBERS),

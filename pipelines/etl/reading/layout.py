@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import InputError, UsageError
 from penstock.moments import moment
 from penstock.options import flag
-from penstock.pipelines.etl.options import EtlOptions, type_column
+from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.etl.reading.batch import Layout
-from penstock.pipelines.etl.reading.column_names import known_column, only_column
-from penstock.pipelines.etl.reading.inputs import find_files, format_of, is_folder, table_format
-from penstock.pipelines.etl.reading.sample import (
+from penstock.pipelines.tables.names import known_column, only_column
+from penstock.pipelines.tables.sample import (
     INTEGER,
     Sample,
     has_header,
@@ -23,6 +22,7 @@ from penstock.pipelines.etl.reading.sample import (
     take_sample,
     time_type_of,
 )  # fmt: skip
+from penstock.pipelines.tables.sources import find_files, format_of, is_folder, table_format
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,17 +137,20 @@ def resolve(
 def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
     table = table_format(path, kind)
     if table == "npz":
-        from penstock.pipelines.etl.reading.matrix import matrix_layout
+        from penstock.pipelines.tables.matrix import matrix_columns
 
         if type_column(options.source_type) or type_column(options.target_type):
             raise UsageError("a matrix has no columns of types", remedy="--source-type TYPE")
-        return matrix_layout(path)
+        names = matrix_columns(path)
+        weight = "data" if "data" in names else None
+        return Layout("row", "column", weight=weight, names=names) if names else None
     if table == "parquet":
         return _parquet_layout(path, options, kind)
-    sample = take_sample(path, table, options)
+    sample = take_sample(path, table, options.delimiter)
     if not sample.rows:
         return None
-    header = has_header(sample, options, KNOWN["source"], KNOWN["target"])
+    known = KNOWN["source"], KNOWN["target"]
+    header = has_header(sample, options.header, asked_columns(options), *known)
     if header and len(sample.rows) == 1:
         return None
     return _text_layout(sample, header, options, kind)
@@ -182,7 +185,7 @@ def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -
 
 
 def _parquet_layout(path: str, options: EtlOptions, kind: str) -> Layout | None:
-    from penstock.pipelines.etl.reading.parquet import open_parquet
+    from penstock.pipelines.tables.parquet import open_parquet
 
     with open_parquet(path) as file:
         schema = file.schema_arrow
@@ -199,7 +202,7 @@ def parquet_types(
     layout: Layout, types: dict[str, pa.DataType], options: EtlOptions, path: str
 ) -> Layout:
     """Complete a layout with what the types of the Parquet columns say."""
-    from penstock.pipelines.etl.reading import parquet
+    from penstock.pipelines.tables import parquet
 
     ends = types["source"], types["target"]
     found: dict[str, Any] = {"id_type": parquet.id_type(*ends, options.id_type, path)}
@@ -271,7 +274,7 @@ def _looks_like_triples(path: str, options: EtlOptions) -> bool:
     """Say whether every first line has three columns between tabs, and the ids are texts."""
     if options.delimiter is not None:
         return False
-    rows = take_sample(path, "triples", options)
+    rows = take_sample(path, "triples", None)
     if rows.delimiter != "\t" or not rows.rows or {len(row) for row in rows.rows} != {3}:
         return False
     return all(field and not is_number(field) for row in rows.rows for field in row)

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.errors import InputError
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.inputs import find_files, format_of, stamp_of
+from penstock.pipelines.tables.sources import find_files, format_of, stamp_of
 
 _NODE_TABLES = ("parquet", "csv", "tsv")
 

@@ -17,8 +17,8 @@ from penstock.errors import InputError
 from penstock.pipelines.cli import run
 from penstock.pipelines.etl import steps
 from penstock.pipelines.etl.reading import read
-from penstock.pipelines.etl.reading.inputs import stamp_of
 from penstock.pipelines.etl.zoos import tu
+from penstock.pipelines.tables.sources import stamp_of
 
 
 def rewrite(path: Path, text: str) -> None:

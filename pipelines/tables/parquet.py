@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError
 from penstock.moments import TimeType
-from penstock.pipelines.etl.reading.batch import BATCH_ROWS
-from penstock.pipelines.etl.reading.columns import is_text
-from penstock.pipelines.etl.reading.inputs import open_file
+from penstock.pipelines.tables.columns import is_text
+from penstock.pipelines.tables.rows import BATCH_ROWS
+from penstock.pipelines.tables.sources import open_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
