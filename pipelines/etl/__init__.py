@@ -12,12 +12,15 @@ from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.job import run as run_job
+from penstock.pipelines.tables.streams import ArrowStream, stream_files
 
 __all__ = ["EtlOptions", "EtlReport", "etl"]
 
+Source = str | Path | ArrowStream
+
 
 def etl(
-    edges: str | Path | Iterable[str | Path],
+    edges: Source | Iterable[Source],
     out: str | Path,
     *,
     cluster: str | ClusterSpec | None = None,
@@ -29,7 +32,10 @@ def etl(
     Parameters
     ----------
     edges
-        A file, a directory or a pattern such as ``"edges/*.parquet"``, or several of them.
+        A file, a directory or a pattern such as ``"edges/*.parquet"``; or a table with
+        ``__arrow_c_stream__``, such as a DataFrame of Polars or pandas, a relation of DuckDB or a
+        ``pyarrow.Table``, which is written once to ``scratch``; or several of them. ``nodes`` takes
+        the same.
     out
         Directory to write.
     cluster
@@ -60,8 +66,13 @@ def etl(
     Examples
     --------
     >>> etl("follows.parquet", "follows", source="follower", target="followed", directed=True)
+    >>> etl(polars.read_csv("follows.csv"), "follows", source="follower", target="followed")
     >>> etl(["train.txt"], "fb15k", format="triples", valid="valid.txt", test="test.txt")
     """
-    sources = [edges] if isinstance(edges, str | Path) else list(edges)
-    inputs = [client_input(source) for source in sources]
-    return run_job(EtlJob(inputs, client_path(out), EtlOptions(**options), cluster, quiet=quiet))
+    sources = [edges] if isinstance(edges, str | Path | ArrowStream) else list(edges)
+    where, scratch = client_path(out), options.get("scratch")
+    with stream_files(where, None if scratch is None else client_path(scratch)) as files:
+        inputs = [client_input(files.path_of(source)) for source in sources]
+        if "nodes" in options:
+            options["nodes"] = files.path_of(options["nodes"])
+        return run_job(EtlJob(inputs, where, EtlOptions(**options), cluster, quiet=quiet))

@@ -11,7 +11,9 @@ from penstock.errors import UsageError
 from penstock.moments import Moment
 from penstock.options import ClientInput, ClientPath, check_fractions, flag, headings, options
 
-Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"]
+Format = Literal[
+    "auto", "parquet", "arrow", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"
+]
 Merge = Literal["sum", "max", "min", "first", "keep"]
 
 
@@ -29,9 +31,9 @@ class EtlOptions:
     """How edges become a graph. What each step does, and in which order, is in docs/etl.md."""
 
     format: Format = "auto"
-    """what the edges are: parquet, csv, tsv, edgelist (text with # comments), npz (SciPy CSR),
-    triples (head, relation, tail), tu (a TU folder), zoo (a table with graph_id, source, target);
-    auto goes by the file's name"""
+    """what the edges are: parquet, arrow (IPC files), csv, tsv, edgelist (text with # comments),
+    npz (SciPy CSR), triples (head, relation, tail), tu (a TU folder), zoo (a table with graph_id,
+    source, target); auto goes by the file's name"""
     source: str | None = None
     """column of the edge's source: a name, or a number from 0 [default: src, source, head, ...]"""
     target: str | None = None

@@ -60,7 +60,7 @@ def read_entries(path: str, names: Sequence[str]) -> Iterator[Rows]:
                 rows, columns = columns, rows
         entries = rows.astype(np.int64), columns.astype(np.int64), matrix.data[start:stop]
         found = dict(zip(COLUMNS, map(pa.array, entries), strict=True))
-        yield Rows.of(path, start + 1, {name: found[name] for name in names})
+        yield Rows.of(path, start, {name: found[name] for name in names})
 
 
 def load_matrix(path: str, prefix: str) -> sp.csr_matrix:

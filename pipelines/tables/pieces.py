@@ -10,11 +10,11 @@ TARGET = 64 << 20  # bytes of a piece
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the input that one task reads: a whole file, row groups, or a range of bytes."""
+    """What one task reads: a whole file, row groups, batches, or a range of bytes."""
 
     path: str  # local path or fsspec URL
-    format: str  # parquet, csv, tsv, edgelist, triples, npz
-    start: int = 0  # first row group, or first byte
+    format: str  # parquet, arrow, csv, tsv, edgelist, triples, npz
+    start: int = 0  # first row group, batch or byte
     stop: int = -1  # one past the last; -1: to the end
     bytes: int = 0  # size on disk, for balance and progress
     number: int = 0  # position among all pieces: fixes the order of results
@@ -37,6 +37,14 @@ def row_group_pieces(
         raw, packed = raw + more_raw, packed + more_packed
     if rows and start < groups:
         yield Piece(path, "parquet", start, groups, packed)
+
+
+def batch_pieces(path: str, batches: int, size: int, target: int) -> Iterator[Piece]:
+    """Cut an Arrow IPC file into runs of batches."""
+    count = min(batches, -(-size // target))
+    for i in range(count):
+        start, stop = batches * i // count, batches * (i + 1) // count
+        yield Piece(path, "arrow", start, stop, size // count)
 
 
 def byte_range_pieces(

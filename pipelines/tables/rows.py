@@ -40,14 +40,14 @@ class RowSource:
     text: Callable[[int], str]
 
     @staticmethod
-    def of(path: str, first: int, columns: Mapping[Any, pa.Array]) -> RowSource:
-        """Return the rows of Arrow columns, from row ``first`` of the file on."""
+    def of(path: str, before: Callable[[], int], columns: Mapping[Any, pa.Array]) -> RowSource:
+        """Return the rows of Arrow columns; ``before`` says how many are before them."""
         shown_columns = list(columns.items())[:6]
 
         def text(row: int) -> str:
             return ", ".join(f"{name}={shown(column[row])}" for name, column in shown_columns)
 
-        return RowSource(path, lambda row: first + row, text)
+        return RowSource(path, lambda row: before() + row + 1, text)
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,13 @@ class Rows:
     source: RowSource
 
     @classmethod
-    def of(cls, path: str, first: int, columns: Mapping[Any, pa.Array]) -> Rows:
-        """Return rows of Arrow columns, from row ``first`` of the file on."""
-        count = len(next(iter(columns.values())))
-        return cls(columns, RowChecks(count), RowSource.of(path, first, columns))
+    def of(
+        cls, path: str, before: int | Callable[[], int], columns: Mapping[Any, pa.Array]
+    ) -> Rows:
+        """Return rows of Arrow columns, and how many of the file are before them."""
+        known: Callable[[], int] = (lambda: before) if isinstance(before, int) else before
+        checks = RowChecks(len(next(iter(columns.values()))))
+        return cls(columns, checks, RowSource.of(path, known, columns))
 
     def __len__(self) -> int:
         return self.checks.count

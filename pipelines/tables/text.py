@@ -329,7 +329,7 @@ def _well_quoted(data: bytes, stop: int, quotes: Array, dialect: Dialect, multil
 def _ends_line(data: bytes, start: int, stop: int) -> Array:
     """Return a mask of the last bytes of lines: newlines, and carriage returns without one."""
     found = np.frombuffer(data, np.uint8)[start:stop]
-    ends = found == _NEWLINE
+    ends: Array = found == _NEWLINE
     if data.find(b"\r", start, stop) >= 0:
         returns = found == _RETURN
         returns[:-1] &= ~ends[1:]

@@ -33,7 +33,7 @@ def cluster() -> Iterator[str]:
         yield running.scheduler_address
 
 
-def made(path: str | list[str], cluster: str, **options: Any) -> Rows:
+def made(path: Any, cluster: str, **options: Any) -> Rows:
     """Return the edges of the graph that a table becomes: both ids, then what else they have."""
     given = {"directed": True, "self_loops": "keep"} | options
     penstock.etl(path, "g", cluster=cluster, overwrite=True, **given)
@@ -339,3 +339,33 @@ def test_bad_rows_are_named(cluster: str, rows: str, bad: str) -> None:
     with pytest.raises(penstock.errors.InputError) as error:
         made("e.csv", cluster)
     assert f"e.csv, {bad}" in str(error.value)
+
+
+STREAMS = {
+    "pyarrow": lambda rows: rows,
+    "pandas": lambda rows: rows.to_pandas(),
+    "batches": lambda rows: pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(1)),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_tables_of_other_libraries(cluster: str, kind: str) -> None:
+    edges = pa.table({"src": ["a", "b"], "dst": pa.array(["b", "c"]).dictionary_encode()})
+    people = pd.DataFrame({"id": ["a", "b", "c"], "x": [1.0, 2.0, 3.0]})
+    options = {"nodes": people, "feature_columns": ("x",)}
+    assert made(STREAMS[kind](edges), cluster, **options) == TEXTS
+    assert penstock.Graph.open("g").features().tolist() == [[1], [2], [3]]
+    assert [path.name for path in Path().iterdir()] == ["g"]
+    with pytest.raises(penstock.errors.InputError) as error:
+        made(STREAMS[kind](pa.table({"src": [1, None], "dst": [2, 3]})), cluster)
+    assert "row 2" in str(error.value)
+
+
+@pytest.mark.parametrize("case", ["categories", "uuids", "zones", "nulls skipped"])
+def test_arrow_files(cluster: str, case: str) -> None:
+    columns, options, edges = ARROW[case]
+    rows = pa.table({"src": [1, 2], "dst": [2, 3]} | columns)
+    with pa.ipc.new_file("e.arrow", rows.schema) as file:
+        for start in (0, 1):
+            file.write_table(rows.slice(start, 1))
+    assert made("e.arrow", cluster, **options) == edges

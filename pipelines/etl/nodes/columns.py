@@ -15,9 +15,9 @@ from penstock.pipelines.etl.nodes.labels import parquet_label_type, text_label_t
 from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.tables import columns as convert
 from penstock.pipelines.tables.names import check_features, known_column, only_column
-from penstock.pipelines.tables.parquet import check_ids, need_number
 from penstock.pipelines.tables.rows import RowChecks
 from penstock.pipelines.tables.sample import Sample, has_header
+from penstock.pipelines.tables.types import check_ids, need_number
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,7 @@ from penstock.pipelines.etl.nodes.labels import labels_of
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.tables import columns as convert
 from penstock.pipelines.tables.pieces import Piece
-from penstock.pipelines.tables.read import read_rows
+from penstock.pipelines.tables.read import read_rows, schema_with_rows
 from penstock.pipelines.tables.rows import BadRow, Column, Rows
 from penstock.pipelines.tables.sample import take_sample
 from penstock.pipelines.tables.sources import find_files, format_of
@@ -56,10 +56,11 @@ class NodeBatch:
 
 def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[NodeBatch]:
     """Read the node table ``path`` (a file or a folder) with ids of the type that edges have."""
-    formats = {format_of(file) for file in find_files([str(path)])} & {"parquet", "csv", "tsv"}
+    known = {"parquet", "arrow", "csv", "tsv"}
+    formats = known & {format_of(file) for file in find_files([str(path)])}
     if len(formats) != 1:
         raise InputError(
-            f"{path} cannot be a node table", expected="a .parquet, .csv or .tsv file",
+            f"{path} cannot be a node table", expected="a .parquet, .arrow, .csv or .tsv file",
             got=" and ".join(sorted(map(str, formats))) or Path(path).name,
         )  # fmt: skip
     kind = str(formats.pop())
@@ -83,11 +84,9 @@ def _layout_of(
     path: str, kind: str, id_type: str, options: EtlOptions
 ) -> tuple[NodeLayout | None, TextShape]:
     """Return the columns of a file, None of an empty one, and what text is."""
-    if kind == "parquet":
-        from penstock.pipelines.tables.parquet import open_parquet
-
-        with open_parquet(path) as file:
-            layout = NodeLayout.of_schema(path, file.schema_arrow, id_type, options)
+    if kind in ("parquet", "arrow"):
+        schema = schema_with_rows(path, kind)
+        layout = schema and NodeLayout.of_schema(path, schema, id_type, options)
         return layout, TextShape((), "")
     if id_type == "binary":
         raise InputError(

@@ -12,7 +12,9 @@ from penstock.moments import moment
 from penstock.options import flag
 from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.etl.reading.batch import Layout
+from penstock.pipelines.tables import types as types_of
 from penstock.pipelines.tables.names import known_column, only_column
+from penstock.pipelines.tables.read import schema_with_rows
 from penstock.pipelines.tables.sample import (
     INTEGER,
     Sample,
@@ -57,7 +59,7 @@ def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
     if len(formats) != 1:
         raise UsageError(
             f"cannot tell the format of {first}",
-            expected="names that end in .parquet, .csv, .tsv, .txt, .edgelist or .npz",
+            expected="names that end in .parquet, .arrow, .csv, .tsv, .txt, .edgelist, .npz",
             got=" and ".join(formats) or first,
             remedy="Give --format if it is one of these, else convert it: a matrix of MATLAB with "
             "scipy.io.loadmat and scipy.sparse.save_npz, tables to Parquet",
@@ -144,8 +146,8 @@ def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
         names = matrix_columns(path)
         weight = "data" if "data" in names else None
         return Layout("row", "column", weight=weight, names=names) if names else None
-    if table == "parquet":
-        return _parquet_layout(path, options, kind)
+    if table in ("parquet", "arrow"):
+        return _schema_layout(path, table, options, kind)
     sample = take_sample(path, table, options.delimiter)
     if not sample.rows:
         return None
@@ -184,35 +186,30 @@ def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -
     return Layout(**found, header=header, delimiter=sample.delimiter, names=tuple(names))
 
 
-def _parquet_layout(path: str, options: EtlOptions, kind: str) -> Layout | None:
-    from penstock.pipelines.tables.parquet import open_parquet
-
-    with open_parquet(path) as file:
-        schema = file.schema_arrow
-        if file.metadata.num_rows == 0:
-            return None
+def _schema_layout(path: str, table: str, options: EtlOptions, kind: str) -> Layout | None:
+    schema = schema_with_rows(path, table)
+    if schema is None:
+        return None
     roles = _roles(options, schema.names, {}, path, kind, shown=None)
     types = {role: schema.field(number).type for role, number in roles.items()}
     found: dict[str, Any] = {role: schema.names[number] for role, number in roles.items()}
     layout = Layout(**found, names=tuple(schema.names))
-    return parquet_types(layout, types, options, path)
+    return schema_types(layout, types, options, path)
 
 
-def parquet_types(
+def schema_types(
     layout: Layout, types: dict[str, pa.DataType], options: EtlOptions, path: str
 ) -> Layout:
-    """Complete a layout with what the types of the Parquet columns say."""
-    from penstock.pipelines.tables import parquet
-
+    """Complete a layout with what the types of the columns say."""
     ends = types["source"], types["target"]
-    found: dict[str, Any] = {"id_type": parquet.id_type(*ends, options.id_type, path)}
+    found: dict[str, Any] = {"id_type": types_of.id_type(*ends, options.id_type, path)}
     if "weight" in types:
-        parquet.need_number(types["weight"], "weight", path)
+        types_of.need_number(types["weight"], "weight", path)
     if "time" in types:
-        found["time_type"] = parquet.time_type(types["time"], path)
+        found["time_type"] = types_of.time_type(types["time"], path)
     for role in ("relation", "graph"):
         if role in types:
-            found[f"{role}_type"] = parquet.whole_or_text(types[role], role, path)
+            found[f"{role}_type"] = types_of.whole_or_text(types[role], role, path)
     return replace(layout, **found)
 
 

@@ -8,8 +8,14 @@ from dataclasses import replace
 from penstock.errors import InputError
 from penstock.pipelines.etl.options import EtlOptions, asked_columns
 from penstock.pipelines.etl.reading.batch import Layout
-from penstock.pipelines.etl.reading.layout import KNOWN, parquet_types
-from penstock.pipelines.tables.pieces import TARGET, Piece, byte_range_pieces, row_group_pieces
+from penstock.pipelines.etl.reading.layout import KNOWN, schema_types
+from penstock.pipelines.tables.pieces import (
+    TARGET,
+    Piece,
+    batch_pieces,
+    byte_range_pieces,
+    row_group_pieces,
+)
 from penstock.pipelines.tables.sample import first_lines, first_rows, names_columns
 from penstock.pipelines.tables.sources import codec_of, file_size, find_files, table_format
 from penstock.pipelines.tables.split import Dialect
@@ -32,6 +38,8 @@ def find_pieces(
         table = table_format(path, kind)
         if table == "parquet":
             found += _row_groups(path, layout, options, target_bytes)
+        elif table == "arrow":
+            found += _batches(path, layout, options, target_bytes)
         elif table == "npz":
             found.append(Piece(path, table, bytes=file_size(path)))
         else:
@@ -55,6 +63,14 @@ def _row_groups(path: str, layout: Layout, options: EtlOptions, target: int) -> 
     with open_parquet(path) as file:
         _check_schema(path, file.schema_arrow, layout, options)
         yield from row_group_pieces(path, file.metadata, columns, target)
+
+
+def _batches(path: str, layout: Layout, options: EtlOptions, target: int) -> Iterator[Piece]:
+    from penstock.pipelines.tables.arrow import open_arrow
+
+    with open_arrow(path) as file:
+        _check_schema(path, file.schema, layout, options)
+        yield from batch_pieces(path, file.num_record_batches, file_size(path), target)
 
 
 def _byte_ranges(
@@ -83,7 +99,7 @@ def _check_schema(path: str, schema: object, layout: Layout, options: EtlOptions
             remedy="Give all files the same columns, or convert them apart",
         )
     types = {role: schema.field(name).type for role, name in columns.items()}  # type: ignore[attr-defined]
-    own = parquet_types(layout, types, options, path)
+    own = schema_types(layout, types, options, path)
     for what in ("id_type", "time_type", "relation_type", "graph_type"):
         first, here = getattr(layout, what), getattr(own, what)
         # uint64 ids may lie in int64 columns of other files, and the reverse, row by row.
