@@ -17,8 +17,7 @@ from penstock.options import given_options
 from penstock.output import Output
 from penstock.paths import client_input
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Layout, Piece
-from penstock.pipelines.etl.reading.inputs import find_files, stamp_of
+from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.reading.layout import (
     KNOWN,
     columns_by_position,
@@ -36,6 +35,8 @@ from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
+from penstock.pipelines.tables.pieces import Piece
+from penstock.pipelines.tables.sources import find_files, stamp_of
 from penstock.sizes import format_bytes, plural
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
@@ -232,7 +233,7 @@ class EtlJob:
         """Return what becomes of edges that are listed in both directions."""
         counts, asked = self.counts, self.options.both_directions
         if asked is None and self.format == "npz":
-            from penstock.pipelines.etl.reading.matrix import is_symmetric
+            from penstock.pipelines.tables.matrix import is_symmetric
 
             if all(map(is_symmetric, find_files(self.edges, "npz"))):
                 counts.both_because, asked = "the default of a symmetric matrix", "once"

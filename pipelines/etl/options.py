@@ -11,7 +11,9 @@ from penstock.errors import UsageError
 from penstock.moments import Moment
 from penstock.options import ClientInput, ClientPath, check_fractions, flag, headings, options
 
-Format = Literal["auto", "parquet", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"]
+Format = Literal[
+    "auto", "parquet", "arrow", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"
+]
 Merge = Literal["sum", "max", "min", "first", "keep"]
 
 
@@ -28,9 +30,9 @@ class EtlOptions:
     """How edges become a graph. What each step does, and in which order, is in docs/etl.md."""
 
     format: Format = "auto"
-    """what the edges are: parquet, csv, tsv, edgelist (text with # comments), npz (SciPy CSR),
-    triples (head, relation, tail), tu (a TU folder), zoo (a table with graph_id, source, target);
-    auto goes by the file's name"""
+    """what the edges are: parquet, arrow (IPC files), csv, tsv, edgelist (text with # comments),
+    npz (SciPy CSR), triples (head, relation, tail), tu (a TU folder), zoo (a table with graph_id,
+    source, target); auto goes by the file's name"""
     source: str | None = None
     """column of the edge's source: a name, or a number from 0 [default: src, source, head, ...]"""
     target: str | None = None
@@ -165,6 +167,13 @@ class EtlOptions:
             raise UsageError("--split-edges cannot go together with --valid and --test")
         if self.split and self.split_nodes:
             raise UsageError("--split and --split-nodes cannot go together")
+
+
+def asked_columns(options: EtlOptions) -> list[str]:
+    """Return the columns of edges that options name."""
+    named = [options.source, options.target, options.weight, options.relation, options.time]
+    types = [type_column(options.source_type), type_column(options.target_type)]
+    return [name for name in (*named, options.graph_id, *types) if name is not None]
 
 
 def type_column(given: str | None) -> str | None:

@@ -18,8 +18,8 @@ from penstock.pipelines.centrality.inputs import stem_of
 from penstock.pipelines.centrality.inputs.chunks import first_line
 from penstock.pipelines.centrality.inputs.ipc_files import EdgeLists, Parsed
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.etl.reading.inputs import open_stream, read_fully
-from penstock.pipelines.etl.reading.sample import is_number
+from penstock.pipelines.tables.sample import is_number
+from penstock.pipelines.tables.sources import open_stream, read_fully
 
 _TASK_BYTES = 1 << 24
 _TASK_FILES = 1 << 10

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.pipelines.centrality.inputs.chunks import first_line
 from penstock.pipelines.centrality.inputs.ipc_files import EdgeLists, Parsed
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.etl.reading.inputs import codec_of, open_file, open_stream
+from penstock.pipelines.tables.sources import codec_of, open_file, open_stream
 
 _TASK_BYTES = 1 << 24
 _BLOCK = 1 << 20

@@ -36,8 +36,8 @@ from penstock.pipelines.centrality.inputs.layout import GraphIndex, Read
 from penstock.pipelines.centrality.inputs.table_piece import TablePiece
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec
-from penstock.pipelines.etl.reading.column_names import known_column
 from penstock.pipelines.etl.reading.layout import KNOWN
+from penstock.pipelines.tables.names import known_column
 from penstock.sizes import need_disk
 
 if TYPE_CHECKING:

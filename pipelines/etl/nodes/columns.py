@@ -12,13 +12,12 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import InputError
 from penstock.pipelines.etl.nodes.labels import parquet_label_type, text_label_type
-from penstock.pipelines.etl.options import EtlOptions, type_column
-from penstock.pipelines.etl.reading import columns as convert
-from penstock.pipelines.etl.reading.check_rows import RowChecks
-from penstock.pipelines.etl.reading.column_names import check_features, known_column, only_column
-from penstock.pipelines.etl.reading.columns import Fields
-from penstock.pipelines.etl.reading.parquet import check_ids, need_number
-from penstock.pipelines.etl.reading.sample import Sample, has_header
+from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
+from penstock.pipelines.tables import columns as convert
+from penstock.pipelines.tables.names import check_features, known_column, only_column
+from penstock.pipelines.tables.rows import RowChecks
+from penstock.pipelines.tables.sample import Sample, has_header
+from penstock.pipelines.tables.types import check_ids, need_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +97,7 @@ class NodeLayout:
         given = (options.node_id, _types(options), options.label, options.split)
         asked = tuple(n.lower() for n in given if n is not None and not n.isdecimal())
         known = (*_ID_NAMES, *asked)
-        header = has_header(sample, options, known, known)
+        header = has_header(sample, options.header, asked_columns(options), known, known)
         first = [name.strip() for name in sample.rows[0]]
         names = first if header else [str(i) for i in range(sample.width)]
         id_, type_, label, split, features = _find(
@@ -128,7 +127,7 @@ class NodeLayout:
         return replace(self, features=tuple(column[name] for name in wanted), feature_names=wanted)
 
 
-def splits_of(column: Fields | pa.Array, checks: RowChecks) -> Array:
+def splits_of(column: pa.Array, checks: RowChecks) -> Array:
     """Return 0 for train, 1 for valid, 2 for test, -1 for none."""
     texts = convert.strings(column, "split", RowChecks(len(column)))
     coded = texts.dictionary_encode()
@@ -143,7 +142,7 @@ def splits_of(column: Fields | pa.Array, checks: RowChecks) -> Array:
 
 
 def features_of(
-    columns: Sequence[Fields | pa.Array],
+    columns: Sequence[pa.Array],
     layout: NodeLayout,
     checks: RowChecks,
     *,
@@ -151,11 +150,7 @@ def features_of(
 ) -> Array:
     """Return the features as one (n, F) float32 array: finite, or NaN where some ``may_miss``."""
     names = [layout.names[c] if isinstance(c, int) else c for c in layout.features]
-    if (
-        not isinstance(columns[0], Fields)
-        and hasattr(columns[0], "flatten")
-        and (columns[0].type.num_fields == 1)
-    ):
+    if hasattr(columns[0], "flatten") and columns[0].type.num_fields == 1:
         return _listed_features(columns[0], names[0], checks, may_miss=may_miss)
     features = np.empty((checks.count, len(columns)), np.float32)
     for i, column in enumerate(columns):

@@ -23,8 +23,9 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids, encode_typed
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
+from penstock.pipelines.etl.reading.batch import Batch, Layout
 from penstock.pipelines.etl.writing import spill
+from penstock.pipelines.tables.pieces import Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError
-from penstock.pipelines.etl.reading.matrix import load_matrix
+from penstock.pipelines.tables.matrix import load_matrix
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

@@ -182,7 +182,7 @@ def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[dict[Any, in
         nodes = open_features(options.features, checked=False).shape[0]
         return {None: nodes}, str(options.features)
     if len(edges) == 1 and edges[0].endswith(".npz"):
-        from penstock.pipelines.etl.reading.matrix import load_matrix
+        from penstock.pipelines.tables.matrix import load_matrix
 
         sizes: dict[Any, int] = {}
         shape = load_matrix(edges[0], "adj_").shape

@@ -14,10 +14,9 @@ import numpy as np
 
 from penstock.errors import InputError
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading import columns as convert
-from penstock.pipelines.etl.reading.check_rows import RowChecks
-from penstock.pipelines.etl.reading.columns import Fields
-from penstock.pipelines.etl.reading.sample import INTEGER, is_number
+from penstock.pipelines.tables import columns as convert
+from penstock.pipelines.tables.rows import RowChecks
+from penstock.pipelines.tables.sample import INTEGER, is_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,25 +44,18 @@ def parquet_label_type(kind: str) -> str:
 
 
 def labels_of(
-    column: Fields | pa.Array, label_type: str, checks: RowChecks, marker: str | None = None
+    column: pa.Array, label_type: str, checks: RowChecks, marker: str | None = None
 ) -> pa.Array:
     """Return labels of a type; a missing one is null. ``marker`` is --label-missing."""
     import pyarrow as pa
 
-    if isinstance(column, Fields) and marker is not None:
-        texts, empty = RowChecks(len(column)), column.empty
-        column = convert.strings(column, "label", texts)
-        checks.take(texts, except_for=empty)
-    if isinstance(column, Fields):
-        missing = column.empty
-    else:
-        column = _checked(column, label_type, marker)
-        missing = convert.nulls_of(column)
-        if label_type == "class" and pa.types.is_floating(column.type):
-            label_type = "int64"
-        if label_type in ("", "class") or pa.types.is_nested(column.type):
-            _check_finite(column, checks)
-            return column
+    column = _checked(column, label_type, marker)
+    missing = convert.nulls_of(column)
+    if label_type == "class" and pa.types.is_floating(column.type):
+        label_type = "int64"
+    if label_type in ("", "class") or pa.types.is_nested(column.type):
+        _check_finite(column, checks)
+        return column
     inner = RowChecks(len(column))
     values: Any
     if label_type == "int64":
@@ -188,7 +180,7 @@ def _without(column: pa.Array, marker: str | None) -> pa.Array:
 
 
 def _checked(column: pa.Array, label_type: str, marker: str | None) -> pa.Array:
-    """Return a Parquet column with null for NaN, the empty text and the marker: no label."""
+    """Return a column with null for NaN, the empty text and the marker: no label."""
     import pyarrow as pa
 
     types = pa.types

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,11 +15,13 @@ from penstock.pipelines.etl.nodes.columns import NodeLayout, features_of, splits
 from penstock.pipelines.etl.nodes.features import open_features
 from penstock.pipelines.etl.nodes.labels import labels_of
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading import columns as convert
-from penstock.pipelines.etl.reading.batch import BadRow, Piece
-from penstock.pipelines.etl.reading.check_rows import RowChecks, RowSource
-from penstock.pipelines.etl.reading.inputs import find_files, format_of
-from penstock.pipelines.etl.reading.read import check_widths, line_number
+from penstock.pipelines.tables import columns as convert
+from penstock.pipelines.tables.pieces import Piece
+from penstock.pipelines.tables.read import read_rows, schema_with_rows
+from penstock.pipelines.tables.rows import BadRow, Column, Rows
+from penstock.pipelines.tables.sample import take_sample
+from penstock.pipelines.tables.sources import find_files, format_of
+from penstock.pipelines.tables.text import TextShape
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,100 +56,65 @@ class NodeBatch:
 
 def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[NodeBatch]:
     """Read the node table ``path`` (a file or a folder) with ids of the type that edges have."""
-    formats = {format_of(file) for file in find_files([str(path)])} & {"parquet", "csv", "tsv"}
+    known = {"parquet", "arrow", "csv", "tsv"}
+    formats = known & {format_of(file) for file in find_files([str(path)])}
     if len(formats) != 1:
         raise InputError(
-            f"{path} cannot be a node table", expected="a .parquet, .csv or .tsv file",
+            f"{path} cannot be a node table", expected="a .parquet, .arrow, .csv or .tsv file",
             got=" and ".join(sorted(map(str, formats))) or Path(path).name,
         )  # fmt: skip
     kind = str(formats.pop())
     files = find_files([str(path)], kind)
-    read = _read_parquet if kind == "parquet" else _read_text
-    count, rows = 0, 0
+    seen = 0
     names: tuple[str, ...] | None = None
     for file in files:
-        for batch, seen in read(file, kind, options, id_type, rows, names):
-            names = names or batch.feature_names
-            count += len(batch.rows)
-            yield batch
-            rows += seen
-    if count == 0 and rows == 0:
+        layout, shape = _layout_of(file, kind, id_type, options)
+        if layout is None:
+            continue
+        layout = layout.ordered_as(names, file)
+        for rows in read_rows(Piece(file, kind), _kinds(layout, id_type), shape):
+            names = names or layout.feature_names
+            yield _clean(rows, layout, id_type, seen, options)
+            seen += len(rows)
+    if seen == 0:
         raise InputError(f"the node table {path} is empty", remedy="Check what wrote it")
 
 
-def _read_parquet(
-    path: str,
-    kind: str,
-    options: EtlOptions,
-    id_type: str,
-    start: int,
-    features: tuple[str, ...] | None,
-) -> Iterator[tuple[NodeBatch, int]]:
-    from penstock.pipelines.etl.reading.parquet import open_parquet, read_row_groups
-
-    with open_parquet(path) as file:
-        layout = NodeLayout.of_schema(path, file.schema_arrow, id_type, options)
-        layout = layout.ordered_as(features, path)
-        names = list(dict.fromkeys(str(column) for column in layout.columns()))
-        done = 0
-        for found in read_row_groups(file, path, range(file.metadata.num_row_groups), names):
-            count = len(found[names[0]])
-            rows = RowSource.of(path, done + 1, {name: found[name] for name in names[:6]})
-            checks = RowChecks(count)
-            yield _clean(found, layout, id_type, start + done, checks, rows, options), count
-            done += count
-
-
-def _read_text(
-    path: str,
-    kind: str,
-    options: EtlOptions,
-    id_type: str,
-    start: int,
-    features: tuple[str, ...] | None,
-) -> Iterator[tuple[NodeBatch, int]]:
-    from penstock.pipelines.etl.reading.sample import take_sample
-    from penstock.pipelines.etl.reading.text import Dialect, read_blocks
-
+def _layout_of(
+    path: str, kind: str, id_type: str, options: EtlOptions
+) -> tuple[NodeLayout | None, TextShape]:
+    """Return the columns of a file, None of an empty one, and what text is."""
+    if kind in ("parquet", "arrow"):
+        schema = schema_with_rows(path, kind)
+        layout = schema and NodeLayout.of_schema(path, schema, id_type, options)
+        return layout, TextShape((), "")
     if id_type == "binary":
         raise InputError(
             f"the ids of {path} are text, those of the edges are bytes",
             remedy="Write the node table as Parquet, with ids of the edges' type",
         )
-    sample = take_sample(path, kind, options)
+    sample = take_sample(path, kind, options.delimiter)
     if not sample.rows:
-        return
-    layout = NodeLayout.of_sample(sample, options).ordered_as(features, path)
-    columns = list(dict.fromkeys(layout.columns()))
-    slots = np.full(len(layout.names), -1, np.int32)
-    slots[columns] = np.arange(len(columns))
-    piece = Piece(path, kind)
-    lines: dict[str, int] = {}
-    done = 0
-    for block in read_blocks(
-        piece, slots, Dialect.of(kind, sample.delimiter), header=layout.header
-    ):
-        count = len(block.widths)
-        checks = RowChecks(count)
-        check_widths(block.widths, len(layout.names), checks)
-        found = {column: block.fields(slots[column]) for column in columns}
-        rows = RowSource(path, partial(line_number, piece, block, lines), block.text)
-        yield _clean(found, layout, id_type, start + done, checks, rows, options), count
-        done += count
+        return None, TextShape((), "")
+    layout = NodeLayout.of_sample(sample, options)
+    return layout, TextShape(layout.names, sample.delimiter, layout.header)
+
+
+def _kinds(layout: NodeLayout, id_type: str) -> dict[Column, str]:
+    """Return as what each column is read: features as floats, if they are nothing else as well."""
+    others = (layout.label, layout.split, layout.type)
+    kinds: dict[Column, str] = dict.fromkeys(layout.features, "float64")
+    kinds[layout.id] = "string" if layout.id in kinds else id_type
+    return kinds | {column: "string" for column in others if column is not None}
 
 
 def _clean(
-    found: dict[Any, Any],
-    layout: NodeLayout,
-    id_type: str,
-    first: int,
-    checks: RowChecks,
-    rows: RowSource,
-    options: EtlOptions,
+    rows: Rows, layout: NodeLayout, id_type: str, first: int, options: EtlOptions
 ) -> NodeBatch:
     """Convert the columns of some rows; leave out the bad ones."""
     import pyarrow as pa
 
+    found, checks = rows.columns, rows.checks
     remedy = convert.TEXT_IDS
     ids = pa.array(convert.ids(found[layout.id], id_type, "node id", checks, remedy=remedy))
     label = split = features = types = None
@@ -163,7 +129,7 @@ def _clean(
         may_miss = options.missing_features != "error"
         wanted = [found[column] for column in layout.features]
         features = features_of(wanted, layout, checks, may_miss=may_miss)
-    bad, bad_count = checks.report(rows, options.on_bad_rows)
+    bad, bad_count = checks.report(rows.source, options.on_bad_rows)
     numbers = np.arange(first, first + checks.count)
     names = layout.feature_names
     if checks.bad is not None:

@@ -16,21 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.moments import TimeType
+from penstock.pipelines.tables.rows import BadRow
+from penstock.pipelines.tables.text import TextShape
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of the input that one task reads: a whole file, row groups, or a range of bytes."""
-
-    path: str  # local path or fsspec URL
-    format: str  # parquet, csv, tsv, edgelist, triples, npz
-    start: int = 0  # first row group, or first byte
-    stop: int = -1  # one past the last; -1: to the end
-    bytes: int = 0  # size on disk, for balance and progress
-    number: int = 0  # position among all pieces: fixes the order of results
 
 
 @dataclass(frozen=True)
@@ -60,6 +50,11 @@ class Layout:
     until: int | float | None = None
 
     @property
+    def shape(self) -> TextShape:
+        """What the columns of text files are."""
+        return TextShape(self.names, self.delimiter, self.header)
+
+    @property
     def time_dtype(self) -> str | None:
         """The dtype in which times are kept, None without times."""
         if self.time is None:
@@ -75,16 +70,6 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class BadRow:
-    """A row that cannot be used, and why."""
-
-    path: str
-    row: int  # from 1, as an editor counts lines; Parquet and npz: rows
-    reason: str
-    text: str  # the row, shortened
-
-
-@dataclass(frozen=True)
 class Batch:
     """At most BATCH_ROWS clean rows, the bad ones set aside."""
 
@@ -92,7 +77,3 @@ class Batch:
     bad: tuple[BadRow, ...] = ()  # the first ten
     bad_count: int = 0
     filtered: int = 0  # rows outside --since/--until
-
-
-# Small enough that a batch with its codes and sort buffers stays under 300 MB.
-BATCH_ROWS = 1 << 22

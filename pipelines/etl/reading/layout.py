@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import InputError, UsageError
 from penstock.moments import moment
 from penstock.options import flag
-from penstock.pipelines.etl.options import EtlOptions, type_column
+from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.etl.reading.batch import Layout
-from penstock.pipelines.etl.reading.column_names import known_column, only_column
-from penstock.pipelines.etl.reading.inputs import find_files, format_of, is_folder, table_format
-from penstock.pipelines.etl.reading.sample import (
+from penstock.pipelines.tables import types as types_of
+from penstock.pipelines.tables.names import known_column, only_column
+from penstock.pipelines.tables.read import schema_with_rows
+from penstock.pipelines.tables.sample import (
     INTEGER,
     Sample,
     has_header,
@@ -23,6 +24,7 @@ from penstock.pipelines.etl.reading.sample import (
     take_sample,
     time_type_of,
 )  # fmt: skip
+from penstock.pipelines.tables.sources import find_files, format_of, is_folder, table_format
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +59,7 @@ def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
     if len(formats) != 1:
         raise UsageError(
             f"cannot tell the format of {first}",
-            expected="names that end in .parquet, .csv, .tsv, .txt, .edgelist or .npz",
+            expected="names that end in .parquet, .arrow, .csv, .tsv, .txt, .edgelist, .npz",
             got=" and ".join(formats) or first,
             remedy="Give --format if it is one of these, else convert it: a matrix of MATLAB with "
             "scipy.io.loadmat and scipy.sparse.save_npz, tables to Parquet",
@@ -137,17 +139,20 @@ def resolve(
 def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
     table = table_format(path, kind)
     if table == "npz":
-        from penstock.pipelines.etl.reading.matrix import matrix_layout
+        from penstock.pipelines.tables.matrix import matrix_columns
 
         if type_column(options.source_type) or type_column(options.target_type):
             raise UsageError("a matrix has no columns of types", remedy="--source-type TYPE")
-        return matrix_layout(path)
-    if table == "parquet":
-        return _parquet_layout(path, options, kind)
-    sample = take_sample(path, table, options)
+        names = matrix_columns(path)
+        weight = "data" if "data" in names else None
+        return Layout("row", "column", weight=weight, names=names) if names else None
+    if table in ("parquet", "arrow"):
+        return _schema_layout(path, table, options, kind)
+    sample = take_sample(path, table, options.delimiter)
     if not sample.rows:
         return None
-    header = has_header(sample, options, KNOWN["source"], KNOWN["target"])
+    known = KNOWN["source"], KNOWN["target"]
+    header = has_header(sample, options.header, asked_columns(options), *known)
     if header and len(sample.rows) == 1:
         return None
     return _text_layout(sample, header, options, kind)
@@ -181,35 +186,30 @@ def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -
     return Layout(**found, header=header, delimiter=sample.delimiter, names=tuple(names))
 
 
-def _parquet_layout(path: str, options: EtlOptions, kind: str) -> Layout | None:
-    from penstock.pipelines.etl.reading.parquet import open_parquet
-
-    with open_parquet(path) as file:
-        schema = file.schema_arrow
-        if file.metadata.num_rows == 0:
-            return None
+def _schema_layout(path: str, table: str, options: EtlOptions, kind: str) -> Layout | None:
+    schema = schema_with_rows(path, table)
+    if schema is None:
+        return None
     roles = _roles(options, schema.names, {}, path, kind, shown=None)
     types = {role: schema.field(number).type for role, number in roles.items()}
     found: dict[str, Any] = {role: schema.names[number] for role, number in roles.items()}
     layout = Layout(**found, names=tuple(schema.names))
-    return parquet_types(layout, types, options, path)
+    return schema_types(layout, types, options, path)
 
 
-def parquet_types(
+def schema_types(
     layout: Layout, types: dict[str, pa.DataType], options: EtlOptions, path: str
 ) -> Layout:
-    """Complete a layout with what the types of the Parquet columns say."""
-    from penstock.pipelines.etl.reading import parquet
-
+    """Complete a layout with what the types of the columns say."""
     ends = types["source"], types["target"]
-    found: dict[str, Any] = {"id_type": parquet.id_type(*ends, options.id_type, path)}
+    found: dict[str, Any] = {"id_type": types_of.id_type(*ends, options.id_type, path)}
     if "weight" in types:
-        parquet.need_number(types["weight"], "weight", path)
+        types_of.need_number(types["weight"], "weight", path)
     if "time" in types:
-        found["time_type"] = parquet.time_type(types["time"], path)
+        found["time_type"] = types_of.time_type(types["time"], path)
     for role in ("relation", "graph"):
         if role in types:
-            found[f"{role}_type"] = parquet.whole_or_text(types[role], role, path)
+            found[f"{role}_type"] = types_of.whole_or_text(types[role], role, path)
     return replace(layout, **found)
 
 
@@ -271,7 +271,7 @@ def _looks_like_triples(path: str, options: EtlOptions) -> bool:
     """Say whether every first line has three columns between tabs, and the ids are texts."""
     if options.delimiter is not None:
         return False
-    rows = take_sample(path, "triples", options)
+    rows = take_sample(path, "triples", None)
     if rows.delimiter != "\t" or not rows.rows or {len(row) for row in rows.rows} != {3}:
         return False
     return all(field and not is_number(field) for row in rows.rows for field in row)

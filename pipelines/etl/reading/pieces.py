@@ -6,12 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from penstock.errors import InputError
-from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Layout, Piece
-from penstock.pipelines.etl.reading.inputs import codec_of, file_size, find_files, table_format
-from penstock.pipelines.etl.reading.layout import KNOWN, parquet_types
-from penstock.pipelines.etl.reading.sample import first_lines, first_rows, names_columns
-from penstock.pipelines.etl.reading.text import Dialect
+from penstock.pipelines.etl.options import EtlOptions, asked_columns
+from penstock.pipelines.etl.reading.batch import Layout
+from penstock.pipelines.etl.reading.layout import KNOWN, schema_types
+from penstock.pipelines.tables.pieces import (
+    TARGET,
+    Piece,
+    batch_pieces,
+    byte_range_pieces,
+    row_group_pieces,
+)
+from penstock.pipelines.tables.sample import first_lines, first_rows, names_columns
+from penstock.pipelines.tables.sources import codec_of, file_size, find_files, table_format
+from penstock.pipelines.tables.split import Dialect
 
 
 def find_pieces(
@@ -19,7 +26,7 @@ def find_pieces(
     kind: str,
     layout: Layout,
     options: EtlOptions,
-    target_bytes: int = 64 << 20,
+    target_bytes: int = TARGET,
 ) -> list[Piece]:
     """Return the pieces of every file, by path and then by position.
 
@@ -31,6 +38,8 @@ def find_pieces(
         table = table_format(path, kind)
         if table == "parquet":
             found += _row_groups(path, layout, options, target_bytes)
+        elif table == "arrow":
+            found += _batches(path, layout, options, target_bytes)
         elif table == "npz":
             found.append(Piece(path, table, bytes=file_size(path)))
         else:
@@ -48,28 +57,25 @@ def needed_columns(layout: Layout) -> dict[str, str | int]:
 
 
 def _row_groups(path: str, layout: Layout, options: EtlOptions, target: int) -> Iterator[Piece]:
-    from penstock.pipelines.etl.reading.parquet import column_bytes, open_parquet
+    from penstock.pipelines.tables.parquet import open_parquet
 
+    columns = [str(name) for name in needed_columns(layout).values()]
     with open_parquet(path) as file:
         _check_schema(path, file.schema_arrow, layout, options)
-        metadata = file.metadata
-        columns = [str(name) for name in needed_columns(layout).values()]
-        start = raw = packed = rows = 0
-        for group in range(metadata.num_row_groups):
-            rows += metadata.row_group(group).num_rows
-            more_raw, more_packed = column_bytes(metadata, group, columns)
-            if raw and raw + more_raw > target:
-                yield Piece(path, "parquet", start, group, packed)
-                start, raw, packed = group, 0, 0
-            raw, packed = raw + more_raw, packed + more_packed
-        if rows and start < metadata.num_row_groups:
-            yield Piece(path, "parquet", start, metadata.num_row_groups, packed)
+        yield from row_group_pieces(path, file.metadata, columns, target)
+
+
+def _batches(path: str, layout: Layout, options: EtlOptions, target: int) -> Iterator[Piece]:
+    from penstock.pipelines.tables.arrow import open_arrow
+
+    with open_arrow(path) as file:
+        _check_schema(path, file.schema, layout, options)
+        yield from batch_pieces(path, file.num_record_batches, file_size(path), target)
 
 
 def _byte_ranges(
     path: str, kind: str, layout: Layout, options: EtlOptions, target: int
 ) -> Iterator[Piece]:
-    size = file_size(path)
     head = first_lines(path, kind)
     if not head:
         return
@@ -78,14 +84,8 @@ def _byte_ranges(
     # A quoted value may hold a newline, so where quotes are in use no byte is a safe cut. Quotes
     # around the names alone say nothing: some programs write them always.
     values = head.split(b"\n", 1)[-1] if layout.header else head
-    whole = codec_of(path) is not None or (dialect.quote and dialect.quote in values)
-    if whole or size <= target:
-        yield Piece(path, kind, 0, -1, size)
-        return
-    count = -(-size // target)
-    for i in range(count):
-        start, stop = size * i // count, size * (i + 1) // count
-        yield Piece(path, kind, start, stop, stop - start)
+    whole = codec_of(path) is not None or (dialect.quote and b'"' in values)
+    yield from byte_range_pieces(path, kind, file_size(path), target, whole=whole)
 
 
 def _check_schema(path: str, schema: object, layout: Layout, options: EtlOptions) -> None:
@@ -99,7 +99,7 @@ def _check_schema(path: str, schema: object, layout: Layout, options: EtlOptions
             remedy="Give all files the same columns, or convert them apart",
         )
     types = {role: schema.field(name).type for role, name in columns.items()}  # type: ignore[attr-defined]
-    own = parquet_types(layout, types, options, path)
+    own = schema_types(layout, types, options, path)
     for what in ("id_type", "time_type", "relation_type", "graph_type"):
         first, here = getattr(layout, what), getattr(own, what)
         # uint64 ids may lie in int64 columns of other files, and the reverse, row by row.
@@ -115,10 +115,14 @@ def _check_schema(path: str, schema: object, layout: Layout, options: EtlOptions
 def _check_header(
     path: str, head: bytes, dialect: Dialect, layout: Layout, options: EtlOptions
 ) -> None:
-    rows = first_rows(head, dialect, 1, path)
+    rows = first_rows(head, dialect, 1)
     if not layout.header:
         known = KNOWN["source"], KNOWN["target"]
-        if rows and options.header == "auto" and names_columns(rows[0], options, *known):
+        if (
+            rows
+            and options.header == "auto"
+            and names_columns(rows[0], asked_columns(options), *known)
+        ):
             raise InputError(
                 f"{path}, row 1: a header, where the first file has none",
                 got=" ".join(rows[0]), remedy="Give all files the same header line",

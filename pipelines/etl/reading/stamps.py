@@ -9,9 +9,9 @@ from typing import Any
 
 from penstock.errors import InputError
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.inputs import find_files, format_of, stamp_of
+from penstock.pipelines.tables.sources import find_files, format_of, stamp_of
 
-_NODE_TABLES = ("parquet", "csv", "tsv")
+_NODE_TABLES = ("parquet", "arrow", "csv", "tsv")
 
 
 @dataclass

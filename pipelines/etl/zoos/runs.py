@@ -20,9 +20,10 @@ from penstock.csr import offsets_of
 from penstock.kernels import kernel
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Layout, Piece
+from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.zoos.write import cut_graphs
+from penstock.pipelines.tables.pieces import Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError
-from penstock.pipelines.etl.reading.inputs import (
+from penstock.pipelines.tables.sources import (
     codec_of,
     file_size,
     find_files,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.errors import InputError
 from penstock.pipelines.etl.nodes.table import open_features, read_nodes
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading import sample
+from penstock.pipelines.tables import sample
 
 
 def read(path, id_type="int64", **options):

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import InputError
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading import parquet, text
 from penstock.pipelines.etl.reading.layout import find_layout, guess_format
 from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.read import read_piece
+from penstock.pipelines.tables import parquet, text
 
 
 def batches(path, target_bytes=64 << 20, **options):

@@ -22,13 +22,14 @@ from penstock.output import Output
 from penstock.pipelines.etl import etl
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Batch, Layout, Piece
+from penstock.pipelines.etl.reading.batch import Batch, Layout
 from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.zoos import rows as zoo_rows
 from penstock.pipelines.etl.zoos import runs as zoo_runs
 from penstock.pipelines.etl.zoos.build import build_zoo
 from penstock.pipelines.job.capacity import TaskCapacity
+from penstock.pipelines.tables.pieces import Piece
 
 EDGE_COLUMNS = ("weight", "relation", "time")
 

@@ -1,37 +1,74 @@
-"""Rows that cannot be used: found column by column, reported row by row."""
+"""Rows of a table: their columns, where they lie, and which of them cannot be used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError
-from penstock.pipelines.etl.reading.batch import BadRow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KEPT = 10  # bad rows that are kept to be shown; all are counted
 SKIP = "Correct the row, or give --on-bad-rows skip to leave such rows out"
+# Rows at once: few enough that they, with their codes and sort buffers, stay under 300 MB.
+BATCH_ROWS = 1 << 22
+Column = str | int  # by its name, or by its position in a text without names
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be used, and why."""
+
+    path: str
+    row: int  # from 1, as an editor counts lines; other files than text: rows
+    reason: str
+    text: str  # the row, shortened
 
 
 @dataclass(frozen=True)
 class RowSource:
-    """Where the rows of a batch come from: what a message about one of them needs."""
+    """Where rows come from: what a message about one of them needs."""
 
     path: str
-    number: Callable[[int], int]  # row of the batch -> row of the file, from 1
+    number: Callable[[int], int]  # a row of these -> its row in the file, from 1
     text: Callable[[int], str]
 
     @staticmethod
-    def of(path: str, first: int, columns: dict[str, Any]) -> RowSource:
-        """Return the rows of Arrow columns, from row ``first`` of the file on."""
+    def of(path: str, before: Callable[[], int], columns: Mapping[Any, pa.Array]) -> RowSource:
+        """Return the rows of Arrow columns; ``before`` says how many are before them."""
+        shown_columns = list(columns.items())[:6]
 
         def text(row: int) -> str:
-            return ", ".join(f"{name}={shown(column[row])}" for name, column in columns.items())
+            return ", ".join(f"{name}={shown(column[row])}" for name, column in shown_columns)
 
-        return RowSource(path, lambda row: first + row, text)
+        return RowSource(path, lambda row: before() + row + 1, text)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a table."""
+
+    columns: Mapping[Any, pa.Array]  # those that were asked for
+    checks: RowChecks  # what is wrong with rows already, such as a wrong number of columns
+    source: RowSource
+
+    @classmethod
+    def of(
+        cls, path: str, before: int | Callable[[], int], columns: Mapping[Any, pa.Array]
+    ) -> Rows:
+        """Return rows of Arrow columns, and how many of the file are before them."""
+        known: Callable[[], int] = (lambda: before) if isinstance(before, int) else before
+        checks = RowChecks(len(next(iter(columns.values()))))
+        return cls(columns, checks, RowSource.of(path, known, columns))
+
+    def __len__(self) -> int:
+        return self.checks.count
 
 
 @dataclass(frozen=True)

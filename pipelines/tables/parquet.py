@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError
-from penstock.moments import TimeType
-from penstock.pipelines.etl.reading.batch import BATCH_ROWS
-from penstock.pipelines.etl.reading.columns import is_text
-from penstock.pipelines.etl.reading.inputs import open_file
+from penstock.pipelines.tables.rows import BATCH_ROWS
+from penstock.pipelines.tables.sources import open_file
+from penstock.pipelines.tables.types import bare_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +27,7 @@ def open_parquet(path: str) -> Iterator[Any]:
         with _naming(path):
             file = pq.ParquetFile(raw)
         with file:
-            _check_names(file.schema_arrow.names, path)
+            check_names(file.schema_arrow.names, path)
             yield file
 
 
@@ -72,67 +71,6 @@ def column_bytes(metadata: Any, group: int, columns: Sequence[str]) -> tuple[int
     return raw, packed
 
 
-def id_type(source: pa.DataType, target: pa.DataType, asked: str, path: str) -> str:
-    """Return the type that ids of both columns fit: integers stay integers, bytes bytes."""
-    kinds = {check_ids(source, asked, path), check_ids(target, asked, path)}
-    if asked != "auto":
-        return asked
-    if len(kinds) == 1:
-        return kinds.pop()
-    return "uint64" if kinds == {"int64", "uint64"} else "string"
-
-
-def check_ids(kind: pa.DataType, asked: str, path: str) -> str:
-    """Return the id type of a column, or say that it cannot be read as the one ``asked`` for."""
-    import pyarrow as pa
-
-    types, kind = pa.types, _bare(kind)
-    # pandas turns integers among which one is missing into floats.
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return "uint64" if types.is_uint64(kind) else "int64"
-    if is_text(kind):
-        return "string"
-    if types.is_fixed_size_binary(kind) or types.is_binary(kind) or types.is_large_binary(kind):
-        if asked in ("int64", "uint64"):
-            raise _wrong_type("node ids", asked, kind, path)
-        return "binary"
-    raise _wrong_type("node ids", "integers, strings or bytes", kind, path)
-
-
-def time_type(kind: pa.DataType, path: str) -> TimeType:
-    """Return how a time column is kept."""
-    import pyarrow as pa
-
-    kind = _bare(kind)
-    if pa.types.is_integer(kind):
-        return "int64"
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return "float64"
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or is_text(kind):
-        return "timestamp"
-    raise _wrong_type("time", "integers, floats, timestamps, dates or ISO texts", kind, path)
-
-
-def need_number(kind: pa.DataType, what: str, path: str) -> None:
-    """Raise InputError unless a column can hold numbers."""
-    import pyarrow as pa
-
-    kind = _bare(kind)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-            or is_text(kind)):  # fmt: skip
-        raise _wrong_type(what, "numbers", kind, path)
-
-
-def whole_or_text(kind: pa.DataType, what: str, path: str) -> str:
-    """Return how relations and graph ids are kept."""
-    import pyarrow as pa
-
-    kind = _bare(kind)
-    if not (pa.types.is_integer(kind) or is_text(kind)):
-        raise _wrong_type(f"{what} column", "integers or strings", kind, path)
-    return "int64" if pa.types.is_integer(kind) else "string"
-
-
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
     """Name the file in what pyarrow raises."""
@@ -148,7 +86,7 @@ def _naming(path: str) -> Iterator[None]:
         ) from error
 
 
-def _check_names(names: Sequence[str], path: str) -> None:
+def check_names(names: Sequence[str], path: str) -> None:
     """Raise InputError where a name stands for several columns: none of them can be read by it."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -157,14 +95,6 @@ def _check_names(names: Sequence[str], path: str) -> None:
             expected="a name a column",
             remedy="Rename them where the file is written",
         )
-
-
-def _bare(kind: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _rows_at_once(file: Any, groups: range, columns: Sequence[str]) -> int:
@@ -177,14 +107,8 @@ def _rows_at_once(file: Any, groups: range, columns: Sequence[str]) -> int:
 
 
 def _fixed_width(kind: pa.DataType) -> int:
-    kind = _bare(kind)
+    kind = bare_type(kind)
     try:
         return max(int(kind.bit_width) // 8, 1)
     except ValueError:
         return 64  # of no fixed width: a guess on the safe side
-
-
-def _wrong_type(what: str, expected: str, kind: pa.DataType, path: str) -> InputError:
-    return InputError(
-        f"the {what} of {path} cannot be read: the type is wrong", expected=expected, got=str(kind)
-    )

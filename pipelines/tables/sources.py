@@ -18,13 +18,14 @@ _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv", ".tab": "tsv",
     ".txt": "edgelist", ".edgelist": "edgelist", ".el": "edgelist", ".edges": "edgelist",
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
     ".npz": "npz",
 }  # fmt: skip
 _CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 # A folder of these formats may hold any of several kinds of tables.
 _TABLES = {
-    "triples": ("triples", "edgelist", "tsv", "csv", "parquet"),
-    "zoo": ("parquet", "csv", "tsv", "edgelist"),
+    "triples": ("triples", "edgelist", "tsv", "csv", "parquet", "arrow"),
+    "zoo": ("parquet", "csv", "tsv", "edgelist", "arrow"),
 }
 _LOOK = 1 << 20
 # By what file systems tell one version of a file from another; fsspec leaves the names to them.
@@ -48,12 +49,12 @@ def codec_of(path: str) -> str | None:
 
 
 def table_format(path: str, kind: str) -> str:
-    """Return how a file is read: triples and zoos may lie in Parquet files as well as in text."""
+    """Return how a file is read: triples and zoos may lie in Parquet as well as in text."""
     by_name = format_of(path)
     if kind == "zoo":
         return by_name if by_name in _TABLES["zoo"] else "csv"
-    if kind == "triples" and by_name == "parquet":
-        return "parquet"
+    if kind == "triples" and by_name in ("parquet", "arrow"):
+        return by_name
     return kind
 
 

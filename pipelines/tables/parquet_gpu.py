@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.etl.reading.batch import BATCH_ROWS
+from penstock.pipelines.tables.rows import BATCH_ROWS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,111 +2,68 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.pipelines.etl.reading.check_rows import SKIP, RowChecks, shorten
+from penstock.pipelines.tables.rows import SKIP, RowChecks, shorten, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _TOP = np.uint64(1 << 63)
 _EXACT = 2.0**53  # a float holds every integer up to here
-_INTEGER = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
 TEXT_IDS = "Give --id-type string if ids are any text, or --on-bad-rows skip to leave such rows out"
 
 
-@dataclass(frozen=True)
-class Fields:
-    """A column of text: ranges of a block of bytes."""
-
-    data: Array  # (b,) uint8
-    starts: Array  # (n,) int32
-    ends: Array  # (n,) int32
-    quote: int = 0
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def shown(self, row: int) -> str:
-        """Return one field as it stands in a message."""
-        return repr(shorten(self.text(row), 40))
-
-    def text(self, row: int) -> str:
-        """Return one field."""
-        field = self.data[self.starts[row] : self.ends[row]].tobytes()
-        return field.decode("utf-8", "replace")
-
-    @property
-    def empty(self) -> Array:
-        """Mask of the fields without any byte."""
-        mask: Array = self.starts == self.ends
-        return mask
-
-
-def ids(
-    column: Fields | pa.Array, id_type: str, what: str, checks: RowChecks, *, remedy: str = SKIP
-) -> Any:
+def ids(column: pa.Array, id_type: str, what: str, checks: RowChecks, *, remedy: str = SKIP) -> Any:
     """Return a column as ``id_type`` says: an int64 NumPy array, or Arrow strings or bytes.
 
     remedy  of what is no integer
     """
     if id_type in ("int64", "uint64"):
         return integers(column, id_type, what, checks, remedy=remedy)
-    if id_type == "binary" and not isinstance(column, Fields):
+    if id_type == "binary":
         return _bytes(column, what, checks)
     return strings(column, what, checks)
 
 
 def integers(
-    column: Fields | pa.Array, id_type: str, what: str, checks: RowChecks, *, remedy: str = SKIP
+    column: pa.Array, id_type: str, what: str, checks: RowChecks, *, remedy: str = SKIP
 ) -> Array:
     """Return a column as int64 (``uint64``: shifted by -2**63, which keeps the order)."""
-    from penstock.kernels.cpu import text as kernel
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    if not isinstance(column, Fields):
-        checks.fail(nulls_of(column), f"{what} is missing")
-        if not is_text(column.type):
-            return _whole_numbers(column, id_type, what, checks)
-    fields = _as_fields(column)
-    values, good = kernel.parse_integers(
-        fields.data, fields.starts, fields.ends, unsigned=id_type == "uint64"
+    checks.fail(nulls_of(column), f"{what} is missing")
+    if not is_text(column.type):
+        return _whole_numbers(column, id_type, what, checks)
+    texts = pc.utf8_trim(column.cast(pa.string()).fill_null(""), " \t")
+    digits = _digits(texts)
+    unsigned = id_type == "uint64"
+    values, outside = cast_rows(digits, pa.uint64() if unsigned else pa.int64())
+    checks.fail(np.asarray(pc.equal(texts, "")), f"{what} is missing")
+    _fail_range(checks, outside, id_type, what, lambda row: str(column[row].as_py()))
+    checks.fail(
+        nulls_of(digits),
+        lambda row: f"{what} {shown(column[row])!r} is not an integer, as the first rows have",
+        remedy,
     )
-    if not good.all():
-        checks.fail(fields.empty, f"{what} is missing")
-        digits = np.zeros(len(good), bool)
-        for row in np.flatnonzero(~good):
-            digits[row] = _INTEGER.fullmatch(fields.text(int(row))) is not None
-        _fail_range(checks, digits, id_type, what, fields.text)
-        checks.fail(
-            ~good,
-            lambda row: f"{what} {fields.shown(row)} is not an integer, as the first rows have",
-            remedy,
-        )
-    return values
+    numbers = np.asarray(values.fill_null(0))
+    return (numbers ^ _TOP).view(np.int64) if unsigned else numbers
 
 
-def strings(column: Fields | pa.Array, what: str, checks: RowChecks) -> pa.Array:
+def strings(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
     """Return a column as strings; numbers are written out, bytes must be UTF-8."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if isinstance(column, Fields):
-        from penstock.kernels.cpu import text as kernel
-
-        offsets, data = kernel.gather(column.data, column.starts, column.ends, column.quote)
-        array = pa.Array.from_buffers(
-            pa.binary(), len(column), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        )
-    else:
-        array = column
-        if pa.types.is_fixed_size_binary(array.type) or pa.types.is_large_binary(array.type):
-            array = array.cast(pa.binary())
+    array = column
+    if pa.types.is_fixed_size_binary(array.type) or pa.types.is_large_binary(array.type):
+        array = array.cast(pa.binary())
     array, bad = cast_rows(array, pa.string())
     checks.fail(bad, f"{what} is not valid UTF-8")
     array = array.fill_null("")
@@ -114,7 +71,7 @@ def strings(column: Fields | pa.Array, what: str, checks: RowChecks) -> pa.Array
     return array
 
 
-def types(column: Fields | pa.Array, what: str, checks: RowChecks) -> pa.Array:
+def types(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
     """Return a column of types of nodes as strings; a colon ends a type in TYPE:ID."""
     import pyarrow.compute as pc
 
@@ -123,36 +80,34 @@ def types(column: Fields | pa.Array, what: str, checks: RowChecks) -> pa.Array:
     return found
 
 
-def floats(
-    column: Fields | pa.Array, what: str, checks: RowChecks, *, missing: str | None = SKIP
-) -> Array:
+def floats(column: pa.Array, what: str, checks: RowChecks, *, missing: str | None = SKIP) -> Array:
     """Return a column as float64; what is no number, or missing, is a bad row.
 
     missing  what can be done about a missing value; None: it becomes NaN
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    from penstock.kernels.cpu import text as kernel
+    empty = 0.0 if missing is not None else np.nan
+    gaps = nulls_of(column)
+    if is_text(column.type):
+        texts = pc.utf8_trim_whitespace(column.cast(pa.string()).fill_null(""))
+        gaps = np.asarray(pc.equal(texts, ""))
+        numbers = pc.match_substring_regex(texts, _NUMBER, ignore_case=True)
+        checks.fail(
+            ~np.asarray(numbers) & ~gaps, lambda row: f"{what} {shown(texts[row])!r} is no number"
+        )
+        column, hard = cast_rows(pc.if_else(numbers, texts, None), pa.float64())
+        if hard.any():  # beyond the range of floats: 0 or infinite to Python
+            values = np.array(column.fill_null(empty))
+            values[hard] = [float(text.as_py()) for text in texts.filter(pa.array(hard))]
+            column = pa.array(values)
+    if missing is not None:
+        checks.fail(gaps, f"{what} is missing", missing)
+    return np.asarray(column.cast(pa.float64(), safe=False).fill_null(empty))
 
-    if not isinstance(column, Fields):
-        if missing is not None:
-            checks.fail(nulls_of(column), f"{what} is missing", missing)
-        if not is_text(column.type):
-            empty = 0.0 if missing is not None else np.nan
-            return np.asarray(column.cast(pa.float64(), safe=False).fill_null(empty))
-    fields = _as_fields(column)
-    values, good = kernel.parse_floats(fields.data, fields.starts, fields.ends)
-    if not good.all():
-        if missing is not None:
-            checks.fail(fields.empty, f"{what} is missing", missing)
-        else:
-            good |= fields.empty
-            values[fields.empty] = np.nan
-        checks.fail(~good, lambda row: f"{what} {fields.shown(row)} is not a number")
-    return values
 
-
-def weights(column: Fields | pa.Array, checks: RowChecks) -> Array:
+def weights(column: pa.Array, checks: RowChecks) -> Array:
     """Return a column as float32 weights: finite, not negative."""
     values = floats(column, "weight", checks)
     with np.errstate(over="ignore"):
@@ -203,6 +158,21 @@ def is_text(kind: pa.DataType) -> bool:
         types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
         or types.is_null(kind)
     )  # fmt: skip
+
+
+def _digits(texts: pa.Array) -> pa.Array:
+    """Return whole numbers as pyarrow reads them, without a plus; null for any other text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.ascii_is_decimal(texts)
+    others = texts.filter(pc.invert(plain))
+    if len(others) == 0:
+        return texts
+    signed = pc.match_substring_regex(others, "^[+-][0-9]+$")
+    others = pc.if_else(signed, others, pa.scalar(None, pa.string()))
+    others = pc.replace_substring_regex(others, "^[+]|^-(0+)$", "\\1")
+    return pc.replace_with_mask(texts, pc.invert(plain), others)
 
 
 def _bytes(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
@@ -262,18 +232,3 @@ def _fail_range(
     first = text(int(np.argmax(mask))).strip()[:40]
     other = "uint64" if id_type == "int64" and 0 <= int(first) < 2**64 else "string"
     checks.fail(mask, reason, f"Give --id-type {other}, or --on-bad-rows skip to leave it out")
-
-
-def _as_fields(column: Fields | pa.Array) -> Fields:
-    """View strings as fields; a null has no byte."""
-    if isinstance(column, Fields):
-        return column
-    import pyarrow as pa
-
-    array = column.cast(pa.string()).fill_null("")
-    _, offsets, data = array.buffers()
-    where = np.zeros(1, np.int32)
-    if len(array):  # copied, because the kernels are compiled for arrays that can be written
-        where = np.frombuffer(offsets, np.int32)[array.offset :][: len(array) + 1].copy()
-    data = data if data is not None and data.size else b"\0"
-    return Fields(np.frombuffer(data, np.uint8), where[:-1], where[1:])

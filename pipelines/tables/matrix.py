@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.arrays import Array
 from penstock.errors import InputError
-from penstock.pipelines.etl.reading.batch import BATCH_ROWS, Layout
-from penstock.pipelines.etl.reading.inputs import open_file
+from penstock.pipelines.tables.rows import BATCH_ROWS, Rows
+from penstock.pipelines.tables.sources import open_file
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -22,23 +20,15 @@ _PARTS = {"csr": ("data", "indices", "indptr"), "csc": ("data", "indices", "indp
 _CHUNK = BATCH_ROWS // 4
 
 
-@dataclass(frozen=True)
-class Entries:
-    """Some stored entries of a matrix: its edges from ``first`` on."""
-
-    first: int
-    sources: Array
-    targets: Array
-    data: Array
+COLUMNS = ("row", "column", "data")
 
 
-def matrix_layout(path: str) -> Layout | None:
-    """Return the layout of a matrix: weights only if its entries are not all one."""
+def matrix_columns(path: str) -> tuple[str, ...]:
+    """Return the columns of a matrix that say something: no data if all entries are one."""
     matrix = load_matrix(path, "adj_")
     if matrix.nnz == 0:
-        return None
-    weight = None if bool((matrix.data == 1).all()) else "data"
-    return Layout("row", "column", weight=weight, names=("row", "column", "data"))
+        return ()
+    return COLUMNS[:2] if bool((matrix.data == 1).all()) else COLUMNS
 
 
 def is_symmetric(path: str) -> bool:
@@ -54,8 +44,10 @@ def is_symmetric(path: str) -> bool:
     )
 
 
-def matrix_entries(path: str) -> Iterator[Entries]:
-    """Return a matrix's entries row after row, as they are stored."""
+def read_entries(path: str, names: Sequence[str]) -> Iterator[Rows]:
+    """Return columns of a matrix's entries, row after row, as they are stored."""
+    import pyarrow as pa
+
     matrix = load_matrix(path, "adj_")
     for start in range(0, matrix.nnz, _CHUNK):
         stop = min(start + _CHUNK, matrix.nnz)
@@ -66,9 +58,9 @@ def matrix_entries(path: str) -> Iterator[Entries]:
             rows, columns = major, matrix.indices[start:stop]
             if matrix.format == "csc":
                 rows, columns = columns, rows
-        yield Entries(
-            start, rows.astype(np.int64), columns.astype(np.int64), matrix.data[start:stop]
-        )
+        entries = rows.astype(np.int64), columns.astype(np.int64), matrix.data[start:stop]
+        found = dict(zip(COLUMNS, map(pa.array, entries), strict=True))
+        yield Rows.of(path, start, {name: found[name] for name in names})
 
 
 def load_matrix(path: str, prefix: str) -> sp.csr_matrix:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.pipelines.etl.reading.check_rows import RowChecks, shorten
-from penstock.pipelines.etl.reading.columns import (
-    Fields,
+from penstock.pipelines.tables.columns import (
     cast_rows,
     floats,
     integers,
@@ -17,12 +15,13 @@ from penstock.pipelines.etl.reading.columns import (
     nulls_of,
     strings,
 )  # fmt: skip
+from penstock.pipelines.tables.rows import RowChecks, shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def times(column: Fields | pa.Array, time_type: str, checks: RowChecks) -> Array:
+def times(column: pa.Array, time_type: str, checks: RowChecks) -> Array:
     """Return a column as int64 or float64; timestamps and dates as int64 nanoseconds."""
     import pyarrow as pa
 
@@ -32,7 +31,7 @@ def times(column: Fields | pa.Array, time_type: str, checks: RowChecks) -> Array
         return values
     if time_type == "int64":
         return integers(column, "int64", "time", checks)
-    if isinstance(column, Fields) or is_text(column.type):
+    if is_text(column.type):
         return _nanoseconds(strings(column, "time", checks), checks)
     checks.fail(nulls_of(column), "time is missing")
     zone = column.type.tz if pa.types.is_timestamp(column.type) else None

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import islice
 
 from penstock.errors import InputError, UsageError
-from penstock.kernels.text_rules import LONE_RETURN
 from penstock.moments import TimeType
-from penstock.pipelines.etl.options import EtlOptions, type_column
-from penstock.pipelines.etl.reading.check_rows import shorten
-from penstock.pipelines.etl.reading.inputs import head_of
-from penstock.pipelines.etl.reading.text import (
-    CONVERT_RETURNS,
-    RETURN_INSIDE,
-    Dialect,
-    TextBlock,
-    long_line,
-    split_head,
-    without_mark,
-)
+from penstock.pipelines.tables.sources import head_of
+from penstock.pipelines.tables.split import Dialect, split_rows
+from penstock.pipelines.tables.text import long_line, whole_lines, without_mark
 
 Names = tuple[str, ...]
 
@@ -55,11 +44,11 @@ class Sample:
         return [row[number] for row in rows if number < len(row) and row[number]]
 
 
-def take_sample(path: str, kind: str, options: EtlOptions) -> Sample:
-    """Return the first rows of a file, cut as the format ``kind`` and the options say."""
+def take_sample(path: str, kind: str, delimiter: str | None) -> Sample:
+    """Return the first rows of a file, cut as its format says; ``delimiter`` is the option."""
     head = first_lines(path, kind)
-    delimiter = _delimiter(head, path, kind, options)
-    return Sample(path, delimiter, first_rows(head, Dialect.of(kind, delimiter), _ROWS, path))
+    delimiter = _delimiter(head, path, kind, delimiter)
+    return Sample(path, delimiter, first_rows(head, Dialect.of(kind, delimiter), _ROWS))
 
 
 def first_lines(path: str, kind: str) -> bytes:
@@ -73,67 +62,36 @@ def first_lines(path: str, kind: str) -> bytes:
         ended = len(head) < size
         found = without_mark(head, path)
         if ended:
-            return found if found.endswith(b"\n") or not found else found + b"\n"
-        head = found[: found.rfind(b"\n") + 1]
-        if len(first_rows(head, Dialect(10, comments=kind == "edgelist"), 2)) == 2:
+            return found if found.endswith((b"\n", b"\r")) or not found else found + b"\n"
+        head = found[: whole_lines(found)]
+        if len(first_rows(head, _lines(kind), 2)) == 2:
             return head
     if head:
         raise InputError(
             f"{path} has no two rows in its first {_HEADS[-1] >> 20} MiB",
             remedy="Drop most of the comments before its rows",
         )
-    if b"\r" in found:
-        raise _lone_return(path, 1, found[:200].decode("utf-8", "replace"))
     raise long_line(path)
 
 
-def first_rows(head: bytes, dialect: Dialect, count: int, path: str = "") -> list[list[str]]:
-    """Return the fields of the first rows; one that is faulty has none.
-
-    With ``path`` the very first must be whole, as it tells the columns.
-    """
-    rows: list[list[str]] = []
-    if not head:
-        return rows
-    widest, first = 1, bool(path)
-    for block in split_head(head, np.zeros(0, np.int32), dialect):
-        if first and len(block.widths):
-            _check_first(block, path)
-            first = False
-        widest = max(widest, int(block.widths[:count].max(initial=1)))
-    for block in split_head(head, np.arange(widest, dtype=np.int32), dialect):
-        columns = [block.fields(slot) for slot in range(widest)]
-        for row in range(min(len(block.widths), count - len(rows))):
-            width = max(int(block.widths[row]), 0)
-            rows.append([_unquoted(columns[i].text(row), dialect) for i in range(width)])
-        if len(rows) == count:
-            break
-    return rows
+def first_rows(head: bytes, dialect: Dialect, count: int) -> list[list[str]]:
+    """Return the fields of the first rows; one that is faulty has none."""
+    rows = islice(split_rows(head, dialect), count)
+    return [[field.decode("utf-8", "replace") for field in row.fields] for row in rows]
 
 
-def _check_first(block: TextBlock, path: str) -> None:
-    if block.widths[0] == LONE_RETURN:
-        raise _lone_return(path, int(block.lines[0]) + 1, block.text(0))
-
-
-def _lone_return(path: str, row: int, text: str) -> InputError:
-    return InputError(
-        f"{path}, row {row}: {RETURN_INSIDE}",
-        expected="lines that end with a newline, or with carriage return and newline",
-        got=shorten(text),
-        remedy=CONVERT_RETURNS,
-    )
-
-
-def has_header(sample: Sample, options: EtlOptions, sources: Names, targets: Names) -> bool:
+def has_header(
+    sample: Sample, header: str, asked: Collection[str], sources: Names, targets: Names
+) -> bool:
     """Say whether the first row names the columns.
 
-    It does if names that the options give stand in it, or usual ones of both source and target,
-    or if it holds no number where some column holds nothing else in every other row.
+    It does if ``header``, the option, is yes; if names that are ``asked`` for stand in it, or usual
+    ones of both source and target; or if it holds no number where some column holds nothing else in
+    every other row.
     """
-    if options.header != "auto":
-        return options.header == "yes"
-    if names_columns(sample.rows[0], options, sources, targets):
+    if header != "auto":
+        return header == "yes"
+    if names_columns(sample.rows[0], asked, sources, targets):
         return True
     first = sample.rows[0]
     if len(sample.rows) < 2 or len(set(first)) < len(first) or any(map(is_number, first)):
@@ -145,17 +103,13 @@ def has_header(sample: Sample, options: EtlOptions, sources: Names, targets: Nam
     return False
 
 
-def names_columns(row: Sequence[str], options: EtlOptions, sources: Names, targets: Names) -> bool:
-    """Say whether a row holds names that the options give, or usual ones of both ends."""
+def names_columns(
+    row: Sequence[str], asked: Collection[str], sources: Names, targets: Names
+) -> bool:
+    """Say whether a row holds names that are asked for, or usual ones of both ends."""
     words = {field.strip().lstrip("#").strip().lower() for field in row}
-    asked = {
-        name.lower()
-        for name in (options.source, options.target, options.weight, options.relation,
-                     options.time, options.graph_id, type_column(options.source_type),
-                     type_column(options.target_type))
-        if name is not None and not name.isdecimal()
-    }  # fmt: skip
-    return bool(asked & words or (words & set(sources) and words & set(targets)))
+    named = {name.lower() for name in asked if not name.isdecimal()}
+    return bool(named & words or (words & set(sources) and words & set(targets)))
 
 
 def is_number(text: str) -> bool:
@@ -196,18 +150,18 @@ def time_type_of(values: Sequence[str]) -> TimeType:
     return "int64" if all(map(INTEGER.fullmatch, numbers)) else "float64"
 
 
-def _delimiter(head: bytes, path: str, kind: str, options: EtlOptions) -> str:
-    if options.delimiter is not None:
-        delimiter = _NAMED.get(options.delimiter.lower(), options.delimiter)
+def _delimiter(head: bytes, path: str, kind: str, asked: str | None) -> str:
+    if asked is not None:
+        delimiter = _NAMED.get(asked.lower(), asked)
         if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
             raise UsageError(
                 "--delimiter is one character", expected="such as ',' or tab",
-                got=repr(options.delimiter),
+                got=repr(asked),
             )  # fmt: skip
         return delimiter
     if kind in ("csv", "tsv"):
         return "," if kind == "csv" else "\t"
-    first = next(iter(first_rows(head, Dialect(10, comments=kind == "edgelist"), 1, path)), [""])[0]
+    first = next(iter(first_rows(head, _lines(kind), 1)), [""])[0]
     if kind == "triples":
         if "\t" not in first and "," in first and path.lower().find(".csv") > 0:
             return ","
@@ -218,5 +172,6 @@ def _delimiter(head: bytes, path: str, kind: str, options: EtlOptions) -> str:
     return " "
 
 
-def _unquoted(text: str, dialect: Dialect) -> str:
-    return text.replace('""', '"') if dialect.quote else text
+def _lines(kind: str) -> Dialect:
+    """Return a dialect whose rows are one field."""
+    return Dialect(b"\n", comments=kind == "edgelist")

@@ -1,0 +1,60 @@
+"""Files in pieces of about equal size, one a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+TARGET = 64 << 20  # bytes of a piece
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one task reads: a whole file, row groups, batches, or a range of bytes."""
+
+    path: str  # local path or fsspec URL
+    format: str  # parquet, arrow, csv, tsv, edgelist, triples, npz
+    start: int = 0  # first row group, batch or byte
+    stop: int = -1  # one past the last; -1: to the end
+    bytes: int = 0  # size on disk, for balance and progress
+    number: int = 0  # position among all pieces: fixes the order of results
+
+
+def row_group_pieces(
+    path: str, metadata: object, columns: Sequence[str], target: int
+) -> Iterator[Piece]:
+    """Cut a Parquet file by the bytes that its columns have uncompressed."""
+    from penstock.pipelines.tables.parquet import column_bytes
+
+    start = raw = packed = rows = 0
+    groups: int = metadata.num_row_groups  # type: ignore[attr-defined]
+    for group in range(groups):
+        rows += metadata.row_group(group).num_rows  # type: ignore[attr-defined]
+        more_raw, more_packed = column_bytes(metadata, group, columns)
+        if raw and raw + more_raw > target:
+            yield Piece(path, "parquet", start, group, packed)
+            start, raw, packed = group, 0, 0
+        raw, packed = raw + more_raw, packed + more_packed
+    if rows and start < groups:
+        yield Piece(path, "parquet", start, groups, packed)
+
+
+def batch_pieces(path: str, batches: int, size: int, target: int) -> Iterator[Piece]:
+    """Cut an Arrow IPC file into runs of batches."""
+    count = min(batches, -(-size // target))
+    for i in range(count):
+        start, stop = batches * i // count, batches * (i + 1) // count
+        yield Piece(path, "arrow", start, stop, size // count)
+
+
+def byte_range_pieces(
+    path: str, kind: str, size: int, target: int, *, whole: bool
+) -> Iterator[Piece]:
+    """Cut a text file into ranges of bytes; a range ends with the line that it ends in."""
+    if whole or size <= target:
+        yield Piece(path, kind, 0, -1, size)
+        return
+    count = -(-size // target)
+    for i in range(count):
+        start, stop = size * i // count, size * (i + 1) // count
+        yield Piece(path, kind, start, stop, stop - start)

@@ -1,0 +1,78 @@
+"""A piece of a table becomes rows of named columns, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.pipelines.tables.pieces import Piece
+from penstock.pipelines.tables.rows import Column, Rows
+from penstock.pipelines.tables.text import TextShape, read_text
+from penstock.workers.resources.device import frames
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_rows(piece: Piece, columns: Mapping[Column, str], shape: TextShape) -> Iterator[Rows]:
+    """Read columns of a piece, a bounded number of rows at a time, in the order of the rows.
+
+    columns  what is read, each as int64, uint64, float64, string or binary. Text that cannot be
+             read as that comes as strings; other files keep their types.
+    shape    of text files
+    """
+    if piece.format == "parquet":
+        return _read_parquet(piece, columns)
+    if piece.format == "arrow":
+        return _read_arrow(piece, columns)
+    if piece.format == "npz":
+        from penstock.pipelines.tables.matrix import read_entries
+
+        return read_entries(piece.path, [str(name) for name in columns])
+    return read_text(piece, shape, columns)
+
+
+def schema_with_rows(path: str, table: str) -> pa.Schema | None:
+    """Return the schema of a Parquet or Arrow IPC file; None if it has no rows."""
+    if table == "parquet":
+        from penstock.pipelines.tables.parquet import open_parquet
+
+        with open_parquet(path) as file:
+            return file.schema_arrow if file.metadata.num_rows else None
+    from penstock.pipelines.tables.arrow import open_arrow
+
+    with open_arrow(path) as file:
+        numbers = range(file.num_record_batches)
+        return file.schema if any(file.get_batch(n).num_rows for n in numbers) else None
+
+
+def _read_parquet(piece: Piece, columns: Mapping[Column, str]) -> Iterator[Rows]:
+    from penstock.pipelines.tables import parquet, parquet_gpu
+
+    names = [str(name) for name in columns]
+    with parquet.open_parquet(piece.path) as file:
+        stop = file.metadata.num_row_groups if piece.stop < 0 else piece.stop
+        before = sum(file.metadata.row_group(g).num_rows for g in range(piece.start))
+        groups = range(piece.start, stop)
+        # cuDF knows no fixed-size bytes, and other file systems are pyarrow's.
+        if frames() and "binary" not in columns.values() and Path(piece.path).is_file():
+            tables = parquet_gpu.read_row_groups(file.metadata, piece.path, groups, names)
+        else:
+            tables = parquet.read_row_groups(file, piece.path, groups, names)
+        for found in tables:
+            rows = Rows.of(piece.path, before, found)
+            yield rows
+            before += len(rows)
+
+
+def _read_arrow(piece: Piece, columns: Mapping[Column, str]) -> Iterator[Rows]:
+    from penstock.pipelines.tables.arrow import count_rows, read_batches
+
+    names, done = [str(name) for name in columns], 0
+    for found in read_batches(piece.path, piece.start, piece.stop, names):
+        # Counted only if a row is bad.
+        rows = Rows.of(piece.path, partial(count_rows, piece.path, piece.start, done), found)
+        yield rows
+        done += len(rows)

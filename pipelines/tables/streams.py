@@ -1,0 +1,108 @@
+"""Tables of other libraries in this process: anything with ``__arrow_c_stream__``.
+
+A stream is written once, as an Arrow IPC file that is called by the digest of its content. So
+workers read it as any file, and a run that goes on knows it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+from uuid import uuid4
+
+from penstock.errors import UsageError
+
+_ROWS = 1 << 20  # of a batch: a piece is some batches
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """A table, such as a DataFrame of Polars or pandas, a relation of DuckDB, a pyarrow.Table."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return its batches as a PyCapsule."""
+
+
+class StreamFiles:
+    """The files of the streams of one run, in a folder that goes with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path_of(self, source: Any) -> Any:
+        """Return the file of a stream; of anything else, itself."""
+        if isinstance(source, str | os.PathLike) or not isinstance(source, ArrowStream):
+            return source
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = self.folder / f".{uuid4().hex}"
+        try:
+            path = self.folder / f"{_write(source, temporary)}.arrow"
+            if not path.exists():  # else it stays as it was: an interrupted run has read it
+                temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return path
+
+
+@contextmanager
+def stream_files(out: Path, scratch: Path | None) -> Iterator[StreamFiles]:
+    """Give a folder for the streams of the run that writes ``out``.
+
+    It stays for ``--resume`` if something that is not finished stays.
+    """
+    files = StreamFiles((scratch or out.parent) / f".{out.name}.tables")
+    try:
+        yield files
+    finally:
+        if not (out.parent / f".{out.name}.partial").exists():
+            shutil.rmtree(files.folder, ignore_errors=True)
+
+
+def _write(source: ArrowStream, path: Path) -> str:
+    """Write a stream and return its digest."""
+    import pyarrow as pa
+
+    from penstock.pipelines.tables.parquet import plain
+
+    try:
+        reader = pa.RecordBatchReader.from_stream(source)
+    except (pa.ArrowException, TypeError) as error:
+        raise UsageError(f"a {type(source).__name__} is no table", got=str(error)) from error
+    hashed = hashlib.sha256()
+    names = reader.schema.names
+    writer = None
+    with path.open("xb") as file:
+        sink = pa.PythonFile(_Hashing(file, hashed), mode="w")
+        schema = pa.schema([(f.name, plain(pa.nulls(0, f.type)).type) for f in reader.schema])
+        with pa.ipc.new_file(sink, schema) as writer:
+            for batch in reader:
+                # Batches may have dictionaries of their own, which such a file cannot hold.
+                columns = [plain(column) for column in batch.columns]
+                whole = pa.RecordBatch.from_arrays(columns, names)
+                for start in range(0, whole.num_rows, _ROWS):
+                    writer.write_batch(whole.slice(start, _ROWS))
+    return hashed.hexdigest()
+
+
+class _Hashing:
+    """A file that hashes what is written."""
+
+    closed = False
+
+    def __init__(self, file: Any, hashed: Any) -> None:
+        self._file, self._hashed = file, hashed
+
+    def write(self, data: Any) -> int:
+        self._hashed.update(data)
+        return int(self._file.write(data))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self.closed = True

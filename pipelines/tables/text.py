@@ -1,0 +1,418 @@
+"""Text block by block: pyarrow parses it, and what pyarrow cannot is cut row by row.
+
+A block is some whole rows. pyarrow is given lines of fields between one delimiter: runs of blanks
+become single spaces, comments become empty lines. If a value cannot be read as the type that was
+asked for, the columns of its block come as strings, and whoever converts them finds the rows. Only
+blocks with quotes at odd places are cut by a loop in Python.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.errors import InputError
+from penstock.pipelines.tables.columns import cast_rows
+from penstock.pipelines.tables.pieces import Piece
+from penstock.pipelines.tables.rows import Column, RowChecks, Rows, RowSource
+from penstock.pipelines.tables.sources import open_file, open_stream, read_fully
+from penstock.pipelines.tables.split import BLANKS, Dialect, SplitRow, first_row, split_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BLOCK = 1 << 24  # bytes in memory at once; also the longest line, and the longest quoted value
+_CHUNK = 1 << 16
+_BOM = b"\xef\xbb\xbf"
+_COMMENT = re.compile(rb"(\A|\n)[ \t]*[#%][^\r\n]*")
+_QUOTE, _NEWLINE, _RETURN, _SPACE = b'"\n\r '
+_INTEGERS = {"int64", "uint64"}
+
+
+@dataclass(frozen=True)
+class TextShape:
+    """What the columns of a text file are."""
+
+    names: tuple[str, ...]  # in order, from its header or made up
+    delimiter: str
+    header: bool = False
+
+    def position(self, column: Column) -> int:
+        """Return where a column is."""
+        return self.names.index(column) if isinstance(column, str) else column
+
+
+def read_text(piece: Piece, shape: TextShape, columns: Mapping[Column, str]) -> Iterator[Rows]:
+    """Read columns of a piece of text; see ``read_rows``."""
+    dialect = Dialect.of(piece.format, shape.delimiter)
+    positions = {column: shape.position(column) for column in columns}
+    kinds = {positions[column]: kind for column, kind in columns.items()}
+    header = shape.header and piece.start == 0
+    before = partial(_lines_before, piece, [])
+    for block in _blocks(piece, dialect):
+        if header:
+            block, header = block.without_first_row()
+        arrays, checks = block.parse(kinds, len(shape.names), piece.path)
+        if checks.count:
+            source = RowSource(piece.path, partial(block.line, before), block.text)
+            yield Rows({column: arrays[at] for column, at in positions.items()}, checks, source)
+
+
+def without_mark(data: bytes, path: str = "the file") -> bytes:
+    """Drop the byte order mark that some programs put before UTF-8; refuse UTF-16."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(
+            f"{path} is not UTF-8 but UTF-16",
+            remedy="Convert it first, for example with iconv -f UTF-16 -t UTF-8",
+        )
+    return data.removeprefix(_BOM)
+
+
+def long_line(path: str) -> InputError:
+    """Return the error for a line that does not fit in memory."""
+    return InputError(
+        f"{path} has a line of more than {BLOCK >> 20} MiB",
+        remedy="Is it text, with newlines? If its name misleads, give --format",
+    )
+
+
+def whole_lines(data: bytes) -> int:
+    """Return where the last line that is whole ends."""
+    newline = data.rfind(b"\n") + 1
+    return newline or data.rfind(b"\r", 0, -1) + 1  # a newline may follow the last byte
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some whole rows: bytes of ``data`` from ``start`` to ``stop``."""
+
+    data: bytes
+    start: int
+    stop: int
+    dialect: Dialect
+    lines: int  # of the piece before the block
+    rows: list[SplitRow] | None = None  # cut already, as their quotes stand at odd places
+
+    @property
+    def next_line(self) -> int:
+        """How many lines of the piece are before what follows the block."""
+        return self.lines + int(np.count_nonzero(_ends_line(self.data, self.start, self.stop)))
+
+    def without_first_row(self) -> tuple[_Block, bool]:
+        """Return the block without its first row, and whether it has none."""
+        if self.rows is not None:
+            return replace(self, rows=self.rows[1:]), not self.rows
+        start, lines = first_row(self.data, self.dialect)
+        start = min(start, self.stop)
+        return replace(self, start=start, lines=self.lines + lines), start == 0
+
+    @cached_property
+    def places(self) -> tuple[Array, Array]:
+        """Where each row begins, and how many lines of the block are before it."""
+        if self.rows is not None:
+            found = [(row.start, row.line) for row in self.rows]
+            return np.array([one[0] for one in found]), np.array([one[1] for one in found])
+        data = np.frombuffer(self.data, np.uint8)[self.start : self.stop]
+        ends = np.flatnonzero(_ends_line(self.data, self.start, self.stop))
+        last = ends
+        if self.dialect.quote:
+            quotes = np.flatnonzero(data == _QUOTE)
+            last = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        starts = np.append(0, last[:-1] + 1)
+        sizes = last - starts
+        starts = starts[(sizes > 1) | ((sizes == 1) & (data[starts] != _RETURN))]
+        return self.start + starts, np.searchsorted(ends, starts)
+
+    def line(self, before: Callable[[], int], row: int) -> int:
+        """Return the line of a row in its file, from 1, as editors count."""
+        return before() + self.lines + int(self.places[1][row]) + 1
+
+    def text(self, row: int) -> str:
+        """Return a whole row, for a message."""
+        start = int(self.places[0][row])
+        line = self.data[start : start + 4096].split(b"\n", 1)[0]
+        return line.decode("utf-8", "replace")
+
+    def parse(
+        self, kinds: dict[int, str], width: int, path: str
+    ) -> tuple[dict[int, pa.Array], RowChecks]:
+        """Return columns by position; a row with another number of fields has nulls."""
+        if self.rows is not None:
+            return _of_split_rows(self.rows, kinds, width)
+        if self.start == self.stop:  # of nothing pyarrow makes no table
+            return {}, RowChecks(0)
+        import pyarrow as pa
+
+        data = pa.py_buffer(self.data).slice(self.start, self.stop - self.start)
+        quote = self.dialect.quote and self.data.find(b'"', self.start, self.stop) >= 0
+        parsed = partial(_parsed, data, self.dialect.delimiter, quote, width)
+        if not (_INTEGERS & {*kinds.values()} and self._has_hexadecimals()):
+            try:
+                return parsed(kinds)
+            except pa.ArrowInvalid:
+                pass
+        try:
+            arrays, checks = parsed(dict.fromkeys(kinds, "bytes"))
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{path} cannot be read", got=str(error)) from error
+        return _as_strings(arrays, checks), checks
+
+    def _has_hexadecimals(self) -> bool:
+        """Say whether there may be some, which are integers to pyarrow alone."""
+        return any(
+            self.data.find(letter) >= 0 and self.data.find(b"0" + letter) >= 0
+            for letter in (b"x", b"X")
+        )
+
+
+def _parsed(
+    data: pa.Buffer, delimiter: bytes, quote: bool, width: int, kinds: dict[int, str]
+) -> tuple[dict[int, pa.Array], RowChecks]:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    types = {"int64": pa.int64(), "uint64": pa.uint64(), "float64": pa.float64()}
+    types |= {"string": pa.string(), "bytes": pa.binary()}
+    wrong: dict[int, int] = {}
+
+    def skip(row: Any) -> str:
+        wrong[row.number - 1] = row.actual_columns
+        return "skip"
+
+    table = pc.read_csv(
+        pa.BufferReader(data),
+        read_options=pc.ReadOptions(
+            use_threads=False,
+            block_size=data.size + 1,  # no row is cut
+            column_names=[str(at) for at in range(width)],
+        ),
+        parse_options=pc.ParseOptions(
+            delimiter=delimiter.decode(),
+            quote_char='"' if quote else False,
+            newlines_in_values=quote,
+            invalid_row_handler=skip,
+        ),
+        convert_options=pc.ConvertOptions(
+            column_types={str(at): types[kind] for at, kind in kinds.items()},
+            include_columns=[str(at) for at in kinds],
+            null_values=[""],
+            strings_can_be_null=False,
+        ),
+    )
+    arrays = {at: _whole(table.column(str(at))) for at in kinds}
+    count = table.num_rows + len(wrong)
+    checks = RowChecks(count)
+    if wrong:
+        mask = np.zeros(count, bool)
+        mask[list(wrong)] = True
+        _fail_widths(checks, mask, wrong, width)
+        rows = pa.array(np.cumsum(~mask) - 1, mask=mask)
+        arrays = {at: array.take(rows) for at, array in arrays.items()}
+    return arrays, checks
+
+
+def _of_split_rows(
+    rows: list[SplitRow], kinds: dict[int, str], width: int
+) -> tuple[dict[int, pa.Array], RowChecks]:
+    import pyarrow as pa
+
+    checks = RowChecks(len(rows))
+    faulty = np.array([row.fault is not None for row in rows], bool)
+    checks.fail(faulty, lambda row: str(rows[row].fault))
+    widths = {n: len(row.fields) for n, row in enumerate(rows) if len(row.fields) != width}
+    mask = np.zeros(len(rows), bool)
+    mask[list(widths)] = True
+    _fail_widths(checks, mask, widths, width)
+    arrays = {
+        at: pa.array([row.fields[at] if len(row.fields) == width else None for row in rows],
+                     pa.binary())
+        for at in kinds
+    }  # fmt: skip
+    return _as_strings(arrays, checks), checks
+
+
+def _fail_widths(checks: RowChecks, mask: Array, widths: Mapping[int, int], expected: int) -> None:
+    checks.fail(mask, lambda row: f"{widths[row]} columns instead of {expected}")
+
+
+def _as_strings(arrays: dict[int, pa.Array], checks: RowChecks) -> dict[int, pa.Array]:
+    import pyarrow as pa
+
+    found = {}
+    for at, array in arrays.items():
+        found[at], bad = cast_rows(array, pa.string())
+        checks.fail(bad, f"column {at} is not valid UTF-8")
+    return found
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _blocks(piece: Piece, dialect: Dialect) -> Iterator[_Block]:
+    """Give the piece's bytes in blocks of whole rows.
+
+    A piece that is not its whole file has no newline inside a quoted value: pieces.py sees to it.
+    """
+    rest, lines, multiline = b"", 0, piece.stop < 0
+    first = piece.start == 0
+    with _bytes_of(piece) as stream:
+        while True:
+            part = read_fully(stream, BLOCK)
+            if first:
+                part, first = without_mark(part, piece.path), False
+            data, ended = rest + part if rest else part, not part
+            if ended and data and not data.endswith((b"\n", b"\r")):
+                data += b"\n"
+            cut = len(data) if ended else whole_lines(data)
+            rows = None
+            if dialect.quote and data.find(b'"', 0, cut) >= 0:
+                patience = -1 if ended else BLOCK
+                cut, rows = _cut_quoted(data, cut, dialect, multiline, patience)
+            if cut:
+                plain, how = _plain(data, cut, dialect)
+                stop = cut if plain is data else len(plain)
+                block = _Block(plain, 0, stop, how, lines, rows)
+                yield block
+                lines = block.next_line
+            elif len(data) > 2 * BLOCK:
+                raise long_line(piece.path)
+            if ended:
+                return
+            rest = data[cut:]
+
+
+def _cut_quoted(
+    data: bytes, cut: int, dialect: Dialect, multiline: bool, patience: int
+) -> tuple[int, list[SplitRow] | None]:
+    """Return where whole rows end, and the rows themselves if only ``split_rows`` can cut them."""
+    found = np.frombuffer(data, np.uint8)[:cut]
+    quotes = np.flatnonzero(found == _QUOTE)
+    even = cut
+    if multiline and len(quotes) % 2 and patience >= 0:  # the last quote is open
+        ends = np.flatnonzero(_ends_line(data, 0, int(quotes[-1])))
+        outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        even = int(outside[-1]) + 1 if len(outside) else 0
+        quotes = quotes[: np.searchsorted(quotes, even)]
+    if even and cut - even <= BLOCK and _well_quoted(data, even, quotes, dialect, multiline):
+        return even, None
+    rows = list(split_rows(data[:cut], dialect, multiline=multiline, patience=patience))
+    return (rows[-1].stop if rows else 0) if patience >= 0 else cut, rows
+
+
+def _well_quoted(data: bytes, stop: int, quotes: Array, dialect: Dialect, multiline: bool) -> bool:
+    """Say whether quotes open where fields begin, and close where they end, as pyarrow takes them.
+
+    A doubled quote closes and opens at once.
+    """
+    if len(quotes) % 2:
+        return False
+    found = np.frombuffer(data, np.uint8)
+    opens, closes = quotes[::2], quotes[1::2]
+    around = np.array([*dialect.delimiter, _NEWLINE, _RETURN, _QUOTE], np.uint8)
+    before, after = found[opens[opens > 0] - 1], found[closes + 1]  # a newline is the last byte
+    if not (np.isin(before, around).all() and np.isin(after, around).all()):
+        return False
+    if multiline:
+        return True
+    ends = np.flatnonzero(_ends_line(data, 0, stop))
+    return not bool((np.searchsorted(quotes, ends) % 2).any())
+
+
+def _ends_line(data: bytes, start: int, stop: int) -> Array:
+    """Return a mask of the last bytes of lines: newlines, and carriage returns without one."""
+    found = np.frombuffer(data, np.uint8)[start:stop]
+    ends: Array = found == _NEWLINE
+    if data.find(b"\r", start, stop) >= 0:
+        returns = found == _RETURN
+        returns[:-1] &= ~ends[1:]
+        ends |= returns
+    return ends
+
+
+def _plain(data: bytes, cut: int, dialect: Dialect) -> tuple[bytes, Dialect]:
+    """Return whole lines without comments, with one delimiter between fields, not runs of blanks.
+
+    -> ``data`` itself if there is nothing to do: of its bytes those before ``cut`` count
+    """
+    last = max(data.rfind(b"#", 0, cut), data.rfind(b"%", 0, cut)) if dialect.comments else -1
+    if last >= 0:
+        last = data.find(b"\n", last, cut) + 1 or cut
+        data = _COMMENT.sub(rb"\1", data[:last]) + data[last:cut]
+        cut = len(data)
+    if dialect.delimiter != BLANKS:
+        return data, dialect
+    if data.find(b"\r", 0, cut) >= 0:
+        data = data[:cut].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        cut = len(data)
+    blank = b" "
+    if data.find(b"\t", 0, cut) >= 0:
+        blank = b"\t"
+        if data.find(b" ", 0, cut) >= 0:
+            data = data[:cut].replace(b" ", b"\t")
+    found = np.frombuffer(data, np.uint8)[:cut]
+    blanks = found <= _SPACE
+    runs = blanks[1:] & blanks[:-1]
+    if blanks[0] or runs.any():  # of newlines too, which may stay
+        spaces = found == ord(blank)
+        blanks = spaces | (found == _NEWLINE)
+        if blanks[0] or (runs & (spaces[1:] | spaces[:-1])).any():
+            spaces[1:] &= blanks[:-1]
+            data = found[~spaces].tobytes().replace(blank + b"\n", b"\n")
+    return data, replace(dialect, delimiter=blank)
+
+
+def _lines_before(piece: Piece, known: list[int]) -> int:
+    """Return how many newlines are before a piece; they are counted if a row is bad."""
+    if not known:
+        known.append(0)
+        with open_file(piece.path) as file:
+            left = _line_start(file, piece.start)
+            file.seek(0)
+            while left > 0 and (part := file.read(min(left, BLOCK))):
+                known[0] += part.count(b"\n")
+                left -= len(part)
+    return known[0]
+
+
+@contextmanager
+def _bytes_of(piece: Piece) -> Iterator[Any]:
+    if piece.stop < 0:
+        with open_stream(piece.path) as stream:
+            yield stream
+        return
+    with open_file(piece.path) as file:
+        begin, end = _line_start(file, piece.start), _line_start(file, piece.stop)
+        file.seek(begin)
+        yield _Limited(file, end - begin)
+
+
+class _Limited:
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._left = file, size
+
+    def read(self, size: int) -> bytes:
+        part = self._file.read(min(size, self._left))
+        self._left -= len(part)
+        return part
+
+
+def _line_start(file: BinaryIO, offset: int) -> int:
+    """Return where the first line at or after a byte begins."""
+    if offset == 0:
+        return 0
+    at = offset - 1
+    file.seek(at)
+    while part := file.read(_CHUNK):
+        newline = part.find(b"\n")
+        if newline >= 0:
+            return at + newline + 1
+        at += len(part)
+    return at

@@ -1,0 +1,88 @@
+"""What Arrow's types are in our terms: as what columns of ids, times and numbers are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import InputError
+from penstock.moments import TimeType
+from penstock.pipelines.tables.columns import is_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def bare_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type without the wrappings: extension types and dictionaries."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def id_type(source: pa.DataType, target: pa.DataType, asked: str, path: str) -> str:
+    """Return the type that ids of both columns fit: integers stay integers, bytes bytes."""
+    kinds = {check_ids(source, asked, path), check_ids(target, asked, path)}
+    if asked != "auto":
+        return asked
+    if len(kinds) == 1:
+        return kinds.pop()
+    return "uint64" if kinds == {"int64", "uint64"} else "string"
+
+
+def check_ids(kind: pa.DataType, asked: str, path: str) -> str:
+    """Return the id type of a column, or say that it cannot be read as the one ``asked`` for."""
+    import pyarrow as pa
+
+    types, kind = pa.types, bare_type(kind)
+    # pandas turns integers among which one is missing into floats.
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "uint64" if types.is_uint64(kind) else "int64"
+    if is_text(kind):
+        return "string"
+    if types.is_fixed_size_binary(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        if asked in ("int64", "uint64"):
+            raise _wrong_type("node ids", asked, kind, path)
+        return "binary"
+    raise _wrong_type("node ids", "integers, strings or bytes", kind, path)
+
+
+def time_type(kind: pa.DataType, path: str) -> TimeType:
+    """Return how a time column is kept."""
+    import pyarrow as pa
+
+    kind = bare_type(kind)
+    if pa.types.is_integer(kind):
+        return "int64"
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "float64"
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or is_text(kind):
+        return "timestamp"
+    raise _wrong_type("time", "integers, floats, timestamps, dates or ISO texts", kind, path)
+
+
+def need_number(kind: pa.DataType, what: str, path: str) -> None:
+    """Raise InputError unless a column can hold numbers."""
+    import pyarrow as pa
+
+    kind = bare_type(kind)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+            or is_text(kind)):  # fmt: skip
+        raise _wrong_type(what, "numbers", kind, path)
+
+
+def whole_or_text(kind: pa.DataType, what: str, path: str) -> str:
+    """Return how relations and graph ids are kept."""
+    import pyarrow as pa
+
+    kind = bare_type(kind)
+    if not (pa.types.is_integer(kind) or is_text(kind)):
+        raise _wrong_type(f"{what} column", "integers or strings", kind, path)
+    return "int64" if pa.types.is_integer(kind) else "string"
+
+
+def _wrong_type(what: str, expected: str, kind: pa.DataType, path: str) -> InputError:
+    return InputError(
+        f"the {what} of {path} cannot be read: the type is wrong", expected=expected, got=str(kind)
+    )
