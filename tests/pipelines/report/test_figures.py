@@ -127,7 +127,7 @@ def test_vectors_are_coloured_by_the_labels_of_their_graph(make_run, tmp_path):
 def test_vectors_of_a_graph_that_has_changed_have_no_colours(make_run, tmp_path):
     folder = make_run()
     file = tmp_path / "graph/graph.json"
-    file.write_text(file.read_text() + " ")
+    file.write_text(file.read_text().replace('"types": {}', '"types": {"a": 1}'))
     picture = charts_of(folder, "Embeddings")["vectors: vectors"]
     assert [one.name for one in picture.series] == ["all"]
 
