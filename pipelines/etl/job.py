@@ -100,15 +100,8 @@ class EtlJob:
         self.inputs = Inputs.of(edges, self.format, options)
         layout = None
         if self.reads_tables:
+            options.refuse_in_tables()
             self.layout = layout = find_layout(edges, options, self.format)
-            if options.missing_features != "error" and not (
-                options.features or options.feature_columns
-            ):
-                raise UsageError(
-                    "--missing-features needs --features or --feature-columns, the features"
-                )
-            if options.label_missing is not None and options.label is None:
-                raise UsageError("--label-missing needs --label, the column of labels")
         directed = options.directed
         if directed is None:
             directed, self.counts.directed_because = default_direction(self.format, layout)

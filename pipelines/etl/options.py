@@ -9,12 +9,61 @@ from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.moments import Moment
-from penstock.options import ClientInput, ClientPath, check_fractions, flag, headings, options
+from penstock.options import (
+    ClientInput,
+    ClientPath,
+    Rules,
+    check_fractions,
+    flag,
+    headings,
+    options,
+    refuse_ignored,
+)
 
 Format = Literal[
     "auto", "parquet", "arrow", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"
 ]
 Merge = Literal["sum", "max", "min", "first", "keep"]
+
+
+# Options that would be ignored: which, when, and of options whether it is so.
+_IGNORED: Rules = (
+    (("since", "until", "merge_times"), "without --time", lambda o: o.time is None),
+    (("merge_times",), "with --duplicates keep", lambda o: o.duplicates == "keep"),
+    (
+        ("node_id", "node_type", "label", "split", "feature_columns"),
+        "without --nodes",
+        lambda o: o.nodes is None,
+    ),
+    (
+        ("node_type",),
+        "without --source-type and --target-type",
+        lambda o: o.source_type is None,
+    ),
+    (("feature_columns",), "with --features", lambda o: o.features is not None),
+    (("valid", "test"), "with --split-edges", lambda o: o.split_edges is not None),
+    (("split_nodes",), "with --split", lambda o: o.split is not None),
+)
+_IGNORED_IN_TABLES: Rules = (
+    (("label_missing",), "without --label", lambda o: o.label is None),
+    (
+        ("missing_features",),
+        "without --features or --feature-columns",
+        lambda o: not (o.features or o.feature_columns),
+    ),
+)
+# In a zoo: graphs are split by the user's own table of them, and have components of their own; the
+# nodes of a graph stay together, and only TU folders have data of nodes.
+_IGNORED_IN_ZOOS: Rules = (
+    (
+        (
+            "largest_component", "relabel", "split_edges", "split_nodes", "valid", "test", "nodes",
+            "features", "source_type", "unknown_nodes",
+        ),
+        "in a zoo of graphs",
+        lambda o: True,
+    ),
+)  # fmt: skip
 
 
 @options
@@ -131,42 +180,27 @@ class EtlOptions:
     scratch: ClientPath | None = None
     """where intermediate files go; every worker must see it [default: next to the output]"""
 
+    def refuse_in_tables(self) -> None:
+        """Raise UsageError for an option that means nothing for tables of edges."""
+        refuse_ignored(self, _IGNORED_IN_TABLES)
+
+    def refuse_in_zoo(self) -> None:
+        """Raise UsageError for an option that means nothing for many graphs side by side."""
+        refuse_ignored(self, _IGNORED_IN_ZOOS)
+
     def __post_init__(self) -> None:
         for name in ("split_edges", "split_nodes"):
             if (fractions := getattr(self, name)) is not None:
                 check_fractions(name, fractions)
-        if self.time is None and not (self.since is self.until is None):
-            raise UsageError("--since and --until need --time, the column to read")
-        if self.merge_times and (self.time is None or self.duplicates == "keep"):
-            raise UsageError(
-                "--merge-times needs --time, the column to read"
-                if self.time is None
-                else "--merge-times and --duplicates keep cannot go together"
-            )
-        if self.nodes is None:
-            lonely = [
-                n
-                for n in ("node_id", "node_type", "label", "split", "feature_columns")
-                if getattr(self, n)
-            ]
-            if lonely:
-                raise UsageError(f"--{lonely[0].replace('_', '-')} needs --nodes, the node table")
+        refuse_ignored(self, _IGNORED)
         if (self.source_type is None) != (self.target_type is None):
             raise UsageError("--source-type and --target-type go together")
-        if self.node_type is not None and self.source_type is None:
-            raise UsageError("--node-type needs --source-type and --target-type")
         for name in ("source_type", "target_type", "node_type"):
             given = getattr(self, name)
             if given is not None and type_column(given) is None and (not given or ":" in given):
                 raise UsageError(
                     f"{flag(name)} is a type without a colon, or column:NAME", got=repr(given)
                 )
-        if self.features is not None and self.feature_columns:
-            raise UsageError("--features and --feature-columns cannot go together")
-        if self.split_edges and (self.valid or self.test):
-            raise UsageError("--split-edges cannot go together with --valid and --test")
-        if self.split and self.split_nodes:
-            raise UsageError("--split and --split-nodes cannot go together")
 
 
 def asked_columns(options: EtlOptions) -> list[str]:

@@ -16,11 +16,9 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError
 from penstock.files import FileEntry
 from penstock.manifest import Manifest
-from penstock.options import flag
-from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import manifest_of
 from penstock.pipelines.etl.zoos.ranges import build_range
@@ -41,29 +39,6 @@ SHARD_SIZE = 1 << 24
 # A range smaller than this is not worth a task.
 _LEAST_RANGE = 64 << 20
 
-_BY_GRAPHS = "A zoo is split by graphs: in your own table of them, or make a zoo of each part"
-_FROM_TU = "Node data of a zoo comes with TU folders; other zoos have just the nodes of their edges"
-_REFUSED = {
-    "largest_component": "Every graph of a zoo has components of its own",
-    "relabel": "The nodes of a graph stay together, in the order of their ids",
-    "split_edges": _BY_GRAPHS,
-    "split_nodes": _BY_GRAPHS,
-    "valid": _BY_GRAPHS,
-    "test": _BY_GRAPHS,
-    "nodes": _FROM_TU,
-    "features": _FROM_TU,
-    "source_type": "Nodes of a zoo have no types",
-    "unknown_nodes": _FROM_TU,
-}
-
-
-def refuse_options(options: EtlOptions) -> None:
-    """Raise UsageError for an option that means nothing for many graphs side by side."""
-    defaults = EtlOptions()
-    for name, remedy in _REFUSED.items():
-        if getattr(options, name) != getattr(defaults, name):
-            raise UsageError(f"{flag(name)} cannot be used with a zoo of graphs", remedy=remedy)
-
 
 def build_zoo(
     job: EtlJob,
@@ -75,7 +50,7 @@ def build_zoo(
 
     range_bytes  memory in which a range of graphs should be built [default: from the workers']
     """
-    refuse_options(job.options)
+    job.options.refuse_in_zoo()
     pieces = job.pieces["train"]
     scratch = job.partial.scratch
     size = sum(piece.bytes for piece in pieces)

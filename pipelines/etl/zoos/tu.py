@@ -27,7 +27,7 @@ from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
 from penstock.pipelines.etl.nodes.labels import coded_labels
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.etl.zoos.build import SHARD_SIZE, refuse_options
+from penstock.pipelines.etl.zoos.build import SHARD_SIZE
 from penstock.pipelines.etl.zoos.rows import build_csr, keep_nodes
 from penstock.pipelines.etl.zoos.tu_files import find_tu_files, need_rows, read_labels, read_numbers
 from penstock.pipelines.etl.zoos.write import cut_graphs, graphs_table, row_ranges
@@ -148,7 +148,7 @@ def read_tu(folder: str | Path, *, may_miss: bool = False) -> TuData:
 
 
 def _refuse_tu_options(options: EtlOptions) -> None:
-    refuse_options(options)
+    options.refuse_in_zoo()
     defaults = EtlOptions()
     for name in _COLUMN_OPTIONS:
         given = getattr(options, name)
