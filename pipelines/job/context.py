@@ -55,7 +55,11 @@ class Context:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._open.__exit__(*error)  # type: ignore[arg-type]
+        self.close()
+
+    def close(self) -> None:
+        """End the cluster, if it is the job's own."""
+        self._open.close()
 
     @cached_property
     def cluster(self) -> ClusterSpec:

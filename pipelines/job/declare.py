@@ -338,22 +338,28 @@ class Job(Generic[R]):
         context.out = made
         return opened, made
 
+    def _inputs(self, opened: list[Any], call: _Call) -> dict[str, Any]:
+        inputs: dict[str, Any] = self._identity(opened[0] if opened else None, call)["inputs"]
+        return inputs
+
     def _called(self, context: Context, opened: list[Any], out: Output | None, call: _Call) -> R:
         given = [*opened, *filter(None, (out, call.options))]
-        report: R = self.function(context, *given)
+        try:
+            report: R = self.function(context, *given)
+        finally:  # no task writes to an output any more that is published or removed
+            context.close()
         return report
 
     @contextmanager
-    def _unchanged(self, opened: list[Any], call: _Call) -> Iterator[None]:
+    def _unchanged(self, before: dict[str, Any], opened: list[Any], call: _Call) -> Iterator[None]:
         """Raise InputError if an input changes meanwhile, also if the block fails: that is why."""
-        source = opened[0] if opened else None
-        before, failed = self._identity(source, call)["inputs"], None
+        failed = None
         try:
             yield
         except Exception as error:
             failed = error
         try:
-            now = self._identity(source, call)["inputs"]
+            now = self._inputs(opened, call)
         except FileNotFoundError as error:
             now = {path: before[path] for path in before if path != str(error.filename)}
         if changed := [path for path in before if before[path] != now.get(path)]:
@@ -369,8 +375,9 @@ class Job(Generic[R]):
             out.tidy()
             kept: R = filled(self._annotated("return"), found["report"], "report")
             return kept
+        before = self._inputs(opened, call)
         with nullcontext() if out is None else out.open():
-            with self._unchanged(opened, call):
+            with self._unchanged(before, opened, call):
                 report = self._called(context, opened, out, call)
             if isinstance(report, JobReport):
                 report.seconds = time.monotonic() - begun

@@ -54,10 +54,7 @@ def prepared(job: str, two: Path, home: Path) -> tuple[list[str], Path]:
 
 
 TAKEN = "a job takes the folder that it finds when it reads, not the one that it opened"
-NOT_YET = {
-    *((job, 2) for job in ("word2vec", "gnn", "embed", "nodes", "predict", "shares", "similar")),
-    ("predict", 0),
-}
+NOT_YET = {(job, 2) for job in ("word2vec", "gnn", "embed", "shares")}
 
 
 @pytest.mark.parametrize("at", [2, 0], ids=["at the start", "midway"])
@@ -86,7 +83,7 @@ def test_an_input_that_changes_before_a_job_is_resumed(
     job: str, two: Path, commands: Commands, whole: Any, tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
-    if job in ("shares", "similar"):
+    if job == "shares":
         reason = "the error does not name the input: its identity has no `inputs`"
         request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     _, count = whole(job)
