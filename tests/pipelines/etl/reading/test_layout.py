@@ -190,26 +190,6 @@ def test_ids_beyond_64_bits(layout):
     assert layout("a.csv", text, id_type="string").id_type == "string"
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "id_type"),
-    [
-        (pa.int32(), pa.int64(), "int64"),
-        (pa.uint32(), pa.int8(), "int64"),
-        (pa.uint64(), pa.uint64(), "uint64"),
-        (pa.uint64(), pa.int32(), "uint64"),
-        (pa.float64(), pa.int64(), "int64"),
-        (pa.string(), pa.int64(), "string"),
-        (pa.large_string(), pa.string(), "string"),
-        (pa.dictionary(pa.int8(), pa.string()), pa.string(), "string"),
-        (pa.binary(16), pa.binary(16), "binary"),
-        (pa.uuid(), pa.uuid(), "binary"),
-    ],
-)
-def test_id_types_of_parquet(layout, source, target, id_type):
-    table = pa.table({"src": _one(source), "dst": _one(target)})
-    assert layout("a.parquet", table).id_type == id_type
-
-
 def _one(kind):
     if isinstance(kind, pa.UuidType):
         return pa.ExtensionArray.from_storage(kind, pa.array([b"0" * 16], pa.binary(16)))
@@ -225,27 +205,6 @@ def test_ids_of_no_use(layout):
         layout("a.parquet", pa.table({"src": [[1]], "dst": [[2]]}))
     with pytest.raises(InputError):
         layout("a.parquet", pa.table({"src": _one(pa.binary(16)), "dst": [1]}), id_type="int64")
-
-
-@pytest.mark.parametrize(
-    ("values", "time_type"),
-    [
-        (["1", "2"], "int64"),
-        (["1.5", "2"], "float64"),
-        (["2026-11-20", "2026-11-20T08:00:00Z"], "timestamp"),
-        ([1, 2], "int64"),
-        ([1.5, 2.0], "float64"),
-        (pd.to_datetime(["2026-11-20", "2026-11-21"]), "timestamp"),
-        (pd.to_datetime(["2026-11-20", "2026-11-21"]).date, "timestamp"),
-    ],
-)
-def test_time_types(layout, values, time_type):
-    if isinstance(values, list) and isinstance(values[0], str):
-        text = "src,dst,t\n" + "".join(f"1,2,{value}\n" for value in values)
-        assert layout("a.csv", text, time="t").time_type == time_type
-    else:
-        table = pd.DataFrame({"src": [1, 2], "dst": [3, 4], "t": values})
-        assert layout("a.parquet", table, time="t").time_type == time_type
 
 
 def test_window(layout):

@@ -1,7 +1,6 @@
 """Tables are written by pandas, read in pieces of every size, and compared with what they were."""
 
 import tarfile
-import uuid
 
 import numpy as np
 import pandas as pd
@@ -168,15 +167,6 @@ def test_cora(data):
     np.testing.assert_array_equal(read["target"], matrix.col)
 
 
-@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
-def test_matrices(tmp_path, kind):
-    matrix = sp.random(30, 20, 0.2, kind, np.float64, random_state=1)
-    sp.save_npz(tmp_path / "m.npz", matrix)
-    read = table(tmp_path / "m.npz").to_pandas()
-    again = sp.coo_matrix((read.weight, (read.source, read.target)), shape=matrix.shape)
-    np.testing.assert_array_equal(again.toarray(), matrix.toarray().astype(np.float32))
-
-
 def test_matrices_that_are_none(tmp_path):
     path = tmp_path / "m.npz"
     np.savez(path, a=np.ones(3))
@@ -200,43 +190,6 @@ def test_unsigned_ids_keep_their_order(tmp_path, suffix):
     read = table(path)["source"].to_numpy()
     assert read.dtype == np.int64
     assert [int(x) + 2**63 for x in read] == UNSIGNED.tolist()
-
-
-def test_uuids_and_bytes(tmp_path):
-    ids = [uuid.UUID(int=i).bytes for i in (1, 2)]
-    for kind in (pa.binary(16), pa.binary()):
-        pq.write_table(pa.table({"src": pa.array(ids, kind), "dst": pa.array(ids, kind)}),
-                       tmp_path / "a.parquet")  # fmt: skip
-        assert table(tmp_path / "a.parquet")["source"].to_pylist() == ids
-    array = pa.ExtensionArray.from_storage(pa.uuid(), pa.array(ids, pa.binary(16)))
-    pq.write_table(pa.table({"src": array, "dst": array}), tmp_path / "a.parquet")
-    assert table(tmp_path / "a.parquet")["target"].to_pylist() == ids
-
-
-def test_other_parquet_types(tmp_path):
-    frame = pd.DataFrame({
-        "src": pd.Series([1, 2], dtype="float64"),  # what pandas makes of integers with a gap
-        "dst": pd.Series(["a", "b"], dtype="category"),
-        "weight": np.array([1, 2], np.uint8),
-    })  # fmt: skip
-    frame.to_parquet(tmp_path / "a.parquet")
-    read = table(tmp_path / "a.parquet", source="weight", id_type="string")
-    assert read["source"].to_pylist() == ["1", "2"]
-    assert read["target"].to_pylist() == ["a", "b"]
-    assert read["weight"].to_pylist() == [1, 2]
-    frame["dst"] = frame["src"]
-    frame.to_parquet(tmp_path / "a.parquet")
-    assert table(tmp_path / "a.parquet")["source"].to_pylist() == [1, 2]
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_a_zoo(tmp_path, suffix):
-    frame = pd.DataFrame({"graph_id": ["g2", "g1"], "src": [0, 1], "dst": [1, 0]})
-    path = tmp_path / f"a.{suffix}"
-    frame.to_parquet(path) if suffix == "parquet" else frame.to_csv(path, index=False)
-    read = table(path, format="zoo")
-    assert read["graph"].to_pylist() == ["g2", "g1"]
-    assert read["source"].to_pylist() == [0, 1]
 
 
 DAYS = ["2026-11-19", "2026-11-20", "2026-11-21", "2026-11-22"]
@@ -384,14 +337,6 @@ def test_dates_that_are_none(tmp_path):
     day = 86_400 * 10**9
     first = pd.Timestamp("2026-11-20").value
     assert kept["time"].to_pylist() == [first, first, first + day]
-
-
-def test_a_quote_that_is_never_closed_costs_one_row(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text('1,2\n3,"4\n5,6\n\n7,8\n')
-    kept, bad = skipped(path, header="no")
-    assert bad == [2]
-    assert kept["source"].to_pylist() == [1, 5, 7]
 
 
 def test_mixed_types_name_the_remedy(tmp_path):
