@@ -19,7 +19,7 @@ from every_job import READS, RESUMES, cells, published, results, words_of
 from midway import Commands
 
 from penstock.pipelines.cli import run
-from penstock.pipelines.etl.reading.inputs import stamp_of
+from penstock.pipelines.tables.sources import stamp_of
 
 # How an input that is a folder is made anew.
 OTHER = {
@@ -54,7 +54,7 @@ def prepared(job: str, two: Path, home: Path) -> tuple[list[str], Path]:
 
 
 TAKEN = "a job takes the folder that it finds when it reads, not the one that it opened"
-NOT_YET = {(job, 2) for job in ("word2vec", "gnn", "embed", "shares")}
+NOT_YET = {(job, 2) for job in ("word2vec", "gnn", "embed")}
 
 
 @pytest.mark.parametrize("at", [2, 0], ids=["at the start", "midway"])
@@ -80,12 +80,8 @@ def test_an_input_that_changes_while_a_job_reads_it(
 
 @pytest.mark.parametrize("job", cells(sorted(RESUMES), quick=("etl", "walk", "gnn")))
 def test_an_input_that_changes_before_a_job_is_resumed(
-    job: str, two: Path, commands: Commands, whole: Any, tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> None:  # fmt: skip
-    if job == "shares":
-        reason = "the error does not name the input: its identity has no `inputs`"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    job: str, two: Path, commands: Commands, whole: Any, tmp_path: Path
+) -> None:
     _, count = whole(job)
     words, path = prepared(job, two, tmp_path)
     assert commands.run(words, tmp_path, count // 2, "kill")[0] == -9
