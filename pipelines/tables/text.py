@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 24  # bytes in memory at once; also the longest line, and the longest quoted value
 _CHUNK = 1 << 16
+_PART = 1 << 18
 _BOM = b"\xef\xbb\xbf"
 _COMMENT = re.compile(rb"(\A|\n)[ \t]*[#%][^\r\n]*")
 _QUOTE, _NEWLINE, _RETURN, _SPACE = b'"\n\r '
@@ -358,15 +359,25 @@ def _plain(data: bytes, cut: int, dialect: Dialect) -> tuple[bytes, Dialect]:
         if data.find(b" ", 0, cut) >= 0:
             data = data[:cut].replace(b" ", b"\t")
     found = np.frombuffer(data, np.uint8)[:cut]
-    blanks = found <= _SPACE
-    runs = blanks[1:] & blanks[:-1]
-    if blanks[0] or runs.any():  # of newlines too, which may stay
+    if found[0] == ord(blank) or _has_runs(found, ord(blank)):
         spaces = found == ord(blank)
         blanks = spaces | (found == _NEWLINE)
-        if blanks[0] or (runs & (spaces[1:] | spaces[:-1])).any():
-            spaces[1:] &= blanks[:-1]
-            data = found[~spaces].tobytes().replace(blank + b"\n", b"\n")
+        spaces[1:] &= blanks[:-1]
+        data = found[~spaces].tobytes().replace(blank + b"\n", b"\n")
     return data, replace(dialect, delimiter=blank)
+
+
+def _has_runs(data: Array, blank: int) -> bool:
+    """Say whether a blank is next to another, or to a newline; in parts that stay in the cache."""
+    for at in range(0, len(data), _PART):
+        part = data[at : at + _PART + 1]
+        blanks = part <= _SPACE
+        runs = blanks[1:] & blanks[:-1]
+        if runs.any():  # of newlines too, which may stay
+            spaces = part == blank
+            if (runs & (spaces[1:] | spaces[:-1])).any():
+                return True
+    return False
 
 
 def _lines_before(piece: Piece, known: list[int]) -> int:
