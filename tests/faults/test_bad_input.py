@@ -138,7 +138,6 @@ BAD = [
     ("gnn predict {given}/run {out} --graph {bad}/features", "features"),
     ("centrality {given}/edges.parquet {out} --metrics closeness --source nope", "nope"),
     ("similar {bad}/vectors.npy --all {out}", "vectors.npy", "1"),
-    ("word2vec export {bad}/vectors.npy {out}.parquet", "vectors.npy", "1"),
 ]
 
 

@@ -49,7 +49,6 @@ embed train {given}/graph {out} --parts 300                                 | 30
 embed train {given}/graph {out} --chunk 2000                                | --chunk
 embed train {given}/graph {out} --n3 0.1 --l2 0.1                           | --n3
 embed train {given}/graph {out} --reciprocal --corrupt tail                 | --corrupt
-embed train {given}/graph {out} --init nowhere                              | nowhere
 gnn train {given}/graph {out} --model gat --order aggregate                 | --order
 gnn train {given}/graph {out} --model sage --aggregate max --weighted       | --weighted
 gnn train {given}/graph {out} --transpose implicit                          | --transpose
@@ -65,7 +64,7 @@ similar {given}/vectors 3 --resume                                          | --
 word2vec export {given}/vectors {out} --format voodoo                       | --format
 embed export {given}/embedded {out} --graph {given}/graph                   | --graph
 walk {given}/graph {given}/graph --overwrite                                | {given}/graph
-etl {given}/edges.parquet {given} --overwrite                               | {given}
+etl {given}/edges.parquet {given} --source a --target b --overwrite         | {given}
 centrality {given}/edges.parquet {given} --overwrite                        | {given}
 word2vec train {given}/walks {given}/walks --overwrite                      | {given}/walks
 """
