@@ -41,7 +41,7 @@ def test_a_command_that_is_ended_midway(
         assert "Traceback" not in said
         left = {one.name for one in tmp_path.iterdir()} - {"out"}
         assert left <= ({".out.partial"} if job in RESUMES - VISIBLE else set())
-        assert ("--resume" in said) == (bool(left) or job in VISIBLE)
+        assert left or job in VISIBLE or "--resume" not in said
     code, said = commands.run(again(job, words), tmp_path)
     assert code == 0, said
     assert results(out) == expected
@@ -59,8 +59,8 @@ def test_an_overwrite_that_is_killed_midway(
     assert commands.run(words, tmp_path)[0] == 0
     assert commands.run([*words, "--overwrite"], tmp_path, count // 2, "kill")[0] == -9
     assert out.exists() or (job in VISIBLE and (tmp_path / ".out.old").exists())
-    if job not in VISIBLE:
-        assert results(out) == expected
+    if job not in VISIBLE:  # a partition is made in its graph
+        assert {n: b for n, b in results(out).items() if "/." not in n} == expected
     code, said = commands.run([*words, "--overwrite"], tmp_path)
     assert code == 0, said
     assert results(out) == expected
@@ -95,25 +95,27 @@ def test_resuming_what_is_finished_is_success(
     assert after.keys() == before.keys()
 
 
-@pytest.mark.parametrize("job", cells(sorted(RESUMES), quick=("etl", "walk", "similar", "gnn")))
+OTHER = {
+    "etl": ["--directed"],
+    "walk": ["--seed", "7"],
+    "word2vec": ["--window", "3"],
+    "embed": ["--seed", "7"],
+    "gnn": ["--hidden", "7"],
+    "centrality": ["--directed"],
+    "shares": ["--samples", "9"],
+    "similar": ["-k", "3"],
+}
+
+
+@pytest.mark.parametrize("job", cells(OTHER, quick=("etl", "walk", "similar", "gnn")))
 def test_other_options_do_not_resume_a_run(
     job: str, given: Path, commands: Commands, whole: Any, tmp_path: Path
 ) -> None:
     """The second command is refused, and nothing of the first is lost."""
-    other = {
-        "etl": ["--directed"],
-        "walk": ["--seed", "7"],
-        "word2vec": ["--window", "3"],
-        "embed": ["--seed", "7"],
-        "gnn": ["--hidden", "7"],
-        "centrality": ["--directed"],
-        "shares": ["--samples", "9"],
-        "similar": ["-k", "3"],
-    }[job]
     expected, count = whole(job)
     words = words_of(job, given, tmp_path / "out")
     assert commands.run(words, tmp_path, count // 2, "kill")[0] == -9
-    code, said = commands.run([*words, *other, "--resume"], tmp_path)
+    code, said = commands.run([*words, *OTHER[job], "--resume"], tmp_path)
     assert code == 2, said
     code, said = commands.run(again(job, words), tmp_path)
     assert code == 0, said

@@ -37,7 +37,7 @@ JOBS = {
     "shares": "centrality {graph} {out} --metrics betweenness",  # one graph, in shares of sources
     "similar": "similar {given}/vectors --all {out}",
 }
-RESUMES = {"etl", "walk", "word2vec", "embed", "gnn", "centrality", "shares", "similar"}
+RESUMES = {*JOBS} - {"vectors"}
 # Those that run in the client alone: on no cluster.
 CLIENT = {"generate", "partition", "vectors", "nodes"}
 # Training runs, whose folder exists from the first epoch and says that it is not done.
