@@ -40,7 +40,7 @@ CALLS = (
     ("penstock.workers.word2vec.state", "Parts.save", "encode"),
     ("penstock.workers.resources.device", "_make_context", "context"),
     ("penstock.kernels.cuda.module", "start_compiler", "compiler"),
-    ("penstock.pipelines.vectors.store", "write_vectors", "write"),
+    ("penstock.pipelines.vectors.store", "save_vectors", "write"),
     ("penstock.output", "publish", "publish"),
 )
 _SHORT = 0.02  # seconds; shorter spans are left out

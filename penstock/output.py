@@ -130,13 +130,6 @@ class Output:
         """What is noted of the pieces of the result that are whole."""
         return Pieces(self.result, self.scratch)
 
-    @classmethod
-    def at(cls, folder: Path) -> Output:
-        """Return what writes straight into a folder, which is not published."""
-        made = cls(folder, kind="")
-        made.result = made.scratch = folder
-        return made
-
     @property
     def finished(self) -> dict[str, Any] | None:
         """The manifest of an output that is there, if it has this identity and all its files."""

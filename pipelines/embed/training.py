@@ -12,7 +12,6 @@ from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import asked, flag
-from penstock.output import Output
 from penstock.partition.order import order
 from penstock.pipelines.display import Command
 from penstock.pipelines.embed.options import EmbedOptions
@@ -42,7 +41,6 @@ from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.run_folder import (
-    KIND,
     RunState,
     epochs_text,
     finished_plan,
@@ -67,10 +65,7 @@ class TrainJob(Job[TrainReport]):
     """Trains vectors of nodes and relations, in a folder that is there from the first epoch on."""
 
     command = "penstock embed train"
-    kind = KIND
-    on_gpu = True
     visible = FORMAT
-    passing = frozenset({"verify"})
     options: EmbedOptions
     run: Run
 
@@ -180,11 +175,6 @@ class TrainJob(Job[TrainReport]):
                 )
         return found
 
-    def differences(self, before: dict[str, Any]) -> list[str]:
-        """Return where training or graph are not those of the run in the folder."""
-        old = Run.of(before, self.out)
-        return self.run.differences(old)
-
     def goes_on(self) -> bool:
         """Whether a run that is done may go on: not where its learning rate has fallen to 0."""
         return self.options.schedule == "constant"
@@ -213,7 +203,7 @@ class TrainJob(Job[TrainReport]):
             problem=problem,
         )
 
-    def work(self, partial: Output) -> None:
+    def work(self) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, folder = self.graph, self.out
         if (finished := self._finished()) is not None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import PenstockError
 from penstock.graph import Graph
-from penstock.output import Output
 from penstock.pipelines.display import Command
 from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, task_of, warn_ignored
 from penstock.pipelines.gnn.options import GnnOptions
@@ -28,7 +27,6 @@ from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.run_folder import (
-    KIND,
     RunState,
     epochs_text,
     finished_plan,
@@ -49,10 +47,7 @@ class TrainJob(Job[TrainReport]):
     """Trains a model on ranks, in a folder that is there from the first epoch on."""
 
     command = "penstock gnn train"
-    kind = KIND
-    on_gpu = True
     visible = FORMAT
-    passing = frozenset({"verify"})
     run: Run
 
     def __init__(
@@ -127,7 +122,7 @@ class TrainJob(Job[TrainReport]):
             lowered_by=lowered_by,
         )
 
-    def work(self, partial: Output) -> None:
+    def work(self) -> None:
         """Train on ranks, and write run.json with the results."""
         graph, run, folder, training = self.graph, self.run, self.out, self.run.training
         if (finished := self._finished()) is not None:

@@ -1,12 +1,12 @@
 """The frame of every job: a job declares what it does, and the rest is done here, once.
 
-A job is a subclass of ``Job``. It declares its options, what it checks, what it plans, its work,
-independent tasks or ranks that talk to each other, and what it reports. ``run`` does the rest in
-this order: check, lock the output, open its hidden partial directory (resumed or new), work,
-publish, report. tests/pipelines/example_job.py is a complete one.
+A job is one declaration and one function: ``declare``; tests/pipelines/example_job.py is a complete
+one. ``gnn train`` and ``embed train``, whose output is there while it is made, are subclasses of
+``Job`` here; ``run`` checks, locks the output, works and reports.
 
 module       owns
-declare      ``@job``: a job as one declaration and one function; others follow, from ``Job`` here
+declare      ``@job``: a job as one declaration and one function
+context      ``Context``, which a job is handed: workers, ranks, its plan
 run_folder   an output that is there while it is made: of training, with checkpoints
 capacity     the memory of workers, on the host or a GPU; what does not fit
 parts        the partition that ranks read, made where it is missing
@@ -44,7 +44,6 @@ from penstock.pipelines.display import Command, Display, Report
 from penstock.pipelines.job.plan import Plan
 from penstock.pipelines.job.workers import Workers as Workers
 from penstock.pipelines.job.workers import open_ranks
-from penstock.sizes import need_disk
 
 if TYPE_CHECKING:
     from penstock.formats import Format
@@ -55,25 +54,19 @@ R = TypeVar("R", bound=Report)
 
 
 class Job(ABC, Generic[R]):
-    """One run of a job.
+    """One run of a training.
 
-    command    what users call it: ``penstock walk``
-    kind       what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``
-    on_gpu     whether its tasks or ranks compute on GPUs where there are some
+    command    what users call it: ``penstock gnn train``
+    visible    the manifest of its output: see ``run_folder``
     resumes    whether this run goes on from there
-    visible    the manifest of an output that is there while it is made: see ``run_folder``
-    passing    options that do not decide what is made
-    out        absolute; options: may be completed by ``check``; cluster: resolved
+    out        absolute; cluster: resolved
     connected  its workers, once it has connected to them
-    run        what the manifest of a visible output holds, once ``check`` has set it
+    run        what the manifest holds, once ``check`` has set it
     """
 
     command: ClassVar[str]
-    kind: ClassVar[str]
-    on_gpu: ClassVar[bool] = False
+    visible: ClassVar[Format]
     resumes: bool = False
-    visible: ClassVar[Format | None] = None
-    passing: ClassVar[frozenset[str]] = frozenset({"resume", "overwrite", "scratch", "verify"})
     connected: Workers
     run: TrainingRun
 
@@ -87,7 +80,6 @@ class Job(ABC, Generic[R]):
     ) -> None:
         self.out, self.options, self.quiet = client_path(out), options, quiet
         self.given_cluster = as_spec(cluster)
-        self.wait = False  # for another process that makes the same output
         self.brought_back = False  # whether the output to replace is there again: see run_folder
 
     @cached_property
@@ -95,126 +87,47 @@ class Job(ABC, Generic[R]):
         """The cluster, with what its file or Dask's configuration says of it."""
         return self.given_cluster.configured()
 
+    @abstractmethod
     def check(self) -> None:
-        """Raise where options and input do not go together, or the disk is too small."""
-
-    def identity(self) -> dict[str, Any]:
-        """Return what decides the output besides the options: inputs by digest or stamp."""
-        return {}
+        """Raise if options and input do not go together, or the disk is too small."""
 
     @abstractmethod
     def plan(self) -> Plan:
         """Return what ``work`` would do; read what is needed for that, and write nothing."""
 
     @abstractmethod
-    def work(self, partial: Output) -> None:
-        """Make ``partial.result``, its manifest last."""
+    def work(self) -> None:
+        """Train in the folder ``out``, and write the manifest with the results last."""
 
     @abstractmethod
     def report(self, seconds: float) -> R:
-        """Return what is reported of the run, which is published by now."""
+        """Return what is reported of the run."""
 
+    @abstractmethod
     def following(self) -> list[Command]:
         """Return one or two commands that a user would type next, with the paths of this run."""
-        return []
 
     def first_manifest(self) -> dict[str, Any]:
-        """Return what the manifest of a visible output says at first: its state is training."""
+        """Return what the manifest says at first: its state is training."""
         return self.run.to_dict()
 
     def differences(self, before: dict[str, Any]) -> list[str]:
-        """Return what keeps this run from going on with a visible one, whose manifest is given."""
+        """Return what keeps this run from going on with the one whose manifest is given."""
         return self.run.differences(self.run.of(before, self.out))
 
     def goes_on(self) -> bool:
-        """Whether a visible output that is done may be resumed with more epochs."""
+        """Whether an output that is done may be resumed with more epochs."""
         return True
-
-    def instead_of_resuming(self) -> str:
-        """Return what to do where a visible output cannot be resumed because of differences."""
-        return "Repeat its command with --resume, or replace it with --overwrite"
-
-    def _made_of(self) -> dict[str, Any]:
-        return {**self.identity(), "options": self.given}
 
     @property
     def given(self) -> dict[str, Any]:
-        """The options that decide what is made, where they are not the defaults."""
-        return given_options(self.options, passing=self.passing)
-
-    def need_disk(self, size: int, what: str, *, scratch: int = 0) -> None:
-        """Raise CapacityError where a disk is too small for what is not there yet of a run.
-
-        size     bytes of the output; scratch: of intermediate files
-        """
-        folder = getattr(self.options, "scratch", None)
-        out = self.destination
-        held = out.kept_bytes if out.resume else 0
-        if folder is not None:
-            need_disk(folder, max(scratch - held, 0), what)
-            scratch = 0
-        need_disk(self.out.parent, max(size + scratch - held, 0), what)
-
-    @property
-    def destination(self) -> Output:
-        """The output of a job that makes one."""
-        resumable = self.visible is None
-        return Output(
-            self.out,
-            kind=self.kind,
-            identity=self._made_of() if resumable else None,
-            command=self.command,
-            scratch=getattr(self.options, "scratch", None),
-            resume=resumable and getattr(self.options, "resume", False),
-            overwrite=getattr(self.options, "overwrite", False),
-            wait=self.wait,
-        )
-
-    @contextmanager
-    def output(self) -> Iterator[Output]:
-        """Give the hidden directory in which the output is made, and publish it in the end."""
-        if self.visible is not None:
-            from penstock.pipelines.job.run_folder import run_folder
-
-            with run_folder(self, self.visible) as out:
-                yield out
-        else:
-            with self.destination.open() as out:
-                yield out
-
-    def refuse_taken(self) -> None:
-        """Raise where ``out`` is there and neither replaced nor resumed, or of another run."""
-        if self.visible is not None:
-            from penstock.pipelines.job.run_folder import refuse_taken
-
-            refuse_taken(self, self.visible)
-        else:
-            self.destination.refuse_taken()
+        """The options that decide what is made, if they are not the defaults."""
+        return given_options(self.options, passing={"verify"})
 
     def unwritable(self) -> PenstockError | None:
-        """Return the error if output or intermediate files cannot be written."""
-        if self.visible is not None and self.resumes:
-            return self.destination.unwritable(self.out.resolve() / self.visible.file)
-        return self.destination.unwritable()
-
-    @contextmanager
-    def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Iterator[Workers]:
-        """Connect to the cluster, which is started where it is not there.
-
-        input_bytes  how much the job reads: a small one needs no processes of its own
-        ranks        how many ranks its gangs need, if it has any
-        """
-        from penstock.cluster.connect import connect
-
-        with connect(
-            self.cluster,
-            input_bytes=input_bytes,
-            ranks=ranks,
-            on_gpu=self.on_gpu,
-            quiet=self.quiet,
-        ) as client:
-            self.connected = Workers(client, self.cluster, quiet=self.quiet)
-            yield self.connected
+        """Return the error if the output cannot be written."""
+        files = [self.out.resolve() / self.visible.file] if self.resumes else []
+        return Output(self.out, kind="run").unwritable(*files)
 
     @contextmanager
     def open_ranks(
@@ -228,21 +141,25 @@ class Job(ABC, Generic[R]):
 
 def run(job: Job[R]) -> R:
     """Run a job from its checks to its report."""
+    from penstock.pipelines.job.run_folder import run_folder
+
     begun = time.monotonic()
     job.check()
-    with job.output() as partial:
-        job.work(partial)
+    with run_folder(job, job.visible):
+        job.work()
     return job.report(time.monotonic() - begun)
 
 
 def plan(job: Job[R]) -> Plan:
     """Return what ``run`` would do; what would keep it from that is the plan's ``problem``."""
+    from penstock.pipelines.job.run_folder import refuse_taken
+
     problem: PenstockError | None = None
     try:
         job.check()
     except CapacityError as error:
         problem = error
-    job.refuse_taken()
+    refuse_taken(job, job.visible)
     problem = problem or job.unwritable()
     made = job.plan()
     problem = problem or made.problem

@@ -2,7 +2,7 @@
 
 ``Capacity`` is what workers themselves say, of their GPUs too; ``TaskCapacity`` what the scheduler
 knows, so that a job of tasks on the host opens no GPU to be laid out. Disks are asked by
-``Job.need_disk`` and ``plan.disk_need``; what does not fit has one shape: ``does_not_fit``.
+``sizes.need_disk`` and ``plan.disk_need``; what does not fit has one shape: ``does_not_fit``.
 """
 
 from __future__ import annotations

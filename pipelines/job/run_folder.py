@@ -31,7 +31,7 @@ from penstock.errors import (
 )
 from penstock.files import remove, remove_temporaries, temporaries
 from penstock.formats import BadValue, Format
-from penstock.output import Output, aside, put_aside, refuse_existing
+from penstock.output import aside, put_aside, refuse_existing
 from penstock.output_lock import (
     output_lock,
 )
@@ -198,7 +198,7 @@ def finished_plan(what: str, epochs: int, done: int, stopped: Stopped) -> Plan:
 
 
 @contextmanager
-def run_folder(job: Job[Any], manifest: Format) -> Iterator[Output]:
+def run_folder(job: Job[Any], manifest: Format) -> Iterator[Path]:
     """Give the folder of a run to train in; it is kept however the block ends, bad input aside.
 
     An existing run is resumed with ``resume`` if it is the same. With ``overwrite`` it is moved
@@ -226,7 +226,7 @@ def run_folder(job: Job[Any], manifest: Format) -> Iterator[Output]:
             out.mkdir(exist_ok=True)
             _remove_halves(out)
             manifest.save(out, job.first_manifest())
-            yield Output.at(out)
+            yield out
         except BaseException as error:
             # What is damaged stays so, and keeps a run from going on.
             damaged = isinstance(error, GraphError) and _written(out) == written
@@ -266,7 +266,7 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
                 f"the run in {out} is another one",
                 expected="the same model, training and graph",
                 got="; ".join(found),
-                remedy=job.instead_of_resuming(),
+                remedy="Repeat its command with --resume, or replace it with --overwrite",
             )
     elif there and not job.options.overwrite:
         state = state_of(manifest.load(out), out, manifest)
@@ -289,7 +289,7 @@ def refuse_taken(job: Job[Any], manifest: Format) -> None:
             "--overwrite",
         )
     elif not (out.is_dir() and {*out.iterdir()} == {*temporaries(out, manifest.file)}):
-        refuse_existing(out, overwrite=job.options.overwrite, kind=job.kind)
+        refuse_existing(out, overwrite=job.options.overwrite, kind=KIND)
 
 
 def _other_format(out: Path, manifest: Format) -> str | None:

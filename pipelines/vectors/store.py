@@ -164,6 +164,14 @@ def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
     return ids, values, body
 
 
+def first_id(folder: Path) -> Any:
+    """Return the id of the first row of a directory of ours, which has one."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(folder / f"{part_name(0)}.parquet") as file:
+        return next(file.iter_batches(1, columns=["id"])).column(0)[0].as_py()
+
+
 def read_context(folder: Path) -> Array | None:
     """Return word2vec's output vectors, mapped, where the directory has them."""
     body = FORMAT.load(folder)

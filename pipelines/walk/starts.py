@@ -14,7 +14,6 @@ from penstock.files import save_npy
 from penstock.graph import Graph
 from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import MAX_WALKS
-from penstock.output import file_stamp
 from penstock.pipelines.walk.options import WalkingOptions
 from penstock.workers.walk.starts import Starts
 
@@ -35,15 +34,6 @@ def kept_starts(listed: Array | None, nodes: int, folder: Path | None) -> Starts
     assert folder is not None
     save_npy(folder, "starts.npy", listed)
     return Starts(len(listed), nodes, folder / "starts.npy")
-
-
-def identity_of(graph: Graph, version: str, options: WalkingOptions) -> dict[str, Any]:
-    """Return the graph, and the file of starts as it is now."""
-    found: dict[str, Any] = {"graph": str(graph.path), "version": version}
-    starts = options.starts
-    if starts is not None and starts.is_file():
-        found["inputs"] = {str(starts): file_stamp(starts)}
-    return found
 
 
 def checked_count(count: int) -> int:

@@ -30,7 +30,6 @@ _OF_WORDS = ("min_count", "max_vocab", "max_sentence")
     start="Walks of a graph",
     same_walks="Walks of a graph",
     deterministic="Computation",
-    resume="Output",
 )
 class Word2vecOptions(WalkingOptions):
     """Options of ``penstock word2vec train``."""
@@ -96,14 +95,6 @@ class Word2vecOptions(WalkingOptions):
 
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 10.0
     """minutes between checkpoints to resume from; 0: no checkpoints"""
-    verify: Annotated[bool, Parameter(negative="")] = False
-    """before anything else, compare every file of the graph, or of the walks, with its SHA-256"""
-
-    resume: Annotated[bool, Parameter(negative="")] = False
-    """go on from the last checkpoint of an interrupted run of the same command; --lr, --min-lr and
-    --parts may differ"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace the output if it holds vectors already"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,12 +1,19 @@
-"""What a training run takes of memory and disk, and what would fit where it takes too much."""
+"""What a training run can do, and what it takes of memory and disk."""
 
 from __future__ import annotations
 
-from penstock.errors import CapacityError
+from pathlib import Path
+
+from penstock.errors import UsageError
 from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
-from penstock.pipelines.job.capacity import Capacity
+from penstock.pipelines.job.context import Context
+from penstock.pipelines.job.plan import Need
+from penstock.pipelines.job.run_folder import epochs_text
+from penstock.pipelines.job.workers import Workers
+from penstock.pipelines.word2vec.inputs import Input
 from penstock.pipelines.word2vec.options import Word2vecOptions
-from penstock.sizes import plural
+from penstock.sizes import format_bytes, format_count, plural
+from penstock.workers.word2vec.state import Checkpoints, Position
 from penstock.workers.word2vec.task import TrainingSettings
 
 _SHARDS = 4  # of deterministic training
@@ -53,32 +60,115 @@ def _pool(options: Word2vecOptions, kind: str) -> dict[str, int]:
     return {"pool": min(words, MAX_POOL), "pool_sentences": sentences}
 
 
-def memory_of(
-    training: TrainingSettings, words: int, ranks: int, rows: int, *, on_gpu: bool
-) -> int:
-    """Return the bytes that the fullest rank takes; rows: of a graph that it holds."""
-    a_word = training.word_bytes(ranks, on_gpu=on_gpu)
-    return a_word * words + rows + training.block_bytes(on_gpu=on_gpu)
+def check_ranks(
+    options: Word2vecOptions,
+    training: TrainingSettings,
+    ranks: int,
+    *,
+    on_gpu: bool = False,
+    resumes: bool,
+) -> None:
+    """Raise UsageError for what so many ranks cannot do."""
+    if on_gpu and options.pools:
+        raise UsageError(
+            "--pools is for CPUs: a GPU draws negative samples of all nodes",
+            remedy="Give --device cpu, or leave --pools out",
+        )
+    copies = training.shards if training.deterministic else ranks
+    # A run of several ranks may be resumed on one, with the options that it had.
+    if copies == 1 and training.sync_words is not None and not resumes:
+        one = "one shard" if training.deterministic else "one rank"
+        raise UsageError(
+            f"--sync-words is about exchanges among ranks or shards, and {one} has none",
+            expected="--deterministic with --shards 2 or more, or --parts 2 or more",
+            got=f"--sync-words {training.sync_words} on {one}",
+            remedy="Leave --sync-words out",
+        )
+    if not training.deterministic:
+        return
+    if on_gpu:
+        raise UsageError(
+            "--deterministic is for CPUs: the threads of a GPU add to vectors in any order",
+            remedy="Give --device cpu, or leave --deterministic out",
+        )
+    if training.shards < ranks:
+        raise UsageError(
+            "ranks without a shard would have nothing to do",
+            expected=f"--shards {ranks} or more",
+            got=f"--shards {training.shards} on {ranks} ranks",
+        )
 
 
-def disk_of(training: TrainingSettings, words: int) -> int:
+def plan_training(
+    context: Context,
+    source: Input,
+    training: TrainingSettings,
+    workers: Workers,
+    words: int | None,
+) -> str:
+    """Say what is trained where; return what that takes of memory and disk, as a person reads it.
+
+    words  of the vocabulary; None: they are not counted yet
+    """
+    has, out = workers.capacity, context.out
+    assert out is not None
+    steps = [("input", f"{source.kind} {source.what}, {format_bytes(source.bytes)}")]
+    disk, scratch, problem, takes = None, 0, None, ""
+    block = training.block_bytes(on_gpu=has.on_gpu)
+    a_word = training.word_bytes(workers.count, on_gpu=has.on_gpu)
+    if words is None:
+        steps.append(("count", "words of all files, as tasks; then they are encoded"))
+        most = max(has.memory - block, 0) // a_word
+        fits = f"on every {has.worker}: at most {format_count(most)} words"
+        memory = Need(None, has.memory, fits)
+    else:
+        needed = a_word * words + source.held_bytes(workers, has.rows) + block
+        memory = Need(needed, has.memory, f"on every {has.worker}")
+        disk = _disk(training, words)
+        # Checkpoints: the last one is there until the next is whole.
+        scratch = 2 * words * training.vector_bytes() + source.scratch_bytes
+        takes = (
+            f"{format_bytes(needed)} of memory on every {has.worker}, "
+            f"{format_bytes(disk + scratch)} of disk"
+        )
+        if needed > has.memory:
+            problem = has.too_small(
+                f"training {words:,} words of {plural(training.dim, 'dimension')}",
+                needed,
+                remedy="Take a smaller --dim, --max-vocab or --window, fewer --shards, or more "
+                "memory",
+            )
+    seen = _epochs_seen(out.scratch) if out.resumes else 0
+    steps.append(("train", _train_text(source, training, workers.count, seen)))
+    many = "" if words is None else f"{words:,} "
+    context.plan(
+        f"vectors of {many}{source.rows_are}, {plural(training.dim, 'dimension')}",
+        steps=tuple(steps),
+        memory=memory,
+        disk=disk,
+        scratch=scratch,
+        problem=problem,
+    )
+    return takes
+
+
+def _train_text(source: Input, training: TrainingSettings, ranks: int, seen: int) -> str:
+    left = training.epochs - seen
+    of = "" if source.tokens is None else f" of {format_count(source.tokens)} words"
+    how = "deterministic, " if training.deterministic else ""
+    where = "one rank" if ranks == 1 else f"{ranks} ranks"
+    does = f"{how}{plural(left, 'epoch')}{of} on {where}"
+    if not seen:
+        return does
+    more = "nothing is left to train" if left == 0 else does
+    return f"{more}; {epochs_text(training.epochs, seen)}"
+
+
+def _epochs_seen(scratch: Path) -> int:
+    """Return after how many epochs the checkpoint was written that a run goes on from."""
+    return (Checkpoints(scratch, 0).position() or Position()).epoch
+
+
+def _disk(training: TrainingSettings, words: int) -> int:
     """Return what vectors, context and Parquet files take of the disk."""
     return words * (training.vector_bytes() + 4 * training.dim + 40)
-
-
-def checkpoint_bytes(training: TrainingSettings, words: int) -> int:
-    """Return what checkpoints take: the last one is there until the next is whole."""
-    return 2 * words * training.vector_bytes()
-
-
-def too_large(
-    training: TrainingSettings, words: int, ranks: int, rows: int, has: Capacity
-) -> CapacityError | None:
-    """Return the error of a vocabulary that does not fit on a rank, None where it does."""
-    needed = memory_of(training, words, ranks, rows, on_gpu=has.on_gpu)
-    if needed <= has.memory:
-        return None
-    remedy = "Take a smaller --dim, --max-vocab or --window, fewer --shards, or more memory"
-    return has.too_small(
-        f"training {words:,} words of {plural(training.dim, 'dimension')}", needed, remedy=remedy
-    )

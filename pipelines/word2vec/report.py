@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 from penstock.paths import shown
-from penstock.pipelines.display import CountsReport
+from penstock.pipelines.display import Command, JobReport
 from penstock.sizes import format_bytes, format_count, plural
-
-if TYPE_CHECKING:
-    from penstock.workers.word2vec.task import Trained
 
 
 @dataclass
-class Word2vecReport(CountsReport):
+class Word2vecReport(JobReport):
     """What a training run gave, for people and for ``--json``.
 
     kind      of the input
@@ -40,7 +38,6 @@ class Word2vecReport(CountsReport):
     device: str
     on_gpu: bool
     bytes: int
-    seconds: float
     train_seconds: float
     words_per_second: float | None
     resumed: float = 0.0
@@ -49,53 +46,35 @@ class Word2vecReport(CountsReport):
     averaged: int = 0
     internal_ids: bool = False
 
-    def text(self) -> str:
+    def following(self) -> list[Command]:
+        """Return the command to run next."""
+        from penstock.pipelines.vectors.store import first_id
+
+        path = Path(self.vectors)
+        return [("similar", path, str(first_id(path)))]
+
+    def lines(self) -> Iterable[str]:
         """Return what a person wants to read."""
         what, rate = self.rows_are, self.words_per_second
         fast = "" if rate is None else f", {format_count(rate)} words/s"
-        rank = "GPU" if self.on_gpu else "rank"
-        where = plural(self.ranks, rank)
-        lines = [
+        where = plural(self.ranks, "GPU" if self.on_gpu else "rank")
+        yield (
             f"{shown(self.vectors)}: {plural(self.rows, what[:-1])}, "
-            f"{plural(self.dimension, 'dimension')}, {format_bytes(self.bytes)}",
-            f"  loss {self.loss:.4f} in epoch {self.epochs} of {self.epochs}",
-            f"  {plural(self.words, 'word')} in {self.seconds:.1f} s on {where}{fast}",
-        ]
+            f"{plural(self.dimension, 'dimension')}, {format_bytes(self.bytes)}"
+        )
+        yield f"loss {self.loss:.4f} in epoch {self.epochs} of {self.epochs}"
+        yield f"{plural(self.words, 'word')} in {self.seconds:.1f} s on {where}{fast}"
         if self.resumed:
-            lines.append(f"  {self.resumed:.0%} was there from the run before")
+            yield f"{self.resumed:.0%} was there from the run before"
         if self.known is not None:
             new = self.rows - self.known
             mean = f", {self.averaged:,} of them with the mean of their neighbours"
             more = f"; {new:,} are new{mean if self.averaged else ''}" if new else ""
-            lines.append(f"  {self.known:,} began with the vectors of --init{more}")
+            yield f"{self.known:,} began with the vectors of --init{more}"
         if self.internal_ids:
-            lines.append(
-                "  ids are internal numbers of nodes, as in the walks; with --graph the graph that "
+            yield (
+                "ids are internal numbers of nodes, as in the walks; with --graph the graph that "
                 "was walked they are its ids"
             )
         if self.unseen:
-            lines.append(f"  {self.unseen:,} {what} were not seen when walks were counted")
-        return "\n".join(lines)
-
-
-def report_of(
-    trained: Trained, about: dict[str, Any], *, seconds: float, ranks: int, device: str
-) -> Word2vecReport:
-    """Return the report of a training run; ``about`` has what the job knows."""
-    # Below a second or so it is the start that is timed.
-    rate = trained.run_words / trained.seconds if trained.seconds > 1 else None
-    return Word2vecReport(
-        epochs=trained.epochs,
-        loss=trained.loss,
-        words=trained.words,
-        kept=trained.kept,
-        pairs=trained.pairs,
-        ranks=ranks,
-        device=device,
-        seconds=seconds,
-        train_seconds=trained.seconds,
-        words_per_second=rate,
-        resumed=trained.resumed,
-        unseen=trained.unseen,
-        **about,
-    )
+            yield f"{self.unseen:,} {what} were not seen when walks were counted"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -43,10 +42,6 @@ class WarmStart:
     def vectors(self) -> Vectors:
         """The vectors."""
         return Vectors.open(self.path)
-
-    def identity(self) -> dict[str, Any]:
-        """Return what identifies the vectors."""
-        return self.vectors.stamps()
 
     def prepare(self, vocabulary: Counted, graph: Graph | None, folder: Path) -> Path:
         """Write the vectors that words begin with, means of neighbours too, for ranks to read."""

@@ -67,20 +67,8 @@ def test_an_overwrite_that_is_killed_midway(
     assert os.listdir(tmp_path) == ["out"]
 
 
-FINISHED = "a uniform --resume for every job that writes is to come"
-NOT_YET = {"word2vec"}
-
-
-@pytest.mark.parametrize(
-    "job",
-    [
-        pytest.param(job, marks=pytest.mark.xfail(strict=True, reason=FINISHED))
-        if job in NOT_YET
-        else job
-        for job in JOBS
-        if job != "vectors"  # a file: nothing says what it is made of
-    ],
-)
+# Of "vectors", a file, nothing says what it is made of.
+@pytest.mark.parametrize("job", [job for job in JOBS if job != "vectors"])
 def test_resuming_what_is_finished_is_success(
     job: str, given: Path, commands: Commands, whole: Any, tmp_path: Path
 ) -> None:

@@ -115,12 +115,13 @@ class Input(ABC):
             )
         Graph.open(self.graph.path, verify=True, quiet=quiet)
 
-    def identity(self) -> dict[str, Any]:
-        """Return what identifies the input."""
-        files = self.files
-        stamps = {str(path): file_stamp(path) for path in files}
-        # What is encoded already has numbers by the order of the files.
-        return {"inputs": stamps, "order of inputs": [str(path) for path in files]}
+    def stamps(self) -> dict[str, Any]:
+        """Return by what the files are known, and the graph."""
+        found: dict[str, Any] = {} if self.graph is None else {**self.graph.stamps()}
+        # Their places, too: what is encoded already has numbers by the order of the files.
+        for place, path in enumerate(self.files):
+            found.setdefault(str(path), file_stamp(path)).append(place)
+        return found
 
     @property
     def scratch_bytes(self) -> int:
@@ -166,7 +167,9 @@ class Input(ABC):
         """
 
 
-def open_input(paths: Sequence[Path], options: Word2vecOptions, *, quiet: bool) -> Input:
+def open_input(
+    paths: Sequence[Path], options: Word2vecOptions, *, verify: bool = False, quiet: bool
+) -> Input:
     """Return the input, of the kind that its files are."""
     kinds = {path: _kind_of(path) for path in paths}
     kind = kinds[paths[0]]
@@ -184,7 +187,7 @@ def open_input(paths: Sequence[Path], options: Word2vecOptions, *, quiet: bool) 
         )
     options.check_kind(kind)
     opened = _classes(kind)(paths, options)
-    if options.verify:
+    if verify:
         opened.verify(quiet=quiet)
     return opened
 

@@ -11,7 +11,7 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.kernels.word2vec_rules import MAX_WORDS
 from penstock.pipelines.walk.choice import SamplerChoice, check_graph, choose
-from penstock.pipelines.walk.starts import checked_count, find_starts, identity_of, listed_starts
+from penstock.pipelines.walk.starts import checked_count, find_starts, listed_starts
 from penstock.pipelines.walk.weights import inspect_weights
 from penstock.pipelines.word2vec.inputs import Input, Prepared
 from penstock.workers.walk.rows import WalkGraphSpec
@@ -74,9 +74,9 @@ class GraphInput(Input):
         listed = listed_starts(self._graph, self.options)
         return self._graph.num_nodes if listed is None else len(listed)
 
-    def identity(self) -> dict[str, Any]:
-        """Return the graph, and the file of starts as it is now."""
-        return identity_of(self._graph, self._graph.digest, self.options)
+    def stamps(self) -> dict[str, Any]:
+        """Return by what the graph is known."""
+        return {**self._graph.stamps()}
 
     @property
     def tokens(self) -> int:

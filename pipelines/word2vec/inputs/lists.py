@@ -127,13 +127,6 @@ class ListsInput(Input):
                 remedy="Leave one of them out",
             )
 
-    def identity(self) -> dict[str, Any]:
-        """Return the files as they are, and the graph."""
-        identity = super().identity()
-        if self._graph is not None:
-            identity |= {"graph": str(self._graph.path), "version": self._graph.digest}
-        return identity
-
     @property
     def tokens(self) -> int:
         """How many ids all lists hold."""

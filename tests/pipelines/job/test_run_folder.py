@@ -26,18 +26,17 @@ def train(out: Path, which: str, *, overwrite: bool = False, fails: bool = False
         out=out,
         options=SimpleNamespace(resume=False, overwrite=overwrite),
         command="penstock train",
-        kind="run",
         first_manifest=lambda: {"state": "training"},
         differences=lambda before: [],
         goes_on=lambda: True,
     )
     with run_folder(job, FORMAT) as made:
-        (made.result / "which").write_text(which)
+        (made / "which").write_text(which)
         if fails:
             raise OSError("a cable")
-        (made.result / "checkpoints").mkdir()
-        (made.result / "checkpoints/last.npy").touch()
-        FORMAT.save(made.result, {"state": "done"})
+        (made / "checkpoints").mkdir()
+        (made / "checkpoints/last.npy").touch()
+        FORMAT.save(made, {"state": "done"})
 
 
 def killed_before(step: int, work: Callable[[], None]) -> bool:

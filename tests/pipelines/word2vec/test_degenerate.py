@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import word2vec
-from penstock.errors import CapacityError, InputError, PenstockError, UsageError
+from penstock.errors import CapacityError, InputError, OutputExists, PenstockError, UsageError
 from penstock.pipelines.vectors import write_vectors
 from penstock.pipelines.word2vec.inputs import open_input
 from penstock.pipelines.word2vec.inputs.text import ByteRange
@@ -90,13 +90,11 @@ def test_inputs_in_another_order_are_another_run(tmp_path: Path) -> None:
     paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
     for path in paths:
         path.write_text(f"{path.stem} c d\n" * 9)
-    options = Word2vecOptions()
-    one, other, twice = (
-        open_input(some, options, quiet=True).identity()
-        for some in (paths, paths[::-1], [*paths, paths[1]])
-    )
-    assert one != other
-    assert one != twice
+    made = word2vec(paths, tmp_path / "v", **SMALL)
+    assert word2vec(paths, tmp_path / "v", **SMALL, lr=0.01, resume=True) == made
+    for other in (paths[::-1], [*paths, paths[1]]):
+        with pytest.raises(OutputExists):
+            word2vec(other, tmp_path / "v", **SMALL, resume=True)
 
 
 def test_context_of_a_warm_start_is_checked(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         pieces = [Piece(name, "parquet", bytes=1, number=i) for i, name in enumerate(inputs)]
         has = {c: c if c in tables[0].column_names else None for c in EDGE_COLUMNS}
         home = tmp_path / str(count) if home is None else home
-        partial = Output.at(home / "graph")
-        partial.scratch = home / "scratch"
+        partial = Output(home / "graph", kind="graph")
+        partial.result, partial.scratch = partial.path, home / "scratch"
         partial.result.mkdir(parents=True, exist_ok=True)
         partial.scratch.mkdir(exist_ok=True)
         layout = Layout("source", "target", graph="graph", id_type=id_type, **has)
