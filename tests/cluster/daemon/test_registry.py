@@ -91,6 +91,7 @@ def test_what_is_written_is_read() -> None:
         json.dumps(asdict(dead())).encode()[:-40],
         json.dumps(asdict(dead("other"))).encode(),
     ],
+    ids=["no JSON", "too little", "cut off", "of another name"],
 )
 def test_what_is_no_entry_is_passed_over(text: bytes, state: Path) -> None:
     entry = registry.this_process("default", "local")
