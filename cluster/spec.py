@@ -100,9 +100,7 @@ class ClusterSpec:
     >>> spec.configured().worker_count(), spec.worker_memory()
     """
 
-    cluster: Annotated[str, AfterValidator(_where), Parameter(name=("--cluster", "--kind"))] = (
-        "auto"
-    )
+    cluster: Annotated[str, AfterValidator(_where), Parameter(name="--cluster")] = "auto"
     """threads: in this process; local: processes on this machine; mpi: ranks that mpiexec starts;
     cuda: a process a GPU; slurm: batch jobs; tcp://host:port, a scheduler file, or the name of a
     cluster that runs already; a YAML file with these options; auto: what fits the job"""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 OPTIONS = Group("Options", sort_key=5)  # every command's own, where its options have no headings
 _UNSAID = ("", "None", "False", "()", '""', "''")  # defaults that say nothing
-_FORMER = ("--kind",)  # of --cluster: accepted still, but each option has one name
 _WIDEST = 26  # a longer name has a line of its own
 
 
@@ -61,7 +60,6 @@ def _names(entry: HelpEntry) -> str:
     if entry.positional_label:
         return entry.positional_label
     names = [*entry.positive_shorts, *entry.positive_names]
-    names = [name for name in names if name not in _FORMER]
     # --no-this says what happens anyway, but where the default is yes, or depends on others.
     unsaid = ("--empty-",) if entry.default in ("True", None) else ("--empty-", "--no-")
     names += [name for name in entry.negative_names if not name.startswith(unsaid)]

@@ -29,7 +29,7 @@ _PLAIN = re.compile(r"[\w.,:@%+=/-]+", re.ASCII)
 _CLIENT_MEMORY = 2 << 30
 # What the script says itself: options, and how they are spelled.
 _SAID = ("cluster", "workers", "mpiexec", "hosts")
-_ADDED = ("--cluster", "--kind", "--workers", "-n", "--mpiexec", "--hosts")
+_ADDED = ("--cluster", "--workers", "-n", "--mpiexec", "--hosts")
 
 
 def _checked_time(text: str) -> str:

@@ -27,7 +27,7 @@ from penstock.pipelines.etl.reading.layout import (
     has_relations,
 )
 from penstock.pipelines.etl.reading.pieces import find_pieces
-from penstock.pipelines.etl.reading.stamps import Inputs
+from penstock.pipelines.etl.reading.stamps import files_read
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.writing.build import EDGE_BYTES
 from penstock.pipelines.info import features_of, labels_of
@@ -47,7 +47,7 @@ class EtlJob:
     """One run: what it reads, which is open, and what its steps have found.
 
     edges, format, pieces  what is read: as it was given, as what, and cut into tasks by its use
-    inputs, layout         its files as they were when the run began; what their columns are
+    inputs, layout         its files, with stamps; what their columns are
     options                completed by what the input decides
     partial, connected     where the graph grows, and the workers that are at it
     relations, heldout     found on the way: names of relations; folders of edges held out
@@ -64,7 +64,7 @@ class EtlJob:
         self.relations: tuple[Any, ...] = ()
         self.heldout: dict[str, list[Path]] = {}
         self.format = ""
-        self.inputs = Inputs()
+        self.inputs: dict[str, Any] = {}
 
     @classmethod
     def open(
@@ -83,7 +83,7 @@ class EtlJob:
 
     def stamps(self) -> dict[str, Any]:
         """Return every file that is read, as it is now."""
-        return {path: stamp_of(path) for path in self.inputs.to_dict()}
+        return {path: stamp_of(path) for path in self.inputs}
 
     def searched(self) -> list[str]:
         """Return the folders whose files are read, at any depth."""
@@ -97,7 +97,7 @@ class EtlJob:
         self.format = guess_format(edges, options)
         if not self.reads_tables and len(edges) != 1:
             raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
-        self.inputs = Inputs.of(edges, self.format, options)
+        self.inputs = files_read(edges, self.format, options)
         layout = None
         if self.reads_tables:
             options.refuse_in_tables()
@@ -132,9 +132,7 @@ class EtlJob:
         self._plan(context)
         if self.reads_tables:
             self.connected = context.workers(input_bytes=self._size)
-            manifest = self._build()
-        else:
-            manifest = self._build_tu(context)
+        manifest = self._build()
         counts = self.counts
         if counts.bad_rows:
             bad = {"skipped": counts.bad_rows, "first": counts.first_bad_rows}
@@ -165,7 +163,7 @@ class EtlJob:
                 has = context.cluster.worker_memory()
                 fit = f"tasks are cut to fit into what a worker has, {format_bytes(has)}"
                 memory = Need(None, has, fit)
-        files = len(self.inputs.to_dict())
+        files = len(self.inputs)
         kind = "directed" if self.counts.directed else "undirected"
         context.plan(
             f"a graph of {plural(files, 'file')}, {format_bytes(self._size)}",
@@ -180,10 +178,9 @@ class EtlJob:
         )
 
     def read(self, step: Any, calls: list[Any], pieces: list[Piece]) -> list[Any]:
-        """Run the step that reads the edges; a file that changes meanwhile ends the run."""
-        with self.inputs.reading_edges():
-            sizes = [piece.bytes for piece in pieces]
-            return self.connected.tasks("read", step, calls, sizes, "B")
+        """Run the step that reads the edges."""
+        sizes = [piece.bytes for piece in pieces]
+        return self.connected.tasks("read", step, calls, sizes, "B")
 
     @cached_property
     def capacity(self) -> TaskCapacity:
@@ -207,20 +204,17 @@ class EtlJob:
         return int(kept.read_text(encoding="utf-8"))
 
     def _build(self) -> Manifest:
-        with self.inputs.reading_nodes():
-            if self.format == "zoo":
-                from penstock.pipelines.etl.zoos.build import build_zoo
+        if self.format == "tu":
+            from penstock.pipelines.etl.zoos.tu import build_tu
 
-                return build_zoo(self)
-            from penstock.pipelines.etl.steps import build_graph
-
-            return build_graph(self)
-
-    def _build_tu(self, context: Context) -> Manifest:
-        from penstock.pipelines.etl.zoos.tu import build_tu
-
-        with self.inputs.reading_edges():
             return build_tu(self.edges[0], self.options, self.partial.result, self.counts)
+        if self.format == "zoo":
+            from penstock.pipelines.etl.zoos.build import build_zoo
+
+            return build_zoo(self)
+        from penstock.pipelines.etl.steps import build_graph
+
+        return build_graph(self)
 
     def _both_directions(self) -> str:
         """Return what becomes of edges that are listed in both directions."""

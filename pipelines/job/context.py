@@ -123,6 +123,7 @@ class Context:
         problem  why the run would fail
         detail   what else is to be seen, as the operations of a model
         """
+        problem = problem or memory.problem(what)
         need, rooms = None, {folder: disk or 0} if folder is not None else {}
         if self.out is not None:
             rooms = self.out.room_for(disk or 0, scratch)

@@ -25,12 +25,22 @@ PlanFlag = Annotated[
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that a job takes of something, of those that are there; None: not known ``until``."""
+    """Bytes that a job takes of something, of those that are there; None: not known ``until``.
+
+    remedy  what to do if that is not enough
+    """
 
     bytes: int | None
     there: int | None = None
     where: str = ""
     until: str = "before the run"
+    remedy: str = "Use more workers or ranks, or give each more memory with --memory-limit"
+
+    def problem(self, what: str) -> CapacityError | None:
+        """Return the error if it is more than there is."""
+        if self.bytes is None or self.there is None or self.bytes <= self.there:
+            return None
+        return does_not_fit(what, "in memory", self.bytes, self.there, remedy=self.remedy)
 
     def text(self) -> str:
         """Return one line: ``1.2 GB of 8 GB on every worker``."""

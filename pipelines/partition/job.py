@@ -18,7 +18,7 @@ from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.partition import PartitionOptions
 from penstock.pipelines.partition.report import PartitionReport
-from penstock.sizes import format_bytes, need_memory, parse_bytes
+from penstock.sizes import format_bytes, parse_bytes
 
 _DEFAULT_WIDTH = 128
 _DOES: dict[Method, str] = {
@@ -41,13 +41,13 @@ def cut(context: Context, graph: Graph, out: Output, options: PartitionOptions) 
     context.plan(
         f"{options.k} parts of {graph.num_nodes:,} nodes and {graph.num_edges:,} directed edges",
         steps=(("assign", method), ("build", f"on {cores()} cores")),
-        memory=Need(max(takes, building), available_memory(), "available"),
+        memory=Need(
+            max(takes, building),
+            available_memory(),
+            "available",
+            remedy="Run it on a machine with more memory, or take --method streaming",
+        ),
         disk=disk_needed(graph),
-    )
-    need_memory(
-        building,
-        f"building the parts of {graph.path}",
-        remedy="Run it on a machine with more memory",
     )
     started = time.monotonic()
     with compiling() as compiled:

@@ -82,7 +82,7 @@ def running(kind: str, folder: Path) -> Iterator[Path | int]:
         assert run(["run", str(folder / "flow.yaml"), "-q"]) == 0
         yield folder / "seen"
     elif kind == "daemon":
-        assert run(["cluster", "start", "--kind", "local", "-n", "1", "-q"]) == 0
+        assert run(["cluster", "start", "--cluster", "local", "-n", "1", "-q"]) == 0
         try:
             yield find("default").pid  # type: ignore[union-attr]
         finally:

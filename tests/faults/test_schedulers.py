@@ -35,7 +35,7 @@ def kept(
     """A cluster of one worker that stays."""
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
     more = ["--no-tls"] if request.param == "tcp" else []
-    assert run(["cluster", "start", "--kind", "local", "-n", "1", "-q", *more]) == 0
+    assert run(["cluster", "start", "--cluster", "local", "-n", "1", "-q", *more]) == 0
     entry = find("default")
     assert entry is not None
     yield entry

@@ -135,7 +135,7 @@ def test_a_cluster_that_stays(
 ) -> None:
     from penstock.cluster.daemon.registry import find
 
-    assert penstock(["cluster", "start", "--kind", kind, "-n", "2", "-q"]) == 0
+    assert penstock(["cluster", "start", "--cluster", kind, "-n", "2", "-q"]) == 0
     entry = find("default")
     assert entry is not None
     assert entry.address is not None

@@ -41,7 +41,7 @@ def given(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def running(kind: str) -> Iterator[Any]:
     """Start a cluster of two workers that stays; give a client of it, and stop it."""
-    words = f"cluster start --name of-{kind} --kind {kind} -n 2 --threads 1 --dashboard none -q"
+    words = f"cluster start --name of-{kind} --cluster {kind} -n 2 --threads 1 --dashboard none -q"
     assert run([*words.split(), "--worker-timeout", "5"]) == 0
     try:
         with connect(f"of-{kind}") as client:

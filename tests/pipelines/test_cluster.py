@@ -176,7 +176,7 @@ def test_started_used_stopped_and_nothing_left(
     from distributed import Client
 
     file = tmp_path / "scheduler.json"
-    line = f"cluster start --kind {kind} -n 2 --scheduler-file {file} --json"
+    line = f"cluster start --cluster {kind} -n 2 --scheduler-file {file} --json"
     assert run(line.split()) == 0
     told = answer(capsys)
     assert (told["name"], told["kind"], told["workers"]) == ("default", kind, 2)
@@ -201,7 +201,7 @@ def test_started_used_stopped_and_nothing_left(
         assert worker["memory"] > 10_000_000
         assert worker["tasks"] == 0
 
-    assert run(f"cluster start --kind {kind} -n 2".split()) == 1
+    assert run(f"cluster start --cluster {kind} -n 2".split()) == 1
     assert run(["cluster", "stop"]) == 0
     assert left(state) == ([], [])
     assert not file.exists()
@@ -228,7 +228,7 @@ def test_a_daemon_that_is_suspended_or_killed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    line = "cluster start --kind local -n 2 -q --name big --dashboard none --tls"
+    line = "cluster start --cluster local -n 2 -q --name big --dashboard none --tls"
     assert run([*line.split(), str(certificates)]) == 0
     entry = find("big")
     assert entry is not None

@@ -23,7 +23,6 @@ from penstock.pipelines.etl import etl
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout
-from penstock.pipelines.etl.reading.stamps import Inputs
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.zoos import rows as zoo_rows
 from penstock.pipelines.etl.zoos import runs as zoo_runs
@@ -39,7 +38,7 @@ class Serial(EtlJob):
 
     def __init__(self, options: EtlOptions, layout: Layout, partial: Output, memory: int) -> None:
         super().__init__([], options)
-        self.layout, self.partial, self.inputs = layout, partial, Inputs()
+        self.layout, self.partial = layout, partial
         workers: Any = SimpleNamespace(tasks=in_order, task_capacity=TaskCapacity(2, memory))
         self.connected = workers
 
