@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from every_job import JOBS, RESUMES, VISIBLE, again, cells, published, results, words_of
+from every_job import JOBS, QUICK, RESUMES, VISIBLE, again, cells, published, results, words_of
 from midway import Commands
 
 CODES = {"kill": -signal.SIGKILL, "term": 143, "hup": 129, "ctrl-c": 1, "ctrl-c twice": 1}
@@ -22,7 +22,7 @@ CODES = {"kill": -signal.SIGKILL, "term": 143, "hup": 129, "ctrl-c": 1, "ctrl-c 
 @pytest.mark.parametrize(
     ("job", "how"),
     [
-        *cells(JOBS, "kill", quick=JOBS),
+        *cells(JOBS, "kill", quick=(*QUICK, "etl", "word2vec", "embed")),
         *cells(JOBS, "ctrl-c", "ctrl-c twice", "hup", quick=()),
         *cells(JOBS, "term"),
     ],
@@ -68,7 +68,9 @@ def test_an_overwrite_that_is_killed_midway(
 
 
 # Of "vectors", a file, nothing says what it is made of.
-@pytest.mark.parametrize("job", [job for job in JOBS if job != "vectors"])
+@pytest.mark.parametrize(
+    "job", cells(sorted({*JOBS} - {"vectors"}), quick=(*QUICK, "etl", "similar"))
+)
 def test_resuming_what_is_finished_is_success(
     job: str, given: Path, commands: Commands, whole: Any, tmp_path: Path
 ) -> None:
