@@ -80,7 +80,8 @@ class Output:
     kind      what it is: a directory that holds ``<kind>.json``, or, as a Parquet dataset, whose
               readers pass over such names, ``_<kind>.json``
     identity  what decides it, as JSON: ``resume`` goes on only with the same; ``inputs`` in it are
-              stamps of files by path
+              stamps of files by path,
+              ``varying`` options with which an interrupted run may go on though they decide it
     command   what writes it, for messages
     scratch   where intermediate files go [default: next to the result]
     wait      whether to wait for another process that makes the same output
@@ -283,7 +284,8 @@ class Output:
         return found if isinstance(found, dict) else {}
 
     def _refuse_another(self) -> None:
-        now, before = self.identity or {}, self._record().get("identity") or {}
+        both = self.identity or {}, self._record().get("identity") or {}
+        now, before = ({k: v for k, v in one.items() if k != "varying"} for one in both)
         if before == now:
             return
         old, new = before.get("inputs", {}), now.get("inputs", {})
@@ -310,6 +312,7 @@ class FileOutput(Output):
     """
 
     _beside: tuple[Path, ...] = ()
+    _left = False  # whether a run was killed that may have moved some of the files into place
 
     def goes_with(self, *beside: Path) -> None:
         """Say what else is written next to ``path``."""
@@ -323,10 +326,11 @@ class FileOutput(Output):
 
     def refuse_taken(self) -> None:
         """Raise if a file is there and is not replaced."""
+        replaces = self.overwrite or (self._left and not self.path.exists())
         for file in (self.path, *self._beside):
             if file.is_dir():
                 raise OutputExists(f"{file} is a directory", remedy="Name another output")
-            if file.exists() and not self.overwrite:
+            if file.exists() and not replaces:
                 remedy = "Name another output or give --overwrite"
                 raise OutputExists(f"{file} exists", remedy=remedy)
 
@@ -337,15 +341,14 @@ class FileOutput(Output):
     def open(self) -> Iterator[Output]:
         """Lock it; move the files into place if the block succeeds."""
         with output_lock(self.path, command=self.command):
-            self.refuse_taken()
+            self._left = self.home.exists()
             self._remove()
+            self.refuse_taken()
             try:
                 self.result.mkdir(parents=True)
                 with full_disk_explained(self.path):
                     yield self
                 self.refuse_taken()
-                if self._beside:  # which are not replaced in one step: they are either of one run
-                    self.path.unlink(missing_ok=True)
                 for file in (*self._beside, self.path):
                     (self.result / file.name).replace(file)
             finally:

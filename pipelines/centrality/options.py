@@ -42,6 +42,11 @@ _IGNORED: Rules = (
     (("distances",), "with --samples or --epsilon: they are of all nodes", lambda o: o.sampled),
     (("seed",), "without --samples or --epsilon", lambda o: not o.sampled),
     (("weight",), "without --weighted", lambda o: not o.weighted),
+    (
+        ("weighted",),
+        "on components, triangles and clustering",
+        lambda o: o.wanted <= {"component", "strong-component", "triangles", "clustering"},
+    ),
 )
 # Those that depend on what the graphs are: graph (one), zoo, parquet, tu, edgelists, json, or
 # networkx.

@@ -31,7 +31,7 @@ _IGNORED: Rules = (
     (("since", "until", "merge_times"), "without --time", lambda o: o.time is None),
     (("merge_times",), "with --duplicates keep", lambda o: o.duplicates == "keep"),
     (
-        ("node_id", "node_type", "label", "split", "feature_columns"),
+        ("node_id", "node_type", "label", "split", "feature_columns", "unknown_nodes"),
         "without --nodes",
         lambda o: o.nodes is None,
     ),
@@ -45,7 +45,7 @@ _IGNORED: Rules = (
     (("split_nodes",), "with --split", lambda o: o.split is not None),
 )
 _IGNORED_IN_TABLES: Rules = (
-    (("label_missing",), "without --label", lambda o: o.label is None),
+    (("label_missing", "label_kind"), "without --label", lambda o: o.label is None),
     (
         ("missing_features",),
         "without --features or --feature-columns",
@@ -100,7 +100,7 @@ class EtlOptions:
     target_type: str | None = None
     """type of the edges' targets, or column:NAME"""
     graph_id: str | None = None
-    """zoo: column of the graph an edge belongs to [default: graph_id]"""
+    """column of the graph an edge belongs to, which makes a zoo [default of a zoo: graph_id]"""
     header: Literal["auto", "yes", "no"] = "auto"
     """whether text files begin with a line of column names"""
     delimiter: str | None = None

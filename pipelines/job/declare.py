@@ -177,6 +177,7 @@ class Job(Generic[R]):
     into       where the output is, of input and options, if it is not given
     files      options that name files which are read
     passing    options that do not decide what is made
+    varying    options that do, with which an interrupted run may go on all the same
     clustered  whether it runs on a cluster
     on_gpu     whether its tasks or ranks compute on GPUs if there are some
     resumable  whether what an interrupted run has done is kept for ``--resume``
@@ -194,6 +195,7 @@ class Job(Generic[R]):
         into: Callable[[Any, Any], Path] | None = None,
         files: tuple[str, ...] = (),
         passing: tuple[str, ...] = (),
+        varying: tuple[str, ...] = (),
         clustered: bool = True,
         on_gpu: bool = False,
         resumable: bool = True,
@@ -202,7 +204,7 @@ class Job(Generic[R]):
         self.resumable, self.plans = resumable, plans or writes is not None
         self.function, self.name, self.version = function, name, version
         self.reads, self.writes, self.into = reads, writes, into
-        self.files, self.passing = files, (*passing, "scratch")
+        self.files, self.passing, self.varying = files, (*passing, "scratch"), varying
         self.clustered, self.on_gpu = clustered, on_gpu
         self.__name__, self.__doc__, self.__module__ = name, function.__doc__, function.__module__
         # The names of what is given by position, as the function has them.
@@ -301,8 +303,10 @@ class Job(Generic[R]):
 
         stamps = {str(one): file_stamp(one) for one in self._named(call) if one.is_file()}
         options = given_options(call.options, passing=self.passing) if call.options else {}
+        varying = {name: options.pop(name) for name in self.varying if name in options}
         inputs = {**({} if source is None else source.stamps()), **stamps}
-        return {"job": self.name, "version": self.version, "options": options, "inputs": inputs}
+        found = {"job": self.name, "version": self.version, "options": options, "inputs": inputs}
+        return {**found, **({"varying": varying} if varying else {})}
 
     def _named(self, call: _Call) -> list[Path]:
         return [Path(one) for name in self.files if (one := getattr(call.options, name))]

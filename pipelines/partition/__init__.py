@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from pydantic import Field, field_validator
 
 from penstock.errors import OutputExists
-from penstock.options import options
+from penstock.options import Rules, options, refuse_ignored
 from penstock.partition.assignment import Method
 from penstock.pipelines.job import declare
 from penstock.pipelines.partition.report import PartitionReport
@@ -18,6 +18,19 @@ from penstock.sizes import checked_size
 if TYPE_CHECKING:
     from penstock.graph import Graph
     from penstock.output import Output
+
+
+_STREAMING = "auto", "streaming"  # methods that may stream
+_IGNORED: Rules = (
+    (("passes",), "but with --method auto or streaming", lambda o: o.method not in _STREAMING),
+    (("time_limit",), "but with --method auto", lambda o: o.method != "auto"),
+    (("worker_timeout",), "but with METIS", lambda o: o.method not in ("auto", "metis")),
+    (
+        ("memory_limit",),
+        "but with METIS and streaming",
+        lambda o: o.method not in ("metis", *_STREAMING),
+    ),
+)
 
 
 @options
@@ -44,6 +57,9 @@ class PartitionOptions:
     """seconds without computing after which METIS' process is killed: METIS has failed then"""
     width: Annotated[int | None, Field(ge=1, lt=2**31)] = None
     """columns for which halo bytes are predicted [default: the features', or 128]"""
+
+    def __post_init__(self) -> None:
+        refuse_ignored(self, _IGNORED)
 
     @field_validator("memory_limit")
     @classmethod

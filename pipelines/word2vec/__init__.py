@@ -29,7 +29,8 @@ def _open(*given: Any) -> Opened:
     reads=declare.Source(_open, kind=list[ClientPath], verified=True),
     writes="vectors",
     files=("starts",),
-    passing=("checkpoint_minutes", "lr", "min_lr", "parts"),
+    passing=("checkpoint_minutes", "parts"),
+    varying=("lr", "min_lr"),  # of what diverged
     on_gpu=True,
 )
 def word2vec(

@@ -65,8 +65,7 @@ class Opened:
     def stamps(self) -> dict[str, Any]:
         """Return by what the input and the vectors of a warm start are known."""
         found = {} if self.warm is None else self.warm.vectors.stamps()
-        # Not their path alone, which is no input: the output may take the place of these vectors.
-        return {**self.input.stamps(), **{f"--init {path}": found[path] for path in found}}
+        return {**self.input.stamps(), **found}
 
 
 def train(

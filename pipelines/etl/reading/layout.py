@@ -51,6 +51,8 @@ def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
     """Return the format of the inputs: as the options say, else by the first file's name."""
     if options.format != "auto":
         return options.format
+    if options.graph_id is not None:
+        return "zoo"
     first = str(paths[0])
     files = find_files([first])
     if is_folder(first) and any("_A.txt" in Path(file).name for file in files):

@@ -91,10 +91,12 @@ def test_inputs_in_another_order_are_another_run(tmp_path: Path) -> None:
     for path in paths:
         path.write_text(f"{path.stem} c d\n" * 9)
     made = word2vec(paths, tmp_path / "v", **SMALL)
-    assert word2vec(paths, tmp_path / "v", **SMALL, lr=0.01, resume=True) == made
+    assert word2vec(paths, tmp_path / "v", **SMALL, resume=True) == made
     for other in (paths[::-1], [*paths, paths[1]]):
         with pytest.raises(OutputExists):
             word2vec(other, tmp_path / "v", **SMALL, resume=True)
+    with pytest.raises(OutputExists):  # only what was interrupted goes on at another rate
+        word2vec(paths, tmp_path / "v", **SMALL, lr=0.01, resume=True)
 
 
 def test_context_of_a_warm_start_is_checked(tmp_path: Path) -> None:
