@@ -51,11 +51,10 @@ _IGNORED: Rules = (
         lambda o: o.features is not None,
     ),
     (
-        ("feature_columns", "category_columns", "standardise"),
-        "with --features-as",
-        lambda o: o.features_as is not None,
+        ("standardise",),
+        "without --feature-columns",
+        lambda o: not o.feature_columns and o.features_as is None,
     ),
-    (("standardise",), "without --feature-columns", lambda o: not o.feature_columns),
     (("valid", "test"), "with --split-edges", lambda o: o.split_edges is not None),
     (("split_nodes",), "with --split", lambda o: o.split is not None),
 )
@@ -190,7 +189,8 @@ class EtlOptions:
     of the node table that have a value"""
     features_as: ClientPath | None = None
     """a graph whose feature columns, categories, means and deviations are taken, so that this one
-    has the same features; a category that it does not have is 0 in all of them"""
+    has the same features; a category that it does not have is 0 in all of them. The three options
+    above may stay, but must not ask for what that graph does not have"""
     features: ClientPath | None = None
     """features as .npy (dense) or .npz (SciPy CSR), a row a row of the node table"""
     missing_features: Literal["error", "zero", "mean"] = "error"

@@ -47,15 +47,28 @@ def known_columns(options: EtlOptions) -> tuple[FeatureColumn, ...] | None:
             f"{path} does not say of which columns its features were made",
             expected="a graph of penstock etl --feature-columns, of columns that are no lists",
         )
-    if options.missing_features == "mean":
-        for column in columns:
-            if column.mean is None and column.kind in ("number", "boolean"):
-                raise UsageError(
-                    f"{path} has no mean of {column.name} to put for what is missing",
-                    remedy="Make that graph with --missing-features mean, too, or give "
-                    "--missing-features zero",
-                )
+    for column in columns:
+        if options.missing_features == "mean" and column.mean is None and column.kind != "category":
+            raise UsageError(
+                f"{path} has no mean of {column.name} to put for what is missing",
+                remedy="Make that graph with --missing-features mean, too, or give "
+                "--missing-features zero",
+            )
+        wrong = None
+        if options.standardise and column.kind == "number" and column.deviation is None:
+            wrong = "--standardise"
+        if column.kind != "category" and _takes(options.category_columns, column.name):
+            wrong = "--category-columns"
+        if wrong is not None:
+            raise UsageError(
+                f"the features of column {column.name} in {path} were made without {wrong}",
+                remedy=f"Leave {wrong} out, or make all features anew, without --features-as",
+            )
     return columns
+
+
+def _takes(patterns: Sequence[str], name: str) -> bool:
+    return name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @dataclass
@@ -110,7 +123,7 @@ class FeatureCoder:
         """Return a column, with its kind if the values are enough to know it."""
         column = self.columns.setdefault(name, CodedColumn(name))
         if column.kind is None:
-            if name in self._categories or any(fnmatchcase(name, p) for p in self._categories):
+            if _takes(self._categories, name):
                 column.kind = "category"
             else:
                 column.kind = kind_of(values, f"feature {name}", path)

@@ -162,14 +162,7 @@ def _find(
     split = _number(path, names, options.split, "split")
     type_ = _number(path, names, _types(options), "node-type")
     taken = {id_, type_, label, split}
-    features: list[int] = []
-    for column in known or ():
-        if column.name not in names:
-            raise InputError(
-                f"{path} has no column {column.name}, which {options.features_as} has features of",
-                got=f"columns {', '.join(names[:20])}",
-            )
-        features.append(names.index(column.name))
+    features = [] if known is None else _known(path, names, known, options)
     patterns = [("--feature-columns", pattern) for pattern in options.feature_columns]
     patterns += [("--category-columns", pattern) for pattern in options.category_columns]
     for option, pattern in patterns:
@@ -180,9 +173,29 @@ def _find(
                 f"{path} has no column that fits {option} {pattern}",
                 got=f"columns {', '.join(names[:20])}",
             )
+        new = [names[number] for number in found if number not in features]
+        if new and known is not None:
+            raise InputError(
+                f"{option} {pattern} takes columns that {options.features_as} has no features of",
+                got=", ".join(new[:20]),
+                remedy="Leave them out, or make all features anew, without --features-as",
+            )
         features += [number for number in found if number not in features]
     check_features(names, features, path)
     return id_, type_, label, split, features
+
+
+def _known(
+    path: str, names: Sequence[str], known: tuple[FeatureColumn, ...], options: EtlOptions
+) -> list[int]:
+    missing = [column.name for column in known if column.name not in names]
+    if missing:
+        raise InputError(
+            f"{path} lacks columns that {options.features_as} has features of",
+            expected=", ".join(missing[:20]),
+            got=f"columns {', '.join(names[:20])}",
+        )
+    return [names.index(column.name) for column in known]
 
 
 def _types(options: EtlOptions) -> str | None:

@@ -225,10 +225,22 @@ def test_categories_of_rows_that_are_left_out_are_none(edges: Path) -> None:
 
 def test_options_that_would_be_ignored(edges: Path) -> None:
     nodes = table(edges.parent / "n.parquet", WAREHOUSE)
-    for options in (
-        {"standardise": True},
-        {"features_as": edges.parent, "standardise": True},
-        {"features_as": edges.parent, "feature_columns": ("age",)},
-    ):
+    for options in ({"standardise": True}, {"features_as": edges, "features": edges}):
         with pytest.raises(UsageError):
             etl(edges, edges.parent / "g", cluster="threads", nodes=nodes, **options)
+    with pytest.raises(UsageError):
+        etl(edges, edges.parent / "g", cluster="threads", features_as=edges.parent)
+
+
+def test_options_of_the_first_night_may_stay(edges: Path) -> None:
+    first: dict[str, Any] = {"feature_columns": ("age", "plan"), "missing_features": "zero"}
+    made(edges, WAREHOUSE, **first)
+    again = first | {"features_as": edges.parent / "g"}
+    assert [*made(edges, WAREHOUSE, "h.parquet", **again)][:2] == ["age", "plan=free"]
+    for change, named in (
+        ({"feature_columns": ("*",)}, "paid"),
+        ({"standardise": True}, "age"),
+        ({"category_columns": ("a*",)}, "age"),
+    ):
+        with pytest.raises(PenstockError, match=named):
+            made(edges, WAREHOUSE, "h.parquet", **(again | change))
