@@ -27,6 +27,8 @@ FORMAT = Format(
     foreign=NotAGraph,
 )
 
+DATE_PARTS = ("days", "month_sin", "month_cos", "weekday_sin", "weekday_cos")
+
 _MAKING = ("made", "report", "identity")  # keys of graph.json
 
 
@@ -65,6 +67,31 @@ class FeatureEntry:
 
 
 @dataclass(frozen=True)
+class FeatureColumn:
+    """How a column of the node table became features, so that a later graph can have the same.
+
+    kind             number, boolean, category or date
+    mean, deviation  over the rows that have a value, of a date in days; with a deviation values are
+                     standardised. None: not taken
+    categories       those of a category, in the order of its features
+    """
+
+    name: str
+    kind: str
+    mean: float | None = None
+    deviation: float | None = None
+    categories: tuple[str, ...] = ()
+
+    def features(self) -> tuple[str, ...]:
+        """Return the names of the features."""
+        if self.kind == "category":
+            return tuple(f"{self.name}={one}" for one in self.categories)
+        if self.kind == "date":
+            return tuple(f"{self.name}:{part}" for part in DATE_PARTS)
+        return (self.name,)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The content of graph.json."""
 
@@ -78,6 +105,7 @@ class Manifest:
     relations: tuple[str, ...] | None = None
     features: FeatureEntry | None = None
     feature_names: tuple[str, ...] | None = None  # all different; None: they have no names
+    feature_columns: tuple[FeatureColumn, ...] | None = None  # of the node table, if they are
     labels: str | None = None  # "class", "multi" or "value"
     classes: tuple[str, ...] | None = None
     types: dict[str, int] = field(default_factory=dict)  # nodes of each type, if they have any
@@ -85,6 +113,16 @@ class Manifest:
     heldout: dict[str, int] = field(default_factory=dict)  # edges in valid, test
     graphs: int | None = None  # a zoo: how many small graphs lie side by side
     made: dict[str, Any] = field(default_factory=dict)
+
+    def feature_scales(self) -> dict[str, list[float]] | None:
+        """Return mean and deviation by which columns were standardised; None: not known."""
+        if self.feature_columns is None:
+            return None
+        return {
+            column.name: [column.mean, column.deviation]
+            for column in self.feature_columns
+            if column.mean is not None and column.deviation is not None
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return what graph.json says."""
@@ -133,9 +171,21 @@ class Manifest:
             raise ValueError(f"times of kind {self.times!r}")
         if not set(self.heldout) <= {"valid", "test"}:
             raise KeyError(f"heldout {sorted(self.heldout)}")
+        self._check_feature_columns()
         for name in ("indptr", "indices"):
             if name not in self.dtypes:
                 raise KeyError(f"dtypes.{name}")
+
+    def _check_feature_columns(self) -> None:
+        columns = self.feature_columns or ()
+        for column in columns:
+            if column.kind not in ("number", "boolean", "category", "date"):
+                raise ValueError(f"feature columns of kind {column.kind!r}")
+            if column.kind == "date" and (column.mean is None or column.deviation is None):
+                raise KeyError("feature_columns.mean")
+        width = sum(len(column.features()) for column in columns)
+        if columns and (self.features is None or self.features.width != width):
+            raise ValueError(f"feature columns of {width} features, which are not there")
 
     def check_files(self, root: Path) -> None:
         """Raise unless every listed file is there with its size (contents are not read)."""

@@ -16,6 +16,7 @@ from penstock.manifest import FORMAT, Manifest
 from penstock.options import given_options
 from penstock.output import Output
 from penstock.paths import client_input
+from penstock.pipelines.etl.nodes.coded import known_columns
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.reading.layout import (
@@ -97,6 +98,7 @@ class EtlJob:
         self.format = guess_format(edges, options)
         if not self.reads_tables and len(edges) != 1:
             raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
+        known_columns(options)
         self.inputs = files_read(edges, self.format, options)
         layout = None
         if self.reads_tables:

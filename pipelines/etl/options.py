@@ -31,7 +31,17 @@ _IGNORED: Rules = (
     (("since", "until", "merge_times"), "without --time", lambda o: o.time is None),
     (("merge_times",), "with --duplicates keep", lambda o: o.duplicates == "keep"),
     (
-        ("node_id", "node_type", "label", "split", "feature_columns", "unknown_nodes"),
+        (
+            "node_id",
+            "node_type",
+            "label",
+            "split",
+            "unknown_nodes",
+            "feature_columns",
+            "category_columns",
+            "features_as",
+            "standardise",
+        ),
         "without --nodes",
         lambda o: o.nodes is None,
     ),
@@ -40,7 +50,16 @@ _IGNORED: Rules = (
         "without --source-type and --target-type",
         lambda o: o.source_type is None,
     ),
-    (("feature_columns",), "with --features", lambda o: o.features is not None),
+    (
+        ("feature_columns", "category_columns", "features_as"),
+        "with --features",
+        lambda o: o.features is not None,
+    ),
+    (
+        ("standardise",),
+        "without --feature-columns",
+        lambda o: not o.feature_columns and o.features_as is None,
+    ),
     (("valid", "test"), "with --split-edges", lambda o: o.split_edges is not None),
     (("split_nodes",), "with --split", lambda o: o.split is not None),
 )
@@ -49,7 +68,7 @@ _IGNORED_IN_TABLES: Rules = (
     (
         ("missing_features",),
         "without --features or --feature-columns",
-        lambda o: not (o.features or o.feature_columns),
+        lambda o: not (o.features or o.feature_columns or o.category_columns or o.features_as),
     ),
 )
 # In a zoo: graphs are split by the user's own table of them, and have components of their own; the
@@ -165,13 +184,23 @@ class EtlOptions:
     split: str | None = None
     """column of the node table that says train, valid or test"""
     feature_columns: tuple[str, ...] = ()
-    """columns of the node table that are features; x* takes all that begin with x; may be
-    repeated"""
+    """columns of the node table that are features: numbers, booleans, categories (a feature each),
+    dates (days, month and weekday), or one column of lists; x* takes all that begin with x; may
+    be repeated"""
+    category_columns: tuple[str, ...] = ()
+    """columns of the node table that are features as categories, even if they hold numbers"""
+    standardise: bool = False
+    """scale features that are numbers to a mean of 0 and a standard deviation of 1 over all rows
+    of the node table that have a value"""
+    features_as: ClientPath | None = None
+    """a graph whose feature columns, categories, means and deviations are taken, so that this one
+    has the same features; a category that it does not have is 0 in all of them. The three options
+    above may stay, but must not ask for what that graph does not have"""
     features: ClientPath | None = None
     """features as .npy (dense) or .npz (SciPy CSR), a row a row of the node table"""
     missing_features: Literal["error", "zero", "mean"] = "error"
-    """features that are NaN, null or empty: stop, or fill them with 0 or with the mean of those of
-    the same feature that are there"""
+    """features that are NaN, null or empty: stop, or fill numbers and booleans with 0 or with the
+    mean of those that are there, and all features of a category or date with 0"""
     unknown_nodes: Literal["error", "add", "drop"] = "error"
     """edges to nodes that are not in the node table: stop, add the nodes, or drop the edges"""
 

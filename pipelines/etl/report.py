@@ -40,6 +40,7 @@ class EtlReport(JobReport):
     both_because: str = "asked for"
     nodes_dropped: int = 0
     features_filled: int = 0
+    categories_unknown: int = 0
     heldout: dict[str, int] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)  # these four as in GraphInfo
     features: dict[str, Any] | None = None
@@ -106,6 +107,7 @@ class EtlReport(JobReport):
             (f"edges listed in both directions, {both}", self.in_both_directions),
             ("nodes dropped", self.nodes_dropped),
             ("missing features filled (--missing-features)", self.features_filled),
+            ("values of categories that --features-as does not have", self.categories_unknown),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
         ]
         yield from (f"{count:,} {what}" for what, count in counts if count)

@@ -40,6 +40,7 @@ def build_graph(job: EtlJob) -> Manifest:
         job.options,
     )
     job.counts.features_filled = nodes.features_filled
+    job.counts.categories_unknown = nodes.categories_unknown
     return with_nodes(graph, nodes)
 
 
@@ -49,6 +50,7 @@ def with_nodes(manifest: Manifest, nodes: NodeResult) -> Manifest:
         manifest,
         features=nodes.features,
         feature_names=nodes.feature_names,
+        feature_columns=nodes.feature_columns,
         labels=nodes.labels,
         classes=nodes.classes,
         splits=nodes.splits,

@@ -51,6 +51,7 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
     assert entry is not None
     if same:
         return Matched("graph")
+    _check_scales(run, run_at, graph)
     if names is None or run.feature_names is None:
         if entry.width != run.features:
             raise UsageError(
@@ -75,6 +76,22 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
     known = {*run.feature_names}
     ignored = tuple(name for name in names if name not in known)
     return Matched("name", None if columns == tuple(range(len(names))) else columns, ignored)
+
+
+def _check_scales(run: Run, run_at: Path, graph: Graph) -> None:
+    """Raise where a column was standardised by other numbers than those of the run's graph."""
+    here, there = graph.manifest.feature_scales(), run.feature_scales
+    if here is None or there is None:
+        return
+    columns = [column.name for column in graph.manifest.feature_columns or ()]
+    other = tuple(name for name in columns if here.get(name) != there.get(name))
+    if other:
+        raise UsageError(
+            f"{graph.path} has columns that are standardised otherwise than those of the graph "
+            f"that {run_at} was trained on: {listed(other)}",
+            expected="the same means and deviations",
+            remedy="Make the graph with penstock etl --features-as, which takes them from a graph",
+        )
 
 
 def listed(names: tuple[str, ...]) -> str:

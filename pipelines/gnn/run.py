@@ -36,7 +36,8 @@ class Run(TrainingRun):
 
     model     complete: the width of its last layer is what the graph's labels ask for
     task      what is predicted: class, multi or value
-    features  how many a node has; feature_names: their names, where the graph has them
+    features  how many a node has; feature_names: their names, where the graph has them;
+              feature_scales: mean and deviation of the columns that were standardised
     classes   their names, where the graph has them
     edges     how those of the graph were made; None: an earlier version trained
     split     what --split drew; None: the graph's own split
@@ -50,6 +51,7 @@ class Run(TrainingRun):
     features: int
     classes: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    feature_scales: dict[str, list[float]] | None = None
     edges: EdgeRules | None = None
     split: DrawnSplit | None = None
     parts: int = 1

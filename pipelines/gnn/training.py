@@ -97,6 +97,7 @@ class TrainJob(Job[TrainReport]):
             features=about.features.width,
             classes=about.classes,
             feature_names=about.feature_names,
+            feature_scales=about.feature_scales(),
             edges=EdgeRules.of(graph, weighted=training.weighted),
             split=split,
             options=self.given,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _TOP = np.uint64(1 << 63)
 _EXACT = 2.0**53  # a float holds every integer up to here
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
 TEXT_IDS = "Give --id-type string if ids are any text, or --on-bad-rows skip to leave such rows out"
 
 
@@ -93,7 +93,7 @@ def floats(column: pa.Array, what: str, checks: RowChecks, *, missing: str | Non
     if is_text(column.type):
         texts = pc.utf8_trim_whitespace(column.cast(pa.string()).fill_null(""))
         gaps = np.asarray(pc.equal(texts, ""))
-        numbers = pc.match_substring_regex(texts, _NUMBER, ignore_case=True)
+        numbers = pc.match_substring_regex(texts, NUMBER, ignore_case=True)
         checks.fail(
             ~np.asarray(numbers) & ~gaps, lambda row: f"{what} {shown(texts[row])!r} is no number"
         )

@@ -20,6 +20,8 @@ from penstock.pipelines.tables.rows import RowChecks, shorten
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
 
 def times(column: pa.Array, time_type: str, checks: RowChecks) -> Array:
     """Return a column as int64 or float64; timestamps and dates as int64 nanoseconds."""
@@ -32,12 +34,31 @@ def times(column: pa.Array, time_type: str, checks: RowChecks) -> Array:
     if time_type == "int64":
         return integers(column, "int64", "time", checks)
     if is_text(column.type):
-        return _nanoseconds(strings(column, "time", checks), checks)
+        return _stamps(strings(column, "time", checks), "ns", "time", checks)
     checks.fail(nulls_of(column), "time is missing")
     zone = column.type.tz if pa.types.is_timestamp(column.type) else None
     stamps, bad = cast_rows(column, pa.timestamp("ns", zone))
     checks.fail(bad, "time is beyond what 64-bit nanoseconds hold, the years 1677 to 2262")
     return np.asarray(stamps.cast(pa.int64()).fill_null(0))
+
+
+def days(column: pa.Array, what: str, checks: RowChecks) -> Array:
+    """Return dates and timestamps as whole days since 1970, in UTC; NaN for what is missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if is_text(column.type):
+        texts = pc.utf8_trim_whitespace(column.cast(pa.string()))
+        texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+        missing = nulls_of(texts)
+        numbers = _stamps(texts, "us", what, checks) // _DAY["us"]
+    elif pa.types.is_date32(column.type):
+        missing, numbers = nulls_of(column), np.asarray(column.cast(pa.int32()).fill_null(0))
+    else:
+        unit = "ms" if pa.types.is_date64(column.type) else column.type.unit
+        missing = nulls_of(column)
+        numbers = np.asarray(column.cast(pa.int64()).fill_null(0)) // _DAY[unit]
+    return np.where(missing, np.nan, numbers)
 
 
 def inside_window(values: Array, since: float | None, until: float | None) -> Array:
@@ -50,17 +71,17 @@ def inside_window(values: Array, since: float | None, until: float | None) -> Ar
     return inside
 
 
-def _nanoseconds(column: pa.Array, checks: RowChecks) -> Array:
-    """Return ISO 8601 texts as nanoseconds since 1970; without a zone they count as UTC."""
+def _stamps(column: pa.Array, unit: str, what: str, checks: RowChecks) -> Array:
+    """Return ISO 8601 texts as a number of units since 1970; without a zone they count as UTC."""
     import pyarrow as pa
 
-    stamps, bad = cast_rows(column, pa.timestamp("ns"))
-    values = np.array(stamps.cast(pa.int64()).fill_null(0))
+    stamps, bad = cast_rows(column, pa.timestamp(unit))
+    values: Array = np.array(stamps.cast(pa.int64()).fill_null(0))
     if bad.any():
-        zoned, wrong = cast_rows(column.filter(pa.array(bad)), pa.timestamp("ns", "UTC"))
+        zoned, wrong = cast_rows(column.filter(pa.array(bad)), pa.timestamp(unit, "UTC"))
         values[bad] = np.asarray(zoned.cast(pa.int64()).fill_null(0))
         bad[bad] = wrong
     checks.fail(
-        bad, lambda row: f"time {shorten(column[row].as_py())!r} is not a date such as 2026-11-20"
+        bad, lambda row: f"{what} {shorten(column[row].as_py())!r} is not a date such as 2026-11-20"
     )
     return values

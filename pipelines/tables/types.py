@@ -6,10 +6,23 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import InputError
 from penstock.moments import TimeType
-from penstock.pipelines.tables.columns import is_text
+from penstock.pipelines.tables.columns import NUMBER, is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_FIRST = 1000  # values by which a column of text is known
+_LOOKS = {
+    "number": NUMBER,
+    "boolean": "^(true|false)$",
+    "date": "^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T].*)?$",
+}
+_EXPECTED = {
+    "number": "numbers, booleans, texts, dates or timestamps, in all files the same",
+    "boolean": "true and false, as in the first file",
+    "date": "dates, as in the first file",
+    "category": "texts, numbers, booleans or dates",
+}
 
 
 def bare_type(kind: pa.DataType) -> pa.DataType:
@@ -70,6 +83,57 @@ def need_number(kind: pa.DataType, what: str, path: str) -> None:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
             or is_text(kind)):  # fmt: skip
         raise _wrong_type(what, "numbers", kind, path)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Say whether a type holds lists, of one length or not."""
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind)
+    )
+
+
+def kind_of(values: pa.Array, what: str, path: str) -> str | None:
+    """Return what a column of features holds: number, boolean, date or category.
+
+    Texts are what at least half of the first of them are; None: they are all empty.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if is_text(kind):
+        texts = pc.utf8_trim_whitespace(values.cast(pa.string()).drop_null())
+        first = texts.filter(pc.not_equal(texts, "")).slice(0, _FIRST)
+        for name, pattern in _LOOKS.items():
+            fits = pc.sum(pc.match_substring_regex(first, pattern, ignore_case=True)).as_py() or 0
+            if len(first) and 2 * fits >= len(first):
+                return name
+        return "category" if len(first) else None
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return "date"
+    need_kind(kind, "number", what, path)
+    return "number"
+
+
+def need_kind(kind: pa.DataType, wanted: str, what: str, path: str) -> None:
+    """Raise InputError unless a column can hold features of a kind, as ``kind_of`` says it."""
+    import pyarrow as pa
+
+    types, kind = pa.types, bare_type(kind)
+    dates = types.is_timestamp(kind) or types.is_date(kind)
+    numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    fits = {
+        "number": numbers,
+        "boolean": numbers or types.is_boolean(kind),
+        "date": dates,
+        "category": numbers or dates or types.is_boolean(kind),
+    }
+    if not (fits[wanted] or is_text(kind)):
+        raise _wrong_type(what, _EXPECTED[wanted], kind, path)
 
 
 def whole_or_text(kind: pa.DataType, what: str, path: str) -> str:

@@ -11,22 +11,18 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError
+from penstock.manifest import FeatureColumn
 from penstock.pipelines.etl.nodes.labels import parquet_label_type, text_label_type
 from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.tables import columns as convert
 from penstock.pipelines.tables.names import check_features, known_column, only_column
 from penstock.pipelines.tables.rows import RowChecks
 from penstock.pipelines.tables.sample import Sample, has_header
-from penstock.pipelines.tables.types import check_ids, need_number
+from penstock.pipelines.tables.types import check_ids, is_list, need_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FILL = (
-    "Correct the row, fill such features with --missing-features zero or mean, or give "
-    "--on-bad-rows skip to leave such rows out, with --unknown-nodes drop for the edges of their "
-    "nodes"
-)
 _ID_NAMES = ("id", "node_id", "node", "nodeid")
 _SPLITS = {
     "train": 0, "training": 0, "0": 0,
@@ -34,6 +30,9 @@ _SPLITS = {
     "test": 2, "testing": 2, "2": 2,
     "": -1,
 }  # fmt: skip
+
+
+Known = tuple[FeatureColumn, ...] | None  # what --features-as says
 
 
 @dataclass(frozen=True)
@@ -57,29 +56,30 @@ class NodeLayout:
 
     @classmethod
     def of_schema(
-        cls, path: str, schema: pa.Schema, id_type: str, options: EtlOptions
+        cls, path: str, schema: pa.Schema, id_type: str, options: EtlOptions, known: Known = None
     ) -> NodeLayout:
         """Find the columns of a Parquet file."""
-        import pyarrow as pa
-
         names = list(schema.names)
-        id_, type_, label, split, features = _find(path, names, None, options)
+        id_, type_, label, split, features = _find(path, names, None, options, known)
         named = tuple(names[number] for number in features) or None
         check_ids(schema.field(id_).type, id_type, path)
         for number in features:
             kind = schema.field(number).type
-            nested = (
-                pa.types.is_list(kind)
-                or pa.types.is_fixed_size_list(kind)
-                or (pa.types.is_large_list(kind))
-            )
-            need_number(kind.value_type if nested else kind, f"features {names[number]}", path)
-            if nested and len(features) > 1:
+            if not is_list(kind):
+                continue
+            need_number(kind.value_type, f"features {names[number]}", path)
+            if options.standardise or options.category_columns or known is not None:
+                raise InputError(
+                    f"{path} has lists in {names[number]}, which are features as they are",
+                    expected="columns of numbers, booleans, categories or dates",
+                    remedy="Leave out --standardise, --category-columns and --features-as",
+                )
+            if len(features) > 1:
                 raise InputError(
                     f"{path} has lists in {names[number]}, one of several features",
                     remedy="Give one column of lists, or only columns of numbers",
                 )
-            named = None if nested else named
+            named = None
         return cls(
             names[id_],
             None if label is None else names[label],
@@ -92,16 +92,16 @@ class NodeLayout:
         )
 
     @classmethod
-    def of_sample(cls, sample: Sample, options: EtlOptions) -> NodeLayout:
+    def of_sample(cls, sample: Sample, options: EtlOptions, known: Known = None) -> NodeLayout:
         """Find the columns of a text file."""
         given = (options.node_id, _types(options), options.label, options.split)
         asked = tuple(n.lower() for n in given if n is not None and not n.isdecimal())
-        known = (*_ID_NAMES, *asked)
-        header = has_header(sample, options.header, asked_columns(options), known, known)
+        usual = (*_ID_NAMES, *asked)
+        header = has_header(sample, options.header, asked_columns(options), usual, usual)
         first = [name.strip() for name in sample.rows[0]]
         names = first if header else [str(i) for i in range(sample.width)]
         id_, type_, label, split, features = _find(
-            sample.path, names, None if header else 0, options
+            sample.path, names, None if header else 0, options, known
         )
         kind = ""
         if label is not None:
@@ -109,6 +109,10 @@ class NodeLayout:
             kind = text_label_type(values, options.label_kind, options.label_missing)
         named = tuple(names[number] for number in features) or None if header else None
         return cls(id_, label, split, tuple(features), tuple(names), header, kind, named, type_)
+
+    def feature_columns(self) -> list[str]:
+        """Return what the columns of features are called; those of a text may have numbers only."""
+        return [self.names[c] if isinstance(c, int) else c for c in self.features]
 
     def ordered_as(self, wanted: tuple[str, ...] | None, path: str) -> NodeLayout:
         """Return the layout with its features in the order of the first file's."""
@@ -141,64 +145,8 @@ def splits_of(column: pa.Array, checks: RowChecks) -> Array:
     return numbers
 
 
-def features_of(
-    columns: Sequence[pa.Array],
-    layout: NodeLayout,
-    checks: RowChecks,
-    *,
-    may_miss: bool = False,
-) -> Array:
-    """Return the features as one (n, F) float32 array: finite, or NaN where some ``may_miss``."""
-    names = [layout.names[c] if isinstance(c, int) else c for c in layout.features]
-    if hasattr(columns[0], "flatten") and columns[0].type.num_fields == 1:
-        return _listed_features(columns[0], names[0], checks, may_miss=may_miss)
-    features = np.empty((checks.count, len(columns)), np.float32)
-    for i, column in enumerate(columns):
-        what = f"feature {names[i]}"
-        values = convert.floats(column, what, checks, missing=None if may_miss else _FILL)
-        with np.errstate(over="ignore"):
-            features[:, i] = values
-        finite = np.isfinite(features[:, i])
-        if not finite.all():
-            nan = np.isnan(features[:, i])
-            if not may_miss:
-                checks.fail(nan, f"{what} is NaN", _FILL)
-            checks.fail(~finite & ~nan, f"{what} is not finite in 32 bits")
-    return features
-
-
-def _listed_features(column: pa.Array, name: str, checks: RowChecks, *, may_miss: bool) -> Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lengths = np.asarray(pc.list_value_length(column).fill_null(-1))
-    width = int(np.bincount(lengths[lengths >= 0]).argmax()) if (lengths >= 0).any() else 0
-    if pa.types.is_fixed_size_list(column.type):
-        width = column.type.list_size
-    nothing = lengths < 0
-    wrong = lengths != width
-    if may_miss:
-        wrong &= ~nothing
-    checks.fail(wrong, lambda row: f"{name} has {max(lengths[row], 0)} numbers instead of {width}")
-    features = np.zeros((checks.count, width), np.float32)
-    features[nothing] = np.nan if may_miss else 0
-    there = ~wrong & ~nothing
-    flat = column.filter(pa.array(there)).flatten()
-    with np.errstate(over="ignore"):
-        # Numbers all of them, by the schema: what is missing becomes NaN.
-        values = convert.floats(flat, name, RowChecks(len(flat)), missing=None)
-        features[there] = values.reshape(-1, width)
-    nan = np.isnan(features)
-    gaps: Array = np.asarray(nan.any(axis=1))
-    if not may_miss:
-        checks.fail(gaps, f"a feature of {name} is missing or NaN", _FILL)
-    infinite: Array = np.asarray((~np.isfinite(features) & ~nan).any(axis=1))
-    checks.fail(infinite, f"a feature of {name} is not finite in 32 bits")
-    return features
-
-
 def _find(
-    path: str, names: Sequence[str], position: int | None, options: EtlOptions
+    path: str, names: Sequence[str], position: int | None, options: EtlOptions, known: Known
 ) -> tuple[int, int | None, int | None, int | None, list[int]]:
     """Return the numbers of the columns that hold ids, types, labels, splits and features."""
     id_ = _number(path, names, options.node_id, "node-id")
@@ -214,18 +162,40 @@ def _find(
     split = _number(path, names, options.split, "split")
     type_ = _number(path, names, _types(options), "node-type")
     taken = {id_, type_, label, split}
-    features: list[int] = []
-    for pattern in options.feature_columns:
+    features = [] if known is None else _known(path, names, known, options)
+    patterns = [("--feature-columns", pattern) for pattern in options.feature_columns]
+    patterns += [("--category-columns", pattern) for pattern in options.category_columns]
+    for option, pattern in patterns:
         found = [i for i, name in enumerate(names)
                  if name == pattern or (fnmatchcase(name, pattern) and i not in taken)]  # fmt: skip
         if not found:
             raise InputError(
-                f"{path} has no column that fits --feature-columns {pattern}",
+                f"{path} has no column that fits {option} {pattern}",
                 got=f"columns {', '.join(names[:20])}",
+            )
+        new = [names[number] for number in found if number not in features]
+        if new and known is not None:
+            raise InputError(
+                f"{option} {pattern} takes columns that {options.features_as} has no features of",
+                got=", ".join(new[:20]),
+                remedy="Leave them out, or make all features anew, without --features-as",
             )
         features += [number for number in found if number not in features]
     check_features(names, features, path)
     return id_, type_, label, split, features
+
+
+def _known(
+    path: str, names: Sequence[str], known: tuple[FeatureColumn, ...], options: EtlOptions
+) -> list[int]:
+    missing = [column.name for column in known if column.name not in names]
+    if missing:
+        raise InputError(
+            f"{path} lacks columns that {options.features_as} has features of",
+            expected=", ".join(missing[:20]),
+            got=f"columns {', '.join(names[:20])}",
+        )
+    return [names.index(column.name) for column in known]
 
 
 def _types(options: EtlOptions) -> str | None:

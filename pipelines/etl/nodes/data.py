@@ -14,8 +14,9 @@ from penstock.arrow import one_array
 from penstock.errors import InputError
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import SPLITS
-from penstock.manifest import FeatureEntry
-from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
+from penstock.manifest import FeatureColumn, FeatureEntry
+from penstock.pipelines.etl.nodes.coded import FeatureCoder
+from penstock.pipelines.etl.nodes.encoding import encoding_of
 from penstock.pipelines.etl.nodes.labels import coded_labels
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
 from penstock.pipelines.etl.options import EtlOptions
@@ -37,7 +38,7 @@ class NodeTable:
     splits: Array | None  # (rows,) int8: 0, 1, 2 as in SPLITS, -1 none
     # Dense (mapped) or SciPy CSR, and which of its rows belongs to each row of the table.
     features: tuple[Any, Array] | None = None
-    feature_names: tuple[str, ...] | None = None
+    coder: FeatureCoder | None = None  # if the features are columns of the table
 
 
 @dataclass
@@ -47,7 +48,9 @@ class NodeResult:
     files: list[FileEntry] = field(default_factory=list)
     features: FeatureEntry | None = None
     feature_names: tuple[str, ...] | None = None
+    feature_columns: tuple[FeatureColumn, ...] | None = None
     features_filled: int = 0  # of the table: those that were missing
+    categories_unknown: int = 0
     labels: str | None = None
     classes: tuple[str, ...] | None = None
     splits: dict[str, int] = field(default_factory=dict)
@@ -119,12 +122,15 @@ def write_node_data(
         assert rows is not None
         features, feature_rows = table.features
         rows = np.where(rows < 0, -1, feature_rows[rows])
-        fill, result.features_filled = missing_as(features, options.missing_features)
+        encoding = encoding_of(features, table.coder, options)
         result.features, files = write_feature_files(
-            root, count, features.shape[1], _gather(features, rows, fill)
+            root, count, encoding.width, _gather(features, rows, encoding.apply)
         )
         result.files += files
-        result.feature_names = table.feature_names
+        result.feature_names, result.feature_columns = encoding.names, encoding.columns
+        result.features_filled = encoding.filled
+        if table.coder is not None:
+            result.categories_unknown = table.coder.categories_unknown
     return result
 
 
@@ -150,10 +156,12 @@ def _write_nodes(
     return file_entry(root, name)
 
 
-def _gather(features: Any, rows: Array, fill: Array | None) -> Callable[[int, int], Any]:
+def _gather(
+    features: Any, rows: Array, apply: Callable[[Any], Any] | None
+) -> Callable[[int, int], Any]:
     """Return a function that gives the features of a range of nodes; unknown nodes get zeros.
 
-    fill  what stands for a NaN, feature by feature
+    apply  what makes features of rows as they were read
     """
 
     def piece(start: int, stop: int) -> Any:
@@ -163,14 +171,14 @@ def _gather(features: Any, rows: Array, fill: Array | None) -> Callable[[int, in
             import scipy.sparse as sp
 
             picked = features[np.where(known, wanted, 0)]
-            if fill is not None:
-                picked = fill_missing(picked, fill)
+            if apply is not None:
+                picked = apply(picked)
             return (
                 sp.diags_array(known.astype(features.dtype)) @ picked if not known.all() else picked
             )
         picked = np.asarray(features[np.where(known, wanted, 0)])
-        if fill is not None:
-            picked = fill_missing(picked, fill)
+        if apply is not None:
+            picked = apply(picked)
         picked[~known] = 0
         return picked
 

@@ -69,6 +69,12 @@ def missing_as(features: Any, how: str) -> tuple[Array | None, int]:
     """
     if how == "error":
         return None, 0
+    mean, missing = means_and_missing(features)
+    return np.zeros(len(mean)) if how == "zero" else mean, int(missing.sum())
+
+
+def means_and_missing(features: Any) -> tuple[Array, Array]:
+    """Return, a number a column, the mean of what is there, 0 of nothing, and how many are NaN."""
     rows, width = features.shape
     sums, missing = np.zeros(width), np.zeros(width, np.int64)
     if isinstance(features, np.ndarray):
@@ -80,8 +86,22 @@ def missing_as(features: Any, how: str) -> tuple[Array | None, int]:
         nan = np.isnan(features.data)
         missing = np.bincount(features.indices[nan], minlength=width)
         sums = np.bincount(features.indices[~nan], features.data[~nan], minlength=width)
-    found = int(missing.sum())
-    return (np.zeros(width) if how == "zero" else sums / np.maximum(rows - missing, 1)), found
+    return sums / np.maximum(rows - missing, 1), missing
+
+
+def deviations(features: Array, means: Array) -> Array:
+    """Return the deviation of each column of what is there: of equal numbers exactly 0."""
+    squares, count = np.zeros(len(means)), np.zeros(len(means), np.int64)
+    least, most = np.full(len(means), np.inf), np.full(len(means), -np.inf)
+    for _, values in _pieces(features):
+        least = np.fmin(least, np.fmin.reduce(values, axis=0))
+        most = np.fmax(most, np.fmax.reduce(values, axis=0))
+        away = values - means
+        nan = np.isnan(away)
+        away[nan] = 0
+        count += len(nan) - nan.sum(axis=0)
+        squares += np.einsum("ij,ij->j", away, away)
+    return np.where(most > least, np.sqrt(squares / np.maximum(count, 1)), 0.0)
 
 
 def fill_missing(features: Any, fill: Array) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
+from penstock.pipelines.etl.nodes.coded import FeatureCoder
 from penstock.pipelines.etl.nodes.data import NodeTable, rows_of_ids
 from penstock.pipelines.etl.nodes.encode import encode_nodes, type_of_all
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds
@@ -34,7 +35,7 @@ class NodeInput:
     labels: pa.ChunkedArray | None = None
     splits: Array | None = None
     features: Any = None
-    feature_names: tuple[str, ...] | None = None
+    coder: FeatureCoder | None = None
     bad: list[dict[str, Any]] = field(default_factory=list)
     bad_count: int = 0
 
@@ -53,7 +54,7 @@ class NodeInput:
                 remedy="Add them to the table, or give --unknown-nodes add or drop",
             )
         features = None if self.features is None else (self.features, self.feature_rows)
-        return NodeTable(row_of, self.labels, self.splits, features, self.feature_names)
+        return NodeTable(row_of, self.labels, self.splits, features, self.coder)
 
 
 def encode_node_table(
@@ -108,7 +109,7 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
                 splits.append(np.asarray(batch.split))
             if batch.features is not None:
                 width = _same_width(batch.features.shape[1], width, found.name)
-                found.feature_names = batch.feature_names
+                found.coder = batch.coder
                 batch.features.astype(np.float32, copy=False).tofile(spilled)
             found.bad = (found.bad + [vars(bad) for bad in batch.bad])[:10]
             found.bad_count += batch.bad_count

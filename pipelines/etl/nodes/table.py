@@ -11,7 +11,8 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import InputError
-from penstock.pipelines.etl.nodes.columns import NodeLayout, features_of, splits_of
+from penstock.pipelines.etl.nodes.coded import FeatureCoder
+from penstock.pipelines.etl.nodes.columns import NodeLayout, splits_of
 from penstock.pipelines.etl.nodes.features import open_features
 from penstock.pipelines.etl.nodes.labels import labels_of
 from penstock.pipelines.etl.options import EtlOptions
@@ -39,8 +40,8 @@ class NodeBatch:
               rows of a file of features go by it
     label     (n,) int64, float64, string, bool or lists of those; null without a label
     split     (n,) int8: 0 train, 1 valid, 2 test, -1 none
-    features  (n, F) float32, finite, or NaN where some may be missing
-    feature_names  those of the first file, whose order all files follow; None: they have none
+    features  (n, columns) float32: finite, or NaN where some may be missing
+    coder     which coded them, as columns in the order of the first file
     """
 
     id: pa.Array
@@ -50,7 +51,7 @@ class NodeBatch:
     features: Array | None = None
     bad: tuple[BadRow, ...] = ()
     bad_count: int = 0
-    feature_names: tuple[str, ...] | None = None
+    coder: FeatureCoder | None = None
     type: pa.DictionaryArray | None = None
 
 
@@ -67,26 +68,30 @@ def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[
     files = find_files([str(path)], kind)
     seen = 0
     names: tuple[str, ...] | None = None
+    coder = FeatureCoder(options)
     for file in files:
-        layout, shape = _layout_of(file, kind, id_type, options)
+        layout, shape = _layout_of(file, kind, id_type, options, coder)
         if layout is None:
             continue
         layout = layout.ordered_as(names, file)
-        for rows in read_rows(Piece(file, kind), _kinds(layout, id_type), shape):
+        for rows in read_rows(Piece(file, kind), _kinds(layout, id_type, coder), shape):
             names = names or layout.feature_names
-            yield _clean(rows, layout, id_type, seen, options)
+            coder.named = names is not None
+            yield _clean(rows, layout, id_type, seen, options, coder)
             seen += len(rows)
     if seen == 0:
         raise InputError(f"the node table {path} is empty", remedy="Check what wrote it")
 
 
 def _layout_of(
-    path: str, kind: str, id_type: str, options: EtlOptions
+    path: str, kind: str, id_type: str, options: EtlOptions, coder: FeatureCoder
 ) -> tuple[NodeLayout | None, TextShape]:
     """Return the columns of a file, None of an empty one, and what text is."""
+    import pyarrow as pa
+
     if kind in ("parquet", "arrow"):
         schema = schema_with_rows(path, kind)
-        layout = schema and NodeLayout.of_schema(path, schema, id_type, options)
+        layout = schema and NodeLayout.of_schema(path, schema, id_type, options, coder.known)
         return layout, TextShape((), "")
     if id_type == "binary":
         raise InputError(
@@ -96,20 +101,33 @@ def _layout_of(
     sample = take_sample(path, kind, options.delimiter)
     if not sample.rows:
         return None, TextShape((), "")
-    layout = NodeLayout.of_sample(sample, options)
+    layout = NodeLayout.of_sample(sample, options, coder.known)
+    if len(sample.rows) > layout.header:
+        for name, column in zip(layout.feature_columns(), layout.features, strict=True):
+            texts = pa.array(sample.column(int(column), header=layout.header), pa.string())
+            coder.look(name, texts, path)
     return layout, TextShape(layout.names, sample.delimiter, layout.header)
 
 
-def _kinds(layout: NodeLayout, id_type: str) -> dict[Column, str]:
-    """Return as what each column is read: features as floats, if they are nothing else as well."""
+def _kinds(layout: NodeLayout, id_type: str, coder: FeatureCoder) -> dict[Column, str]:
+    """Return as what each column is read: numbers as floats, if they are nothing else as well."""
     others = (layout.label, layout.split, layout.type)
-    kinds: dict[Column, str] = dict.fromkeys(layout.features, "float64")
+    kinds: dict[Column, str] = {}
+    for column, name in zip(layout.features, layout.feature_columns(), strict=True):
+        known = coder.columns.get(name)
+        number = known is None or known.kind in (None, "number")
+        kinds[column] = "float64" if number else "string"
     kinds[layout.id] = "string" if layout.id in kinds else id_type
     return kinds | {column: "string" for column in others if column is not None}
 
 
 def _clean(
-    rows: Rows, layout: NodeLayout, id_type: str, first: int, options: EtlOptions
+    rows: Rows,
+    layout: NodeLayout,
+    id_type: str,
+    first: int,
+    options: EtlOptions,
+    coder: FeatureCoder,
 ) -> NodeBatch:
     """Convert the columns of some rows; leave out the bad ones."""
     import pyarrow as pa
@@ -126,12 +144,10 @@ def _clean(
     if layout.split is not None:
         split = splits_of(found[layout.split], checks)
     if layout.features:
-        may_miss = options.missing_features != "error"
         wanted = [found[column] for column in layout.features]
-        features = features_of(wanted, layout, checks, may_miss=may_miss)
+        features = coder.code(layout.feature_columns(), wanted, checks, rows.source.path)
     bad, bad_count = checks.report(rows.source, options.on_bad_rows)
     numbers = np.arange(first, first + checks.count)
-    names = layout.feature_names
     if checks.bad is not None:
         keep = ~checks.bad
         mask = pa.array(keep)
@@ -139,4 +155,4 @@ def _clean(
         label, types = (a if a is None else a.filter(mask) for a in (label, types))
         split, features = (a if a is None else a[keep] for a in (split, features))
     coded = None if types is None else types.dictionary_encode()
-    return NodeBatch(ids, numbers, label, split, features, bad, bad_count, names, coded)
+    return NodeBatch(ids, numbers, label, split, features, bad, bad_count, coder, coded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from penstock.manifest import FILE_NAME as MANIFEST
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.tables.sources import find_files, format_of, stamp_of
 
@@ -20,4 +21,6 @@ def files_read(edges: Iterable[str], kind: str, options: EtlOptions) -> dict[str
     files += [path for path in tables if format_of(path) in _NODE_TABLES]
     if options.features is not None and options.features.is_file():
         files.append(str(options.features))
+    if options.features_as is not None:
+        files.append(str(options.features_as / MANIFEST))
     return {path: stamp_of(path) for path in files}

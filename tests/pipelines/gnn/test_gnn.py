@@ -259,6 +259,32 @@ def test_features_are_found_by_name(
     assert scores.scores["accuracy"] == gnn.evaluate(folder, cluster=cluster).scores["accuracy"]
 
 
+def test_another_graph_is_standardised_as_the_first(
+    people: Callable[..., Path], tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    people("first", "age")
+    frame = pd.read_csv(tmp_path / "first.csv")
+    options: dict[str, Any] = {"cluster": cluster, "nodes": tmp_path / "n.csv"}
+    columns = {"feature_columns": ("age", "plan"), "standardise": True}
+
+    def make(name: str, ages: Any, plans: list[str], **more: Any) -> Path:
+        frame.assign(age=ages, plan=np.resize(plans, 50)).to_csv(tmp_path / "n.csv", index=False)
+        split = {"label": "kind", "split_nodes": (0.6, 0.2, 0.2)}
+        etl(tmp_path / "e.csv", tmp_path / name, **options, **split, **more)
+        return tmp_path / name
+
+    today = make("today", frame.age, ["free", "pro"], **columns)
+    gnn.train(today, tmp_path / "run", epochs=2, hidden=8, cluster=cluster)
+    changed: Any = (frame.age * 2, ["team", "free"])
+    tomorrow = make("tomorrow", *changed, features_as=today)
+    report = gnn.predict(tmp_path / "run", tmp_path / "p", graph=tomorrow, cluster=cluster)
+    assert (report.features_by, report.features_ignored) == ("name", ())
+    changed = (frame.age * 2, ["pro", "free"])
+    other = make("other", *changed, **columns)
+    with pytest.raises(UsageError, match="age"):
+        gnn.predict(tmp_path / "run", tmp_path / "q", graph=other, cluster=cluster)
+
+
 def test_features_without_names_are_taken_in_their_order(
     people: Callable[..., Path],
     tmp_path: Path,

@@ -1,0 +1,246 @@
+"""Columns of a node table as a warehouse has them become features of the graph."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import Graph, etl
+from penstock.errors import InputError, PenstockError, UsageError
+
+IDS = [3, 1, 2, 0]
+BORN = ["2024-02-29", "1969-12-31", "2026-07-06", "9999-12-31"]
+WAREHOUSE = {
+    "age": [30.0, 50.0, 40.0, 40.0],
+    "paid": [True, False, True, True],
+    "plan": ["pro", "free", "pro", "team"],
+    "born": [date.fromisoformat(day) for day in BORN],
+}
+
+
+@pytest.fixture
+def edges(tmp_path: Path) -> Path:
+    pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3]}).to_csv(tmp_path / "e.csv", index=False)
+    return tmp_path / "e.csv"
+
+
+def table(path: Path, columns: dict[str, Any], ids: list[int] = IDS) -> Path:
+    rows = pa.table({"id": ids, **columns})
+    if path.suffix == ".csv":
+        csv.write_csv(rows, path)
+    else:
+        pq.write_table(rows, path, row_group_size=3)
+    return path
+
+
+def made(edges: Path, columns: dict[str, Any], name: str = "g.parquet", **options: Any) -> Any:
+    """Return the features of a graph of this table as a frame, in the order of its rows."""
+    nodes = table(edges.parent / name, columns)
+    if "features_as" not in options:
+        options = {"feature_columns": tuple(columns)} | options
+    out = edges.parent / nodes.stem
+    etl(edges, out, cluster="threads", nodes=nodes, overwrite=True, **options)
+    graph = Graph.open(out)
+    graph.validate()
+    names = graph.manifest.feature_names
+    return pd.DataFrame(graph.features(), graph.user_ids().to_pylist(), names).loc[IDS]
+
+
+def by_hand(frame: pd.DataFrame, *, standardise: bool) -> pd.DataFrame:
+    """Return what pandas makes of the columns."""
+    days = pd.Series([(day - date(1970, 1, 1)).days for day in frame["born"]], dtype=float)
+    age = frame["age"]
+    found = {"age": (age - age.mean()) / age.std(ddof=0) if standardise else age}
+    found["paid"] = frame["paid"].astype(float)
+    found |= {f"plan={one}": 1.0 * (frame["plan"] == one) for one in ("free", "pro", "team")}
+    found["born:days"] = (days - days.mean()) / days.std(ddof=0)
+    for cycle, numbers in (
+        ("month", [(day.month - 1) / 12 for day in frame["born"]]),
+        ("weekday", [day.weekday() / 7 for day in frame["born"]]),
+    ):
+        found[f"born:{cycle}_sin"] = np.sin(2 * np.pi * np.array(numbers))
+        found[f"born:{cycle}_cos"] = np.cos(2 * np.pi * np.array(numbers))
+    return pd.DataFrame(found).set_axis(IDS)
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_numbers_booleans_categories_and_dates(edges: Path, suffix: str, standardise: bool) -> None:
+    got = made(edges, WAREHOUSE, f"g.{suffix}", standardise=standardise)
+    expected = by_hand(pd.DataFrame(WAREHOUSE), standardise=standardise)
+    pd.testing.assert_frame_equal(got.astype(float), expected, atol=1e-6)
+
+
+TYPES = {
+    "dictionary": (pa.array(WAREHOUSE["plan"]).dictionary_encode(), "plan"),
+    "large": (pa.array(WAREHOUSE["plan"], pa.large_string()), "plan"),
+    "seconds": (pa.array([datetime.fromisoformat(f"{day}T23:59:59") for day in BORN],
+                         pa.timestamp("s")), "born"),
+    "zone": (pa.array([datetime.fromisoformat(f"{day}T23:59:59") for day in BORN],
+                      pa.timestamp("us", "Asia/Tokyo")), "born"),  # days are those of UTC
+    "text": (pa.array([f"{day} 12:00:00" for day in BORN]), "born"),
+    "date64": (pa.array(WAREHOUSE["born"], pa.date64()), "born"),
+    "yes or no": (pa.array(["TRUE", "False", "true", "true"]), "paid"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TYPES)
+def test_one_value_in_other_types(edges: Path, case: str) -> None:
+    values, name = TYPES[case]
+    got, expected = made(edges, {name: values}), made(edges, {name: WAREHOUSE[name]})
+    pd.testing.assert_frame_equal(got, expected)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_numbers_that_are_categories(edges: Path, suffix: str) -> None:
+    columns = {"zip": [10, None, 10, 7], "x": [1.0, 2.0, 3.0, 4.0]}
+    got = made(
+        edges, columns, f"g.{suffix}",
+        feature_columns=("x",), category_columns=("z*",), missing_features="zero",
+    )  # fmt: skip
+    assert [*got] == ["x", "zip=10", "zip=7"]
+    assert got.to_numpy().tolist() == [[1, 1, 0], [2, 0, 0], [3, 1, 0], [4, 0, 1]]
+    with pytest.raises(InputError, match=r"zip"):  # a value is missing
+        made(edges, columns, f"h.{suffix}", feature_columns=(), category_columns=("zip",))
+
+
+@pytest.mark.parametrize("how", ["zero", "mean"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_what_is_missing(edges: Path, suffix: str, how: str) -> None:
+    columns = {name: [*values[:2], None, values[3]] for name, values in WAREHOUSE.items()}
+    got = made(edges, columns, f"g.{suffix}", missing_features=how, standardise=True)
+    age = np.array([30, 50, 0 if how == "zero" else 40, 40])
+    np.testing.assert_allclose(got["age"], (age - 40) / np.std([30, 50, 40]), rtol=1e-6)
+    assert got["paid"].tolist() == pytest.approx([1, 0, 0 if how == "zero" else 2 / 3, 1])
+    assert not got.filter(like="plan=").loc[2].any()
+    assert not got.filter(like="born:").loc[2].any()
+    for name in columns:
+        with pytest.raises(InputError, match=f"row.*{name}"):
+            made(edges, {name: columns[name]}, f"h.{suffix}")
+
+
+def test_columns_without_anything_to_tell(edges: Path) -> None:
+    columns = {
+        "constant": [0.1] * 4, "nothing": pa.nulls(4, pa.float64()), "void": pa.nulls(4),
+        "plan": ["pro"] * 4, "born": [date(2026, 1, 1)] * 4,
+    }  # fmt: skip
+    got = made(edges, columns, standardise=True, missing_features="mean")
+    assert [*got][:4] == ["constant", "nothing", "void", "plan=pro"]
+    assert not got[["constant", "nothing", "void", "born:days"]].to_numpy().any()
+    assert (got["plan=pro"] == 1).all()
+    with pytest.raises(InputError, match="nothing"):  # of no category
+        made(
+            edges, columns, "h.parquet", feature_columns=(), category_columns=("nothing",),
+            missing_features="zero",
+        )  # fmt: skip
+
+
+def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
+    made(edges, WAREHOUSE, standardise=True, missing_features="mean")
+    tomorrow = {
+        "other": ["x"] * 4,
+        "born": [date(2030, 1, 1), None, None, None],
+        "plan": ["gold", "team", "gold", None],
+        "paid": [None, True, None, None],
+        "age": [None, 1e3, 40.0, 50.0],
+    }
+    options: dict[str, Any] = {"features_as": edges.parent / "g", "missing_features": "mean"}
+    got = made(edges, tomorrow, "h.parquet", **options)
+    before, after = (Graph.open(edges.parent / name).manifest for name in "gh")
+    assert after.feature_names == before.feature_names
+    assert after.feature_columns == before.feature_columns
+    deviation = np.std(WAREHOUSE["age"])
+    np.testing.assert_allclose(got["age"] * deviation + 40, [40, 1e3, 40, 50], rtol=1e-6)
+    assert got["paid"].tolist() == [0.75, 1, 0.75, 0.75]
+    assert got[["plan=free", "plan=pro", "plan=team"]].sum().tolist() == [0, 0, 1]
+    report = etl(
+        edges, edges.parent / "i", cluster="threads", nodes=edges.parent / "h.parquet", **options
+    )
+    assert (report.categories_unknown, report.features_filled) == (2, 8)
+    del tomorrow["paid"]
+    with pytest.raises(InputError, match="paid"):
+        made(edges, tomorrow, "h.parquet", **options)
+
+
+def test_a_graph_that_cannot_say_how_its_features_were_made(edges: Path) -> None:
+    nodes = table(edges.parent / "n.parquet", {"age": [1.0, None, 2.0, 3.0]})
+    options: dict[str, Any] = {"cluster": "threads", "nodes": nodes}
+    etl(edges, edges.parent / "bare", **options)
+    made(edges, {"age": [1.0, 2.0, 3.0, 4.0]}, "g.parquet")
+    for name, missing in (("bare", "error"), ("none", "error"), ("g", "mean")):
+        given = options | {"features_as": edges.parent / name, "missing_features": missing}
+        with pytest.raises(PenstockError, match=name):
+            etl(edges, edges.parent / "h", **given)
+    etl(
+        edges, edges.parent / "h", features_as=edges.parent / "g", missing_features="zero",
+        **options,
+    )  # fmt: skip
+    assert Graph.open(edges.parent / "h").features().ravel().tolist() == [3, 0, 2, 1]
+
+
+def test_too_many_categories(edges: Path) -> None:
+    ids = [*range(300)]
+    nodes = table(edges.parent / "n.csv", {"name": [f"user{i}" for i in ids]}, ids)
+    with pytest.raises(InputError, match="name"):
+        etl(edges, edges.parent / "g", cluster="threads", nodes=nodes, feature_columns=("name",))
+
+
+def test_files_agree_on_what_a_column_is(edges: Path) -> None:
+    folder = edges.parent / "n"
+    folder.mkdir()
+    table(folder / "0.parquet", {"plan": pa.nulls(2), "x": ["1", "2"]}, [0, 1])
+    table(folder / "1.parquet", {"x": [3, 4], "plan": ["b", "a"]}, [2, 3])
+    etl(
+        edges, edges.parent / "g", cluster="threads", nodes=folder, missing_features="zero",
+        feature_columns=("plan", "x"),
+    )  # fmt: skip
+    graph = Graph.open(edges.parent / "g")
+    assert graph.manifest.feature_names == ("plan=a", "plan=b", "x")
+    assert graph.features().tolist() == [[0, 0, 1], [0, 0, 2], [0, 1, 3], [1, 0, 4]]
+    table(folder / "1.parquet", {"x": [date(2026, 1, 1)] * 2, "plan": ["b", "a"]}, [2, 3])
+    with pytest.raises(InputError, match="x of .*1.parquet"):
+        etl(
+            edges, edges.parent / "h", cluster="threads", nodes=folder, missing_features="zero",
+            feature_columns=("plan", "x"),
+        )  # fmt: skip
+
+
+def test_categories_of_rows_that_are_left_out_are_none(edges: Path) -> None:
+    columns = {"plan": ["a", "b", "c", "a"], "x": [1.0, 2.0, None, 4.0]}
+    nodes = table(edges.parent / "n.parquet", columns)
+    etl(
+        edges, edges.parent / "g", cluster="threads", nodes=nodes, feature_columns=("*",),
+        on_bad_rows="skip", unknown_nodes="drop",
+    )  # fmt: skip
+    assert Graph.open(edges.parent / "g").manifest.feature_names == ("plan=a", "plan=b", "x")
+
+
+def test_options_that_would_be_ignored(edges: Path) -> None:
+    nodes = table(edges.parent / "n.parquet", WAREHOUSE)
+    for options in ({"standardise": True}, {"features_as": edges, "features": edges}):
+        with pytest.raises(UsageError):
+            etl(edges, edges.parent / "g", cluster="threads", nodes=nodes, **options)
+    with pytest.raises(UsageError):
+        etl(edges, edges.parent / "g", cluster="threads", features_as=edges.parent)
+
+
+def test_options_of_the_first_night_may_stay(edges: Path) -> None:
+    first: dict[str, Any] = {"feature_columns": ("age", "plan"), "missing_features": "zero"}
+    made(edges, WAREHOUSE, **first)
+    again = first | {"features_as": edges.parent / "g"}
+    assert [*made(edges, WAREHOUSE, "h.parquet", **again)][:2] == ["age", "plan=free"]
+    for change, named in (
+        ({"feature_columns": ("*",)}, "paid"),
+        ({"standardise": True}, "age"),
+        ({"category_columns": ("a*",)}, "age"),
+    ):
+        with pytest.raises(PenstockError, match=named):
+            made(edges, WAREHOUSE, "h.parquet", **(again | change))
