@@ -349,6 +349,8 @@ class FileOutput(Output):
                 with full_disk_explained(self.path):
                     yield self
                 self.refuse_taken()
+                if self._beside:  # a kill in between leaves none rather than one of each run
+                    self.path.unlink(missing_ok=True)
                 for file in (*self._beside, self.path):
                     (self.result / file.name).replace(file)
             finally:
