@@ -12,7 +12,7 @@ from penstock.errors import UsageError
 from penstock.kernels.expression import Expression
 from penstock.kernels.walk_rules import MAX_LENGTH, MAX_WALKS
 from penstock.moments import Moment
-from penstock.options import ClientPath, flag, headings, options
+from penstock.options import ClientPath, Rules, flag, headings, options, refuse_ignored
 
 
 def _id(given: Any) -> Any:
@@ -23,15 +23,23 @@ def _id(given: Any) -> Any:
 App = Literal["deepwalk", "ppr", "node2vec", "metapath", "custom"]
 Sampling = Literal["auto", "reservoir", "its", "alias", "rejection"]
 
-# Options that mean something to one application only.
-_BELONGS = {
-    "p": "node2vec",
-    "q": "node2vec",
-    "stop": "ppr",
-    "schema": "metapath",
-    "cyclic": "metapath",
-    "weight": "custom",
-}
+# Options that would be ignored: which, when, and of options whether it is so.
+_IGNORED: Rules = (
+    (("p", "q"), "but with --app node2vec", lambda o: o.app != "node2vec"),
+    (("stop",), "but with --app ppr", lambda o: o.app != "ppr"),
+    (("schema", "cyclic"), "but with --app metapath", lambda o: o.app != "metapath"),
+    (("weight",), "but with --app custom", lambda o: o.app != "custom"),
+    (("starts", "fraction"), "with --start", lambda o: bool(o.start)),
+    (("fraction",), "with --starts", lambda o: o.starts is not None),
+    (("restart",), "with --app metapath", lambda o: o.app == "metapath"),
+    (("weighted",), "with a --weight that names weight", lambda o: "weight" in o.names),
+    (
+        ("sampler",),
+        "with --app custom, whose weights are known when a node is reached, but reservoir",
+        lambda o: o.app == "custom" and o.sampler != "reservoir",
+    ),
+    (("sampler",), "on times if it is alias", lambda o: o.timed and o.sampler == "alias"),
+)
 
 
 @options
@@ -87,34 +95,10 @@ class WalkingOptions:
     """sampling method; -v says which one auto chose and why"""
 
     def __post_init__(self) -> None:
-        for name, app in _BELONGS.items():
-            if getattr(self, name) not in (None, False) and self.app != app:
-                raise UsageError(f"option {flag(name)} needs --app {app}", got=f"--app {self.app}")
+        refuse_ignored(self, _IGNORED)
         for name, app in (("schema", "metapath"), ("weight", "custom")):
             if self.app == app and getattr(self, name) is None:
                 raise UsageError(f"--app {app} needs option {flag(name)}")
-        asked = [n for n in ("start", "starts", "fraction") if getattr(self, n) not in ((), None)]
-        if len(asked) > 1:
-            raise UsageError(f"{flag(asked[0])} and {flag(asked[1])} cannot go together")
-        if self.app == "custom" and self.sampler not in ("auto", "reservoir"):
-            raise UsageError(
-                "weights of --app custom are known only when a node is reached",
-                expected="--sampler reservoir or auto",
-                got=f"--sampler {self.sampler}",
-            )
-        if not self.weighted and "weight" in self.names:
-            raise UsageError(
-                "--weight names weight, which --no-weighted leaves out",
-                remedy="Leave --no-weighted out, or weight out of the expression",
-            )
-        if self.app == "metapath" and self.restart:
-            raise UsageError("--restart cannot go together with --app metapath")
-        if self.timed and self.sampler == "alias":
-            raise UsageError(
-                "alias tables know no times",
-                expected="--sampler rejection, its, reservoir or auto",
-                got="--sampler alias",
-            )
 
     @property
     def in_parts(self) -> bool:
@@ -147,6 +131,11 @@ class WalkingOptions:
         return tuple(part.strip() for part in (self.schema or "").split(",")) if self.schema else ()
 
 
+_IGNORED_PARTS: Rules = (
+    (("parts",), "with --placement replicated", lambda o: o.placement == "replicated"),
+)
+
+
 @options
 @headings(
     app="Walks",
@@ -172,12 +161,7 @@ class WalkOptions(WalkingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.parts is not None and self.placement == "replicated":
-            raise UsageError(
-                "--parts and --placement replicated cannot go together",
-                expected="--placement partitioned or auto",
-                remedy="Leave --parts out: every worker has a copy of the whole graph",
-            )
+        refuse_ignored(self, _IGNORED_PARTS)
 
     @property
     def in_parts(self) -> bool:
