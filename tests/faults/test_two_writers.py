@@ -52,7 +52,7 @@ def test_what_exists_stays_unless_it_is_to_be_replaced(
     assert commands.run(words, tmp_path)[0] == 0
     assert commands.run(words, tmp_path)[0] == 1
     assert results(out) == expected
-    if job in ("vectors", "nodes"):  # a file is replaced by a file, a folder by none
+    if job == "vectors":  # a file is replaced by a file, a folder by none
         out.unlink()
     taken = out / "partition/k3" if job == "partition" else out
     shutil.rmtree(taken, ignore_errors=True)
