@@ -1,7 +1,7 @@
-"""The kind ``threads``: a scheduler and a worker in this process, which nobody else can reach.
+"""The kind ``threads``: a scheduler and a worker in this process, which no other process can reach.
 
-They need no credentials, no dashboard, no versions that agree and nobody who watches them: they
-live and stand still as this process does. A small job spends most of its time here and in imports.
+They need no credentials, no dashboard, no check of versions and no watch: they live and stand still
+as this process does. A small job spends most of its time here and in imports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _CLOSE_SECONDS = 5
 _SETTINGS = {
-    # Pages that nobody is shown take time to load, and would be served on loopback.
+    # Its pages, which are shown to no one, would take time to load.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
     # It is shown on the dashboard only: see workers/profiling.py.

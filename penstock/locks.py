@@ -23,11 +23,11 @@ class FileLock:
         self._path, self._descriptor = path, descriptor
 
     def touch(self) -> None:
-        """Say that the holder is at work: who waits goes on waiting."""
+        """Say that the holder is at work, so that others go on waiting."""
         os.utime(self._descriptor)
 
     def share(self) -> bool:
-        """Let others in who share it too; False if somebody took it, or its file, in between."""
+        """Share it with others; False if another took it, or removed its file, in between."""
         return _locked(self._descriptor, self._path, shared=True) and self.is_named()
 
     def is_named(self) -> bool:
@@ -38,7 +38,7 @@ class FileLock:
             return False
 
     def release(self, *, remove: bool = False) -> None:
-        """Give it back; ``remove`` its file first, as who opened that then sees that it is gone."""
+        """Give it back; ``remove`` its file first: others that opened it see that it is gone."""
         if self._descriptor >= 0:
             if remove:
                 self._path.unlink(missing_ok=True)
@@ -84,7 +84,7 @@ def try_lock(path: Path, *, shared: bool = False, private: bool = True) -> FileL
 def lock(
     path: Path, waiting: Callable[[float], None], *, shared: bool = False, private: bool = True
 ) -> FileLock:
-    """Take the lock of ``path``, and wait for who has it.
+    """Take the lock of ``path``, and wait until its holder gives it back.
 
     waiting  called meanwhile with the seconds since the holder touched the file, or since this
              began to wait; what it raises ends the wait

@@ -59,12 +59,6 @@ def from_system(error: BaseException, where: str = "") -> PenstockError | None:
         return None
     if is_disk_full(error):
         return disk_full(error.filename, where)
-    if error.errno == errno.EFBIG:
-        file = "a file" if error.filename is None else error.filename
-        return CapacityError(
-            f"{file} would grow larger than the limit of a file's size{where}",
-            remedy="Raise the limit (ulimit -f), or write to another file system",
-        )
     if error.filename is None:
         return None
     return PenstockError(

@@ -37,7 +37,7 @@ class TemporaryFolder:
     once more after it was removed. Those of this name, host and user whose owner was killed are
     removed. If the file system has no locks, what a killed process left there stays.
 
-    parent  where it lies [default: where temporary files of this process do]
+    parent  where it lies [default: with the temporary files of this process]
     """
 
     def __init__(self, prefix: str, parent: Path | None = None) -> None:
@@ -53,7 +53,7 @@ class TemporaryFolder:
             except UsageError:
                 lock_of(self.path).unlink(missing_ok=True)
                 break
-            if self._held is not None:  # else somebody is just sweeping
+            if self._held is not None:  # else another process is sweeping
                 break
         try:
             self.path.mkdir(mode=0o700)

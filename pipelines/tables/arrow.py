@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import InputError
-from penstock.pipelines.tables.parquet import check_names, plain
+from penstock.pipelines.tables.parquet import check_names, naming, plain
 from penstock.pipelines.tables.rows import BATCH_ROWS
 from penstock.pipelines.tables.sources import open_file
 
@@ -44,22 +43,11 @@ def read_batches(
 
 
 def count_rows(path: str, batches: int, more: int) -> int:
-    """Return how many rows the first batches have, and so many more."""
+    """Return how many rows the first ``batches`` have, and ``more``."""
     with open_arrow(path) as file:
         before: int = sum(file.get_batch(number).num_rows for number in range(batches))
         return more + before
 
 
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Name the file in what pyarrow raises."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"{path} cannot be read as an Arrow IPC file",
-            got=next(iter(str(error).splitlines()), type(error).__name__),
-            remedy="The file is damaged, or a stream: write it with pyarrow.ipc.new_file",
-        ) from error
+def _naming(path: str) -> AbstractContextManager[None]:
+    return naming(path, "an Arrow IPC file", "a stream: write it with pyarrow.ipc.new_file")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError
@@ -72,7 +72,7 @@ def column_bytes(metadata: Any, group: int, columns: Sequence[str]) -> tuple[int
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
+def naming(path: str, kind: str, remedy: str) -> Iterator[None]:
     """Name the file in what pyarrow raises."""
     import pyarrow as pa
 
@@ -80,10 +80,14 @@ def _naming(path: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"{path} cannot be read as Parquet",
+            f"{path} cannot be read as {kind}",
             got=next(iter(str(error).splitlines()), type(error).__name__),
-            remedy="The file is damaged, or no Parquet: give --format if its name misleads",
+            remedy=f"The file is damaged, or {remedy}",
         ) from error
+
+
+def _naming(path: str) -> AbstractContextManager[None]:
+    return naming(path, "Parquet", "not Parquet: give --format if its name misleads")
 
 
 def check_names(names: Sequence[str], path: str) -> None:

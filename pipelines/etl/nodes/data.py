@@ -124,7 +124,10 @@ def write_node_data(
         rows = np.where(rows < 0, -1, feature_rows[rows])
         encoding = encoding_of(features, table.coder, options)
         result.features, files = write_feature_files(
-            root, count, encoding.width, _gather(features, rows, encoding.apply)
+            root,
+            count,
+            encoding.width,
+            _gather(features, rows, encoding.apply, filled=options.missing_features != "error"),
         )
         result.files += files
         result.feature_names, result.feature_columns = encoding.names, encoding.columns
@@ -157,9 +160,12 @@ def _write_nodes(
 
 
 def _gather(
-    features: Any, rows: Array, apply: Callable[[Any], Any] | None
+    features: Any, rows: Array, apply: Callable[[Any], Any] | None, *, filled: bool
 ) -> Callable[[int, int], Any]:
-    """Return a function that gives the features of a range of nodes; unknown nodes get zeros.
+    """Return a function that gives the features of a range of nodes.
+
+    A node without a row has zeros; dense features of it are ``filled`` as those of a row without
+    values.
 
     apply  what makes features of rows as they were read
     """
@@ -177,9 +183,13 @@ def _gather(
                 sp.diags_array(known.astype(features.dtype)) @ picked if not known.all() else picked
             )
         picked = np.asarray(features[np.where(known, wanted, 0)])
+        if filled and not known.all():
+            picked = picked.astype(np.result_type(picked, np.float32), copy=False)
+            picked[~known] = np.nan
         if apply is not None:
             picked = apply(picked)
-        picked[~known] = 0
+        if not filled:
+            picked[~known] = 0
         return picked
 
     return piece

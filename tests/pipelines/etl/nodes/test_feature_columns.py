@@ -244,3 +244,14 @@ def test_options_of_the_first_night_may_stay(edges: Path) -> None:
     ):
         with pytest.raises(PenstockError, match=named):
             made(edges, WAREHOUSE, "h.parquet", **(again | change))
+
+
+@pytest.mark.parametrize("how", ["mean", "zero", "error"])
+def test_a_node_without_a_row_is_a_row_without_values(edges: Path, how: str) -> None:
+    nodes = table(edges.parent / "n.parquet", {"age": [30.0, 50.0, 40.0]}, [0, 1, 2])
+    etl(
+        edges, edges.parent / "g", cluster="threads", nodes=nodes, feature_columns=("age",),
+        missing_features=how, unknown_nodes="add",
+    )  # fmt: skip
+    expected = 40.0 if how == "mean" else 0.0
+    assert Graph.open(edges.parent / "g").features()[:, 0].tolist() == [30.0, 50.0, 40.0, expected]
