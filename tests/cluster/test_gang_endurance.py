@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,9 @@ KINDS = ["exception"] * 4 + ["loop"] * 2 + ["wait"] * 2 + ["kill"]
 STOP_SECONDS = 5.0
 
 
-def test_many_gangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_gangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_over: Callable[[], list[str]]
+) -> None:
     logging.getLogger("distributed").setLevel(logging.ERROR)  # what pytest keeps of it is no leak
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -103,12 +105,3 @@ def segments(client: Any) -> set[str]:
 
     found = {path for paths in client.run(mapped).values() for path in paths}
     return {path for path in found if not path.endswith("(deleted)")}
-
-
-def left_over() -> list[str]:
-    """Return the processes below this one, Python's own helper aside."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            found.append(" ".join(child.cmdline()))
-    return [command for command in found if "resource_tracker" not in command]

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,7 @@ from penstock.pipelines.job.capacity import task_capacity
 
 pytestmark = pytest.mark.mpi
 
-
-def left_over() -> list[str]:
-    """Return the processes below this one, Python's own helper aside."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            found.append(" ".join(child.cmdline()))
-    return [command for command in found if "resource_tracker" not in command]
+Left = Callable[[], list[str]]
 
 
 @pytest.fixture
@@ -47,7 +40,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_ranks_are_workers_and_leave_nothing_behind(temporary: Path) -> None:
+def test_ranks_are_workers_and_leave_nothing_behind(temporary: Path, left_over: Left) -> None:
     spec = ClusterSpec(cluster="mpi", workers=3, memory_limit="500MB", threads=2)
     with connect(spec) as client:
         can = task_capacity(client, spec)
@@ -62,7 +55,7 @@ def test_ranks_are_workers_and_leave_nothing_behind(temporary: Path) -> None:
     assert not list(temporary.iterdir())
 
 
-def test_closing_does_not_wait_for_a_task(temporary: Path) -> None:
+def test_closing_does_not_wait_for_a_task(temporary: Path, left_over: Left) -> None:
     with connect("mpi", workers=2) as client:
         future = client.submit(time.sleep, 600, pure=False)
         while not client.processing() or not any(client.processing().values()):
@@ -88,7 +81,7 @@ def ranks_that(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.slow
 def test_a_rank_that_does_not_arrive_is_named(
-    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, left_over: Left
 ) -> None:
     code = "    import time\n    print('a lazy one', flush=True)\n    if rank == 2: time.sleep(600)"
     ranks_that(code, tmp_path / "site", monkeypatch)
@@ -106,7 +99,7 @@ def test_a_rank_that_does_not_arrive_is_named(
 
 
 def test_a_rank_that_dies_at_the_start_is_told_at_once(
-    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, left_over: Left
 ) -> None:
     code = "    if rank == 1:\n        print('no disk here', flush=True)\n        os._exit(3)"
     ranks_that(code, tmp_path / "site", monkeypatch)
@@ -123,7 +116,7 @@ def test_a_rank_that_dies_at_the_start_is_told_at_once(
 
 
 def test_a_rank_with_another_penstock_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_over: Left
 ) -> None:
     code = "    import penstock\n    penstock.__version__ = '0.0.9'"
     ranks_that(code, tmp_path / "site", monkeypatch)
@@ -136,7 +129,9 @@ def test_a_rank_with_another_penstock_is_refused(
 
 
 @pytest.mark.parametrize("options", [{"hosts": "nowhere.invalid:2"}, {"interface": "ib7"}])
-def test_what_cannot_start_leaves_nothing(options: dict[str, Any], temporary: Path) -> None:
+def test_what_cannot_start_leaves_nothing(
+    options: dict[str, Any], temporary: Path, left_over: Left
+) -> None:
     with pytest.raises(UsageError), connect("mpi", workers=2, **options):
         pass
     assert not left_over()
