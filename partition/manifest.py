@@ -68,7 +68,7 @@ class PartitionManifest:
         body = FORMAT.load(root)
         with FORMAT.reading(root):
             body["files"] = with_names(body["files"])
-            manifest = filled(PartitionManifest, body, FILE_NAME)
+            manifest = filled(PartitionManifest, body)
             if len(manifest.parts) != manifest.k:
                 raise ValueError(f"{len(manifest.parts)} parts where k is {manifest.k}")
         return manifest

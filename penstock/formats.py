@@ -8,25 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from penstock.documents import parse_json
 from penstock.errors import CorruptFile, GraphError, NewerVersion, PenstockError
 from penstock.files import save_json
 
 T = TypeVar("T")
-_SHOWN = 60  # characters of a value that is wrong
-
-
-class BadValue(TypeError):
-    """A key of a manifest has a value that penstock never writes; the text says which."""
-
-    def __init__(self, name: str, value: object) -> None:
-        super().__init__(f"{repr(value)[:_SHOWN]} for {name}")
 
 
 @dataclass(frozen=True)
@@ -98,7 +91,10 @@ class Format:
             raise
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             got = f"no {error}" if isinstance(error, KeyError) else str(error)
-            if isinstance(error, AttributeError | TypeError) and type(error) is not BadValue:
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                got = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            elif isinstance(error, AttributeError | TypeError):
                 got = "a value of another type"  # which Python says in words of its own
             expected = "the keys that penstock writes, with their values"
             raise self.damaged(root, expected=expected, got=got) from error
@@ -111,21 +107,13 @@ class Format:
         return CorruptFile(what, expected=expected, got=got, remedy=self.restore)
 
 
-def filled(kind: type[T], body: Any, name: str) -> T:
-    """Return a dataclass with the values that JSON has for its fields, each of its field's type.
+def filled(kind: type[T], body: Any) -> T:
+    """Return a dataclass with the values that JSON has for its fields; ValueError if it cannot.
 
-    Other keys are passed over. KeyError or BadValue, as ``Format.reading`` takes them, say what is
-    missing or wrong; ``name`` is the key of ``body`` itself.
+    Keys without a field are passed over.
     """
-    if not isinstance(body, dict):
-        raise BadValue(name, body)
-    kinds, found = _kinds(kind), {}  # type: ignore[arg-type]
-    for one in fields(kind):  # type: ignore[arg-type]
-        if one.name in body:
-            found[one.name] = _read(body[one.name], kinds[one.name], one.name)
-        elif one.default is MISSING and one.default_factory is MISSING:
-            raise KeyError(one.name)
-    return kind(**found)
+    found: T = _adapter(kind).validate_python(body)  # type: ignore[arg-type]
+    return found
 
 
 def with_names(files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -134,26 +122,5 @@ def with_names(files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 @cache
-def _kinds(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _read(value: Any, kind: Any, name: str) -> Any:
-    """Return a value of JSON as its type says: a list as a tuple, an object as a dataclass."""
-    inner = get_args(kind)
-    if kind is Any:
-        return value
-    if isinstance(kind, UnionType):  # of a type and None
-        (only,) = (one for one in inner if one is not type(None))
-        return None if value is None else _read(value, only, name)
-    if get_origin(kind) is tuple and isinstance(value, list):
-        return tuple(_read(one, inner[0], name) for one in value)
-    if get_origin(kind) is dict and isinstance(value, dict):
-        return {key: _read(one, inner[1], f"{name}.{key}") for key, one in value.items()}
-    if is_dataclass(kind):
-        return filled(kind, value, name)  # type: ignore[arg-type]
-    if isinstance(value, bool) is (kind is bool) and isinstance(
-        value, (int, float) if kind is float else (get_origin(kind) or kind)
-    ):
-        return value
-    raise BadValue(name, value)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

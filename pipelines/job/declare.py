@@ -377,7 +377,7 @@ class Job(Generic[R]):
         opened, out = self._open(context, given, call)
         if out is not None and call.asks("resume") and (found := out.finished) is not None:
             out.tidy()
-            kept: R = filled(self._annotated("return"), found["report"], "report")
+            kept: R = filled(self._annotated("return"), found["report"])
             return kept
         before = self._inputs(opened, call)
         with nullcontext() if out is None else out.open():

@@ -30,7 +30,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.files import remove, remove_temporaries, temporaries
-from penstock.formats import BadValue, Format
+from penstock.formats import Format
 from penstock.output import aside, put_aside, refuse_existing
 from penstock.output_lock import (
     output_lock,
@@ -117,7 +117,7 @@ class TrainingRun(ABC):
                     folder, error.what, expected=error.expected, got=error.got
                 ) from error
             if not isinstance(run.results, dict | None):
-                raise BadValue("results", run.results)
+                raise ValueError(f"{run.results!r} for results")
             return run
 
     @classmethod

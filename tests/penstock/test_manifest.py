@@ -46,7 +46,7 @@ def change(root, **values):
         ({"version": 2}, NewerVersion),
         ({"format": "other"}, NotAGraph),
         ({"nodes": ...}, CorruptFile),
-        ({"nodes": "3"}, CorruptFile),
+        ({"nodes": "three"}, CorruptFile),
         ({"edges": -1}, CorruptFile),
         ({"splits": {"train": -1}}, CorruptFile),
         ({"features": {}}, CorruptFile),

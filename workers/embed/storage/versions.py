@@ -26,7 +26,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import CorruptFile, GraphError, MissingFile, PenstockError
 from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table
-from penstock.formats import BadValue, Format
+from penstock.formats import Format
 from penstock.workers.embed.storage import RESTORE, Geometry, PartitionFile, Version
 
 LAST, BEST = "last", "best"
@@ -245,7 +245,7 @@ class Checkpoints:
             geometry = Geometry(**body["geometry"])
             versions, number, about = _versions(body), int(body["number"]), body["about"]
             if not isinstance(about, dict):
-                raise BadValue("about", about)
+                raise ValueError(f"{about!r} for about")
         tensors = load_file(self._checked(entry, name))
         return Checkpoint(name, number, geometry, versions, tensors, about)
 
