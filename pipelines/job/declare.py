@@ -20,7 +20,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -61,12 +61,14 @@ class Source:
     kind      what it is on the command line
     verified  whether its files can be compared with checksums: ``--verify``
     searched  of an open input, the folders of which all files are read: no output lies in one
+    tables    whether it and options may be tables with ``__arrow_c_stream__`` in Python
     """
 
     open: Callable[[Any, Any, bool, bool], Any]
     kind: Any = ClientPath
     verified: bool = False
     searched: Callable[[Any], list[str]] = lambda _: []
+    tables: bool = False
 
 
 def open_graph(graph: str | Path | Graph, options: Any, verify: bool, quiet: bool) -> Graph:
@@ -239,8 +241,10 @@ class Job(Generic[R]):
         **options: Any,
     ) -> R:
         """Run the job from Python."""
-        places, call = self._bound(given, options)
-        with Context(cluster, on_gpu=self.on_gpu, quiet=quiet) as context:
+        with (
+            self._bound(given, options) as (places, call),
+            Context(cluster, on_gpu=self.on_gpu, quiet=quiet) as context,
+        ):
             return self._run(context, places, call)
 
     def plan(
@@ -251,14 +255,18 @@ class Job(Generic[R]):
         **options: Any,
     ) -> Plan:
         """Return what a run with these arguments would do, and write nothing."""
-        places, call = self._bound(given, options)
-        with Context(cluster, on_gpu=self.on_gpu, quiet=quiet, plans=True) as context:
+        with (
+            self._bound(given, options) as (places, call),
+            Context(cluster, on_gpu=self.on_gpu, quiet=quiet, plans=True) as context,
+        ):
             return self._plan(context, places, call)
 
     def wait_for(self, *given: Any, quiet: bool = True, **options: Any) -> R:
         """Run the job; if another process makes the same output, wait until it has."""
-        places, call = self._bound(given, options)
-        with Context(None, on_gpu=self.on_gpu, quiet=quiet) as context:
+        with (
+            self._bound(given, options) as (places, call),
+            Context(None, on_gpu=self.on_gpu, quiet=quiet) as context,
+        ):
             return self._run(context, places, replace(call, wait=True))
 
     @property
@@ -280,8 +288,11 @@ class Job(Generic[R]):
             for one in fields(kind)
         }
 
-    def _bound(self, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], _Call]:
-        """Return what is given by position, and the options."""
+    @contextmanager
+    def _bound(
+        self, given: tuple[Any, ...], named: dict[str, Any]
+    ) -> Iterator[tuple[list[Any], _Call]]:
+        """Give what is given by position, and the options; tables of this process as files."""
         missing = [name for name in self._given[len(given) :] if name not in named]
         if missing or len(given) > len(self._given):
             raise TypeError(f"{self.name}() takes {', '.join(self._given)}, and options by name")
@@ -290,12 +301,23 @@ class Job(Generic[R]):
         for name in named:
             if name not in (known := self._option_defaults()):
                 raise no_option(name, known, owner=f"penstock {self.name}")
-        own = {name: value for name, value in named.items() if name not in run}
-        of_run = {name: value for name, value in named.items() if name in run}
-        return places, _Call(
-            self.options(**own) if self.options else None,
-            self._run_options(**of_run) if self._run_options else None,
-        )
+        with ExitStack() as stack:
+            if self.reads is not None and self.reads.tables:
+                from penstock.pipelines.tables.streams import stream_files
+
+                scratch = named.get("scratch") and client_path(named["scratch"])
+                files = stack.enter_context(stream_files(client_path(places[-1]), scratch))
+                places = [files.path_of(one) for one in places]
+                named = {name: files.path_of(value) for name, value in named.items()}
+            own = {name: value for name, value in named.items() if name not in run}
+            of_run = {name: value for name, value in named.items() if name in run}
+            yield (
+                places,
+                _Call(
+                    self.options(**own) if self.options else None,
+                    self._run_options(**of_run) if self._run_options else None,
+                ),
+            )
 
     def _identity(self, source: Any, call: _Call) -> dict[str, Any]:
         """Return what decides the output: options that are not defaults, and inputs as they are."""

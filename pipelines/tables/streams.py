@@ -35,7 +35,9 @@ class StreamFiles:
         self.folder = folder
 
     def path_of(self, source: Any) -> Any:
-        """Return the file of a stream; of anything else, itself."""
+        """Return the file of a stream, of a list those of each; anything else as it is."""
+        if isinstance(source, list | tuple):
+            return [self.path_of(one) for one in source]
         if isinstance(source, str | os.PathLike) or not isinstance(source, ArrowStream):
             return source
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
