@@ -98,16 +98,14 @@ def connect(
     from penstock.cluster.devices import warn_of_unused_gpus
     from penstock.cluster.ended import forgotten_at_the_end
     from penstock.cluster.startup import check_versions, prepare_workers
-    from penstock.cluster.watch import watching
 
     have_home()
     with (
         forgotten_at_the_end(),
-        _settings(),
+        _settings(spec),
         _opened(replace(spec, cluster=kind), ranks, quiet) as running,
         _closing(_client(running, spec)) as client,
         loss_explained(client),
-        watching(client, spec.worker_timeout, quiet=quiet),
     ):
         client.loop.asyncio_loop.set_exception_handler(_log_as_dask)
         if not quiet and running.dashboard:
@@ -124,7 +122,7 @@ def connect(
 
 
 @contextmanager
-def _settings() -> Iterator[None]:
+def _settings(spec: ClusterSpec) -> Iterator[None]:
     """Give Dask's schedulers and clusters that start now the settings that jobs rely on."""
     import dask
     import distributed  # noqa: F401  its configuration
@@ -132,6 +130,7 @@ def _settings() -> Iterator[None]:
     name = "distributed.scheduler.no-workers-timeout"
     settings = {
         name: dask.config.get(name, None) or NO_WORKERS_TIMEOUT,  # Dask would wait for ever
+        "distributed.scheduler.worker-ttl": f"{spec.worker_timeout} s",
         # Dask closes a nanny whose worker is away at this time after it died, also the second time.
         "distributed.deploy.lost-worker-timeout": "1 hour",
     }

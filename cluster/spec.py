@@ -36,7 +36,7 @@ EFFECTS: dict[str, frozenset[str]] = {
     "interface": _PROCESSES,
     "scheduler_port": _STARTED,
     "dashboard": _PROCESSES,
-    "worker_timeout": _PROCESSES | {_RUNNING},
+    "worker_timeout": _PROCESSES,
     "tls": _PROCESSES | {_RUNNING},
     "no_tls": _PROCESSES | {_RUNNING},
 }
@@ -132,8 +132,9 @@ class ClusterSpec:
     """address of the dashboard, or none"""
     start_timeout: Annotated[float, Field(gt=0, le=86400)] = 60.0
     """seconds within which every worker must have connected"""
-    worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 30.0
-    """seconds without a heartbeat after which a worker counts as lost: its tasks run again"""
+    worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 300.0
+    """seconds without a heartbeat after which a worker counts as lost: its tasks run again (Dask's
+    worker-ttl)"""
     tls: ClientPath | None = None
     """a folder with ca.pem, cert.pem and key.pem for encrypted connections [default: what penstock
     starts makes its own, for itself alone]"""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from penstock.files import check_sums
 from penstock.graph import Graph
@@ -13,11 +12,8 @@ from penstock.partition.part import partition_path, partitions
 from penstock.pipelines.partition import make_partition
 
 
-def partition_into(graph: Graph, k: int, *, quiet: bool, **options: Any) -> Path:
-    """Return the partition into ``k`` parts; where there is none, one job makes it, others wait.
-
-    ``options`` are more of ``PartitionOptions``.
-    """
+def partition_into(graph: Graph, k: int, *, quiet: bool) -> Path:
+    """Return the partition into ``k`` parts; if there is none, one job makes it, others wait."""
     path = partition_path(graph, k)
     if not path.exists():
         if not quiet:
@@ -26,7 +22,7 @@ def partition_into(graph: Graph, k: int, *, quiet: bool, **options: Any) -> Path
             print(
                 f"{graph.path} has no partition into {k} parts{there}: making one", file=sys.stderr
             )
-        make_partition(graph, k, quiet=quiet, **options)
+        make_partition(graph, k, quiet=quiet)
     elif graph.verified:
         files = PartitionManifest.load(path).files.values()
         check_sums(path, files, remedy=AGAIN, quiet=quiet)

@@ -91,9 +91,7 @@ class Workers:
         """Return the partition of ``graph`` into ``k`` parts, which is made where it is missing."""
         from penstock.pipelines.job.parts import partition_into
 
-        return partition_into(
-            graph, k, quiet=self.quiet, worker_timeout=self.cluster.worker_timeout
-        )
+        return partition_into(graph, k, quiet=self.quiet)
 
 
 @contextmanager
@@ -116,7 +114,7 @@ def open_ranks(
     def cut(count: int) -> Path | None:
         if graph is None:
             return None
-        return partition_into(graph, count, quiet=quiet, worker_timeout=spec.worker_timeout)
+        return partition_into(graph, count, quiet=quiet)
 
     path = None if ranks is None else cut(ranks)
     if asked == 1 and kind == "local" and spec.workers is None:
