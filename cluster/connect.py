@@ -277,7 +277,7 @@ def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
     from distributed.utils import silence_logging_cmgr
 
     from penstock.cluster.daemon.registry import Registered, all_registered, find
-    from penstock.cluster.security import refusals_explained, security
+    from penstock.cluster.security import security
 
     where = spec.cluster
     started: Registered | None = None
@@ -305,8 +305,7 @@ def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
             "reaches that port can run code there",
             file=sys.stderr,
         )
-    with refusals_explained(address, used):
-        _somebody_at(address, spec, used)
+    _somebody_at(address, spec, used)
     # That the scheduler ended is said once, by the error; Dask would log tracebacks besides.
     with silence_logging_cmgr(logging.CRITICAL):
         yield Running(address, security=used)
@@ -331,10 +330,10 @@ def _somebody_at(address: str, spec: ClusterSpec, used: Security | None) -> None
 
     try:
         identity(address, used, timeout=spec.start_timeout)
-    except (OSError, TimeoutError, ValueError) as error:
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address}",
             expected=f"one within {spec.start_timeout:g} s",
             got=str(error) or "a connection, and no answer",
-            remedy="Start one with penstock cluster start, or check address and firewall",
+            remedy="Start one with penstock cluster start, or check address, firewall and --tls",
         ) from error
