@@ -22,7 +22,7 @@ import pytest
 from penstock import connect, gang
 from penstock.errors import GangError
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900)]
 
 GANGS = int(os.environ.get("PENSTOCK_GANGS", "200"))
 KINDS = ["exception"] * 4 + ["loop"] * 2 + ["wait"] * 2 + ["kill"]
