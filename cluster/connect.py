@@ -264,10 +264,6 @@ def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContex
         from penstock.cluster.cuda import open_cuda
 
         return open_cuda(spec, quiet=quiet)
-    if kind == "slurm":
-        from penstock.cluster.slurm.cluster import open_slurm
-
-        return open_slurm(spec, quiet=quiet)
     return _open_existing(spec, quiet)
 
 

@@ -18,11 +18,11 @@ from penstock.paths import client_path
 from penstock.sizes import checked_size, format_bytes, parse_bytes
 
 # Whatever is not one of these is an address, a scheduler file, a YAML file, or a started cluster.
-KINDS = ("auto", "local", "threads", "mpi", "cuda", "slurm")
+KINDS = ("auto", "local", "threads", "mpi", "cuda")
 
 _INSIDE = "inside"  # a script that mpiexec has started itself
 _RUNNING = "running"  # a cluster that is there already
-_STARTED = frozenset({"local", "mpi", "cuda", "slurm"})
+_STARTED = frozenset({"local", "mpi", "cuda"})
 _PROCESSES = _STARTED | {_INSIDE}
 _OURS = _PROCESSES | {"threads"}
 # The kinds on which an option has an effect; others have one on every kind.
@@ -102,8 +102,8 @@ class ClusterSpec:
 
     cluster: Annotated[str, AfterValidator(_where), Parameter(name="--cluster")] = "auto"
     """threads: in this process; local: processes on this machine; mpi: ranks that mpiexec starts;
-    cuda: a process a GPU; slurm: batch jobs; tcp://host:port, a scheduler file, or the name of a
-    cluster that runs already; a YAML file with these options; auto: what fits the job"""
+    cuda: a process per GPU; tcp://host:port, a scheduler file, or the name of a cluster that runs
+    already; a YAML file with these options; auto: what fits the job"""
     workers: Annotated[int | None, Field(gt=0), Parameter(alias="-n")] = None
     """how many workers, which are ranks for mpi [default: one a core, GPU or slot; fewer where
     memory is scarce]"""

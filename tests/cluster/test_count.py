@@ -12,7 +12,7 @@ from penstock.pipelines.cli import run
 
 
 def test_threads_are_no_ranks() -> None:
-    for kind in ("mpi", "local", "cuda", "slurm", "tcp://h:1"):
+    for kind in ("mpi", "local", "cuda", "tcp://h:1"):
         check_ranks(kind)
     with pytest.raises(UsageError) as raised:
         check_ranks("threads")

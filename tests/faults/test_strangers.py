@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -212,36 +211,6 @@ def test_a_script_that_is_an_mpi_job_itself(tmp_path: Path, temporary: Path) -> 
     assert "[] [] nobody got in" in done.stdout
 
 
-@pytest.mark.slow
-def test_batch_jobs(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a stand-in for SLURM that runs its jobs on this machine."""
-    pytest.importorskip("dask_jobqueue", reason="needs dask-jobqueue: pip install '.[slurm]'")
-    stand_in = of_test("cluster/slurm/test_cluster.py")
-    programs, jobs, work = (tmp_path / name for name in ("programs", "jobs", "work"))
-    for folder in (programs, jobs, work):
-        folder.mkdir()
-    for name in ("sbatch", "squeue", "scancel"):
-        (programs / name).write_text(getattr(stand_in, name.upper()))
-        (programs / name).chmod(0o755)
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_SLURM", str(jobs))
-    try:
-        with connect("slurm", workers=2, memory_limit="500MB") as client:
-            assert client.scheduler.address.startswith("tls://")
-            assert client.submit(sum, [1, 2]).result() == 3
-            keys = [path for path in files(tmp_path / "state") if path.suffix == ".pem"]
-            assert len(keys) == 3
-            nobody_got_in(client, temporary, tmp_path / "state")
-            scripts = [path.read_text() for path in jobs.glob("1*/script")]
-            assert len(scripts) == 2
-            assert all("PRIVATE KEY" not in script for script in scripts)
-        assert not [path for path in files(tmp_path / "state") if path.suffix == ".pem"]
-    finally:
-        for process in stand_in.started_by(jobs):
-            process.kill()
-
-
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_dask_cuda_itself(temporary: Path) -> None:
@@ -249,17 +218,6 @@ def test_dask_cuda_itself(temporary: Path) -> None:
     with connect("cuda", workers=1, memory_limit="4GB") as client:
         assert client.scheduler.address.startswith("tls://127.0.0.1:")
         nobody_got_in(client, temporary)
-
-
-def of_test(name: str) -> Any:
-    """Return another file of tests, for what stands in there."""
-    place = Path(__file__).parents[1] / name
-    spec = spec_from_file_location(f"stand_in_{place.stem}", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_credentials_that_somebody_waits_for(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.slurm.script import SlurmScript, slurm_script
+from penstock.cluster.slurm import SlurmScript, slurm_script
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
 

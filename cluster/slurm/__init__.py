@@ -1,1 +1,0 @@
-"""Clusters and jobs on SLURM."""
