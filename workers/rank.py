@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 from penstock.workers.processes import end_with_parent
 from penstock.workers.profiling import without_profile
 
-STARTS = "penstock rank starts on"
+STARTS = "penstock rank {} starts on {}, pid {}"
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _EXIT_SECONDS = 1.0  # for closing the worker, and again for leaving MPI
 
 
@@ -31,7 +32,8 @@ def main(arguments: list[str]) -> None:
     # Whole lines, so that mpiexec does not mix those of several ranks.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
-    print(f"{STARTS} {socket.gethostname()}, pid {os.getpid()}", flush=True)
+    rank = next(filter(None, map(os.environ.get, _RANK)), "?")
+    print(STARTS.format(rank, socket.gethostname(), os.getpid()), flush=True)
     _check_credentials()
     _choose_device()
     from penstock.workers.comm.mpi import load_mpi

@@ -9,19 +9,16 @@ from pathlib import Path
 
 from penstock.cluster.mpi.hosts import Host, host_of_ranks
 from penstock.cluster.mpi.launcher import Launcher, Library, find_launcher, loaded_library
-from penstock.cluster.mpi.log import failure_in, rank_lines
 
 __all__ = [
     "Launcher",
     "Library",
     "exported_names",
-    "failure_in",
     "find_launcher",
     "launch_command",
     "launch_environment",
     "loaded_library",
     "outside_mpi_job",
-    "rank_lines",
 ]
 
 

@@ -24,11 +24,9 @@ from penstock.cluster.mpi.hosts import Host, check_hosts, host_of_ranks, parse_h
 from penstock.cluster.mpi.mpiexec import (
     Launcher,
     exported_names,
-    failure_in,
     find_launcher,
     launch_command,
     loaded_library,
-    rank_lines,
 )
 from penstock.cluster.mpi.rank_command import WorldPlan, rank_program, world_environment
 from penstock.cluster.mpi.supervisor import Supervised
@@ -52,6 +50,7 @@ _LOOK_EVERY = 0.3
 _ANSWER_SECONDS = 5.0  # for a scheduler that may be busy, or hang
 _BROKEN_SECONDS = 2.0  # from a rank's leave of the scheduler to the end of a world without it
 _NAMES_EVERY, _NAMED = 3.0, 4  # seconds, and how many of the ranks that are missing
+_SHOWN = 8  # of the last lines of mpiexec, which says how a rank died
 _FORK_SECONDS = 1.0  # after the first rank is there, mpiexec has started the others
 
 
@@ -120,20 +119,19 @@ class World:
     def missing(self, connected: set[str]) -> list[str]:
         """Return the ranks that are not among the named workers, with the host of each."""
         planned = host_of_ranks(self.hosts, self.size) if self.hosts else None
-        lines = rank_lines(self._text())
-        absent = []
+        text, absent = self._text(), []
         for rank in range(self.size):
             if f"{self.name}-{rank}" in connected:
                 continue
-            text = f"rank {rank}"
-            said = re.search(rf"{STARTS} (\S+), pid (\d+)", "\n".join(lines.get(rank, [])))
+            who = f"rank {rank}"
+            said = re.search(STARTS.format(rank, r"(\S+)", r"(\d+)"), text)
             if said:
-                text += f" on host {said[1]} (process {said[2]} runs, but has not connected)"
+                who += f" on host {said[1]} (process {said[2]} runs, but has not connected)"
             elif planned:
-                text += f" on host {planned[rank]} (never started)"
+                who += f" on host {planned[rank]} (never started)"
             else:
-                text += " (never started)"
-            absent.append(text)
+                who += " (never started)"
+            absent.append(who)
         return absent
 
     # Keeping it running
@@ -252,7 +250,7 @@ class World:
         there = 0
         # Open MPI 5 may hang over a rank that dies while it is started, before there are others:
         # what that rank wrote, or left as a zombie, is then the only sign that one was started.
-        seen = bool(rank_lines(self._text()))
+        seen = re.search(STARTS.format(r"\d+", r"\S+", r"\d+"), self._text()) is not None
         with suppress(psutil.Error):
             for child in psutil.Process(process.pid).children(recursive=True):
                 try:
@@ -267,12 +265,10 @@ class World:
         return bool(forked) and there < self.size
 
     def _why(self, code: int | None, seconds: float) -> str:
-        said = failure_in(self._text())
-        if said:
-            return said
         if code is None or code < 0:  # killed by us
             return "a rank ended before it connected" if self._lost else "ranks did not connect"
-        return f"mpiexec ended with exit code {code} after {seconds:.0f} s"
+        what = f"mpiexec ended with exit code {code} after {seconds:.0f} s"
+        return f"{what}: {said}" if (said := log_tail(self.log, lines=_SHOWN)) else what
 
     def _text(self) -> str:
         try:
