@@ -146,11 +146,13 @@ class World:
             code = self._run()
             if self._closing.is_set() or self._client.status != "running":
                 return  # ranks end with their scheduler
-            self._former = why = self._why(code, time.monotonic() - started)
+            failed = self._why(code, time.monotonic() - started)
+            said = log_tail(self.log, lines=_SHOWN)
+            self._former = why = f"{failed}: {said}" if said else failed
             failures = 0 if self._connected.is_set() else failures + 1
             if failures == _TRIES or (self._generation == 1 and failures):
-                self.failed = why
-                self._tell("failed", self.failed)
+                self.failed = failed
+                self._tell("failed", why)
                 return
 
     def _run(self) -> int | None:
@@ -267,8 +269,7 @@ class World:
     def _why(self, code: int | None, seconds: float) -> str:
         if code is None or code < 0:  # killed by us
             return "a rank ended before it connected" if self._lost else "ranks did not connect"
-        what = f"mpiexec ended with exit code {code} after {seconds:.0f} s"
-        return f"{what}: {said}" if (said := log_tail(self.log, lines=_SHOWN)) else what
+        return f"mpiexec ended with exit code {code} after {seconds:.0f} s"
 
     def _text(self) -> str:
         try:

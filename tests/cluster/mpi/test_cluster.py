@@ -128,7 +128,7 @@ def test_a_rank_with_another_penstock_is_refused(
     assert not left_over()
 
 
-@pytest.mark.parametrize("options", [{"hosts": "nowhere.invalid:2"}, {"interface": "ib7"}])
+@pytest.mark.parametrize("options", [{"hosts": "h1:none"}, {"interface": "ib7"}])
 def test_what_cannot_start_leaves_nothing(
     options: dict[str, Any], temporary: Path, left_over: Left
 ) -> None:

