@@ -42,6 +42,7 @@ SMALLER = {
     "kg": ["--entities", "1000", "--triples", "10000"],
     "sbm": ["--nodes", "2000"],
     "rmat": ["--scale", "10"],
+    "zoo": ["--graphs", "20"],
 }
 
 
