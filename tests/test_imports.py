@@ -155,7 +155,7 @@ def test_public_names_are_there():
         assert callable(getattr(penstock.gnn, name)), name
     for name in ("train", "evaluate", "predict", "export"):
         assert callable(getattr(penstock.embed, name)), name
-    with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
+    with pytest.raises(AttributeError):
         penstock.nosuch  # noqa: B018
 
 

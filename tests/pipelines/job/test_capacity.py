@@ -72,7 +72,7 @@ def test_workers_that_share_gpus_are_not_counted_as_gpus(
 
 
 def test_no_workers() -> None:
-    with pytest.raises(ClusterError, match="has no workers"):
+    with pytest.raises(ClusterError):
         TaskCapacity.of([], ClusterSpec())
 
 
