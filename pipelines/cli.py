@@ -47,7 +47,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
         "demo": ("demo:command", "Try everything once, small: in about a minute, from nothing"),
         "doctor": (
             "doctor.command:command",
-            "What this machine has, what that allows, how to fix the rest",
+            "What this machine has, and how to fix the rest",
         ),
     },
     _GRAPHS: {

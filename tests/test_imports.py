@@ -264,5 +264,5 @@ def test_numba_compiles_kernels(root):
     }
     assert len(found) > 20
     # A loop that calls MPI is no arithmetic, and has no naive twin; the doctor tries the compiler.
-    others = {"workers/comm/poll.py", "pipelines/doctor/probes.py"}
+    others = {"workers/comm/poll.py", "pipelines/doctor/checks.py"}
     assert {name for name in found if not name.startswith("kernels/")} == others

