@@ -29,25 +29,25 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from penstock.cluster.spec import ClusterSpec
 from penstock.documents import parse_yaml
 from penstock.errors import InputError, UsageError
-from penstock.options import given_in, shown, with_underscores
+from penstock.options import given_in, with_underscores
 from penstock.paths import client_input, client_path
 from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
 from penstock.pipelines.flow.document.destinations import check_destinations
+from penstock.pipelines.flow.document.file import FlowKeys, ScheduleKeys, StageKeys, read_keys
 from penstock.pipelines.flow.gates import Gate, parse_gate
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import is_previous, names_previous, with_previous
 from penstock.pipelines.schedule.options import ScheduleOptions
 from penstock.secrets import hide
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
-_FLOW_KEYS = ("name", "folder", "cluster", "variables", "stages", "parallel", "on_success",
-              "on_failure", "keep", "schedule")  # fmt: skip
 NOT_YET = ".penstock-output-of-a-stage"
-STAGE_KEYS = ("job", "python", "input", "after", "expect", "publish", "retries", "gpus", "timeout")
+STAGE_KEYS = tuple(StageKeys.model_fields)
 
 
 @dataclass(frozen=True)
@@ -190,21 +190,20 @@ def read_flow(
 ) -> Flow:
     """Read a flow; ``settings`` are variables from outside, which win over those in the file."""
     text, body = _parsed(path)
-    _check_keys(body, _FLOW_KEYS, f"{path}")
-    name = body.get("name", path.stem)
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise UsageError(f"{path}: name", expected="letters, digits, - and _", got=repr(name))
-    names = _Variables(path, body.get("variables") or {}, settings or {}, now)
+    keys = read_keys(FlowKeys, body, path)
+    name = keys.name or path.stem
+    names = _Variables(path, keys.variables, settings or {}, now)
     with contextlib.chdir(path.parent):
-        folder = names.filled(str(body.get("folder") or name), "folder")
-        stages = _stages(body.get("stages"), names, path)
-        cluster = names.all_filled(body.get("cluster") or {}, "cluster")
-        cluster = {"cluster": cluster} if isinstance(cluster, str) else cluster
-        if not isinstance(cluster, dict):
-            raise UsageError(f"{path}: cluster", expected="options of a cluster", got=repr(cluster))
-        cluster = with_underscores(cluster, f"{path}: cluster")
+        folder = names.filled(keys.folder or name, "folder")
+        stages = _stages(keys.stages, names, path)
+        cluster = with_underscores(names.all_filled(keys.cluster, "cluster"), f"{path}: cluster")
         with given_in(f"{path}: cluster"):
             ClusterSpec(**cluster)  # so that what is wrong is said before anything runs
+        hooks = {
+            key: value if value is None else names.filled(value, key)
+            for key in ("on_success", "on_failure")
+            for value in [getattr(keys, key)]
+        }
         flow = Flow(
             path=path,
             text=text,
@@ -213,11 +212,10 @@ def read_flow(
             cluster=cluster,
             stages=_in_order(stages),
             variables=names.used,
-            parallel=_number(body, "parallel", path, least=1, most=1000),
-            on_success=_text(body, "on_success", names, path),
-            on_failure=_text(body, "on_failure", names, path),
-            keep=_number(body, "keep", path, most=1000) if "keep" in body else 1,  # type: ignore[arg-type]
-            schedule=_schedule(body.get("schedule") or {}, path),
+            parallel=keys.parallel,
+            keep=keys.keep,
+            schedule=_schedule(keys.schedule, path),
+            **hooks,
         )
         check_destinations(flow)
         return flow
@@ -226,7 +224,9 @@ def read_flow(
 def read_schedule(path: Path) -> dict[str, Any]:
     """Return what a flow's file says of when it runs; nothing else of it is checked."""
     _, body = _parsed(path)
-    return _schedule((body.get("schedule") or {}) if isinstance(body, dict) else {}, path)
+    given = body.get("schedule") if isinstance(body, dict) else None
+    keys = read_keys(FlowKeys, {"stages": {"any": {}}, "schedule": given or {}}, path)
+    return _schedule(keys.schedule, path)
 
 
 def _parsed(path: Path) -> tuple[str, Any]:
@@ -247,17 +247,13 @@ class _Variables:
     """What stands for ``{{name}}``: given from outside, in the file, or built in."""
 
     def __init__(
-        self, path: Path, own: Any, given: Mapping[str, str], now: dt.datetime | None
+        self,
+        path: Path,
+        own: dict[str, Any],
+        given: Mapping[str, str],
+        now: dt.datetime | None,
     ) -> None:
-        if not isinstance(own, dict):
-            raise UsageError(f"{path}: variables", expected="names and values", got=repr(own))
-        self.path, self.own, self.given = path, {str(k): v for k, v in own.items()}, dict(given)
-        for name, value in self.own.items():
-            if value is None or isinstance(value, list | dict):
-                raise UsageError(
-                    f"{path}: variables: {name}", expected="a text, a number, true or false",
-                    got="nothing" if value is None else repr(value),
-                )  # fmt: skip
+        self.path, self.own, self.given = path, own, dict(given)
         moment = now or dt.datetime.now().astimezone()
         self.built_in = {
             "date": moment.date().isoformat(),
@@ -319,15 +315,15 @@ class _Variables:
     def all_filled(self, value: Any, where: str, *, kept: tuple[str, ...] = ()) -> Any:
         """Return plain data with variables replaced in all its texts.
 
-        A text that is one variable alone becomes what YAML makes of the variable's value.
+        A text that is one variable alone becomes its value: a number, if the file gives one.
         """
         if isinstance(value, str):
             made = self.filled(value, where, kept=kept)
             alone = _VARIABLE.fullmatch(value.strip())
-            if alone and made != value and not alone[1].startswith("env."):
-                own = None if alone[1] in self.given else self.own.get(alone[1])
-                return own if isinstance(own, bool | int | float) else _plain(made)
-            return made
+            own = None if alone is None else self.own.get(alone[1])
+            if alone is None or not isinstance(own, bool | int | float):
+                return made
+            return _like(own, made, alone[1]) if alone[1] in self.given else own
         if isinstance(value, list):
             return [self.all_filled(one, where, kept=kept) for one in value]
         if isinstance(value, dict):
@@ -335,31 +331,17 @@ class _Variables:
         return value
 
 
-def _plain(text: str) -> Any:
-    """Return the number, true or false that a text is, or the text.
-
-    YAML 1.1 would make 750 of 12:30, 8 of 010, and a text of 1e-5.
-    """
-    if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):
-        return float(text)
-    if ":" in text or re.match(r"[-+]?0\d", text):
-        return text
+def _like(default: bool | float, text: str, name: str) -> Any:
+    """Return the value that a text from outside means, if the variable's default is a number."""
+    kind: Any = bool if isinstance(default, bool) else int | float
     try:
-        parsed = parse_yaml(text)
-    except ValueError:
-        return text
-    return parsed if isinstance(parsed, bool | int | float) else text
+        return TypeAdapter(kind).validate_python(text)
+    except ValidationError as error:
+        what = error.errors()[0]["msg"]
+        raise UsageError(f"--set {name}", expected=what) from None
 
 
-def _stages(given: Any, names: _Variables, path: Path) -> dict[str, StageSpec]:
-    if not isinstance(given, dict) or not given:
-        raise UsageError(f"{path} has no stages", expected="stages: with a name for each")
-    for name in given:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise UsageError(
-                f"{path}: the name of a stage",
-                expected="letters, digits, - and _, not a digit first", got=repr(name),
-            )  # fmt: skip
+def _stages(given: dict[str, Any], names: _Variables, path: Path) -> dict[str, StageSpec]:
     made: dict[str, StageSpec] = {}
     for name in given:
         _stage(name, given, made, names, path, ())
@@ -381,14 +363,12 @@ def _stage(
         circle = " -> ".join([*above[above.index(name) :], name])
         raise UsageError(f"{path}: stages wait for each other: {circle}")
     where = f"{path}: stage {name}"
-    body = given[name]
-    if not isinstance(body, dict):
-        raise UsageError(where, expected="job: and its options", got=repr(body))
     body = {
         key: names.all_filled(one, where, kept=(PREVIOUS,))
-        for key, one in with_underscores(body, where).items()
+        for key, one in with_underscores(given[name], where).items()
     }
-    if ("job" in body) == ("python" in body):
+    keys = read_keys(StageKeys, body, where)
+    if (keys.job is None) == (keys.python is None):
         raise UsageError(where, expected="either job: or python:", got=", ".join(body) or "nothing")
     _check_previous(body, where)
     for key in STAGE_KEYS:
@@ -397,9 +377,9 @@ def _stage(
                 f"{where}: {key} names the output of stage {named[0]!r}",
                 expected="{{stage.NAME}} in an option of a job, or in input",
             )
-    inputs = tuple(_input(one, given, name, where) for one in _listed(body.get("input"), where))
-    after = tuple(str(one) for one in _listed(body.get("after"), where))
-    options = {key: one for key, one in body.items() if key not in STAGE_KEYS}
+    inputs = tuple(_input(one, given, name, where) for one in _listed(keys.input))
+    after = _listed(keys.after)
+    options = dict(keys.model_extra or {})
     uses = tuple(sorted(set(_named_stages(options))))
     for one in (*after, *uses):
         if one not in given:
@@ -409,30 +389,27 @@ def _stage(
     for one in needed:
         _stage(one, given, made, names, path, (*above, name))
     command = None
-    if "job" in body:
+    if keys.job is not None:
         first = next((one.stage for one in inputs if one.stage is not None), None)
         before = made[first].title if first is not None else None
-        command = _checked_command(str(body["job"]), before, inputs, options, where)
-    gates = body.get("expect") or {}
-    if not isinstance(gates, dict):
-        raise UsageError(f"{where}: expect", expected="a metric and what it is to be, a line each")
+        command = _checked_command(keys.job, before, inputs, options, where)
     spec = StageSpec(
         name=name,
         command=command,
-        python=None if command is not None else _module(str(body["python"]), where),
+        python=keys.python,
         inputs=inputs,
         options=options,
         after=after,
         uses=uses,
         gates=tuple(
-            _gate(str(metric), one, where)
-            for metric, expected in gates.items()
-            for one in (expected if isinstance(expected, list) and expected else [expected])
+            _gate(metric, one, where)
+            for metric, expected in keys.expect.items()
+            for one in (expected if isinstance(expected, list) else [expected])
         ),
-        publish=tuple(map(str, _listed(body.get("publish"), where))),
-        retries=_number(body, "retries", where, most=100) or 0,
-        gpus=_number(body, "gpus", where, most=100_000) or 0,
-        timeout=_seconds(body.get("timeout"), where),
+        publish=_listed(keys.publish),
+        retries=keys.retries,
+        gpus=keys.gpus,
+        timeout=None if keys.timeout is None else float(keys.timeout),
     )
     if spec.previous and (command is None or command.in_place or not command.writes):
         raise UsageError(
@@ -467,7 +444,7 @@ def _checked_command(
         for taken in ("resume", "overwrite"):
             if taken in options:
                 raise UsageError(f"option {taken} is the flow's", remedy="Leave it out")
-        command.arguments(without_stages(options))
+        _typed(options, command.arguments(without_stages(options)))
         least, most = command.inputs
         if len(inputs) < least or (most is not None and len(inputs) > most):
             count = f"{least}" if least == most else f"{least} to {most if most else 'many'}"
@@ -476,13 +453,21 @@ def _checked_command(
     return command
 
 
+def _typed(options: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Make numbers of options that variables give as texts."""
+    for made in arguments.values():
+        for name, value in vars(made).items() if hasattr(made, "__dict__") else ():
+            if isinstance(options.get(name), str) and isinstance(value, bool | int | float):
+                options[name] = value
+
+
 def _gate(metric: str, text: Any, where: str) -> Gate:
     with given_in(where):
         return parse_gate(metric, text)
 
 
-def _input(value: Any, stages: Mapping[str, Any], name: str, where: str) -> Input:
-    if not isinstance(value, str) or not value:
+def _input(value: str, stages: Mapping[str, Any], name: str, where: str) -> Input:
+    if not value:
         raise UsageError(f"{where}: input", expected="a stage, or a path", got=repr(value))
     if named := re.match(r"\{\{\s*stage\.([^{}]*?)\s*\}\}", value):
         value = named[1] + value[named.end() :]
@@ -536,62 +521,12 @@ def _in_order(stages: dict[str, StageSpec]) -> dict[str, StageSpec]:
     return {name: stages[name] for name in TopologicalSorter(needs).static_order()}
 
 
-def _module(text: str, where: str) -> str:
-    if not re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", text):
-        raise UsageError(f"{where}: python", expected="module:function", got=text)
-    return text
+def _listed(value: str | list[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _listed(value: Any, where: str) -> list[Any]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
-
-
-def _schedule(given: Any, path: Path) -> dict[str, Any]:
-    known = ("cron", "timezone", "retries", "backoff")
-    given = {"cron": given} if isinstance(given, str) else given
-    if not isinstance(given, dict) or set(given) - set(known):
-        raise UsageError(f"{path}: schedule", expected=", ".join(known), got=repr(given))
+def _schedule(keys: ScheduleKeys, path: Path) -> dict[str, Any]:
+    given = keys.model_dump(exclude_none=True)
     with given_in(f"{path}: schedule"):
         ScheduleOptions(**given)
     return given
-
-
-def _number(body: dict[str, Any], key: str, where: Any, *, least: int = 0, most: int) -> int | None:
-    value = body.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UsageError(
-            f"{where}: {key}", expected=f"a whole number from {least} to {most}", got=shown(value)
-        )
-    return value
-
-
-def _seconds(value: Any, where: str) -> float | None:
-    """Return seconds of 90, "90 s", "30 min" or "2 h"."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|)", str(value).strip())
-    if isinstance(value, bool) or found is None or float(found[1]) <= 0:
-        raise UsageError(f"{where}: timeout", expected='"90 s", "30 min" or "2 h"', got=repr(value))
-    return float(found[1]) * {"": 1, "s": 1, "min": 60, "h": 3600}[found[2]]
-
-
-def _text(body: dict[str, Any], key: str, names: _Variables, path: Path) -> str | None:
-    value = body.get(key)
-    if value is not None and not isinstance(value, str):
-        raise UsageError(f"{path}: {key}", expected="a command, or an http(s) address",
-                         got=repr(value))  # fmt: skip
-    return None if value is None else names.filled(value, key)
-
-
-def _check_keys(body: Any, known: tuple[str, ...], where: str) -> None:
-    if not isinstance(body, dict):
-        raise UsageError(f"{where} is no flow", expected="a mapping with stages:",
-                         got=type(body).__name__)  # fmt: skip
-    unknown = [str(key) for key in body if key not in known]
-    if unknown:
-        raise UsageError(f"{where} has the unknown key {unknown[0]!r}",
-                         expected=f"one of {', '.join(known)}")  # fmt: skip

@@ -11,33 +11,14 @@ from typing import Any
 from penstock.cluster.spec import ClusterSpec
 from penstock.pipelines.flow.document import STAGE_KEYS
 from penstock.pipelines.flow.document.commands import _SHORT, StageCommand, command_of, job_names
-from penstock.pipelines.schedule.options import ScheduleOptions
+from penstock.pipelines.flow.document.file import FlowKeys, StageKeys
 
-_TEXT = {"type": "string"}
-_TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
-_EXPECTED = {"type": ["string", "number"]}
 _VARIABLE = {"type": "string", "pattern": r"\{\{.*\}\}"}
-_STAGE = {
-    "input": {**_TEXTS, "description": "a stage, a path within its output (graph/nodes.parquet), "
-              "a file, a folder, a glob or a URL; or several"},
-    "after": {**_TEXTS, "description": "stages that must have run before"},
-    "expect": {"type": "object", "description": "what metrics must be, so that anything is "
-               "published: \">= 0.9\", within 5 % of previous, not worse than previous by 0.02",
-               "additionalProperties": {"anyOf": [_EXPECTED, {"type": "array", "minItems": 1,
-                                                              "items": _EXPECTED}]}},
-    "publish": {**_TEXTS, "description": "where the output goes once all gates are met: a path, or "
-                "a URL of fsspec"},
-    "retries": {"type": "integer", "minimum": 0, "maximum": 100,
-                "description": "how often a stage that failed is run again"},
-    "gpus": {"type": "integer", "minimum": 0, "description": "GPUs that it wants for itself"},
-    "timeout": {"type": ["string", "number"], "description": "seconds, or 30 min, or 2 h"},
-}  # fmt: skip
 
 
 def flow_schema() -> dict[str, Any]:
     """Return the schema of a flow's file."""
     short = [name for name, whole in _SHORT.items() if whole in job_names()]
-    names = [*job_names(), *short, "evaluate", "export", "predict"]
     rules = [
         {
             "if": {"properties": {"job": {"const": name}}, "required": ["job"]},
@@ -50,49 +31,24 @@ def flow_schema() -> dict[str, Any]:
         }
         for name in (*job_names(), *short)
     ]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A flow of penstock run",
-        "type": "object",
-        "required": ["stages"],
-        "additionalProperties": False,
-        "properties": {
-            "name": {**_TEXT, "description": "of its runs [default: the file's]"},
-            "folder": {**_TEXT, "description": "where outputs of stages are [default: the name]"},
-            "cluster": {
-                "description": "started once, and handed to every stage",
-                "anyOf": [_TEXT, {"type": "object", "properties": _properties(ClusterSpec)}],
-            },
-            "variables": {"type": "object", "description": "what {{name}} stands for"},
-            "parallel": {"type": "integer", "minimum": 1, "maximum": 1000,
-                         "description": "stages that run side by side at most [default: 4]"},
-            "keep": {"type": "integer", "minimum": 0, "maximum": 1000,
-                     "description": "earlier publications that are kept [default: 1]"},
-            "on_success": {**_TEXT, "description": "a command, or a webhook's address"},
-            "on_failure": {**_TEXT, "description": "a command, or a webhook's address"},
-            "schedule": {
-                "description": "when penstock schedule runs it: a cron expression, or this",
-                "anyOf": [_TEXT, {"type": "object", "properties": {
-                    key: value for key, value in _properties(ScheduleOptions).items()
-                    if key in ("cron", "timezone", "retries", "backoff")}}],
-            },
-            "stages": {
-                "type": "object",
-                "minProperties": 1,
-                "additionalProperties": {
-                    "type": "object",
-                    "properties": {
-                        "job": {"enum": names, "description": "a command of penstock"},
-                        "python": {**_TEXT, "description": "module:function, called with the "
-                                   "paths of its inputs, its output, and the options"},
-                        **_STAGE,
-                    },
-                    "oneOf": [{"required": ["job"]}, {"required": ["python"]}],
-                    "allOf": rules,
-                },
-            },
-        },
-    }  # fmt: skip
+    flow, stage = _keys(FlowKeys), _keys(StageKeys)
+    known = [*job_names(), *short, "evaluate", "export", "predict"]
+    stage["properties"]["job"] = {"enum": known, "description": "a command of penstock"}
+    stage |= {"oneOf": [{"required": ["job"]}, {"required": ["python"]}], "allOf": rules}
+    own = flow["properties"]
+    (pattern,) = own["stages"]["patternProperties"]
+    own["stages"]["patternProperties"][pattern] = stage
+    own["cluster"] |= {"type": ["object", "string"], "properties": _properties(ClusterSpec)}
+    own["schedule"] = {"anyOf": [{"type": "string"}, own["schedule"]]}
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **flow, "title": "A flow of penstock run"}
+
+
+def _keys(kind: type[FlowKeys] | type[StageKeys]) -> dict[str, Any]:
+    schema = kind.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    found: dict[str, Any] = _inlined(schema, definitions)
+    return found
 
 
 def _job_properties(name: str) -> dict[str, Any]:
@@ -130,7 +86,8 @@ def _or_variable(kind: dict[str, Any]) -> dict[str, Any]:
 def _inlined(kind: Any, definitions: dict[str, Any]) -> Any:
     if isinstance(kind, dict):
         if "$ref" in kind:
-            return _inlined(definitions[kind["$ref"].rpartition("/")[2]], definitions)
+            named = _inlined(definitions[kind["$ref"].rpartition("/")[2]], definitions)
+            return {**named, **{key: one for key, one in kind.items() if key != "$ref"}}
         return {key: _inlined(value, definitions) for key, value in kind.items()}
     return [_inlined(one, definitions) for one in kind] if isinstance(kind, list) else kind
 

@@ -110,7 +110,7 @@ stages:
         ("stages: {a: {job: walk, input: g, retries: -1}}", "retries"),
         ("stages: {a: {job: walk, input: g, timeout: soon}}", "timeout"),
         ("stages: {a: {job: info, input: g, publish: /x}}", "stage a"),
-        ("stages: {a: {python: nothing}}", "nothing"),
+        ("stages: {a: {python: nothing}}", "python"),
         ("cluster: {wokers: 3}\nstages: {a: {job: walk, input: g}}", "wokers"),
         ("stages: {a: {job: walk, input: g}, a: {job: walk, input: h}}", "a"),
         ("name: runs\nstages: {a: {job: walk, input: g}}", "runs"),
@@ -137,16 +137,21 @@ stages:
 """)
 
 
-@pytest.mark.parametrize(
-    ("value", "means"), [("12:30", "12:30"), ("010", "010"), ("1e-5", 1e-5), ("true", True)]
-)
-def test_a_variable_alone_is_what_it_looks_like(write, value, means):
+@pytest.mark.parametrize("value", ["12:30", "010", "1e-5", "true", "7"])
+def test_a_text_stays_a_text_unless_an_option_is_a_number(write, value):
     text = 'variables: {{v: {}}}\nstages: {{a: {{python: "m:f", x: "{{{{v}}}}"}}}}'
-    for flow in (write(text.format(f"'{value}'")), write(text.format("0"), v=value)):
-        found = flow.stages["a"].options["x"]
-        assert (found, type(found)) == (means, type(means))
-    if not isinstance(means, str):
-        assert write(text.format(value)).stages["a"].options["x"] == means
+    for flow in (write(text.format(f"'{value}'")), write(text.format("''"), v=value)):
+        assert flow.stages["a"].options["x"] == value
+    flow = write("variables: {n: '0'}\nstages: {a: {job: walk, input: g, length: '{{n}}'}}", n="9")
+    assert flow.stages["a"].options["length"] == 9
+
+
+def test_a_variable_from_outside_has_the_type_of_its_default(write):
+    text = 'variables: {n: 1, b: true}\nstages: {a: {python: "m:f", n: "{{n}}", b: "{{b}}"}}'
+    assert write(text).stages["a"].options == {"n": 1, "b": True}
+    assert write(text, n="1e-5", b="false").stages["a"].options == {"n": 1e-5, "b": False}
+    with pytest.raises(UsageError):
+        write(text, n="many")
 
 
 def test_a_stage_can_begin_with_the_output_that_it_had_before(write, tmp_path):

@@ -1,0 +1,126 @@
+"""What a flow's YAML file may hold: keys and their types, from which its JSON schema follows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
+
+from penstock.errors import UsageError
+
+Model = TypeVar("Model", bound="_Keys")
+_UNITS = {"": 1, "s": 1, "min": 60, "h": 3600}
+
+
+def seconds(value: float | str) -> float:
+    """Return the seconds of 90, "90 s", "30 min" or "2 h"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|)", str(value).strip())
+    if found is None or float(found[1]) <= 0:
+        raise ValueError('"90 s", "30 min" or "2 h"')
+    return float(found[1]) * _UNITS[found[2]]
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
+Texts = StrictStr | list[StrictStr]
+Expected = StrictInt | StrictFloat | StrictStr
+Value = StrictBool | StrictInt | StrictFloat | StrictStr
+
+
+class _Keys(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class ScheduleKeys(_Keys):
+    """When a flow runs."""
+
+    cron: str | None = None
+    """minute, hour, day of the month, month, day of the week, as "30 4 * * *" """
+    timezone: str | None = None
+    """time zone of the expression, as Europe/Zurich [default: this machine's]"""
+    retries: Annotated[int, Field(ge=0, le=100)] | None = None
+    """number of retries of a run that failed [default: 0]"""
+    backoff: Annotated[float, Field(gt=0, le=3600)] | None = None
+    """seconds before the first retry; doubled before each further one [default: 60]"""
+
+
+class StageKeys(_Keys):
+    """One stage; all other keys are options of its job, or arguments of its function."""
+
+    model_config = ConfigDict(extra="allow")
+
+    job: StrictStr | None = None
+    """a command of penstock"""
+    python: Annotated[str, Field(pattern=r"^[\w.]+:[A-Za-z_]\w*$")] | None = None
+    """module:function, called with the paths of its inputs, its output, and the options"""
+    input: Texts = []
+    """a stage, a path within its output (graph/nodes.parquet), a file, a folder, a glob or a URL;
+    or several"""
+    after: Texts = []
+    """stages that must have run before"""
+    expect: dict[str, Expected | list[Expected]] = {}
+    """what metrics must be, so that anything is published: ">= 0.9", within 5 % of previous, not
+    worse than previous by 0.02"""
+    publish: Texts = []
+    """where the output goes once all gates are met: a path, or a URL of fsspec"""
+    retries: Annotated[int, Field(ge=0, le=100)] = 0
+    """how often a stage that failed is run again"""
+    gpus: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """GPUs that it uses alone"""
+    timeout: Annotated[float | str, AfterValidator(seconds)] | None = None
+    """seconds, or 30 min, or 2 h"""
+
+
+def _named(value: Any) -> Any:
+    return {"cluster": value} if isinstance(value, str) else value
+
+
+def _cron(value: Any) -> Any:
+    return {"cron": value} if isinstance(value, str) else value
+
+
+class FlowKeys(_Keys):
+    """A flow."""
+
+    name: Name | None = None
+    """of its runs [default: the file's]"""
+    folder: StrictStr | None = None
+    """where outputs of stages are [default: the name]"""
+    cluster: Annotated[dict[str, Any], BeforeValidator(_named)] = {}
+    """started once, and used by every stage"""
+    variables: dict[str, Value] = {}
+    """what {{name}} stands for"""
+    stages: Annotated[dict[Name, dict[str, Any]], Field(min_length=1)]
+    """each by its name"""
+    parallel: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """stages that run side by side at most [default: 4]"""
+    keep: Annotated[int, Field(ge=0, le=1000)] = 1
+    """earlier publications that are kept"""
+    on_success: StrictStr | None = None
+    """a command, or a webhook's address"""
+    on_failure: StrictStr | None = None
+    """a command, or a webhook's address"""
+    schedule: Annotated[ScheduleKeys, BeforeValidator(_cron)] = ScheduleKeys()
+    """when penstock schedule runs it: a cron expression, or this"""
+
+
+def read_keys(kind: type[Model], body: Any, where: str | Path) -> Model:
+    """Return the keys of a mapping; pydantic says what is wrong, and ``where`` it is."""
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ": ".join(map(str, first["loc"]))
+        raise UsageError(f"{where}{place and ': '}{place}", expected=first["msg"]) from None
