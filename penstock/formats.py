@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -152,6 +153,8 @@ def _read(value: Any, kind: Any, name: str) -> Any:
         return {key: _read(one, inner[1], f"{name}.{key}") for key, one in value.items()}
     if is_dataclass(kind):
         return filled(kind, value, name)  # type: ignore[arg-type]
+    if isinstance(kind, type) and issubclass(kind, StrEnum) and value in [*kind]:
+        return kind(value)
     if isinstance(value, bool) is (kind is bool) and isinstance(
         value, (int, float) if kind is float else (get_origin(kind) or kind)
     ):

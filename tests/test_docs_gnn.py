@@ -85,7 +85,7 @@ def test_the_command_with_ranks_runs(
     assert [words[-1] for words in with_ranks] == ["--profile", "15"]
     for words in with_ranks:
         assert run(short(words)) == 0
-    found = json.loads((place / "run5/run.json").read_text())["results"]["overlap"]
+    found = json.loads((place / "run5/run.json").read_text())["report"]["trained"]["overlap"]
     assert found["rounds"] == 15
     assert found["transport"] == {"rows": "shared memory of one host", "sums": "MPI messages"}
 
