@@ -89,7 +89,7 @@ def central(out: Path) -> None:
 
 def learnt(out: Path) -> None:
     # A GCN on 60 % of Cora's nodes reaches about 0.87; chance is 0.3.
-    scores = json.loads((out / "run.json").read_text())["results"]["metrics"]
+    scores = json.loads((out / "run.json").read_text())["report"]["trained"]["metrics"]
     assert scores["test"]["score"] > 0.8, scores
 
 

@@ -51,6 +51,7 @@ _CONFIG = ConfigDict(
     extra="forbid", validate_default=True, allow_inf_nan=False, hide_input_in_errors=True
 )
 _SHOWN = 100  # characters of a bad value
+_PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _ASKED = "_asked"
 
 
@@ -203,7 +204,7 @@ def given_options(options: Any, *, passing: Collection[str] = ()) -> dict[str, A
     for name in options.__dataclass_fields__:
         value = getattr(options, name)
         if name not in passing and not _is_default(options, name):
-            found[name] = str(value) if isinstance(value, Path) else value
+            found[name] = value if isinstance(value, _PLAIN) else str(value)
     return found
 
 

@@ -167,7 +167,7 @@ class Output:
     @property
     def resumes(self) -> bool:
         """Whether there is an interrupted run of this output, which ``resume`` goes on with."""
-        return self.resume and self.keeps and (self.home / _RECORD).exists()
+        return self.resume and self.keeps and self._record_file.exists()
 
     @property
     def kept_bytes(self) -> int:
@@ -276,18 +276,32 @@ class Output:
             not path.is_dir() and not path.name.startswith(".") for path in self.result.rglob("*")
         )
 
+    @property
+    def _record_file(self) -> Path:
+        """What says of what an interrupted run is."""
+        return self.home / _RECORD
+
     def _record(self) -> dict[str, Any]:
         try:
-            found = parse_json((self.home / _RECORD).read_bytes())
+            found = parse_json(self._record_file.read_bytes())
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
 
+    def _is_another(self) -> bool:
+        """Whether an interrupted run has other options, or inputs with another content."""
+        both = self.identity or {}, self._record().get(IDENTITY) or {}
+        now, before = (
+            {**one, "varying": None, "inputs": sorted(map(str, one.get("inputs", {}).values()))}
+            for one in both
+        )
+        return before != now
+
     def _refuse_another(self) -> None:
-        both = self.identity or {}, self._record().get("identity") or {}
-        now, before = ({k: v for k, v in one.items() if k != "varying"} for one in both)
-        if before == now:
+        if not self._is_another():
             return
+        both = self.identity or {}, self._record().get(IDENTITY) or {}
+        now, before = ({**one, "varying": None} for one in both)
         old, new = before.get("inputs", {}), now.get("inputs", {})
         changed = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
         if changed and before.get("options") == now.get("options"):

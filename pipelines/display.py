@@ -32,9 +32,13 @@ class Report(Protocol):
 class CountsReport:
     """A report that is a dataclass of plain values, such as counts."""
 
+    def to_record(self) -> dict[str, Any]:
+        """Return what a manifest keeps of it, of which it can be made again."""
+        return asdict(self)  # type: ignore[call-overload,no-any-return]
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
-        return asdict(self)  # type: ignore[call-overload,no-any-return]
+        return self.to_record()
 
     def text(self) -> str:
         """Return what a person wants to read."""

@@ -17,7 +17,8 @@ from penstock.arrays import Array
 from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.files import atomic
 from penstock.graph import Graph
-from penstock.pipelines.job.run_folder import RunState, TrainingRun, run_format
+from penstock.pipelines.job.run_folder import TrainingRun, run_format
+from penstock.run_output import RunState
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.rows import ids_digest, rows_digest
 from penstock.workers.embed.source import check_trained

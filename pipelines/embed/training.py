@@ -41,12 +41,12 @@ from penstock.pipelines.job import Job, Workers
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.pipelines.job.run_folder import (
-    RunState,
     epochs_text,
     finished_plan,
     is_trained,
     refuse_fewer,
 )
+from penstock.run_output import RunState
 from penstock.sizes import need_disk, plural
 from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.storage.direct import check_file

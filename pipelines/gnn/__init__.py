@@ -15,26 +15,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError, warn
 from penstock.graph import Graph
 from penstock.paths import client_path
-from penstock.pipelines.gnn.options import (
-    EvaluateOptions,
-    GnnOptions,
-    ModelOptions,
-    PredictOptions,
-)
+from penstock.pipelines.gnn.options import EvaluateOptions, GnnOptions, PredictOptions
 from penstock.pipelines.gnn.report import EvaluateReport, PredictReport, TrainReport
-from penstock.pipelines.job import plan as plan_job
-from penstock.pipelines.job import run as run_job
 from penstock.pipelines.job.declare import Context, Source, job, open_run
 from penstock.workers.gnn.plan.lowering import ModelPlan
-from penstock.workers.gnn.plan.spec import Layer, Model, Training
+from penstock.workers.gnn.plan.spec import RESUMABLE, Layer, Model, Training
 
 if TYPE_CHECKING:
     from penstock.output import Output
     from penstock.pipelines.gnn.prediction import OpenedRun
+    from penstock.run_output import RunOutput
 
 __all__ = [
     "EvaluateOptions",
@@ -42,7 +35,6 @@ __all__ = [
     "GnnOptions",
     "Layer",
     "Model",
-    "ModelOptions",
     "ModelPlan",
     "PredictOptions",
     "PredictReport",
@@ -55,15 +47,37 @@ __all__ = [
 ]
 
 
+def _varying(options: GnnOptions) -> tuple[str, ...]:
+    """Return the options with which a run may go on, as they do not change an epoch's weights."""
+    looks_ahead = options.schedule == "cosine"
+    return tuple(name for name in RESUMABLE if not (looks_ahead and name == "epochs"))
+
+
+@job(
+    "gnn train",
+    writes="run",
+    files=("spec",),
+    passing=("parts",),
+    varying=_varying,
+    on_gpu=True,
+)
+def train_run(context: Context, graph: Graph, run: RunOutput, options: GnnOptions) -> TrainReport:
+    """Train a model on the features and labels of a graph's nodes.
+
+    Parameters
+    ----------
+    graph
+        directory of a graph
+    run
+        directory of the run to write
+    """
+    from penstock.pipelines.gnn.training import train_model
+
+    return train_model(context, graph, run, options)
+
+
 def train(
-    graph: str | Path | Graph,
-    run: str | Path,
-    *,
-    spec: str | Path | Model | None = None,
-    training: Training | None = None,
-    cluster: str | ClusterSpec | None = None,
-    quiet: bool = True,
-    **options: Any,
+    graph: str | Path | Graph, run: str | Path, *, training: Training | None = None, **options: Any
 ) -> TrainReport:
     """Train a model on a graph, full batch, and save it in the directory ``run``.
 
@@ -74,18 +88,11 @@ def train(
     run
         Directory to write: ``run.json``, ``metrics.jsonl``, ``plan.txt``, ``split.parquet`` and
         checkpoints.
-    spec
-        The model, or a YAML file that declares it, in place of ``model``, ``layers``, ``hidden``
-        and the like.
     training
         Epochs, optimizer and the like at once, in place of options of these names.
-    cluster
-        Where it runs, as for ``connect`` [default: this machine].
-    quiet
-        Print no progress.
     **options
-        Fields of ``GnnOptions``, as ``hidden``, ``epochs``, ``lr`` or ``parts``: the options of
-        ``penstock gnn train``.
+        The options of ``penstock gnn train``, as ``hidden``, ``epochs``, ``lr`` or ``parts``;
+        ``spec`` may also be a ``Model``. ``cluster`` is where it runs, as for ``connect``.
 
     Returns
     -------
@@ -108,12 +115,7 @@ def train(
     >>> report = gnn.train("g", "run", model="sage", layers=3, hidden=32)
     >>> report.trained.metrics["test"]["score"]
     """
-    from penstock.pipelines.gnn.training import TrainJob
-
-    declared, options = _declared(spec, _with_training(training, options))
-    given = GnnOptions(**options)
-    opened = Graph.open(client_path(graph), verify=given.verify, quiet=quiet)
-    return run_job(TrainJob(opened, client_path(run), given, cluster, declared, quiet=quiet))
+    return train_run(graph, run, **_with_training(training, options))
 
 
 def _open_run(run: str | Path, options: Any, verify: bool, quiet: bool) -> OpenedRun:
@@ -173,12 +175,7 @@ def evaluate(context: Context, run: OpenedRun, options: EvaluateOptions) -> Eval
 
 
 def plan(
-    graph: str | Path | Graph,
-    *,
-    spec: str | Path | Model | None = None,
-    training: Training | None = None,
-    cluster: str | ClusterSpec | None = None,
-    **options: Any,
+    graph: str | Path | Graph, *, training: Training | None = None, **options: Any
 ) -> ModelPlan:
     """Return the plan of a training run without running it.
 
@@ -188,12 +185,8 @@ def plan(
     ----------
     graph
         A graph with features and labels, or its directory.
-    spec
-        As for ``train``.
     training
         As for ``train``.
-    cluster
-        Where training would run [default: this machine].
     **options
         As for ``train``.
 
@@ -213,35 +206,18 @@ def plan(
     --------
     >>> print(gnn.plan("g", model="sage", layers=3).text())
     """
-    from penstock.pipelines.gnn.training import TrainJob, unnamed_run
+    from penstock.pipelines.gnn.training import unnamed_run
 
-    declared, options = _declared(spec, _with_training(training, options))
-    given = GnnOptions(**options)
-    opened = Graph.open(client_path(graph), verify=given.verify)
-    planned = TrainJob(opened, unnamed_run(opened.path), given, cluster, declared, quiet=True)
-    made = plan_job(planned)
+    path = graph.path if isinstance(graph, Graph) else client_path(graph)
+    made = train_run.plan(graph, unnamed_run(path), **_with_training(training, options))
     if made.problem is not None:
         warn(str(made.problem))
     if not isinstance(made.detail, ModelPlan):
-        k = planned.connected.count
         raise UsageError(
-            f"{opened.path} has no partition into {k} parts",
-            remedy=f"Make it with penstock partition {opened.path} -k {k}, or by training",
+            f"{path} is not cut into as many parts as there are ranks",
+            remedy=f"Make them with penstock partition {path} -k K, or by training",
         )
     return made.detail
-
-
-def _declared(
-    spec: str | Path | Model | None, options: dict[str, Any]
-) -> tuple[Model | None, dict[str, Any]]:
-    if isinstance(spec, Model):
-        # As with a file: what else declares the model contradicts it.
-        ModelOptions(
-            **{k: v for k, v in options.items() if k not in ("resume", "overwrite", "verify")},
-            spec=Path("a Model"),
-        )
-        return spec, options
-    return None, options if spec is None else {**options, "spec": spec}
 
 
 def _with_training(training: Training | None, options: dict[str, Any]) -> dict[str, Any]:

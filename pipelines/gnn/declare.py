@@ -7,15 +7,15 @@ from typing import Any
 
 from penstock.errors import UsageError, warn
 from penstock.graph import Graph
-from penstock.pipelines.gnn.options import ModelOptions
+from penstock.pipelines.gnn.options import GnnOptions
 from penstock.workers.gnn.plan.facts import outputs_of
 from penstock.workers.gnn.plan.spec import Layer, Model, Training, read_model
 
 
-def declared_model(options: ModelOptions) -> Model:
+def declared_model(options: GnnOptions) -> Model:
     """Return the model that the options declare; its last layer is not complete yet."""
     if options.spec is not None:
-        return read_model(options.spec)
+        return options.spec if isinstance(options.spec, Model) else read_model(options.spec)
     gat = options.model == "gat"
     own: dict[str, Any] = {"kind": options.model}
     if options.model == "sage":
@@ -36,16 +36,11 @@ def declared_model(options: ModelOptions) -> Model:
     return Model(layers=layers, input_dropout=options.input_dropout)
 
 
-def complete(
-    graph: Graph, options: ModelOptions, declared: Model | None = None, *, drawn: bool = False
-) -> tuple[Model, Training]:
-    """Return what is declared, fitted to the graph; raise where the two do not go together.
-
-    drawn  whether a split was drawn before, or is, which does without the graph's
-    """
+def complete(graph: Graph, options: GnnOptions) -> tuple[Model, Training]:
+    """Return what is declared, fitted to the graph; raise where the two do not go together."""
     training = options.training
-    check_graph(graph, training, drawn=drawn or options.split is not None)
-    return (declared or declared_model(options)).complete(outputs_of(graph)), training
+    check_graph(graph, training, drawn=options.split is not None)
+    return declared_model(options).complete(outputs_of(graph)), training
 
 
 def check_graph(

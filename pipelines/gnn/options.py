@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from penstock.errors import UsageError
 from penstock.options import (
@@ -16,6 +17,7 @@ from penstock.options import (
     options,
     refuse_ignored,
 )
+from penstock.paths import client_path
 from penstock.workers.gnn.plan.spec import Model, Training
 
 if TYPE_CHECKING:
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
+# A file, or in Python the model itself.
+Declared = Annotated[
+    Path | Model,
+    BeforeValidator(lambda given: given if isinstance(given, Model) else client_path(given)),
+    WithJsonSchema({"type": "string", "format": "path"}),
+    Parameter(converter=lambda kind, tokens: client_path(tokens[0].value), accepts_keys=False),
+]
 
 # Options that declare the model, in place of which --spec declares all of it.
 _DECLARING = (
@@ -100,14 +109,13 @@ _IGNORED_IN_SCORES: Rules = ((("split_by",), "with --split all", lambda o: o.spl
     split="Training",
     parts="Computation",
 )
-class ModelOptions(Training):
-    """A model, its training, and how that is computed: everything that decides a plan.
+class GnnOptions(Training):
+    """Options of ``penstock gnn train``: a model, its training, and how that is computed.
 
     Parameters
     ----------
     model, layers, hidden, ...
-        The options of ``penstock gnn train`` but for ``verify``, ``resume`` and
-        ``overwrite``, each with the text under its field below.
+        The options of ``penstock gnn train --help``, each with the text under its field below.
 
     Raises
     ------
@@ -116,7 +124,7 @@ class ModelOptions(Training):
 
     Examples
     --------
-    >>> gnn.ModelOptions(model="gat", hidden=64, heads=8).training.epochs
+    >>> gnn.GnnOptions(model="gat", hidden=64, heads=8).training.epochs
     200
     """
 
@@ -144,7 +152,7 @@ class ModelOptions(Training):
     degrees]"""
     residual: Annotated[bool, Parameter(negative="")] = False
     """residual connections around each layer but the last"""
-    spec: ClientPath | None = None
+    spec: Declared | None = None
     """a YAML file that declares the model, layer by layer, in place of these options"""
 
     split: tuple[float, float, float] | None = None
@@ -174,38 +182,6 @@ class ModelOptions(Training):
     def training(self) -> Training:
         """What ranks are given of these options, besides the model."""
         return Training(**{name: getattr(self, name) for name in Training.__dataclass_fields__})
-
-
-@options
-class GnnOptions(ModelOptions):
-    """Options of ``penstock gnn train``.
-
-    Parameters
-    ----------
-    model, layers, hidden, ...
-        The options of ``penstock gnn train --help``, each with the text under its field below.
-
-    Raises
-    ------
-    UsageError
-        An option has a bad value, or two cannot go together.
-
-    Examples
-    --------
-    >>> gnn.GnnOptions(model="sage", layers=3, epochs=100, resume=True)
-    """
-
-    verify: Annotated[bool, Parameter(negative="")] = False
-    """before anything else, compare every file of the graph and its partition with its SHA-256"""
-    resume: Annotated[bool, Parameter(negative="")] = False
-    """resume from the last checkpoint of the run"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace an existing run"""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.resume and self.overwrite:
-            raise UsageError("--resume and --overwrite cannot go together")
 
 
 @options

@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.errors import CapacityError
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
-from penstock.pipelines.job import Job, Workers
-from penstock.pipelines.job.plan import Need, Plan, disk_need
+from penstock.pipelines.job.plan import Need, Plan
 from penstock.pipelines.job.tasks import run_tasks
+from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.partition import partition_graph
-from penstock.sizes import need_disk
 from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import Memory, ModelPlan, lower
 from penstock.workers.gnn.plan.spec import Model, Training
@@ -32,26 +30,6 @@ Lowered = tuple[ModelPlan, CapacityError | None]
 
 _LINE, _LINES = 400, 10_000  # bytes of metrics.jsonl an epoch; more epochs than anybody waits for
 _REST = 1 << 15  # run.json, plan.txt and the headers of checkpoints
-
-
-def plan_job(
-    job: Job[Any],
-    graph: Graph,
-    *,
-    what: str,
-    folder: Path,
-    size: int,
-    lowered_by: Callable[[Workers], Lowered],
-) -> Plan:
-    """Return the plan of a job on ranks, which are started as the job itself would start them.
-
-    folder, size  where it writes, and how many bytes
-    lowered_by    what comes of lowering the model for these workers
-    """
-    # Without the graph, of which a partition would be made.
-    with job.open_ranks(None, job.options.parts, quiet=True) as workers:
-        made = plan_on(workers, graph, what, lowered_by)
-    return replace(made, disk=disk_need(folder, size))
 
 
 def plan_on(
@@ -133,11 +111,6 @@ def too_large_to_predict(workers: Workers, plan: ModelPlan) -> CapacityError | N
     if plan.memory_bytes <= workers.capacity.memory:
         return None
     return _too_large("predicting", workers, plan.memory_bytes, [])
-
-
-def need_disk_to_train(folder: Path, model: Model, inputs: int, epochs: int) -> None:
-    """Raise CapacityError where the disk of ``folder`` has no room for a run's checkpoints."""
-    need_disk(folder, disk_to_train(model, inputs, epochs), f"the checkpoints of {folder}")
 
 
 def disk_to_train(model: Model, inputs: int, epochs: int) -> int:

@@ -22,8 +22,8 @@ from penstock.pipelines.gnn.planning import (
 )
 from penstock.pipelines.gnn.report import PredictReport
 from penstock.pipelines.gnn.run import Run
-from penstock.pipelines.job import Workers
 from penstock.pipelines.job.declare import Context, RunFolder
+from penstock.pipelines.job.workers import Workers
 from penstock.splits import SplitFile, counts_text, own_split_file, split_file
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import PredictTask

@@ -22,7 +22,7 @@ _SCORES = {"class": "accuracy", "multi": "micro F1", "value": ""}
 
 
 @dataclass
-class TrainReport:
+class TrainReport(JobReport):
     """The result of a training run.
 
     Attributes
@@ -66,21 +66,28 @@ class TrainReport:
     ranks: int
     device: str
     trained: Trained
-    seconds: float
     on_gpu: bool = False
     split: DrawnSplit | None = None
     ignored: list[str] = field(default_factory=list)
-    profile: Path | None = None
+    profile: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
-        body = asdict(self)
+        body = self.to_record()
         trained = body.pop("trained")
         body["profile"] = self._profile()
         return {**body, **trained, "seconds": self.seconds, "edges_per_second": self._speed()}
 
-    def text(self) -> str:
-        """Return lines for a person."""
+    def following(self) -> list[Command]:
+        """Return what applies the weights, and scores them where there are nodes to test on."""
+        run = Path(self.run)
+        predict: Command = ("gnn", "predict", run, sibling(run, "predictions"))
+        if "test" not in self.trained.metrics:
+            return [predict]
+        return [("gnn", "evaluate", run), predict]
+
+    def lines(self) -> Iterable[str]:
+        """Return what a person wants to read."""
         done = self.trained
         kinds = [layer["kind"] for layer in self.model["layers"]]
         channels = [str(layer["channels"]) for layer in self.model["layers"]]
@@ -88,19 +95,15 @@ class TrainReport:
         layers = plural(len(kinds), f"{kinds[0]} layer" if alike else "layer")
         layers += "" if alike else f" ({', '.join(kinds)})"
         run = shown(self.run)
-        lines = [
-            f"{run}: {layers} of "
-            f"{', '.join(channels)} channels; {plural(done.parameters, 'parameter')}; "
-            f"{'sparse' if done.sparse else 'dense'} features",
-            "",
-            *self._scores(),
-            "",
-        ]
+        yield (
+            f"{run}: {layers} of {', '.join(channels)} channels; "
+            f"{plural(done.parameters, 'parameter')}; "
+            f"{'sparse' if done.sparse else 'dense'} features"
+        )
+        yield from self._scores()
         again = f", resumed after epoch {done.first_epoch}" if done.first_epoch else ""
-        why = ""
-        if done.stopped is Stopped.PATIENCE:
-            why = "; early stopping"
-        lines.append(f"  best epoch {done.best_epoch} of {done.epochs}{again}{why}")
+        why = "; early stopping" if done.stopped is Stopped.PATIENCE else ""
+        yield f"best epoch {done.best_epoch} of {done.epochs}{again}{why}"
         if done.epochs > done.first_epoch:
             epoch = ""
             if (speed := self._speed()) is not None:
@@ -110,29 +113,27 @@ class TrainReport:
                 )
             whose = "the" if self.ranks == 1 else "rank 0, its"
             measured = "GPU" if self.on_gpu else "whole process"
-            lines.append(
-                f"  {epoch}{self.seconds:.1f} s in total; {format_bytes(done.memory)} peak memory "
+            yield (
+                f"{epoch}{self.seconds:.1f} s in total; {format_bytes(done.memory)} peak memory "
                 f"of {whose} {measured}"
             )
         if self.ranks > 1:
-            lines.append(f"  {self.ranks} ranks; {_communication(done.shares)}")
+            yield f"{self.ranks} ranks; {_communication(done.shares)}"
             if done.overlap is not None:
-                lines += [f"  {line}" for line in overlap_lines(done.overlap)]
+                yield from overlap_lines(done.overlap)
         if self.split is not None:
-            lines.append(f"  {self.split.text()}")
-        lines.append(f"  {run}/checkpoints/best.safetensors, metrics.jsonl, plan.txt")
+            yield self.split.text()
+        yield f"{run}/checkpoints/best.safetensors, metrics.jsonl, plan.txt"
         if (profile := self._profile()) is not None:
-            lines += ["", profile_text(profile)]
-        return "\n".join(lines)
+            yield from profile_text(profile).splitlines()
 
-    def _scores(self) -> list[str]:
+    def _scores(self) -> Iterable[str]:
         score = _SCORES[self.task]
-        lines = [f"         {'loss':>8}  {score:>9}".rstrip()]
+        yield f"       {'loss':>8}  {score:>9}".rstrip()
         for split in SPLITS:
             if (found := self.trained.metrics.get(split)) is not None:
-                shown = f"{100 * found['score']:.2f} %" if score else ""
-                lines.append(f"  {split:<5}  {found['loss']:>8.4f}  {shown:>9}".rstrip())
-        return lines
+                share = f"{100 * found['score']:.2f} %" if score else ""
+                yield f"{split:<5}  {found['loss']:>8.4f}  {share:>9}".rstrip()
 
     def _speed(self) -> float | None:
         """Return how many edges are aggregated per second, each once per layer and epoch.
@@ -144,9 +145,9 @@ class TrainReport:
         return self.trained.edges * len(self.model["layers"]) / self.trained.epoch_seconds
 
     def _profile(self) -> Any:
-        if self.profile is None or not self.profile.is_file():
+        if self.profile is None or not Path(self.profile).is_file():
             return None
-        return json.loads(self.profile.read_text(encoding="utf-8"))
+        return json.loads(Path(self.profile).read_text(encoding="utf-8"))
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The files of a training run's folder, and what run.json holds.
 
-run.json                        model, training, graph, state and results
+run.json                        model, training, graph, state, identity and report
 split.parquet                   training, validation and test nodes
 metrics.jsonl, plan.txt         a line per epoch; the plan
 checkpoints/{last,best}.safetensors
@@ -9,23 +9,16 @@ profile.json                    with --profile
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from penstock.errors import InputError
 from penstock.pipelines.gnn.declare import EdgeRules
-from penstock.pipelines.job.run_folder import KIND, TrainingRun, run_format
+from penstock.pipelines.job.training import TrainingRun, run_format
 from penstock.splits import DrawnSplit
 from penstock.workers.gnn.checkpoint import BEST, LAST
-from penstock.workers.gnn.plan.spec import (
-    RESUMABLE,
-    Model,
-    Training,
-    differences,
-    make_model,
-    make_training,
-)
+from penstock.workers.gnn.plan.spec import Model, Training, make_model, make_training
 
 FORMAT = run_format("gnn")
 
@@ -76,20 +69,6 @@ class Run(TrainingRun):
             body["edges"] = EdgeRules(**{**edges, "relations": tuple(edges["relations"])})
         body["split"] = DrawnSplit.of(body.get("split"))
         return cls(**body)
-
-    def differences(self, old: Self) -> list[str]:
-        """Return what keeps this run from going on where ``old`` stopped."""
-        found = differences(self.model.to_dict(), old.model.to_dict(), KIND)
-        ours, theirs = (
-            {name: value for name, value in asdict(run.training).items() if name not in RESUMABLE}
-            for run in (self, old)
-        )
-        if self.training.schedule == "cosine":
-            ours["epochs"], theirs["epochs"] = self.training.epochs, old.training.epochs
-        found += differences(ours, theirs, KIND)
-        drawn, kept = (run.split.declared if run.split else "the graph's" for run in (self, old))
-        found += differences({"split": drawn}, {"split": kept}, KIND)
-        return found + super().differences(old)
 
     def checkpoint(self, folder: Path, which: str) -> Path:
         """Return a file of weights, which is there."""

@@ -174,12 +174,13 @@ class Job(Generic[R]):
     name       what stands after ``penstock``
     reads      how its input is given, None: it has none
     writes     what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``; None:
-               nothing; ``file``: a file
+               nothing; ``file``: a file; ``run``: a run of training, which is there meanwhile
     version    part of what identifies an output: raised when results or defaults change
     into       where the output is, of input and options, if it is not given
     files      options that name files which are read
     passing    options that do not decide what is made
-    varying    options that do, with which an interrupted run may go on all the same
+    varying    options that do, with which an interrupted run may go on all the same, or what
+               returns their names, of all options
     clustered  whether it runs on a cluster
     on_gpu     whether its tasks or ranks compute on GPUs if there are some
     resumable  whether what an interrupted run has done is kept for ``--resume``
@@ -197,7 +198,7 @@ class Job(Generic[R]):
         into: Callable[[Any, Any], Path] | None = None,
         files: tuple[str, ...] = (),
         passing: tuple[str, ...] = (),
-        varying: tuple[str, ...] = (),
+        varying: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = (),
         clustered: bool = True,
         on_gpu: bool = False,
         resumable: bool = True,
@@ -210,8 +211,8 @@ class Job(Generic[R]):
         self.clustered, self.on_gpu = clustered, on_gpu
         self.__name__, self.__doc__, self.__module__ = name, function.__doc__, function.__module__
         # The names of what is given by position, as the function has them.
-        given = ["out"] if writes is not None and into is None else []
-        self._given = [*([] if reads is None else [[*self._parameters][1]]), *given]
+        count = (reads is not None) + (writes is not None and into is None)
+        self._given = [*self._parameters][1 : 1 + count]
         self._run_options: type[Any] | None = None
         if writes is not None:
             verified = reads is not None and reads.verified
@@ -325,13 +326,15 @@ class Job(Generic[R]):
 
         stamps = {str(one): file_stamp(one) for one in self._named(call) if one.is_file()}
         options = given_options(call.options, passing=self.passing) if call.options else {}
-        varying = {name: options.pop(name) for name in self.varying if name in options}
+        names = self.varying(call.options) if callable(self.varying) else self.varying
+        varying = {name: options.pop(name) for name in names if name in options}
         inputs = {**({} if source is None else source.stamps()), **stamps}
         found = {"job": self.name, "version": self.version, "options": options, "inputs": inputs}
         return {**found, **({"varying": varying} if varying else {})}
 
     def _named(self, call: _Call) -> list[Path]:
-        return [Path(one) for name in self.files if (one := getattr(call.options, name))]
+        named = (getattr(call.options, name) for name in self.files)
+        return [Path(one) for one in named if one and isinstance(one, str | Path)]
 
     def _open(
         self, context: Context, given: list[Any], call: _Call
@@ -343,6 +346,7 @@ class Job(Generic[R]):
         if self.writes is None:
             return opened, None
         from penstock.output import FileOutput, Output, refuse_own_input
+        from penstock.run_output import RunOutput
 
         source = opened[0] if opened else None
         out = client_path(given[-1]) if self.into is None else self.into(source, call.options)
@@ -350,7 +354,7 @@ class Job(Generic[R]):
         if self.into is None:
             searched = [] if self.reads is None else self.reads.searched(source)
             refuse_own_input(out, [*identity["inputs"], *self._named(call)], searched=searched)
-        made = (FileOutput if self.writes == "file" else Output)(
+        made = {"file": FileOutput, "run": RunOutput}.get(self.writes, Output)(
             out,
             kind=self.writes,
             identity=identity,
@@ -408,7 +412,7 @@ class Job(Generic[R]):
             if isinstance(report, JobReport):
                 report.seconds = time.monotonic() - begun
             if out is not None:
-                out.finish(report=report.to_dict())
+                out.finish(report=report.to_record())
         return report
 
     def _plan(self, context: Context, given: list[Any], call: _Call) -> Plan:

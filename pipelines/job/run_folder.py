@@ -36,6 +36,7 @@ from penstock.output_lock import (
     output_lock,
 )
 from penstock.pipelines.job.plan import Need, Plan
+from penstock.run_output import RunState
 from penstock.sizes import plural
 from penstock.workers.stopped import Stopped
 
@@ -46,15 +47,6 @@ KIND = "run"
 _CHECKPOINTS = "last", "best"
 _E = TypeVar("_E", bound=StrEnum)
 _T = TypeVar("_T")
-
-
-class RunState(StrEnum):
-    """How a training run stands, as its run.json says."""
-
-    TRAINING = "training"  # or it was killed
-    INTERRUPTED = "interrupted"
-    DONE = "done"
-    DIVERGED = "diverged"
 
 
 _HOLDS = {

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import CorruptFile, InputError, MissingFile, UsageError
+from penstock.errors import CorruptFile, InputError, MissingFile
 from penstock.files import atomic
 from penstock.formats import Format
 from penstock.system_errors import DISK_FULL
-from penstock.workers.gnn.plan.spec import Model, differences, make_model
 from penstock.workers.resources.device import to_host
 
 LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"  # of a run
@@ -95,18 +94,6 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
             yield file, metadata
     except (SafetensorError, OSError) as error:
         raise _damaged(path, str(error)) from error
-
-
-def check_model(path: Path, about: dict[str, Any], model: Model) -> None:
-    """Raise unless a checkpoint was made with this very model."""
-    found = differences(
-        model.to_dict(), make_model(about["model"], where=f"the model in {path}").to_dict()
-    )
-    if found:
-        raise UsageError(
-            f"{path} is a checkpoint of another model: {'; '.join(found)}",
-            remedy="Give the model that it was made with, or train in another folder",
-        )
 
 
 def _damaged(path: Path, got: str) -> CorruptFile:

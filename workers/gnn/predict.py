@@ -45,7 +45,6 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
         ThreadPool.of(comm) as pool,
     ):
         tensors, about = checkpoint.load(task.checkpoint)
-        checkpoint.check_model(task.checkpoint, about, task.model)
         network = Network(task.plan, task.model, task.training, local, pool, comm, device=gpu())
         load_tensors(network, tensors, task.checkpoint)
         outputs = network.forward()

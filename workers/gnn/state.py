@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import AnyArray, Array
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile
 from penstock.kernels import kernel
 from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.checkpoint import BEST, LAST
 from penstock.workers.gnn.layers.network import Network
-from penstock.workers.gnn.plan.spec import RESUMABLE, Model, Training, differences, make_training
+from penstock.workers.gnn.plan.spec import Model, Training
 from penstock.workers.gnn.task import TrainTask
 from penstock.workers.resources.device import to_device, to_host
 
@@ -143,19 +143,6 @@ class State:
                 keep_epochs(self.task.run / "metrics.jsonl", 0)
             return
         tensors, about = checkpoint.load(path)
-        checkpoint.check_model(path, about, self.model)
-        ours, theirs = asdict(self.training), asdict(make_training(about["training"]))
-        found = differences(
-            {n: v for n, v in ours.items() if n not in RESUMABLE},
-            {n: v for n, v in theirs.items() if n not in RESUMABLE},
-        )
-        if found:
-            raise UsageError(
-                f"{path} is of another training run",
-                expected="the same options",
-                got="; ".join(found),
-                remedy="Resume with the options it was started with, or train into another folder",
-            )
         load_tensors(self.network, tensors, path)
         put = _putter(self.network)
         for i, vector in enumerate(self.moments):

@@ -14,8 +14,8 @@ from typing import Any
 from penstock.documents import parse_json
 from penstock.errors import UsageError
 from penstock.pipelines.flow.records import RunRecord, State
-from penstock.pipelines.job.run_folder import RunState
 from penstock.pipelines.report.values import amount, mapping, text
+from penstock.run_output import RunState
 
 # Manifests by name, in the order in which a folder is asked for them.
 _MANIFESTS = (
@@ -150,9 +150,11 @@ def _results(body: dict[str, Any]) -> dict[str, Any]:
     if body.get("format") == "penstock-partition":
         return body | {"arcs": body.get("edges"), "seconds": None,
                        "seconds_by_step": body.get("seconds")}  # fmt: skip
-    return mapping(body.get("results")) | {
+    report = mapping(body.get("report"))
+    trained = mapping(report.get("trained")) or mapping(body.get("results"))
+    return trained | {
         key: body[key] for key in ("graph", "task", "rows", "dimension", "words", "nodes", "edges")
-        if body.get("results") is None and key in body
+        if not trained and key in body
     }  # fmt: skip
 
 

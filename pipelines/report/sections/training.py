@@ -130,8 +130,8 @@ def _work(output: StageOutput, lines: list[Line]) -> tuple[str, list[float | Non
     """Return the unit of a training run's work, and how much of it every epoch was."""
     if output.format == "penstock-vectors":
         return "words", [amount(one.get("words")) for one in lines]
-    results = mapping(output.manifest.get("results"))
-    edges = amount(output.report.get("edges", results.get("edges")))
+    trained = mapping(mapping(output.manifest.get("report")).get("trained"))
+    edges = amount(output.report.get("edges", trained.get("edges")))
     if not edges:
         return "epochs", [1.0] * len(lines)
     layers = 1

@@ -16,18 +16,18 @@ from penstock.pipelines.gnn.declare import (
     check_graph,
     declared_model,
 )
-from penstock.pipelines.gnn.options import GnnOptions, ModelOptions
+from penstock.pipelines.gnn.options import GnnOptions
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 
 
 def test_flags_declare_layers() -> None:
-    model = declared_model(ModelOptions(layers=3, hidden=32, dropout=0.2, input_dropout=0.1))
+    model = declared_model(GnnOptions(layers=3, hidden=32, dropout=0.2, input_dropout=0.1))
     between = Layer("gcn", 32, activation="relu", dropout=0.2)
     assert model == Model(layers=(between, between, Layer("gcn")), input_dropout=0.1)
 
 
 def test_the_last_layer_is_plain_and_has_one_head() -> None:
-    options = ModelOptions(model="gat", attention_dropout=0.6, norm="layer", residual=True)
+    options = GnnOptions(model="gat", attention_dropout=0.6, norm="layer", residual=True)
     first, last = declared_model(options).layers
     assert (first.channels, first.heads, first.activation) == (64, 8, "elu")
     assert (first.norm, first.residual) == ("layer", True)
@@ -35,21 +35,21 @@ def test_the_last_layer_is_plain_and_has_one_head() -> None:
 
 
 def test_sage_and_gin() -> None:
-    first, last = declared_model(ModelOptions(model="sage", aggregate="max")).layers
+    first, last = declared_model(GnnOptions(model="sage", aggregate="max")).layers
     assert first.aggregate == last.aggregate == "max"
-    assert declared_model(ModelOptions(model="sage")).layers[0].aggregate == "mean"
-    assert declared_model(ModelOptions(model="gin", layers=1)).layers == (Layer("gin"),)
+    assert declared_model(GnnOptions(model="sage")).layers[0].aggregate == "mean"
+    assert declared_model(GnnOptions(model="gin", layers=1)).layers == (Layer("gin"),)
 
 
 def test_a_file_declares_the_whole_model(tmp_path: Path) -> None:
     path = tmp_path / "model.yaml"
     path.write_text("layers:\n  - {kind: sage, channels: 8, aggregate: sum}\n  - {kind: gat}\n")
-    model = declared_model(ModelOptions(spec=path, epochs=3))
+    model = declared_model(GnnOptions(spec=path, epochs=3))
     assert [layer.kind for layer in model.layers] == ["sage", "gat"]
     with pytest.raises(UsageError):
-        ModelOptions(spec=path, hidden=8)
+        GnnOptions(spec=path, hidden=8)
     with pytest.raises(MissingFile):
-        declared_model(ModelOptions(spec=tmp_path / "nosuch.yaml"))
+        declared_model(GnnOptions(spec=tmp_path / "nosuch.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_is_no_declaration_is_refused(tmp_path: Path, text: str, named: str
     path = tmp_path / "model.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as error:
-        declared_model(ModelOptions(spec=path))
+        declared_model(GnnOptions(spec=path))
     assert str(path) in str(error.value)
     assert named in str(error.value)
 
@@ -81,7 +81,6 @@ def test_what_is_no_declaration_is_refused(tmp_path: Path, text: str, named: str
         ({"step_every": 5}, "--step-every"),
         ({"beta1": 0.5, "optimizer": "sgd"}, "--beta1"),
         ({"dropout": 1}, "--dropout"),
-        ({"resume": True, "overwrite": True}, "--resume"),
         ({"measure_overlap": 7, "overlap": False}, "--measure-overlap"),
         ({"order": "aggregate", "feature_layout": "sparse"}, "--order"),
         ({"layers": 1, "hidden": 7}, "--hidden"),

@@ -258,7 +258,8 @@ def make_run(tmp_path, make_graph):
         }  # fmt: skip
         body = {
             "format": "penstock-gnn", "version": 1, "task": "class", "state": "done",
-            "model": {"layers": [{"kind": "gcn"}, {"kind": "gcn"}]}, "results": results,
+            "model": {"layers": [{"kind": "gcn"}, {"kind": "gcn"}]},
+            "report": {"trained": results},
         }  # fmt: skip
         (folder / "run.json").write_text(json.dumps(body))
         (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))

@@ -238,19 +238,6 @@ def test_a_rank_that_does_not_see_the_folder_of_predictions_says_so(
     assert not given.out.exists()
 
 
-def test_a_checkpoint_of_another_model_is_refused_with_what_differs(
-    graph: Path, tmp_path: Path
-) -> None:
-    run(graph, tmp_path, epochs=2)
-    before = (tmp_path / "checkpoints/last.safetensors").read_bytes()
-    wider = Model(layers=(Layer("gcn", 32, dropout=0.3), Layer("gcn")))
-    for given, name in (((wider,), "channels"), ((), "lr")):
-        with pytest.raises(UsageError) as error:
-            run(graph, tmp_path, *given, lr=0.5, resume=True)
-        assert name in str(error.value)
-    assert (tmp_path / "checkpoints/last.safetensors").read_bytes() == before
-
-
 def test_profile_has_a_timeline_of_every_rank(graph: Path, tmp_path: Path) -> None:
     run(graph, tmp_path, epochs=3, profile=True)
     ranks = json.loads((tmp_path / "profile.json").read_text())["ranks"]

@@ -252,31 +252,6 @@ def make_training(declared: dict[str, Any]) -> Training:
     return Training(**known)
 
 
-def differences(
-    ours: dict[str, Any], theirs: dict[str, Any], where: str = "checkpoint", prefix: str = ""
-) -> list[str]:
-    """Return where two declarations differ: ``layers[0].channels: 64, in the checkpoint 32``."""
-    found: list[str] = []
-    for name in sorted({*ours, *theirs}):
-        a, b = ours.get(name), theirs.get(name)
-        here = f"{prefix}{name}"
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += differences(a, b, where, f"{here}.")
-        elif isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
-            for i, (x, y) in enumerate(zip(a, b, strict=True)):
-                if isinstance(x, dict) and isinstance(y, dict):
-                    found += differences(x, y, where, f"{here}[{i}].")
-                elif x != y:
-                    found.append(f"{here}[{i}]: {x}, in the {where} {y}")
-        elif a != b:
-            found.append(f"{here}: {_shown(a)}, in the {where} {_shown(b)}")
-    return found
-
-
-def _shown(value: Any) -> str:
-    return f"{len(value)} of them" if isinstance(value, list | tuple) else str(value)
-
-
 @options
 class Training:
     """How a model is trained, and how that is computed.
