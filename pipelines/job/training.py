@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from penstock.errors import InputError, UsageError
-from penstock.formats import BadValue, Format
+from penstock.formats import Format
 from penstock.run_output import FILE, RunState
 from penstock.sizes import plural
 
@@ -54,7 +54,7 @@ class TrainingRun(ABC):
             needed = [each for each in fields(cls) if each.name in body or each.default is MISSING]
             known = {each.name: body[each.name] for each in needed}
             if body.get("state") not in [*RunState]:
-                raise BadValue("state", body.get("state"))
+                raise ValueError(f"{body.get('state')!r} for state")
             known["state"] = RunState(body["state"])
             try:
                 return cls.read(known)
