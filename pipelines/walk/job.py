@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from penstock.sizes import plural
 from penstock.workers.walk.waves import memory_of_part
 
 _SOME_IDS = 1 << 18  # as a file has them: it is tried what an id takes in Parquet
+_SOME_GROUPS = 8  # of row groups from which they are taken, and one
 
 
 def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
@@ -134,10 +136,21 @@ def _disk_bytes(graph: Graph, options: WalkOptions, files: FileRanges) -> int:
     internal = id_dtype(graph.num_nodes).itemsize
     named: float = internal
     if graph.num_nodes:
+        ids = _some_ids(graph) if options.ids == "user" else range(graph.num_nodes)
         random = np.random.Generator(np.random.Philox(0))
-        some = random.integers(graph.num_nodes, size=_SOME_IDS)
-        named = written_bytes(graph.user_ids(some) if options.ids == "user" else as_arrow(some))
+        some = as_arrow(random.integers(len(ids), size=_SOME_IDS))
+        named = written_bytes(some if isinstance(ids, range) else ids.take(some))
     return int(nodes * named + 12 * files.rows + options.npy * nodes * internal)
+
+
+def _some_ids(graph: Graph) -> Any:
+    """Return ids of some nodes, from anywhere in their file."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(graph.ids_file, memory_map=True) as file:
+        last = file.num_row_groups - 1
+        groups = sorted({last * part // _SOME_GROUPS for part in range(_SOME_GROUPS + 1)})
+        return file.read_row_groups(groups, columns=["id"]).column(0)
 
 
 def _longest(options: WalkOptions) -> float:

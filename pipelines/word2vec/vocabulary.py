@@ -37,7 +37,6 @@ class Vocabulary:
 
         counted  columns id and count, an id once
         """
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         if not counted.num_rows:
@@ -50,9 +49,7 @@ class Vocabulary:
         kept = kept.sort_by([("count", "descending"), ("id", "ascending")])
         if max_vocab is not None:
             kept = kept.slice(0, max_vocab)
-        ids = kept["id"].combine_chunks()
-        ids = ids if isinstance(ids, pa.Array) else ids.chunk(0)
-        return Vocabulary(ids, kept["count"].to_numpy().astype(np.int64))
+        return Vocabulary(one_array(kept["id"]), kept["count"].to_numpy().astype(np.int64))
 
     def save(self, folder: Path) -> Path:
         """Write it, and return the file of the counts; do this before anything says it is there."""

@@ -23,6 +23,7 @@ from penstock.output import Pieces
 from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.walk.output import FORMAT as WALKS
 from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared, vectors_given
+from penstock.pipelines.word2vec.sentences import cut_sentences, looked_up, without_unknown
 from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, empty, load_ids, merged
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 
@@ -342,7 +343,7 @@ def encode_ids(
     """Write the numbers of the ids of some row groups, and the record; runs on a worker."""
     ids, offsets = groups.read()
     if graph is None:
-        tokens = _looked_up(ids, load_ids(folder))
+        tokens = looked_up(ids, load_ids(folder))
     else:
         tokens = _nodes(Graph.open(graph), groups, ids, offsets, internal=internal)
     offsets = cut_sentences(offsets, longest)
@@ -354,36 +355,6 @@ def encode_ids(
         counts = np.bincount(tokens, minlength=nodes).astype(np.int64)
         files.append(save_npy(folder, f"{groups.name}.counts.npy", counts))
     records.save(groups.name, {"sentences": piece.sentences, "words": piece.words}, files)
-
-
-def cut_sentences(offsets: Array, longest: int) -> Array:
-    """Return where sentences begin once those that are longer than ``longest`` are cut."""
-    lengths = np.diff(offsets)
-    if not len(lengths) or lengths.max() <= longest:
-        return offsets
-    parts = np.maximum(-(-lengths // longest), 1)
-    ends = np.repeat(offsets[:-1], parts)
-    inside = np.arange(len(ends)) - np.repeat(np.cumsum(parts) - parts, parts)
-    return np.append(ends + inside * longest, offsets[-1])
-
-
-def without_unknown(tokens: Array, offsets: Array) -> tuple[Array, Array]:
-    """Return tokens and offsets without negative numbers, which are no words."""
-    in_vocabulary = tokens >= 0
-    if in_vocabulary.all():
-        return tokens, offsets
-    before = np.zeros(len(tokens) + 1, np.int64)
-    np.cumsum(in_vocabulary, out=before[1:])
-    return tokens[in_vocabulary], before[offsets]
-
-
-def _looked_up(ids: pa.Array, vocabulary: pa.Array) -> Array:
-    import pyarrow.compute as pc
-
-    if ids.type != vocabulary.type:  # files whose types differ, as merged
-        ids = ids.cast(vocabulary.type)
-    found = pc.index_in(ids, value_set=vocabulary)
-    return as_numpy(found.fill_null(-1)).astype(np.int32, copy=False)
 
 
 def _nodes(graph: Graph, groups: Groups, ids: pa.Array, offsets: Array, *, internal: bool) -> Array:

@@ -1,8 +1,8 @@
 """Text: words between blanks, a sentence a line; plain, .gz or .zst, larger than memory.
 
-Blanks are those of ``str.split``, which gensim takes too. Two passes over the files, as tasks: one
-counts the words, one writes their numbers. A plain file is cut at newlines into ranges of bytes, a
-packed one is read from its beginning by one task.
+Blanks are those of ``str.split``, which gensim takes too, and Arrow. Two passes over the files, as
+tasks: one counts the words, one writes their numbers. A plain file is cut at newlines into ranges
+of bytes, a packed one is read from its beginning by one task.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_numpy
 from penstock.errors import InputError
-from penstock.files import FileEntry, save_npy
-from penstock.graph import load_npy
-from penstock.kernels.cpu.words import WordTable, cut, first_bad_byte, vocabulary
+from penstock.files import FileEntry
 from penstock.output import Pieces
 from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared
-from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, empty, nothing_left
+from penstock.pipelines.word2vec.sentences import cut_sentences, looked_up, without_unknown
+from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, load_ids, merged
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from penstock.pipelines.job import Workers
 
 _RANGE = 1 << 26  # bytes of a plain file that one task reads
@@ -35,6 +37,7 @@ _BLOCK = 1 << 24  # bytes read at a time
 _PIECE_WORDS = 1 << 24  # numbers written at a time
 _PACKED = {".gz": 4, ".zst": 4}  # and about how many times larger their text is
 _BYTES_OF_WORD = 5  # at least, on average, its blank included: for estimates
+_BLANKS = b" \t\v\f\r\x1c\x1d\x1e\x1f"  # those of one byte, but for newlines
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class ByteRange:
         """How many bytes are read."""
         return self.last - self.first
 
-    def blocks(self) -> Iterator[tuple[int, Array]]:
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of text with the byte of the file's text at which each begins.
 
         A block ends with a newline, or within a sentence of more bytes after a blank.
@@ -85,13 +88,47 @@ class ByteRange:
                     break
                 data = rest + read
                 whole = data.endswith(b"\n")
-                end = cut(np.frombuffer(data, np.uint8))
+                end = data.rfind(b"\n") + 1 or max(data.rfind(blank) for blank in _BLANKS) + 1
                 if end:
-                    yield at, np.frombuffer(data[:end], np.uint8)
+                    yield at, data[:end]
                     at += end
                 rest = data[end:]
             if rest:
-                yield at, np.frombuffer(rest, np.uint8)
+                yield at, rest
+
+    def words(self) -> Iterator[tuple[pa.Array, Array]]:
+        """Yield the words of blocks, and how many words are before the end of each line.
+
+        Words after the last line go on in the next block.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for at, data in self.blocks():
+            try:
+                text = pa.array([data], pa.large_binary()).cast(pa.large_string())
+            except pa.ArrowInvalid:
+                raise self._not_utf8(at, data) from None
+            lists = pc.utf8_split_whitespace(pc.split_pattern(text, "\n").flatten())
+            words = lists.flatten()
+            there = as_numpy(pc.binary_length(words)) > 0  # of blanks at the ends of a line
+            before = np.zeros(len(words) + 1, np.int64)
+            np.cumsum(there, out=before[1:])
+            yield words.filter(pa.array(there)), before[as_numpy(lists.offsets)[1:-1]]
+
+    def _not_utf8(self, at: int, data: bytes) -> InputError:
+        try:
+            data.decode()
+            bad = 0
+        except UnicodeDecodeError as error:
+            bad = error.start
+        packed = self.path.suffix.lower() in _PACKED
+        return InputError(
+            f"{self.path} is not UTF-8: byte {at + bad:,}{' of its text' if packed else ''}",
+            expected="text in UTF-8",
+            got=f"the byte 0x{data[bad]:02x} there",
+            remedy="Convert it, as with iconv -f LATIN1 -t UTF-8",
+        )
 
     def head(self, size: int) -> bytes:
         """Return the first bytes of the file's text."""
@@ -161,8 +198,13 @@ class TextInput(Input):
         """Count the words."""
         ranges = self.ranges()
         sizes = [each.size for each in ranges]
-        found = workers.tasks("count", count_words, [(each,) for each in ranges], sizes, "B")
-        self._vocabulary(found, folder)
+        calls = [(each,) for each in ranges]
+        Vocabulary.of(
+            merged(workers.tasks("count", count_words, calls, sizes, "B")),
+            what=self.what,
+            min_count=self.options.least_count(self.kind),
+            max_vocab=self.options.max_vocab,
+        ).save(folder)
 
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
         """Write the numbers of the words."""
@@ -184,89 +226,61 @@ class TextInput(Input):
         corpus.save(pieces)
         return Prepared(corpus, folder / COUNTS, sum(piece.words for piece in pieces))
 
-    def _vocabulary(self, found: list[tuple[Array, Array, Array]], folder: Path) -> None:
-        import pyarrow as pa
-
-        table = WordTable()
-        for each in found:
-            table.add(*each)
-        words = table.words()
-        least = self.options.least_count(self.kind)
-        data, offsets, counts = vocabulary(*words, least, self.options.max_vocab)
-        if not len(words[2]):
-            raise empty(self.what)
-        if not len(counts):
-            word, _, times = vocabulary(*words, 1, 1)
-            top = word.tobytes().decode(), int(times[0])
-            raise nothing_left(self.what, least, len(words[2]), top)
-        ids = pa.LargeStringArray.from_buffers(
-            len(counts), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))
-        )
-        if len(data) < 2**31:
-            ids = ids.cast(pa.string())
-        Vocabulary(ids, counts).save(folder)
-        save_npy(folder, "vocabulary.bytes.npy", data)
-        save_npy(folder, "vocabulary.offsets.npy", offsets)
-
 
 # -- tasks -----------------------------------------------------------------------------------------
 
 
-def count_words(text: ByteRange) -> tuple[Array, Array, Array]:
+def count_words(text: ByteRange) -> pa.Table:
     """Return the words of a range and how often each is; runs on a worker."""
-    table = WordTable()
-    for at, data in text.blocks():
-        bad = first_bad_byte(data)
-        if bad >= 0:
-            raise InputError(
-                f"{text.path} is not UTF-8: byte {at + bad:,}"
-                f"{' of its text' if text.path.suffix.lower() in _PACKED else ''}",
-                expected="text in UTF-8",
-                got=f"the byte 0x{int(data[bad]):02x} there",
-                remedy="Convert it, as with iconv -f LATIN1 -t UTF-8",
-            )
-        table.count(data)
-    return table.words()
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    total = pa.table({"id": pa.array([], pa.string()), "count": pa.array([], pa.int64())})
+    waiting, rows = [total], 0
+    for words, _ in text.words():
+        counted = pc.value_counts(words)
+        ids = counted.field("values").cast(pa.string())
+        waiting.append(pa.table({"id": ids, "count": counted.field("counts")}))
+        rows += len(ids)
+        if rows > len(total):
+            total, rows = merged(waiting), 0
+            waiting = [total]
+    return merged(waiting)
 
 
 def encode_words(text: ByteRange, folder: Path, records: Pieces, *, longest: int) -> None:
     """Write the numbers of the words of a range, and the record; runs on a worker."""
-    table = WordTable(
-        np.asarray(load_npy(folder / "vocabulary.bytes.npy")),
-        np.asarray(load_npy(folder / "vocabulary.offsets.npy")),
-    )
+    vocabulary = load_ids(folder)
     pieces: list[EncodedPiece] = []
     files: list[FileEntry] = []
-    waiting: list[tuple[Array, Array]] = []
-    held = begun = 0
+    waiting: list[Array] = []
+    ends: list[Array] = []
+    held = 0
 
-    def save() -> None:
-        """Write what waits, to the end of its last sentence."""
+    def save(*, last: bool = False) -> None:
+        """Write the sentences that wait; what goes on behind them waits for the next time."""
         nonlocal held
-        tokens = np.concatenate([each for each, _ in waiting])
-        offsets = np.concatenate([np.zeros(1, np.int64), *(ends for _, ends in waiting)])
-        in_vocabulary = tokens >= 0
-        before = np.zeros(len(tokens) + 1, np.int64)
-        np.cumsum(in_vocabulary, out=before[1:])
+        tokens = np.concatenate(waiting)
+        lines = np.concatenate([[0], *ends, [held]])
+        offsets = cut_sentences(lines[np.diff(lines, prepend=-1) > 0], longest)
+        if not last and int(lines[-2]) < held < int(offsets[-2]) + longest:
+            offsets = offsets[:-1]
         end = int(offsets[-1])
-        piece = EncodedPiece(f"{text.name}.{len(pieces)}", len(offsets) - 1, int(before[end]))
+        numbers, offsets = without_unknown(tokens[:end], offsets)
+        piece = EncodedPiece(f"{text.name}.{len(pieces)}", len(offsets) - 1, len(numbers))
         if piece.sentences:
-            files.extend(piece.save(folder, tokens[:end][in_vocabulary[:end]], before[offsets]))
+            files.extend(piece.save(folder, numbers, offsets))
             pieces.append(piece)
-        waiting[:] = [(tokens[end:], np.empty(0, np.int64))]
-        held = len(tokens) - end
+        waiting[:], ends[:], held = [tokens[end:]], [], held - end
 
-    for _, data in text.blocks():
-        tokens, ends = table.look_up(data, longest, begun)
-        begun = begun + len(tokens) if not len(ends) else len(tokens) - int(ends[-1])
-        waiting.append((tokens, ends + held))
-        held += len(tokens)
+    for words, lines in text.words():
+        waiting.append(looked_up(words, vocabulary))
+        ends.append(lines + held)
+        held += len(words)
         if held >= _PIECE_WORDS:
             save()
-    if begun:
-        waiting.append((np.empty(0, np.int32), np.array([held], np.int64)))
     if held:
-        save()
+        save(last=True)
     records.save(text.name, {"pieces": [[p.name, p.sentences, p.words] for p in pieces]}, files)
 
 

@@ -125,7 +125,7 @@ def test_a_mark_of_the_byte_order_is_no_word(tmp_path: Path, name: str) -> None:
     for data in (b"a b\nc \xef\xbb\xbf\n", b"a", b"", b"\xef", b"ab"):
         for mark in (b"", b"\xef\xbb\xbf"):
             text = write(mark + data)
-            assert b"".join(block.tobytes() for _, block in text.blocks()) == data
+            assert b"".join(block for _, block in text.blocks()) == data
     for coding in ("utf-16", "utf-32-le"):
         write("a b\n".encode(coding))
         with pytest.raises(InputError) as error:

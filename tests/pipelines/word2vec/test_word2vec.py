@@ -28,6 +28,7 @@ from penstock.pipelines.word2vec.inputs import lists, text
 from penstock.pipelines.word2vec.inputs.text import ByteRange
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import settings_of
+from penstock.pipelines.word2vec.sentences import cut_sentences, without_unknown
 from penstock.workers.word2vec.state import Checkpoints
 
 SMALL: dict[str, Any] = {"dim": 16, "epochs": 2}
@@ -229,10 +230,10 @@ def test_lists_with_nulls_or_without_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize("longest", [2, 3, 100])
 def test_long_sentences_are_cut(longest: int) -> None:
     offsets = np.array([0, 7, 7, 9, 10])
-    cut = lists.cut_sentences(offsets, longest)
+    cut = cut_sentences(offsets, longest)
     assert np.diff(cut).max() <= longest
     assert set(offsets) <= set(cut)
-    tokens, kept = lists.without_unknown(np.array([1, -1, 2, -1, -1, 3], np.int32), np.r_[0, 2, 6])
+    tokens, kept = without_unknown(np.array([1, -1, 2, -1, -1, 3], np.int32), np.r_[0, 2, 6])
     assert (tokens.tolist(), kept.tolist()) == ([1, 2, 3], [0, 1, 3])
 
 
@@ -285,8 +286,8 @@ def test_ranges_hold_every_sentence_once(
     for first in range(0, len(data), ranges):
         each = ByteRange(0, path, first, min(first + ranges, len(data)))
         for at, read in each.blocks():
-            assert data[at : at + len(read)] == read.tobytes()
-            found.append(read.tobytes())
+            assert data[at : at + len(read)] == read
+            found.append(read)
     assert b"".join(found) == data or b"".join(found).split() == data.split()
 
 
