@@ -30,6 +30,7 @@ from penstock.workers.processes import adopt_orphans, end_with_parent
 _GRACE_SECONDS = 0.7  # from SIGTERM to SIGKILL
 _POLL = 0.02
 _SEARCH_EVERY, _SEARCH_SECONDS = 0.25, 120.0
+_SHM, _NAMES = Path("/dev/shm"), "mpich_shm_*"
 
 
 class Supervised:
@@ -108,11 +109,13 @@ class SharedSegments:
     """Shared memory of MPICH that processes below this one map, and leave when they are killed.
 
     They do so from within MPI_Init on, and note it only behind that (workers/comm/segments.py). So
-    this process notes it for them: were it killed with them, the next world would find it.
+    this process notes it for them: were it killed with them, the next world would find it. Of ranks
+    that die between two searches it finds the files that are new and that no process maps.
     """
 
     def __init__(self) -> None:
         self._files: set[Path] = set()
+        self._before = set(_SHM.glob(_NAMES))
         self._started = time.monotonic()
 
     @property
@@ -125,11 +128,8 @@ class SharedSegments:
         before, todo = len(self._files), _children()
         while todo:
             pid = todo.pop()
-            with suppress(OSError, ValueError):
-                todo += _children(pid)
-                for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
-                    if b" /dev/shm/mpich_shm_" in line and not line.endswith(b"(deleted)"):
-                        self._files.add(Path(os.fsdecode(line.split(None, 5)[5])))
+            todo += _children(pid)
+            self._files |= _mapped(pid)
         if len(self._files) > before:
             from penstock.workers.comm.segments import note_segments
 
@@ -137,6 +137,10 @@ class SharedSegments:
 
     def remove(self) -> None:
         """Remove what was found and is this user's; all who used it are dead."""
+        new = set(_SHM.glob(_NAMES)) - self._before
+        if new:
+            processes = [int(one.name) for one in Path("/proc").glob("[0-9]*")]
+            self._files |= new.difference(*map(_mapped, processes))
         for file in self._files:
             with suppress(OSError):
                 found = file.lstat()
@@ -149,6 +153,16 @@ class SharedSegments:
             from penstock.workers.comm.segments import forget_segments
 
             forget_segments()
+
+
+def _mapped(pid: int) -> set[Path]:
+    """Return the shared memory of MPICH that a process maps."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
+    except OSError:  # it has ended, or is another user's
+        return set()
+    named = [line.split(None, 5)[5] for line in lines if b" /dev/shm/mpich_shm_" in line]
+    return {Path(os.fsdecode(name)) for name in named if not name.endswith(b"(deleted)")}
 
 
 def _start(command: Sequence[str]) -> int:

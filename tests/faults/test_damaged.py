@@ -169,7 +169,7 @@ def test_verify_finds_a_flipped_bit(
 def test_verify_finds_a_flipped_bit_of_a_partition(
     copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = copy / "graph/partition/k2/parts/00001/features/00000.npy"
+    file = copy / "graph/partition/k2/parts/00001/features.npy"
     flip(file)
     words = ["gnn", "train", str(copy / "graph"), str(tmp_path / "out"), "--epochs", "1"]
     assert run([*words, "-k", "2", "--cluster", "mpi", "-n", "2", "-q", "--verify"]) == 1

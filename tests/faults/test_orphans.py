@@ -152,7 +152,11 @@ def test_a_death_in_mpi_init_leaves_no_shared_memory(
     elif who == "mpiexec":
         next(one for one in family if one.name() == "mpiexec").kill()
     elif who == "supervisor":
-        next(one for one in family if "penstock.cluster.mpi.supervisor" in one.cmdline()).kill()
+        one = next(one for one in family if "penstock.cluster.mpi.supervisor" in one.cmdline())
+        while not list(Path("/dev/shm").glob(f"penstock-*-{one.pid}-*")):  # its note
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        one.kill()
     else:
         next(one for one in family if is_rank(one)).kill()
     _, alive = psutil.wait_procs(family, timeout=ENDED_WITHIN)
