@@ -48,13 +48,16 @@ def read_row_groups(
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Return an array without the wrappings: extension types and dictionaries."""
+    """Return an array without the wrappings: extension types, dictionaries and views."""
     import pyarrow as pa
 
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
+        array = pa.DictionaryArray.from_arrays(array.indices, plain(array.dictionary))
         array = array.dictionary_decode()
+    if pa.types.is_string_view(array.type):  # as Polars has them; few functions take them
+        array = array.cast(pa.large_string())
     return array
 
 

@@ -341,8 +341,18 @@ def test_bad_rows_are_named(cluster: str, rows: str, bad: str) -> None:
     assert f"e.csv, {bad}" in str(error.value)
 
 
+def views(rows: pa.Table) -> pa.Table:
+    """Return a table with texts as Polars has them."""
+    texts = [one for one in rows.schema if not pa.types.is_integer(one.type)]
+    for one in texts:
+        column = rows[one.name].cast(pa.string()).cast(pa.string_view())
+        rows = rows.set_column(rows.schema.get_field_index(one.name), one.name, column)
+    return rows
+
+
 STREAMS = {
     "pyarrow": lambda rows: rows,
+    "views": views,
     "pandas": lambda rows: rows.to_pandas(),
     "batches": lambda rows: pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(1)),
 }
@@ -351,8 +361,11 @@ STREAMS = {
 @pytest.mark.parametrize("kind", STREAMS)
 def test_tables_of_other_libraries(cluster: str, kind: str) -> None:
     edges = pa.table({"src": ["a", "b"], "dst": pa.array(["b", "c"]).dictionary_encode()})
-    people = pd.DataFrame({"id": ["a", "b", "c"], "x": [1.0, 2.0, 3.0]})
-    options = {"nodes": people, "feature_columns": ("x",)}
+    people: Any = pd.DataFrame({"id": ["a", "b", "c"], "x": [1.0, 2.0, 3.0], "y": ["u", "v", "u"]})
+    if kind == "views":
+        people = pa.Table.from_pandas(people)
+        people = people.set_column(2, "y", people["y"].cast(pa.string()).cast(pa.string_view()))
+    options = {"nodes": people, "feature_columns": ("x",), "label": "y"}
     assert made(STREAMS[kind](edges), cluster, **options) == TEXTS
     assert penstock.Graph.open("g").features().tolist() == [[1], [2], [3]]
     assert [path.name for path in Path().iterdir()] == ["g"]
