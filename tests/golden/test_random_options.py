@@ -110,9 +110,7 @@ def found(path: Path) -> tuple[list[Any], Counter[tuple[Any, ...]]]:
     graph = penstock.Graph.open(path)
     csr, ids = graph.csr(), graph.user_ids().to_pylist()
     names = graph.manifest.relations or ()
-    sources = [
-        ids[row] for row in range(len(ids)) for _ in range(csr.indptr[row], csr.indptr[row + 1])
-    ]
+    sources = np.repeat(ids, np.diff(csr.indptr)).tolist()
     columns = [
         [None] * len(sources) if csr.weights is None else csr.weights.tolist(),
         [None] * len(sources) if csr.relations is None else [names[i] for i in csr.relations],
