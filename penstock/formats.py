@@ -151,6 +151,8 @@ def _read(value: Any, kind: Any, name: str) -> Any:
         return tuple(_read(one, inner[0], name) for one in value)
     if get_origin(kind) is dict and isinstance(value, dict):
         return {key: _read(one, inner[1], f"{name}.{key}") for key, one in value.items()}
+    if hasattr(kind, "__pydantic_validator__") and isinstance(value, dict):
+        return kind(**value)  # it looks at its values itself
     if is_dataclass(kind):
         return filled(kind, value, name)  # type: ignore[arg-type]
     if isinstance(kind, type) and issubclass(kind, StrEnum) and value in [*kind]:

@@ -109,17 +109,8 @@ class EmbedOptions(TrainingOptions):
     >>> embed.EmbedOptions(model="complex", dim=64, epochs=10)
     """
 
-    verify: Annotated[bool, Parameter(negative="")] = False
-    """before anything else, compare every file of the graph with its SHA-256"""
-    resume: Annotated[bool, Parameter(negative="")] = False
-    """resume from the last checkpoint of the run"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace an existing run"""
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.resume and self.overwrite:
-            raise UsageError("--resume and --overwrite cannot go together")
         blocks, partitions = 2 * self.ranks, self.partitions or 1
         if self.ranks > 1 and partitions > 1 and partitions % blocks:
             raise UsageError(

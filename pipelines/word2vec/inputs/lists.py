@@ -29,7 +29,7 @@ from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.workers import Workers
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
 _PIECE_IDS = 1 << 23  # of a task, unless a row group has more
