@@ -113,7 +113,7 @@ def vectors(out: Path) -> None:
 
 
 def embedded(out: Path) -> None:
-    results = json.loads((out / "run.json").read_text())["results"]
+    results = json.loads((out / "run.json").read_text())["report"]["trained"]
     assert results["epochs"] == 3
     assert results["loss"] < results["loss_before"], results
 

@@ -8,9 +8,7 @@
 The string under a field is its help on the command line. Values are checked and converted once,
 when the object is made; what is wrong raises UsageError with the option's name.
 
-``asked`` says which options were given, be it at their default: on the command line, in a flow or
-a recipe, or as keyword arguments. They are known once the object is made, after ``__post_init__``:
-what would be ignored is refused by a method ``check_asked``, which is called then.
+Options that would be ignored are declared beside them, as ``Rules``, and ``refuse_ignored`` raises.
 """
 
 from __future__ import annotations
@@ -52,7 +50,6 @@ _CONFIG = ConfigDict(
 )
 _SHOWN = 100  # characters of a bad value
 _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
-_ASKED = "_asked"
 
 
 def _of_path(convert: Callable[[Any], Any]) -> BeforeValidator:
@@ -81,9 +78,9 @@ WorkerPath = Annotated[Path, _of_path(worker_path)]
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, validated set of options whose fields are command-line flags."""
-    if not hasattr(cls, "_remember_asked"):  # a subclass has it already, within its own validators
-        validator = model_validator(mode="wrap")(classmethod(_remember_asked))  # type: ignore[arg-type]
-        cls._remember_asked = validator  # type: ignore[attr-defined]
+    if not hasattr(cls, "_checked"):  # a subclass has it already, within its own validators
+        validator = model_validator(mode="wrap")(classmethod(_checked))  # type: ignore[arg-type]
+        cls._checked = validator  # type: ignore[attr-defined]
     made: Any = pydantic_dataclass(frozen=True, kw_only=True, config=_CONFIG)(cls)
     checked_init = made.__init__
 
@@ -122,41 +119,16 @@ def headings(**first: str) -> Callable[[type[T]], type[T]]:
     return under_headings
 
 
-def asked(options: Any, *names: str) -> list[str]:
-    """Return which of these options were given and ask for something, or are not at their defaults.
-
-    None, False and () ask for nothing where they are the default. An object that was made of all
-    its options, as by ``dataclasses.replace`` or of a manifest, repeats what was decided: of such
-    only those count that are not at their defaults.
-    """
-    given: frozenset[str] = options.__dict__.get(_ASKED, frozenset())
-    return [name for name in names if name in given or not _is_default(options, name)]
-
-
 def _is_default(options: Any, name: str) -> bool:
     return bool(getattr(options, name) == getattr(type(options), name, ...))
 
 
-def _remember_asked(cls: type[Any], given: Any, make: Callable[[Any], Any]) -> Any:
-    """Make options, and note which of them were given.
-
-    given  the keyword arguments, a dict of what the command line found, or such options
-    """
+def _checked(cls: type[Any], given: Any, make: Callable[[Any], Any]) -> Any:
+    """Make options of keyword arguments, a dict of what the command line found, or such options."""
     values = given.kwargs if isinstance(given, ArgsKwargs) else given
     if isinstance(values, dict):
         _refuse_bools(cls, values)
-    made = make(given)
-    if isinstance(values, dict):
-        names = frozenset(
-            name for name, value in values.items()
-            if value is not None and value is not False
-            and not (isinstance(value, tuple) and not value)
-        )  # fmt: skip
-        whole = values.keys() >= made.__dataclass_fields__.keys()
-        object.__setattr__(made, _ASKED, frozenset() if whole else names)
-        if (check := getattr(made, "check_asked", None)) is not None:
-            check()
-    return made
+    return make(given)
 
 
 def _refuse_bools(cls: type[Any], values: dict[str, Any]) -> None:

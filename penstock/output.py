@@ -88,6 +88,8 @@ class Output:
     keeps     whether what an interrupted run has done is kept for ``resume``
     """
 
+    _anew = "run without --resume to start over"
+
     def __init__(
         self,
         path: Path,
@@ -308,13 +310,13 @@ class Output:
             raise UsageError(
                 f"{changed[0]} changed since the run in {self.home} was interrupted",
                 expected="the same inputs: equal sizes, times of change and inodes",
-                remedy="Run without --resume to start over: what is done was read from other files",
+                remedy=f"What is done was read from other files: {self._anew}",
             )
         raise UsageError(
             f"the run interrupted in {self.home} was another one",
             expected="the same inputs and options",
             got=f"another {', '.join(_differing(before, now))}",
-            remedy="Repeat its command, or run without --resume to start over",
+            remedy=f"Repeat its command, or {self._anew}",
         )
 
 

@@ -43,6 +43,7 @@ class RunOutput(Output):
     """
 
     before: dict[str, Any] | None = None
+    _anew = "replace it with --overwrite"
     _begun = False  # whether the folder is that of this run
 
     def __init__(self, path: Path, **more: Any) -> None:

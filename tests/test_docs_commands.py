@@ -224,6 +224,6 @@ def test_commands_run_also_slow_ones(
 ) -> None:
     run_all(page, {"runs", "runs, slow"}, capsys)
     for manifest in folder.glob("*/run.json"):
-        results = json.loads(manifest.read_text()).get("results") or {}
+        results = (json.loads(manifest.read_text()).get("report") or {}).get("trained", {})
         if (scores := results.get("validation")) and "mrr" in scores:
             assert scores["mrr"] > 0.1, manifest  # of vectors at random 0.007

@@ -12,10 +12,8 @@ embed.export("run", "vectors")
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from penstock.cluster.spec import ClusterSpec
-from penstock.graph import Graph
 from penstock.paths import client_path
 from penstock.pipelines.embed.options import (
     EmbedOptions,
@@ -29,12 +27,14 @@ from penstock.pipelines.embed.report import (
     PredictReport,
     TrainReport,
 )
-from penstock.pipelines.job import run as run_job
 from penstock.pipelines.job.declare import RUN, Context, RunFolder, job
+from penstock.workers.embed.spec import RESUMABLE
 
 if TYPE_CHECKING:
+    from penstock.graph import Graph
     from penstock.output import Output
     from penstock.pipelines.vectors import Vectors
+    from penstock.run_output import RunOutput
 
 __all__ = [
     "EmbedOptions",
@@ -53,56 +53,32 @@ __all__ = [
 ]
 
 
-def train(
-    graph: str | Path | Graph,
-    run: str | Path,
-    *,
-    cluster: str | ClusterSpec | None = None,
-    quiet: bool = True,
-    **options: Any,
-) -> TrainReport:
-    """Train a vector for every node and relation of a graph, in the directory ``run``.
+def _varying(options: EmbedOptions) -> tuple[str, ...]:
+    """Return the options with which a run may go on, as they do not change an epoch's vectors."""
+    looks_ahead = options.schedule == "linear"
+    return tuple(name for name in RESUMABLE if not (looks_ahead and name == "epochs"))
+
+
+# What a recipe gives are options like others.
+@job("embed train", writes="run", passing=("recipe",), varying=_varying, on_gpu=True)
+def train(context: Context, graph: Graph, run: RunOutput, options: EmbedOptions) -> TrainReport:
+    """Train a vector for every node and relation, so that edges score above non-edges.
 
     Parameters
     ----------
     graph
-        A graph, or its directory; with relations, but for ``model="dot"``.
+        directory of a graph; with relations, but for --model dot
     run
-        Directory to write: ``run.json``, ``metrics.jsonl``, ``ids.parquet`` and checkpoints.
-    cluster
-        Where it runs, as for ``connect`` [default: this machine].
-    quiet
-        Print no progress.
-    **options
-        Fields of ``EmbedOptions``, as ``model``, ``dim``, ``epochs`` or ``partitions``: the
-        options of ``penstock embed train``.
-
-    Returns
-    -------
-    TrainReport
-        Loss, validation scores, times; ``text()`` and ``to_dict()``.
-
-    Raises
-    ------
-    UsageError
-        Options that contradict each other or the graph.
-    CapacityError
-        The training run does not fit into memory or on disk.
-    OutputExists
-        ``run`` holds a run, and neither ``resume`` nor ``overwrite`` is set.
-    PenstockError
-        The loss, or a vector, became NaN or infinite.
+        directory of the run to write
 
     Examples
     --------
     >>> report = embed.train("g", "run", model="distmult", dim=64, epochs=10)
     >>> report.trained.validation["mrr"]
     """
-    from penstock.pipelines.embed.training import TrainJob
+    from penstock.pipelines.embed.training import train_vectors
 
-    given = EmbedOptions(**options)
-    opened = Graph.open(client_path(graph), verify=given.verify, quiet=quiet)
-    return run_job(TrainJob(opened, client_path(run), given, cluster, quiet=quiet))
+    return train_vectors(context, graph, run, options)
 
 
 @job("embed evaluate", reads=RUN, plans=True, on_gpu=True)

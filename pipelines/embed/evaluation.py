@@ -16,9 +16,9 @@ from penstock.pipelines.embed.options import EvaluateOptions
 from penstock.pipelines.embed.planning import memory_to_rank
 from penstock.pipelines.embed.report import EvaluateReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
-from penstock.pipelines.job import Workers
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
+from penstock.pipelines.job.workers import Workers
 from penstock.sizes import plural
 from penstock.workers.embed.evaluation.evaluate import (
     SHOWN,

@@ -14,18 +14,32 @@ from penstock.documents import read_yaml
 from penstock.errors import UsageError
 from penstock.options import (
     ClientPath,
-    asked,
+    Rules,
     bad_option,
     given_in,
     headings,
     no_option,
     options,
+    refuse_ignored,
     with_underscores,
 )
 from penstock.paths import client_path
 from penstock.workers.embed.spec import Training
 
 Count = Annotated[int, Field(ge=1)]
+# Options that would be ignored.
+_IGNORED_IN_RANKS: Rules = (
+    (("split",), "with --triples, whose edges are ranked", lambda o: o.triples is not None),
+    (("seed",), "without --candidates or --sample", lambda o: not (o.candidates or o.sample)),
+    (
+        ("unknown",),
+        "without --triples or another --graph: the run has all nodes of its own",
+        lambda o: o.triples is None and o.graph is None,
+    ),
+)
+_IGNORED_IN_ANSWERS: Rules = (
+    (("graph",), "with --known, which needs no graph", lambda o: o.known),
+)
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -35,10 +49,6 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is no recipe", expected="options and their values, as dim: 100")
     found = with_underscores(declared, path)
     names = Training.__dataclass_fields__
-    if found.keys() >= names.keys():  # one that writes every option out asks for no default
-        found = {
-            name: value for name, value in found.items() if value != getattr(Training, name, ...)
-        }
     strange = [name for name in found if name not in names]
     if strange:
         raise no_option(strange[0], names, owner=f"{path}: a recipe")
@@ -109,17 +119,8 @@ class EmbedOptions(TrainingOptions):
     >>> embed.EmbedOptions(model="complex", dim=64, epochs=10)
     """
 
-    verify: Annotated[bool, Parameter(negative="")] = False
-    """before anything else, compare every file of the graph with its SHA-256"""
-    resume: Annotated[bool, Parameter(negative="")] = False
-    """resume from the last checkpoint of the run"""
-    overwrite: Annotated[bool, Parameter(negative="")] = False
-    """replace an existing run"""
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.resume and self.overwrite:
-            raise UsageError("--resume and --overwrite cannot go together")
         blocks, partitions = 2 * self.ranks, self.partitions or 1
         if self.ranks > 1 and partitions > 1 and partitions % blocks:
             raise UsageError(
@@ -195,26 +196,7 @@ class EvaluateOptions(GraphOptions):
     """seed of --candidates and --sample"""
 
     def __post_init__(self) -> None:
-        if self.split is not None and self.triples is not None:
-            raise UsageError(
-                "--split and --triples cannot go together",
-                remedy="Rank edges of the graph, or those of a file",
-            )
-
-    def check_asked(self) -> None:
-        """Refuse what would be ignored, also at its default."""
-        draws = self.candidates is not None or self.sample is not None
-        if asked(self, "seed") and not draws:
-            raise UsageError(
-                "--seed draws --candidates and --sample, and neither is given",
-                remedy="Leave --seed out",
-            )
-        if asked(self, "unknown") and self.triples is None and self.graph is None:
-            raise UsageError(
-                "--unknown is about edges of --triples or of another --graph",
-                got="edges of the graph of the run, which has all of their nodes",
-                remedy="Leave --unknown out",
-            )
+        refuse_ignored(self, _IGNORED_IN_RANKS)
 
 
 def _as_text(given: Any) -> Any:
@@ -257,11 +239,7 @@ class PredictOptions(GraphOptions):
     """list known answers, too: those that are edges of the graph"""
 
     def __post_init__(self) -> None:
-        if self.known and self.graph is not None:
-            raise UsageError(
-                "--graph has no meaning with --known, which needs no graph",
-                remedy="Leave one of them out",
-            )
+        refuse_ignored(self, _IGNORED_IN_ANSWERS)
 
 
 @options

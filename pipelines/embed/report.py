@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from penstock.paths import shown
-from penstock.pipelines.display import JobReport
+from penstock.pipelines.display import Command, JobReport
+from penstock.pipelines.job.following import sibling
 from penstock.sizes import format_bytes, format_count, plural
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained
@@ -15,7 +17,7 @@ from penstock.workers.stopped import Stopped
 
 
 @dataclass
-class TrainReport:
+class TrainReport(JobReport):
     """The result of a training run.
 
     Attributes
@@ -26,6 +28,8 @@ class TrainReport:
         The options, as they were decided for the graph and the machine.
     trained
         Epochs, loss, validation scores, times.
+    tested
+        Whether the graph holds out edges to test on.
     seconds
         Of the whole command.
 
@@ -40,11 +44,11 @@ class TrainReport:
     graph: str
     training: Training
     trained: Trained
-    seconds: float
+    tested: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
-        body = asdict(self)
+        body = self.to_record()
         trained = body.pop("trained")
         return {**body, **trained, "seconds": self.seconds, "edges_per_second": self.speed}
 
@@ -59,55 +63,59 @@ class TrainReport:
         done = self.trained
         return done.edges / done.epoch_seconds if done.epoch_seconds else None
 
-    def text(self) -> str:
-        """Return lines for a person."""
+    def following(self) -> list[Command]:
+        """Return what ranks held-out edges, and what writes the vectors."""
+        run = Path(self.run)
+        export: Command = ("embed", "export", run, sibling(run, "vectors"))
+        return [("embed", "evaluate", run, "--filtered"), export] if self.tested else [export]
+
+    def lines(self) -> Iterable[str]:
+        """Return what a person wants to read."""
         done, training = self.trained, self.training
         typed = f" and {plural(done.relations, 'relation')}" if done.relations else ""
         where = "on a GPU" if self.device == "gpu" else "on CPUs"
         if done.ranks > 1:
             where = f"on {done.ranks} ranks, " + ("a GPU each" if self.device == "gpu" else "CPUs")
-        lines = [
+        yield (
             f"{shown(self.run)}: {training.model} vectors of {plural(done.nodes, 'node')}{typed}, "
             f"{plural(training.dim, 'value')} each, {where}"
-        ]
+        )
         again = f", resumed after epoch {done.first_epoch}" if done.first_epoch else ""
         loss = "" if done.loss is None else f", loss {done.loss:.4g}"
         why = f"; early stopping, best epoch {done.best_epoch}"
-        lines.append(
-            f"  {plural(done.epochs, 'epoch')} of {plural(done.edges, 'edge')}{again}{loss}"
+        yield (
+            f"{plural(done.epochs, 'epoch')} of {plural(done.edges, 'edge')}{again}{loss}"
             f"{why if done.stopped is Stopped.PATIENCE else ''}"
         )
         if done.validation is not None:
-            lines.append(
-                f"  valid MRR {done.validation['mrr']:.4f}, Hits@10 "
+            yield (
+                f"valid MRR {done.validation['mrr']:.4f}, Hits@10 "
                 f"{done.validation['hits10']:.4f}, filtered, best of epoch {done.best_epoch}, "
                 f"on {plural(done.validated, 'edge')}"
             )
         if done.known:
             initialised = ", ".join(f"{count:,} {name}" for name, count in done.known.items())
-            lines.append(f"  began with the vectors of --init: {initialised}")
+            yield f"began with the vectors of --init: {initialised}"
         if (speed := self.speed) is not None:
-            lines.append(
-                f"  {format_count(speed)} edges/s, {done.epoch_seconds:.3g} s per epoch, of which "
+            yield (
+                f"{format_count(speed)} edges/s, {done.epoch_seconds:.3g} s per epoch, of which "
                 f"kernels trained {100 * done.utilization:.1f} %; {self.seconds:.1f} s in total"
             )
         if done.bytes_exchanged:
-            lines.append(
-                f"  {format_bytes(done.bytes_exchanged)} of vectors exchanged between ranks, which "
+            yield (
+                f"{format_bytes(done.bytes_exchanged)} of vectors exchanged between ranks, which "
                 f"took {done.exchange_seconds:.2f} s"
             )
         if done.partitions > 1 and (done.bytes_read or done.bytes_written):
-            lines.append(
-                f"  {done.partitions} partitions: {format_bytes(done.bytes_read)} read, "
+            yield (
+                f"{done.partitions} partitions: {format_bytes(done.bytes_read)} read, "
                 f"{format_bytes(done.bytes_written)} written at "
                 f"{format_bytes(done.bandwidth)}/s; {done.exposed_seconds:.2f} s waited for the "
                 "disk"
             )
         elif done.partitions > 1 and done.epoch_seconds:
-            lines.append(f"  {done.partitions} partitions, all of them in memory")
-        if done.theorem is not None:
-            lines.append(f"  {done.theorem}")
-        return "\n".join(lines)
+            yield f"{done.partitions} partitions, all of them in memory"
+        yield done.theorem or ""
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The files of a training run's folder, and what run.json holds.
 
-run.json        model, training, graph, state and results
+run.json        model, training, graph, state, identity and report
 ids.parquet     the user's id of every node, in the order of their numbers
 metrics.jsonl   a line per epoch
 checkpoints/    last.json and best.json name versions of partitions in nodes.table, or of several
@@ -17,10 +17,9 @@ from penstock.arrays import Array
 from penstock.errors import CorruptFile, InputError, UsageError
 from penstock.files import atomic
 from penstock.graph import Graph
-from penstock.pipelines.job.run_folder import TrainingRun, run_format
+from penstock.pipelines.job.training import TrainingRun, run_format
 from penstock.run_output import RunState
 from penstock.workers.embed.layout.nodes import NodeLayout
-from penstock.workers.embed.rows import ids_digest, rows_digest
 from penstock.workers.embed.source import check_trained
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoint, Checkpoints
@@ -76,25 +75,6 @@ class Run(TrainingRun):
         inverse = [] if suffix is None else [name + suffix for name in names]
         return names + inverse, found.tensors["relations"]
 
-    def differences(self, old: Self) -> list[str]:
-        """Return what keeps this run from going on where ``old`` stopped."""
-        found = self.training.differences(old.training)
-        if self.ranks != old.ranks:
-            found.append(f"parts: {self.ranks}, in the run {old.ranks}")
-        if not _same_folder(self.init, old.init):
-            ours, theirs = self.init or "not given", old.init or "not given"
-            found.append(f"--init: {ours}, in the run {theirs}")
-        elif self.init_sha256 is not None and old.init_sha256 not in (None, self.init_sha256):
-            found.append(f"init: {self.init} has changed")
-        return found + super().differences(old)
-
-
-def _same_folder(one: str | None, other: str | None) -> bool:
-    """Return whether two paths, of which either may be none, lead to the same place."""
-    if one is None or other is None:
-        return one is other
-    return Path(one).resolve() == Path(other).resolve()
-
 
 def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
     """Return the checkpoint to read of a run: ``best`` is the last where nothing was validated.
@@ -146,23 +126,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
             got="no table of them" if ids is None else f"{ids:,} ids",
             remedy="Restore the file, or write it again by penstock embed train --resume",
         )
-    check_rows(folder, found.name, found.geometry.digest, run)
     return wanted
-
-
-def check_rows(folder: Path, name: str, held: int, run: Run) -> None:
-    """Raise CorruptFile where a checkpoint is not of the model, relations and ids of its run.
-
-    held  the digest that the checkpoint has
-    """
-    layout, ids = NodeLayout.open(folder / "checkpoints"), ids_digest(folder / IDS)
-    if held != rows_digest(run.training, run.relations, ids, layout):
-        raise CorruptFile(
-            f"{folder / FORMAT.file}, {IDS} and checkpoints/{name}.json do not belong together",
-            expected="a checkpoint of the model, seed, relations and node ids of the run",
-            got="one of others: one of the files was edited, or is of another run",
-            remedy=FORMAT.restore,
-        )
 
 
 def _count_of_ids(folder: Path) -> int | None:
@@ -185,16 +149,10 @@ def bytes_of_ids(folder: Path) -> int:
     return sum(group.column(0).total_uncompressed_size for group in groups)
 
 
-def has_ids(folder: Path, nodes: int) -> bool:
-    """Return whether a run has the ids of so many nodes."""
-    return _count_of_ids(folder) == nodes
-
-
-def keep_ids(folder: Path, graph: Graph) -> str:
-    """Keep the ids of a graph's nodes in a run, which outlives the graph; return their digest."""
-    if not has_ids(folder, graph.num_nodes):
+def keep_ids(folder: Path, graph: Graph) -> None:
+    """Keep the ids of a graph's nodes in a run, which outlives the graph."""
+    if _count_of_ids(folder) != graph.num_nodes:
         _write_ids(folder, graph)
-    return ids_digest(folder / IDS)
 
 
 def _write_ids(folder: Path, graph: Graph) -> None:

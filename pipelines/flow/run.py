@@ -301,14 +301,9 @@ class FlowRun:
         resume = found is not None and found.get("key") == made.key and not self.choice.force
         if found is not None:
             wait_for_older(stage.name, found)
-        older = list((found or {}).get("older") or [])
-        if not resume and (there := self.state.run_in(stage)) is not None:
-            older.append(there)
         log = self._log(stage.name)
         previous = self.state.keep_previous(stage) if stage.previous else None
         for attempt in range(stage.retries + 1):
-            # A training run that ended without a checkpoint has put back what it was to replace.
-            resume = resume and self.state.run_in(stage) not in older
             process = StageProcess(
                 self.flow, stage, self.cluster, log, resume=resume, previous=previous
             )
@@ -318,7 +313,7 @@ class FlowRun:
                 self._processes.add(process)
                 process.start()
             try:
-                self.state.begin(stage.name, made, process.identity(), self._by(), older)
+                self.state.begin(stage.name, made, process.identity(), self._by())
                 began = time.monotonic()
                 report = process.wait(stage.timeout)
             except PenstockError as error:

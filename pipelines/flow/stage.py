@@ -48,9 +48,7 @@ class StageProcess:
         options = with_stages(options, lambda name: _placed(flow, name))
         command = stage.command
         if command is not None:
-            # What is resumed may be to replace an older output, which a run in its folder is not.
-            overwrite = not (resume and command.visible)
-            for name, value in (("resume", resume), ("overwrite", overwrite)):
+            for name, value in (("resume", resume), ("overwrite", True)):
                 if command.has(name) and value and command.writes:
                     options[name] = True
         self._folder = TemporaryFolder("penstock-stage")

@@ -16,13 +16,12 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.files import remove, save_json, sha256_of
+from penstock.files import remove, save_json
 from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
@@ -195,15 +194,13 @@ class FlowState:
         made: Made,
         process: dict[str, Any],
         by: dict[str, Any] | None = None,
-        older: Sequence[str] = (),
     ) -> None:
         """Note that a stage runs: its record is gone until it has ended well.
 
         by     who runs it: owners.py
-        older  the training runs that it may be to replace, by ``run_in``
         """
         own_directory(self.folder)
-        body = {"key": made.key, **process, "by": by, "older": list(older)}
+        body = {"key": made.key, **process, "by": by}
         save_json(self.folder / f"{stage}.started", body)
         (self.folder / f"{stage}.json").unlink(missing_ok=True)
 
@@ -228,13 +225,6 @@ class FlowState:
         save_json(self.folder / f"{stage.name}.json", body)
         (self.folder / f"{stage.name}.started").unlink(missing_ok=True)
         remove(self.folder / PREVIOUS / stage.name)
-
-    def run_in(self, stage: StageSpec) -> str | None:
-        """Return what identifies the training run in a stage's folder; None: it has no such."""
-        if stage.command is None or not stage.command.visible:
-            return None
-        file = self.flow.output(stage.name) / "run.json"
-        return sha256_of(file) if file.is_file() else None
 
     def keep_previous(self, stage: StageSpec) -> Path | None:
         """Return a copy of the output that a stage had before it is made again; None: it had none.

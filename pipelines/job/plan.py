@@ -72,14 +72,6 @@ class Plan:
     command: str = ""
     out: str | None = None
 
-    def too_large_for_disk(self) -> CapacityError | None:
-        """Return the error of an output that is larger than what is free on its disk."""
-        disk = self.disk
-        if disk is None or disk.bytes is None or disk.there is None or disk.bytes <= disk.there:
-            return None
-        remedy = "Free some space or write to another disk"
-        return does_not_fit("the output", "on its disk", disk.bytes, disk.there, remedy=remedy)
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.graph import Graph
 from penstock.partition.manifest import PartitionManifest
-from penstock.pipelines.job import Workers
+from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.walk.replicated import WalkTask
 from penstock.workers.walk.partitioned import walk_part
 from penstock.workers.walk.waves import PartitionedWalk, memory_of_part

@@ -14,7 +14,7 @@ from penstock.files import FileRanges
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import WalkGraph
 from penstock.limits import cores
-from penstock.pipelines.job import Workers
+from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.walk.output import WalkWriter
 from penstock.threads import spread
 from penstock.workers.walk.held import held_rows

@@ -13,7 +13,7 @@ from penstock.csr import CSR
 from penstock.errors import InputError
 from penstock.graph import Graph
 from penstock.kernels import kernel
-from penstock.pipelines.job import Workers
+from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.walk.options import WalkingOptions
 from penstock.workers.walk.rows import single
 

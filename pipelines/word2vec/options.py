@@ -10,14 +10,40 @@ from pydantic import Field
 from penstock.errors import UsageError
 from penstock.float32 import IN_FLOAT32
 from penstock.kernels.word2vec_rules import MAX_DIMENSION, MAX_EPOCHS
-from penstock.options import ClientPath, asked, flag, headings, options
+from penstock.options import ClientPath, Rules, headings, options, refuse_ignored
 from penstock.pipelines.walk.options import WalkingOptions
 
 Count = Annotated[int, Field(ge=1)]
 
 # What only some kinds of input have a meaning for.
-_OF_GRAPHS = frozenset(WalkingOptions.__dataclass_fields__) - {"seed"} | {"same_walks", "pools"}
+_OF_GRAPHS = (*(n for n in WalkingOptions.__dataclass_fields__ if n != "seed"), "pools")
 _OF_WORDS = ("min_count", "max_vocab", "max_sentence")
+# Options that would be ignored.
+_IGNORED: Rules = (
+    (
+        (*_OF_GRAPHS, "same_walks"),
+        "with --graph, over which the input has walked already",
+        lambda o: o.graph is not None,
+    ),
+    (
+        ("min_count", "max_vocab"),
+        "with --graph, of which every node has a vector",
+        lambda o: o.graph is not None,
+    ),
+    (("shards",), "without --deterministic", lambda o: not o.deterministic),
+)
+# Those that depend on the kind of the input.
+_IGNORED_OF_INPUT: Rules = (
+    (
+        (*_OF_GRAPHS, "same_walks"),
+        "unless the input is a graph",
+        lambda o, kind: kind != "graph",
+    ),
+    ((*_OF_WORDS, "column", "graph"), "if the input is a graph", lambda o, kind: kind == "graph"),
+    (("column", "graph"), "if the input is text", lambda o, kind: kind == "text"),
+    (("column",), "if the input is walks", lambda o, kind: kind == "walks"),
+    (("same_walks",), "with one of --epochs", lambda o, kind: o.rounds(kind) == 1),
+)
 
 
 @options
@@ -104,38 +130,11 @@ class Word2vecOptions(WalkingOptions):
                 expected=f"at most {self.lr:g}",
                 got=f"--min-lr {self.min_lr:g}",
             )
-        if not self.deterministic and self.shards is not None:
-            raise UsageError(
-                "--shards are of --deterministic training",
-                remedy="Give --deterministic too, or leave --shards out",
-            )
-
-    def check_asked(self) -> None:
-        """Refuse what would be ignored, also at its default."""
-        if self.graph is not None and (over := asked(self, *sorted(_OF_GRAPHS))):
-            raise UsageError(
-                f"option {flag(over[0])} is for walks that are made here, of a graph as the input",
-                got="--graph, over which the input has walked already",
-            )
+        refuse_ignored(self, _IGNORED)
 
     def check_kind(self, kind: str) -> None:
         """Raise UsageError where an option has no meaning for this kind of input."""
-        refused: tuple[str, ...] = tuple(sorted(_OF_GRAPHS))
-        why = "needs a graph as the input"
-        if kind == "graph":
-            refused, why = (*_OF_WORDS, "column", "graph"), "is for text, walks and lists"
-        elif kind == "text":
-            refused = (*refused, "column", "graph")
-            why = "is not for text"
-        elif kind == "walks":
-            refused = (*refused, "column")
-        if given := asked(self, *refused):
-            raise UsageError(f"option {flag(given[0])} {why}", got=f"an input of {kind}")
-        if self.same_walks and self.rounds(kind) == 1:
-            raise UsageError(
-                "--same-walks is about epochs after the first, and there is one",
-                remedy="Give --epochs 2 or more, or leave --same-walks out",
-            )
+        refuse_ignored(self, _IGNORED_OF_INPUT, kind)
 
     def rounds(self, kind: str) -> int:
         """Return the number of epochs."""

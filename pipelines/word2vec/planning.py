@@ -8,7 +8,7 @@ from penstock.errors import UsageError
 from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.plan import Need
-from penstock.pipelines.job.run_folder import epochs_text
+from penstock.pipelines.job.training import epochs_text
 from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.word2vec.inputs import Input
 from penstock.pipelines.word2vec.options import Word2vecOptions

@@ -53,19 +53,12 @@ def prepared(job: str, two: Path, home: Path) -> tuple[list[str], Path]:
     return words, copy / READS[job]
 
 
-TAKEN = "a job takes the folder that it finds when it reads, not the one that it opened"
-NOT_YET = {("embed", 2)}
-
-
 @pytest.mark.parametrize("at", [2, 0], ids=["at the start", "midway"])
 @pytest.mark.parametrize("job", cells(READS))
 def test_an_input_that_changes_while_a_job_reads_it(
-    job: str, at: int, two: Path, commands: Commands, whole: Any, tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> None:  # fmt: skip
+    job: str, at: int, two: Path, commands: Commands, whole: Any, tmp_path: Path
+) -> None:
     """It ends with the name of the input, or has read all of it before: never a mixture."""
-    if (job, at) in NOT_YET:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=TAKEN))
     expected, count = whole(job)
     words, path = prepared(job, two, tmp_path)
     code, said = commands.run(words, tmp_path, at or count // 2, "change", path)

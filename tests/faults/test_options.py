@@ -42,8 +42,8 @@ word2vec train {given}/graph {out} --same-walks                             | --
 word2vec train {given}/graph {out} --min-lr 0.5                             | --min-lr
 word2vec train {given}/graph {out} --shards 4                               | --shards
 word2vec train {given}/graph {out} --app metapath                           | --schema
-word2vec train {given}/walks {out} --length 80                              | --length
-word2vec train {given}/walks {out} --graph {given}/graph --walks 10         | --walks
+word2vec train {given}/walks {out} --length 40                              | --length
+word2vec train {given}/walks {out} --graph {given}/graph --walks 20         | --walks
 embed train {given}/graph {out} --parts 2 --partitions 6                    | partitions
 embed train {given}/graph {out} --parts 300                                 | 300
 embed train {given}/graph {out} --chunk 2000                                | --chunk

@@ -1,13 +1,11 @@
-import pickle
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from penstock.errors import UsageError
-from penstock.options import asked, options
+from penstock.options import options
 
 
 @options
@@ -58,37 +56,3 @@ def test_yes_and_no_are_no_numbers():
         Walks(min_degree=False)
     with pytest.raises(UsageError):
         Walks(shares=[True, 0.5])
-
-
-@options
-class LongWalks(Walks):
-    """For these tests: refuses what its parent refuses."""
-
-    turns: bool = True
-
-    def check_asked(self) -> None:
-        if self.start == "some" and asked(self, "length"):
-            raise UsageError("--length has no meaning with --start some")
-
-
-def test_what_was_given_is_known_also_at_its_default():
-    names = tuple(LongWalks.__dataclass_fields__)
-    assert asked(LongWalks(), *names) == []
-    assert asked(LongWalks(length=80, turns=True, min_degree=0), *names) == [
-        "length", "min_degree", "turns",
-    ]  # fmt: skip
-    assert asked(LongWalks(output=None), *names) == []
-    assert asked(LongWalks(turns=False), *names) == ["turns"]
-    typed = TypeAdapter(LongWalks).validate_python({"length": "80"})  # as the command line does
-    assert asked(typed, *names) == ["length"]
-    assert asked(pickle.loads(pickle.dumps(typed)), *names) == ["length"]
-    with pytest.raises(UsageError):
-        LongWalks(start="some", length=80)
-    with pytest.raises(UsageError):
-        TypeAdapter(LongWalks).validate_python({"start": "some", "length": "80"})
-
-
-def test_what_repeats_all_options_asks_for_no_default():
-    made = replace(LongWalks(length=80), start="some")
-    assert asked(made, "length", "start") == ["start"]
-    assert LongWalks(**asdict(made)) == made

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from penstock.errors import UsageError
 from penstock.float32 import IN_FLOAT32, Decay
 from penstock.kernels.embed_rules import CHUNK_BITS, EmbedRules, Loss, Model, Optimizer, Side
-from penstock.options import asked, flag, options
+from penstock.options import Rules, options, refuse_ignored
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0), IN_FLOAT32]
@@ -25,17 +25,39 @@ RESUMABLE = (
 )  # fmt: skip
 DISTANCES = ("transe", "rotate")  # models whose score is a distance
 PAIRED = ("complex", "rotate")  # models of complex numbers: a vector has two halves
-_UNGIVEN = ("complex", "dot")  # which model it is that was not given, the graph decides
-# Options that have a meaning with some choices of another option only.
-_BELONGS = {
-    "norm": ("model", ("transe",)),
-    "n3": ("model", ("complex", "distmult")),
-    "margin": ("loss", ("margin", "self-adversarial")),
-    "temperature": ("loss", ("self-adversarial",)),
-    "beta1": ("optimizer", ("adam",)),
-    "beta2": ("optimizer", ("adam",)),
-    "epsilon": ("optimizer", ("adagrad", "adam")),
-}
+# Options that would be ignored; which model it is that was not given, the graph decides.
+_IGNORED: Rules = (
+    (("norm",), "but with --model transe", lambda o: o.model != "transe"),
+    (
+        ("n3",),
+        "but with --model complex or distmult",
+        lambda o: o.model in ("dot", "transe", "rotate"),
+    ),
+    (("n3",), "with --l2, of which one is taken", lambda o: bool(o.n3 and o.l2)),
+    (("reciprocal",), "with --model dot", lambda o: o.reciprocal and not o.has_relations),
+    (
+        ("reciprocal",),
+        "but with --corrupt both: it predicts heads and tails",
+        lambda o: o.reciprocal and o.corrupt != "both",
+    ),
+    (
+        ("margin",),
+        "but with --loss margin or self-adversarial",
+        lambda o: o.loss not in ("margin", "self-adversarial"),
+    ),
+    (
+        ("temperature",),
+        "but with --loss self-adversarial",
+        lambda o: o.loss != "self-adversarial",
+    ),
+    (("beta1", "beta2"), "but with --optimizer adam", lambda o: o.optimizer != "adam"),
+    (("epsilon",), "with --optimizer sgd", lambda o: o.optimizer == "sgd"),
+    (
+        ("chunk", "by_degree"),
+        "with --negatives all, which all edges share",
+        lambda o: o.negatives == "all",
+    ),
+)
 BATCH = 1000
 MOST_CHUNKS = 1 << CHUNK_BITS  # of all sides of a batch, whose negatives have numbers of their own
 SOFT = ("softmax", "contrastive")
@@ -133,27 +155,13 @@ class Training:
                 got=str(self.dim),
                 remedy=f"Take --dim {self.dim + 1}",
             )
-        if self.n3 and self.l2:
-            raise UsageError("--n3 and --l2 cannot go together", remedy="Leave one of them out")
         if self.chunk is not None and self.chunk > (self.batch or BATCH):
             raise UsageError(
                 "--chunk is a part of a batch",
                 expected=f"at most --batch {self.batch or BATCH}",
                 got=str(self.chunk),
             )
-        if self.reciprocal and not self.has_relations:
-            raise UsageError(f"--reciprocal has no meaning with --model {self.model}")
-        if self.reciprocal and self.corrupt != "both":
-            raise UsageError(
-                "--reciprocal predicts heads and tails",
-                expected="--corrupt both",
-                got=f"--corrupt {self.corrupt}",
-            )
-        if self.negatives == "all" and self.chunk is not None:
-            raise UsageError(
-                "--chunk has no meaning with --negatives all, which all edges share",
-                remedy="Leave --chunk out",
-            )
+        refuse_ignored(self, _IGNORED)
         sides, batch = 2 if self.corrupt == "both" else 1, self.batch or BATCH
         if self.chunk is not None and sides * -(-batch // self.chunk) > MOST_CHUNKS:
             fits = -(-batch // (MOST_CHUNKS // sides))
@@ -164,19 +172,6 @@ class Training:
                 got=f"{-(-batch // self.chunk):,}",
                 remedy=f"Take --chunk {fits} or more, or a smaller --batch",
             )
-
-    def check_asked(self) -> None:
-        """Refuse what would be ignored, also at its default."""
-        for name, (of, choices) in _BELONGS.items():
-            given = getattr(self, of)
-            chosen = _UNGIVEN if given is None else (given,)
-            if asked(self, name) and not {*chosen} & {*choices}:
-                raise UsageError(
-                    f"option {flag(name)} needs {flag(of)} {' or '.join(choices)}",
-                    got=f"no {flag(of)}" if given is None else f"{flag(of)} {given}",
-                )
-        if self.negatives == "all" and asked(self, "by_degree"):
-            raise UsageError("--by-degree has no meaning with --negatives all")
 
     def for_graph(self, *, has_relations: bool) -> Training:
         """Return it with a model, which the graph decides where none was given."""
@@ -210,20 +205,6 @@ class Training:
         if not given and self.model in ("complex", "distmult") and self.loss in SOFT:
             return 3, _N3
         return 3, self.n3 or 0.0
-
-    def in_force(self) -> dict[str, Any]:
-        """Return every option, and what is taken for those that were not given."""
-        power, weight = self.penalty
-        return {name: getattr(self, name) for name in Training.__dataclass_fields__} | {
-            "norm": (self.norm or 1) if self.model == "transe" else None,
-            "reciprocal": self.is_reciprocal,
-            "init_scale": self.scale,
-            "margin": self.margin or _MARGINS.get(self.loss),
-            "temperature": (self.temperature or 1.0) if self.loss == "self-adversarial" else None,
-            "l2": weight if power == 2 else 0.0,
-            "n3": weight if power == 3 else 0.0,
-            "chunk": None if self.negatives == "all" else self.chunk or self.batch or BATCH,
-        }
 
     def loss_of_zeros(self, nodes: int) -> float:
         """Return the loss of an edge if all vectors were zeros, which score all edges alike."""
@@ -274,15 +255,3 @@ class Training:
     def lr_at(self, share: float) -> float:
         """Return the learning rate when a share of the training run is done."""
         return self.lr * (1 - share) if self.schedule == "linear" else self.lr
-
-    def differences(self, old: Training) -> list[str]:
-        """Return where a run that is resumed would not be the same."""
-        changing = set() if self.schedule == "constant" else {"epochs"}
-        # What the run has chosen stays; a default that is given is no other option.
-        same = {name: getattr(self, name) or getattr(old, name) for name in ("batch", "partitions")}
-        here, before = replace(self, **same).in_force(), old.in_force()
-        return [
-            f"{name}: {ours}, in the run {'as it chose' if before[name] is None else before[name]}"
-            for name, ours in here.items()
-            if ours != before[name] and (name not in RESUMABLE or name in changing)
-        ]

@@ -18,7 +18,6 @@ class TrainTask:
     training    with ``model`` and ``partitions`` as they are for this graph and machine
     init        another run, with whose vectors those of the same ids begin; its relations
     init_sha256  of the checkpoint of that run, which all ranks are to read; None: any
-    ids         the digest of node ids; empty: it is not known
     """
 
     graph: Path
@@ -26,7 +25,6 @@ class TrainTask:
     training: Training
     init: Path | None = None
     init_relations: tuple[str, ...] = ()
-    ids: str = ""
     init_sha256: str | None = None
 
     @property
@@ -91,12 +89,3 @@ class Trained:
     penalty: float | None = 0.0
     loss_of_zeros: float | None = None
     device: str = "cpu"
-
-    def nothing_left(self) -> Trained:
-        """Return the result of the same run, resumed when it was done."""
-        names = (
-            "epochs", "best_epoch", "loss", "nodes", "edges", "relations", "partitions", "batches",
-            "stopped", "validated", "validation", "known", "ranks", "device",
-        )  # fmt: skip
-        kept = {name: getattr(self, name) for name in names}
-        return Trained(**kept, first_epoch=self.epochs, seconds=0.0, epoch_seconds=0.0)

@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,6 @@ from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Draw, Negatives
 from penstock.workers.embed.penalty import mean_penalty
 from penstock.workers.embed.ranks.rounds import order_in_memory, partitions_of
-from penstock.workers.embed.rows import rows_digest
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
 from penstock.workers.embed.schedule.theorem import Condition, Machine
 from penstock.workers.embed.source import (
@@ -151,9 +150,6 @@ class Trainer:
         places = 2 if self.validation is None else 3
         count, rows = self.layout.partitions, max(self.layout.sizes)
         geometry = Geometry.of(count, rows, training.dim, states, places, comm.size)
-        names = graph.manifest.relations if training.has_relations else None
-        digest = rows_digest(training, names, task.ids, self.layout)
-        geometry = replace(geometry, digest=digest)
         self.versions = self._versions(geometry)
         path = table_path(task.checkpoints, geometry, comm.rank)
         if self.checkpoints.has(LAST):  # or one of zeros would be made

@@ -26,7 +26,7 @@ from penstock.pipelines.centrality.pieces import PieceSpec
 if TYPE_CHECKING:
     from penstock.graph import Graph
     from penstock.output import Output
-    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.workers import Workers
 
 _CODECS = (".gz", ".zst", ".bz2")
 _SUFFIXES = {

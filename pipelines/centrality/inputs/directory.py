@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.output import Output
-    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.workers import Workers
 
 _IDS_BYTES = 64 << 20  # of row groups of node ids that a process keeps
 _SOME_IDS = 1 << 16  # of which it is tried what an id takes in Parquet

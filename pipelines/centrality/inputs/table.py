@@ -42,7 +42,7 @@ from penstock.sizes import need_disk
 
 if TYPE_CHECKING:
     from penstock.output import Output
-    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.workers import Workers
 
 # Graphs that surveys list for this process, counted in each chunk: some GB. What is in order is no
 # more than there are graphs.

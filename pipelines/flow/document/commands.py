@@ -66,11 +66,6 @@ class StageCommand:
         return self.words == ("partition",)
 
     @property
-    def visible(self) -> bool:
-        """Whether its output is there while it is made: the folder of a training run."""
-        return self.words in (("gnn", "train"), ("embed", "train"))
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The options that a stage may give."""
         found = [one.name for made in self.classes.values() for one in fields(made)]

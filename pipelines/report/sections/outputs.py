@@ -150,8 +150,7 @@ def _results(body: dict[str, Any]) -> dict[str, Any]:
     if body.get("format") == "penstock-partition":
         return body | {"arcs": body.get("edges"), "seconds": None,
                        "seconds_by_step": body.get("seconds")}  # fmt: skip
-    report = mapping(body.get("report"))
-    trained = mapping(report.get("trained")) or mapping(body.get("results"))
+    trained = mapping(mapping(body.get("report")).get("trained"))
     return trained | {
         key: body[key] for key in ("graph", "task", "rows", "dimension", "words", "nodes", "edges")
         if not trained and key in body

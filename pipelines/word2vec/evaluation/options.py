@@ -7,13 +7,19 @@ from typing import Annotated
 from cyclopts import Parameter
 from pydantic import Field
 
-from penstock.errors import UsageError
-from penstock.options import ClientPath, asked, flag, headings, options
+from penstock.options import ClientPath, Rules, headings, options, refuse_ignored
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
-_OF_WORDS = ("case_sensitive", "restrict")
-_OF_LABELS = ("shares", "repeats", "l2", "seed")
+# Options that would be ignored.
+_IGNORED: Rules = (
+    (
+        ("case_sensitive", "restrict"),
+        "without --pairs or --analogies",
+        lambda o: not (o.pairs or o.analogies),
+    ),
+    (("shares", "repeats", "l2", "seed"), "without --labels", lambda o: o.labels is None),
+)
 
 
 @options
@@ -49,12 +55,5 @@ class EvaluateOptions:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed of the splits"""
 
-    def check_asked(self) -> None:
-        """Refuse what would be ignored, also at its default."""
-        by_words = bool(self.pairs or self.analogies)
-        for names, used, what in (
-            (_OF_WORDS, by_words, "--pairs or --analogies"),
-            (_OF_LABELS, self.labels is not None, "--labels"),
-        ):
-            if not used and (given := asked(self, *names)):
-                raise UsageError(f"{flag(given[0])} needs {what}")
+    def __post_init__(self) -> None:
+        refuse_ignored(self, _IGNORED)

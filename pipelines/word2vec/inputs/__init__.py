@@ -29,7 +29,7 @@ from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.workers import Workers
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
 CORPUS = "corpus"  # of the scratch folder: the vocabulary, and the numbers of words

@@ -18,7 +18,7 @@ from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.word2vec.corpus import COUNTED_WORDS, GraphWalks
 
 if TYPE_CHECKING:
-    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.workers import Workers
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
 

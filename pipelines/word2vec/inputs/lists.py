@@ -18,7 +18,6 @@ from penstock.arrow import as_numpy
 from penstock.errors import InputError, UsageError
 from penstock.files import check_sums, read_file_table, save_npy
 from penstock.graph import Graph, load_npy
-from penstock.options import asked
 from penstock.output import Pieces
 from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.walk.output import FORMAT as WALKS
@@ -30,7 +29,7 @@ from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.workers import Workers
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
 _PIECE_IDS = 1 << 23  # of a task, unless a row group has more
@@ -121,12 +120,6 @@ class ListsInput(Input):
         self.groups = self._groups()
         if not self.groups:
             raise empty(self.what)
-        if self._graph is not None and (given := asked(self.options, "min_count", "max_vocab")):
-            raise UsageError(
-                f"option --{given[0].replace('_', '-')} leaves words out, and with --graph every "
-                "node has a vector",
-                remedy="Leave one of them out",
-            )
 
     @property
     def tokens(self) -> int:

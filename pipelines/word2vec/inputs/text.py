@@ -30,7 +30,7 @@ from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.pipelines.job import Workers
+    from penstock.pipelines.job.workers import Workers
 
 _RANGE = 1 << 26  # bytes of a plain file that one task reads
 _BLOCK = 1 << 24  # bytes read at a time

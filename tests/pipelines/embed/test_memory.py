@@ -16,11 +16,8 @@ import pytest
 
 from penstock import CSR, ClusterSpec, Graph, embed
 from penstock.kernels.cpu import embed as kernels
-from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import memory_to_begin, memory_to_train
 from penstock.pipelines.embed.run import Run
-from penstock.pipelines.embed.training import TrainJob
-from penstock.pipelines.job import plan
 from penstock.pipelines.job.capacity import Capacity
 from penstock.workers.embed.buffer import Phase
 from penstock.workers.embed.negatives import Negatives
@@ -81,7 +78,7 @@ def test_a_warm_start_is_counted(
     assert expected / 3 < took <= expected
     # It is in the plan.
     need = [
-        plan(TrainJob(wide, tmp_path / "run", EmbedOptions(dim=4, **more), cluster, quiet=True))
+        embed.train.plan(wide, tmp_path / "run", dim=4, cluster=cluster, **more)
         for more in ({}, {"init": first})
     ]
     assert (need[1].memory.bytes or 0) - (need[0].memory.bytes or 0) == expected
@@ -102,6 +99,7 @@ def test_negatives_by_degree_are_counted(wide: Graph, partitions: int) -> None:
             pairs = combinations_with_replacement(kept, 2)
             drawn += [negatives.of(phase, {*pair}, first_rows) for pair in pairs]
 
+    draw()  # imports and compiles
     uniform = replace(training, by_degree=0.0)
     expected = memory_to_train(wide, training) - memory_to_train(wide, uniform)
     took = taken(draw)

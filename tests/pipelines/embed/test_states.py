@@ -31,7 +31,6 @@ from penstock.pipelines.embed.planning import (
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed.layout.buckets import build_buckets, largest_bucket
-from penstock.workers.embed.rows import ids_digest
 from penstock.workers.embed.source import TableSource, open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
@@ -62,6 +61,7 @@ def before_a_checkpoint(run: Path) -> None:
     """Make of a run what a kill before its first checkpoint leaves."""
     for path in (run / "checkpoints").glob("*.json"):
         path.unlink()
+    edit(run / "run.json", lambda body: body.update(state="training", report=None))
 
 
 def edit(path: Path, change: Callable[[Any], None]) -> None:
@@ -101,14 +101,13 @@ def test_a_run_that_trains_meanwhile_is_read_as_of_one_checkpoint(
     options: dict[str, Any] = {**SMALL, "batch": 20, "partitions": 4, "checkpoint_minutes": 1e-9}
     embed.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster, **options)
     held = Run.load(tmp_path / "run")
-    ids = ids_digest(tmp_path / "run/ids.parquet")
     rows, trained = TableSource.vectors, []
 
     def read_slowly(source: TableSource, partition: int) -> Any:
         if partition == 2 and len(trained) < 2:
             trained.append(3 + 2 * len(trained))
             training = replace(held.training, epochs=trained[-1])
-            task = TrainTask(tmp_path / "g", tmp_path / "run", training, ids=ids)
+            task = TrainTask(tmp_path / "g", tmp_path / "run", training)
             train(Alone(), task)  # type: ignore[arg-type]
         return rows(source, partition)
 
@@ -171,18 +170,6 @@ def test_a_run_that_stopped_early_is_resumed_without_another_epoch(
     assert (again.trained.first_epoch, again.trained.stopped) == (2, Stopped.PATIENCE)
 
 
-def test_a_batch_that_is_not_given_again_stays(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    embed.train(graph, tmp_path / "whole", epochs=2, cluster=cluster, **SMALL)
-    embed.train(graph, tmp_path / "run", epochs=1, cluster=cluster, **SMALL)
-    options = {**SMALL, "batch": None}
-    embed.train(graph, tmp_path / "run", epochs=2, resume=True, cluster=cluster, **options)
-    same(tmp_path / "whole", tmp_path / "run")
-    with pytest.raises(UsageError):
-        embed.train(graph, tmp_path / "run", epochs=1, resume=True, cluster=cluster, **options)
-
-
 def test_a_line_that_was_cut_off_is_dropped(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
@@ -211,7 +198,7 @@ def test_ids_of_other_nodes_are_refused_and_written_again(
         with pytest.raises(CorruptFile) as error:
             does()
         assert path.name in str(error.value)
-    embed.train(graph, mine, dim=16, epochs=10, batch=200, resume=True, cluster=cluster)
+    embed.train(graph, mine, dim=16, epochs=10, batch=200, patience=9, resume=True, cluster=cluster)
     assert pq.read_table(path).equals(before)
 
 

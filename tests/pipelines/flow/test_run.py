@@ -311,16 +311,13 @@ stages:
 """
     path = flow(home, text)
     assert run_flow(path).state == "passed"
-    before = (home / "real/vectors/run.json").stat().st_mtime_ns
-    trained = json.loads((home / "real/vectors/run.json").read_text())["results"]
+    trained = (home / "real/vectors/run.json").read_bytes()
     for name in ("walks", "vectors"):
         cut_off(home / "real", name)
     again = run_flow(path)
     assert again.state == "passed", again.stages
     assert "was cut off" in again.stages["walks"]["why"]
-    body = json.loads((home / "real/vectors/run.json").read_text())
-    assert body["results"] == trained, "it was resumed, with nothing left to train"
-    assert (home / "real/vectors/run.json").stat().st_mtime_ns != before
+    assert (home / "real/vectors/run.json").read_bytes() == trained, "nothing was left to train"
 
 
 @pytest.mark.slow

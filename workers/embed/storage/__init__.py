@@ -46,7 +46,6 @@ class Geometry:
     states      float32 values of the optimizer for each of them: SGD 0, Adagrad 1, Adam 2
     places      on disk for each partition: 2, or 3 where a best checkpoint is kept besides the last
     files       over which the places are divided equally: one for each rank
-    digest      of what the rows are (rows.py), which every place repeats; 0: it is not known
     """
 
     partitions: int
@@ -55,7 +54,6 @@ class Geometry:
     states: int
     places: int = 2
     files: int = 1
-    digest: int = 0
 
     @staticmethod
     def of(

@@ -19,8 +19,8 @@ from penstock.errors import CorruptFile
 from penstock.workers.embed.storage import PAGE, RESTORE, Geometry, Version
 
 _MAGIC = b"PENEMBED"
-# Magic, format, partition, number, rows, width, arrays, pages of a chunk, sums; and the digest of
-# what rows are.
+# Magic, format, partition, number, rows, width, arrays, pages of a chunk, sums; and a number that
+# is not used.
 _HEADER = struct.Struct("<8sIIQQIIIIQ")
 _FORMAT = 1
 _SUMS = 128  # where they begin
@@ -62,7 +62,7 @@ def write_page(version: Version, geometry: Geometry, sums: list[int], out: memor
     g = geometry
     _HEADER.pack_into(
         out, 0, _MAGIC, _FORMAT, version.partition, version.number,
-        g.rows, g.width, g.arrays, g.chunk_bytes >> 12, len(sums), g.digest,
+        g.rows, g.width, g.arrays, g.chunk_bytes >> 12, len(sums), 0,
     )  # fmt: skip
     struct.pack_into(f"<{len(sums)}Q", out, _SUMS, *sums)
     end = _SUMS + 8 * len(sums)
@@ -88,13 +88,6 @@ def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path
             f"{path} has another geometry",
             expected=f"{g.rows} rows of {g.width} values, {g.arrays} arrays",
             got=f"{found[4]} rows of {found[5]} values, {found[6]} arrays",
-            remedy=RESTORE,
-        )
-    if found[9] and g.digest and found[9] != g.digest:
-        raise CorruptFile(
-            f"{path} is of another run",
-            expected="vectors of the nodes and relations of its checkpoint",
-            got="vectors of others",
             remedy=RESTORE,
         )
     if found[2:4] != (version.partition, version.number):

@@ -17,7 +17,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -176,10 +176,6 @@ class Checkpoints:
     def has_all(self) -> bool:
         """Whether there is a last checkpoint, and every partition was written by then."""
         return self.has(LAST) and all(v.number for v in _versions(self._manifest(LAST)))
-
-    def digest(self, name: str = LAST) -> int:
-        """Return of what rows a checkpoint is."""
-        return int(self._manifest(name)["geometry"]["digest"])
 
     def holders(self, name: str = LAST) -> tuple[int, ...]:
         """Return which rank had each partition when a checkpoint was written."""
@@ -372,7 +368,7 @@ def _check_versions(body: dict[str, Any]) -> None:
     geometry, versions = Geometry(**body["geometry"]), _versions(body)
     if type(body["number"]) is not int or body["number"] < 1:
         raise ValueError(f"number {body['number']!r}")
-    if any(size < (name not in ("states", "digest")) for name, size in asdict(geometry).items()):
+    if any(size < (name != "states") for name, size in asdict(geometry).items()):
         raise ValueError(f"a table of {geometry}")
     places = geometry.places if geometry.files == 1 else geometry.file_places
     if len(versions) != geometry.partitions:
@@ -387,21 +383,11 @@ def _geometry_body(geometry: Geometry) -> dict[str, int]:
     body = asdict(geometry)
     if geometry.files == 1:
         del body["files"]
-    if not geometry.digest:
-        del body["digest"]
     return body
 
 
 def _check_geometry(path: Path, body: dict[str, Any], geometry: Geometry) -> None:
     held = body["geometry"]
-    if "digest" in held and geometry.digest and held["digest"] != geometry.digest:
-        raise CorruptFile(
-            f"{path} is a checkpoint of another run",
-            expected="vectors of the same model, seed, relations and node ids",
-            got="vectors of others",
-            remedy=RESTORE,
-        )
-    geometry = replace(geometry, digest=held.get("digest", 0))
     if held != _geometry_body(geometry):
         raise CorruptFile(
             f"{path} is a checkpoint of another table",
