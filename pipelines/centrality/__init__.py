@@ -11,6 +11,7 @@ from penstock.errors import UsageError
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.report import CentralityReport
 from penstock.pipelines.job import declare
+from penstock.pipelines.tables.streams import ArrowStream
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
@@ -28,7 +29,7 @@ def _open(
     return open_input(graphs, options, verify, quiet)
 
 
-_GRAPHS = declare.Source(_open, verified=True, searched=lambda opened: opened.searched)
+_GRAPHS = declare.Source(_open, verified=True, searched=lambda opened: opened.searched, tables=True)
 
 
 @declare.job("centrality", reads=_GRAPHS, writes="centrality", on_gpu=True)
@@ -86,7 +87,7 @@ def centrality(
     graph
         A graph or a zoo of graphs, or its directory; Parquet files of edges with a column of
         graphs, a TU folder, a folder with a list of edges a graph, JSON lines with a graph a line;
-        or a graph of NetworkX, or a list of them.
+        a table of edges with ``__arrow_c_stream__``; or a graph of NetworkX, or a list of them.
     out
         Directory to write; none for graphs of NetworkX.
     cluster
@@ -118,10 +119,11 @@ def centrality(
     --------
     >>> centrality("zoo", "central", metrics="closeness,betweenness")
     >>> centrality("edges.parquet", "central", metrics="closeness", directed=True)
+    >>> centrality(polars.read_csv("edges.csv"), "central", metrics="closeness")
     >>> centrality("follows", "central", metrics="betweenness", epsilon=0.01)
     >>> centrality([networkx.path_graph(3), networkx.star_graph(4)])[1]["closeness"]
     """
-    if isinstance(graph, str | os.PathLike):
+    if isinstance(graph, str | os.PathLike | ArrowStream):
         if out is None:
             raise UsageError("the output is missing", expected="out=DIRECTORY")
         return centrality_of_files(graph, out, cluster=cluster, quiet=quiet, **options)

@@ -48,8 +48,8 @@ _IGNORED: Rules = (
         lambda o: o.wanted <= {"component", "strong-component", "triangles", "clustering"},
     ),
 )
-# Those that depend on what the graphs are: graph (one), zoo, parquet, tu, edgelists, json, or
-# networkx.
+# Those that depend on what the graphs are: graph (one), zoo, parquet, arrow, tu, edgelists,
+# json, or networkx.
 _IGNORED_IN: Rules = (
     (
         ("samples", "epsilon"),
@@ -61,7 +61,11 @@ _IGNORED_IN: Rules = (
         "on a graph or zoo, which knows this itself",
         lambda o, kind: kind in ("graph", "zoo"),
     ),
-    (("graph_id", "source", "target"), "but in Parquet files", lambda o, kind: kind != "parquet"),
+    (
+        ("graph_id", "source", "target"),
+        "but in Parquet and Arrow files",
+        lambda o, kind: kind not in ("parquet", "arrow"),
+    ),
     (("header",), "but in lists of edges", lambda o, kind: kind != "edgelists"),
     (("weight",), "in lists of edges and TU folders", lambda o, kind: kind in ("edgelists", "tu")),
     (
@@ -116,9 +120,10 @@ class CentralityOptions:
     dtype: Literal["float32", "float64"] = "float64"
     """count paths in float64, or in float32 where that is faster (on GPUs)"""
 
-    format: Literal["auto", "graph", "parquet", "tu", "edgelists", "json"] = "auto"
-    """what the input is: a graph or zoo of ours, Parquet of edges, a TU folder, a folder with a
-    list of edges a graph, JSON lines with a graph a line; auto goes by the names of files"""
+    format: Literal["auto", "graph", "parquet", "arrow", "tu", "edgelists", "json"] = "auto"
+    """what the input is: a graph or zoo of ours, Parquet or Arrow IPC files of edges, a TU folder,
+    a folder with a list of edges a graph, JSON lines with a graph a line; auto goes by the names of
+    files"""
     directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
     """whether edges have a direction; a graph or zoo of ours knows that itself [default:
     undirected, or as the first line of JSON says]"""
@@ -126,13 +131,13 @@ class CentralityOptions:
     """lists of edges: whether they begin with a line of column names; auto takes a first line
     without a number as such, where it has a usual name or some column has only numbers below"""
     graph_id: str | None = None
-    """Parquet: column of the graph of an edge [default: graph_id or graph]"""
+    """tables: column of the graph of an edge [default: graph_id or graph]"""
     source: str | None = None
-    """Parquet: column of the source nodes [default: source, src, from, ...]"""
+    """tables: column of the source nodes [default: source, src, from, ...]"""
     target: str | None = None
-    """Parquet: column of the target nodes [default: target, dst, to, ...]"""
+    """tables: column of the target nodes [default: target, dst, to, ...]"""
     weight: str | None = None
-    """Parquet: column of the weights; JSON, graphs of NetworkX: attribute of edges [default: weight
+    """tables: column of the weights; JSON, graphs of NetworkX: attribute of edges [default: weight
     or w]"""
 
     scratch: ClientPath | None = None

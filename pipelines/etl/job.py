@@ -37,7 +37,7 @@ from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.tables.pieces import Piece
-from penstock.pipelines.tables.sources import find_files, stamp_of
+from penstock.pipelines.tables.sources import find_files, format_of, stamp_of
 from penstock.sizes import format_bytes, plural
 
 # Bins are no larger than this, so that all cores have work and a shard stays a handy file.
@@ -102,7 +102,8 @@ class EtlJob:
         self.inputs = files_read(edges, self.format, options)
         layout = None
         if self.reads_tables:
-            options.refuse_in_tables()
+            kinds = {format_of(path) or self.format for path in self.inputs}
+            options.refuse_in_tables(text=not kinds <= {"parquet", "arrow", "npz"})
             self.layout = layout = find_layout(edges, options, self.format)
         directed = options.directed
         if directed is None:

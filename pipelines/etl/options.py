@@ -64,11 +64,14 @@ _IGNORED: Rules = (
     (("split_nodes",), "with --split", lambda o: o.split is not None),
 )
 _IGNORED_IN_TABLES: Rules = (
-    (("label_missing", "label_kind"), "without --label", lambda o: o.label is None),
+    (("header", "delimiter"), "without a text file", lambda o, text: not text),
+    (("label_missing", "label_kind"), "without --label", lambda o, _: o.label is None),
     (
         ("missing_features",),
         "without --features or --feature-columns",
-        lambda o: not (o.features or o.feature_columns or o.category_columns or o.features_as),
+        lambda o, text: (
+            not (o.features or o.feature_columns or o.category_columns or o.features_as)
+        ),
     ),
 )
 # In a zoo: graphs are split by the user's own table of them, and have components of their own; the
@@ -209,9 +212,9 @@ class EtlOptions:
     scratch: ClientPath | None = None
     """where intermediate files go; every worker must see it [default: next to the output]"""
 
-    def refuse_in_tables(self) -> None:
-        """Raise UsageError for an option that means nothing for tables of edges."""
-        refuse_ignored(self, _IGNORED_IN_TABLES)
+    def refuse_in_tables(self, *, text: bool) -> None:
+        """Raise UsageError for an option that means nothing for these tables; some may be text."""
+        refuse_ignored(self, _IGNORED_IN_TABLES, text)
 
     def refuse_in_zoo(self) -> None:
         """Raise UsageError for an option that means nothing for many graphs side by side."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def read_rows(piece: Piece, columns: Mapping[Column, str], shape: TextShape) -> Iterator[Rows]:
     """Read columns of a piece, a bounded number of rows at a time, in the order of the rows.
 
-    columns  what is read, each as int64, uint64, float64, string or binary. Text that cannot be
-             read as that comes as strings; other files keep their types.
+    columns  what is read, each as int64, uint64, float64, string, binary or list. Text that cannot
+             be read as that comes as strings; other files keep their types.
     shape    of text files
     """
     if piece.format == "parquet":
@@ -57,7 +57,8 @@ def _read_parquet(piece: Piece, columns: Mapping[Column, str]) -> Iterator[Rows]
         before = sum(file.metadata.row_group(g).num_rows for g in range(piece.start))
         groups = range(piece.start, stop)
         # cuDF knows no fixed-size bytes, and other file systems are pyarrow's.
-        if frames() and "binary" not in columns.values() and Path(piece.path).is_file():
+        plain = not {"binary", "list"}.intersection(columns.values())
+        if frames() and plain and Path(piece.path).is_file():
             tables = parquet_gpu.read_row_groups(file.metadata, piece.path, groups, names)
         else:
             tables = parquet.read_row_groups(file, piece.path, groups, names)

@@ -12,6 +12,8 @@ from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import CorruptFile, InputError
 from penstock.files import save_npy
 from penstock.graph import load_npy
+from penstock.pipelines.tables.parquet import map_parquet
+from penstock.pipelines.tables.types import is_list
 from penstock.pipelines.vectors import store
 from penstock.sizes import need_memory
 from penstock.vector_parts import save_table, vector_lists
@@ -29,7 +31,6 @@ def read_parquet(path: Path) -> tuple[pa.Array, Array]:
     only column that holds lists of numbers.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     files = store.parquet_files(path) if path.is_dir() else [path]
     if not files:
@@ -41,14 +42,10 @@ def read_parquet(path: Path) -> tuple[pa.Array, Array]:
     chunks: list[Any] = []
     pieces: list[Array] = []
     for file in files:
-        try:
-            with pq.ParquetFile(file, memory_map=True) as opened:
-                schema = opened.schema_arrow
-                ids, lists = _columns(schema, file)
-                rows = opened.metadata.num_rows
-                table = opened.read(columns=[ids, lists])
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InputError(f"cannot read {file} as Parquet", got=str(error)) from error
+        with map_parquet(file) as opened:
+            ids, lists = _columns(opened.schema_arrow, file)
+            rows = opened.metadata.num_rows
+            table = opened.read(columns=[ids, lists])
         chunks.append(store.as_ids(table.column(ids)))
         pieces.append(_matrix(table.column(lists), rows, file))
     first = chunks[0].type
@@ -68,14 +65,7 @@ def read_parquet(path: Path) -> tuple[pa.Array, Array]:
 
 
 def _columns(schema: pa.Schema, file: Path) -> tuple[str, str]:
-    import pyarrow.types as types
-
-    lists = [
-        field.name
-        for field in schema
-        if (types.is_list(field.type) or types.is_large_list(field.type))
-        or types.is_fixed_size_list(field.type)
-    ]
+    lists = [field.name for field in schema if is_list(field.type)]
     vector = "vector" if "vector" in lists else lists[0] if len(lists) == 1 else None
     others = [name for name in schema.names if name not in lists]
     if vector is None or not others:
@@ -164,19 +154,15 @@ def _mapped(path: Path, kind: str) -> Array:
 def _read_ids(path: Path) -> pa.Array:
     """Return the ids of a file: a line each, the first column of Parquet, or .npy."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if not path.is_file():
         raise InputError(f"there is no file {path} with ids", expected="an id for each vector")
     if path.suffix.lower() == ".parquet":
-        try:
-            with pq.ParquetFile(path, memory_map=True) as file:
-                names = file.schema_arrow.names
-                if not names:
-                    raise InputError(f"{path} has no columns", expected="ids in the first column")
-                return store.as_ids(file.read(columns=names[:1]).column(0))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InputError(f"cannot read {path} as Parquet", got=str(error)) from error
+        with map_parquet(path) as file:
+            names = file.schema_arrow.names
+            if not names:
+                raise InputError(f"{path} has no columns", expected="ids in the first column")
+            return store.as_ids(file.read(columns=names[:1]).column(0))
     if path.suffix.lower() == ".npy":
         ids = np.array(_mapped(path, "str"))
         if ids.ndim != 1:

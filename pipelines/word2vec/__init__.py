@@ -26,7 +26,7 @@ def _open(*given: Any) -> Opened:
 # which sentences are done, and so fits any number of ranks.
 @declare.job(
     "word2vec train",
-    reads=declare.Source(_open, kind=list[ClientPath], verified=True),
+    reads=declare.Source(_open, kind=list[ClientPath], verified=True, tables=True),
     writes="vectors",
     files=("starts",),
     passing=("checkpoint_minutes", "parts"),
@@ -41,8 +41,8 @@ def word2vec(
     Parameters
     ----------
     inputs
-        a graph, a directory of walks, Parquet files with a column of lists, or text files (also
-        .gz and .zst), one sentence a line
+        a graph, a directory of walks, Parquet or Arrow IPC files with a column of lists, or text
+        files (also .gz and .zst), one sentence a line
     out
         directory of vectors to write
 

@@ -9,6 +9,8 @@ from midway import Commands
 
 ROWS = """
 etl {given}/edges.parquet {out} --label x                                   | --label
+etl {given}/edges.parquet {out} --header no                                 | --header
+etl {given}/edges.parquet {out} --delimiter tab                             | --delimiter
 etl {given}/edges.parquet {out} --since 3                                   | --time
 etl {given}/edges.parquet {out} --merge-times                               | --time
 etl {given}/edges.parquet {out} --time b --merge-times --duplicates keep    | --duplicates

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _CODECS = (".gz", ".zst", ".bz2")
 _SUFFIXES = {
     "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow", ".feather", ".ipc"),
     "json": (".jsonl", ".ndjson", ".json"),
     "edgelists": (".edges", ".edgelist", ".el", ".txt", ".csv", ".tsv"),
 }
@@ -129,8 +130,8 @@ def _guess(path: Path) -> str:
     if not found:
         raise InputError(
             f"{path} holds nothing that centrality reads",
-            expected="a graph or zoo (graph.json), Parquet files, a TU folder, lists of edges, or "
-            "JSON lines",
+            expected="a graph or zoo (graph.json), Parquet or Arrow IPC files, a TU folder, lists "
+            "of edges, or JSON lines",
             remedy="Name another input, or say with --format what it is",
         )
     return found[0]
@@ -181,7 +182,7 @@ def _inside(folder: Path) -> list[Path]:
 
 def _fits(file: Path, kind: str) -> bool:
     name = file.name.lower()
-    if kind != "parquet":
+    if kind not in ("parquet", "arrow"):
         for codec in _CODECS:
             name = name.removesuffix(codec)
     return name.endswith(_SUFFIXES[kind])

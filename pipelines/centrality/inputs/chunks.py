@@ -12,6 +12,9 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import InputError
+from penstock.pipelines.tables.columns import is_text
+from penstock.pipelines.tables.parquet import naming
+from penstock.pipelines.tables.types import bare_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,14 +44,15 @@ class ColumnNames:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows that are read together: of a row group of Parquet, or an IPC file (group -1).
+    """Rows that are read together: of a row group of Parquet, or of an IPC file (group -1).
 
-    where  what an error calls it
+    first  of an IPC file
     """
 
     path: str
     group: int
     rows: int
+    first: int = 0
 
     @property
     def where(self) -> str:
@@ -62,16 +66,12 @@ class Survey:
 
     ids      distinct; counts: (graphs,) int64, rows of each
     ordered  whether each graph's rows lie together
-    nulls    rows that name no graph
-    problem  why it cannot be read; else None
     too_many whether it has more graphs than are listed
     """
 
     ids: pa.Array
     counts: Array
     ordered: bool
-    nulls: int = 0
-    problem: str | None = None
     too_many: bool = False
 
 
@@ -85,16 +85,15 @@ def survey_chunks(chunks: list[Chunk], columns: ColumnNames, most: int) -> list[
 
 def survey_chunk(chunk: Chunk, columns: ColumnNames, most: int) -> Survey:
     """Say which graphs a chunk has, if these are ``most`` or fewer."""
-    import pyarrow as pa
-
-    try:
-        ids = read_columns(chunk, columns, [columns.graph], 0, chunk.rows)[columns.graph]
-        nulls = ids.null_count
-        if nulls:
-            ids = ids.drop_null()
-        codes, values = coded(ids)
-    except (OSError, pa.ArrowException) as error:
-        return Survey(pa.nulls(0), np.empty(0, np.int64), False, problem=first_line(error))
+    ids = read_columns(chunk, columns, [columns.graph], 0, chunk.rows)[columns.graph]
+    if ids.null_count:
+        row = chunk.first + int(np.argmax(np.asarray(ids.is_null()))) + 1
+        raise InputError(
+            f"{chunk.where}, row {row}: {columns.graph} is missing",
+            got=f"{ids.null_count:,} such rows",
+            remedy="Leave them out, or fill the column",
+        )
+    codes, values = coded(ids)
     at, lengths = run_lengths(codes)
     _, first, which = np.unique(codes[at], return_index=True, return_inverse=True)
     ordered = len(first) == len(at)
@@ -103,7 +102,7 @@ def survey_chunk(chunk: Chunk, columns: ColumnNames, most: int) -> Survey:
     order = np.argsort(first)
     counts = np.bincount(which, weights=lengths, minlength=len(first)).astype(np.int64)[order]
     found = codes[at][first[order]]
-    return Survey(decoded(found, values, columns.graph_type), counts, ordered and not nulls, nulls)
+    return Survey(decoded(found, values, columns.graph_type), counts, ordered)
 
 
 def run_lengths(values: Array) -> tuple[Array, Array]:
@@ -151,12 +150,14 @@ def read_columns(
     """Return the rows ``low .. high`` of columns of a chunk; strings as dictionaries."""
     import pyarrow as pa
 
-    if chunk.group < 0:
-        with pa.memory_map(chunk.path) as file:
-            table = pa.ipc.open_file(file).read_all().select(names).slice(low, high - low)
-    else:
-        table = _row_group(chunk, columns, names, low, high)
-    return {name: _as_read(table.column(name), columns, name) for name in names}
+    with naming(chunk.where, "a table", "not what its name says"):
+        if chunk.group < 0:
+            with pa.memory_map(chunk.path) as file:
+                whole = pa.ipc.open_file(file).read_all().select(names)
+            table = whole.slice(chunk.first + low, high - low)
+        else:
+            table = _row_group(chunk, columns, names, low, high)
+        return {name: _as_read(table.column(name), columns, name) for name in names}
 
 
 def _row_group(
@@ -226,15 +227,36 @@ def _metadata(path: str, size: int, changed: int) -> Any:
     return pq.read_metadata(path)
 
 
+def parquet_chunks(path: str) -> tuple[pa.Schema, list[Chunk]]:
+    """Return the schema of a Parquet file, and its row groups."""
+    metadata = file_metadata(path)
+    groups = range(metadata.num_row_groups)
+    chunks = [Chunk(path, group, metadata.row_group(group).num_rows) for group in groups]
+    return metadata.schema.to_arrow_schema(), chunks
+
+
+def ipc_chunks(path: str) -> tuple[pa.Schema, list[Chunk]]:
+    """Return the schema of an Arrow IPC file, and its batches."""
+    import pyarrow as pa
+
+    chunks, first = [], 0
+    with pa.memory_map(path) as mapped:
+        file = pa.ipc.open_file(mapped)
+        for number in range(file.num_record_batches):
+            rows = file.get_batch(number).num_rows
+            chunks.append(Chunk(path, -1, rows, first))
+            first += rows
+        return file.schema, chunks
+
+
 def type_of(kind: Any, path: str, name: str) -> str:
     """Return how ids of an Arrow type are read: int64, uint64 or string."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = bare_type(kind)
     if pa.types.is_integer(kind):
         return "uint64" if kind == pa.uint64() else "int64"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         return "string"
     raise InputError(
         f"the column {name} of {path} holds no ids", expected="integers or strings", got=str(kind)

@@ -6,7 +6,6 @@ are sorted by graph, so that a piece is a range of rows of each.
 
 from __future__ import annotations
 
-import errno
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +21,6 @@ from penstock.pipelines.centrality.inputs.chunks import (
     Survey,
     coded,
     decoded,
-    first_line,
     read_columns,
     run_lengths,
 )
@@ -139,34 +137,24 @@ def write_ipc(folder: Path, name: str, table: pa.Table) -> Chunk:
 
 def sort_chunk(
     chunk: Chunk, columns: ColumnNames, folder: Path, number: int
-) -> tuple[list[tuple[Chunk, Survey]], str | None]:
-    """Write the rows of a chunk sorted by graph, and return each file with its survey.
-
-    And why the chunk cannot be read, if it cannot: then there is no file.
-    """
+) -> list[tuple[Chunk, Survey]]:
+    """Write the rows of a chunk sorted by graph, and return each file with its survey."""
     import pyarrow as pa
 
     order = read_ids(str(folder / GRAPHS))
     found = []
-    try:
-        for part, low in enumerate(range(0, chunk.rows, _SORTED_ROWS)):
-            high = min(chunk.rows, low + _SORTED_ROWS)
-            table = pa.table(read_columns(chunk, columns, columns.names(), low, high))
-            table, survey = _by_graph(table, columns, order)
-            found.append((write_ipc(folder, f"sorted-{number:05d}-{part:03d}", table), survey))
-    except (OSError, pa.ArrowException) as error:
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        return [], first_line(error)
-    return found, None
+    for part, low in enumerate(range(0, chunk.rows, _SORTED_ROWS)):
+        high = min(chunk.rows, low + _SORTED_ROWS)
+        table = pa.table(read_columns(chunk, columns, columns.names(), low, high))
+        table, survey = _by_graph(table, columns, order)
+        found.append((write_ipc(folder, f"sorted-{number:05d}-{part:03d}", table), survey))
+    return found
 
 
 def _by_graph(table: pa.Table, columns: ColumnNames, order: pa.Array) -> tuple[pa.Table, Survey]:
     """Return rows sorted by the positions of their graphs in ``order``, and where graphs lie."""
     import pyarrow.compute as pc
 
-    if table.column(columns.graph).null_count:
-        table = table.filter(pc.is_valid(table.column(columns.graph)))
     codes, values = coded(table.column(columns.graph))
     distinct, which = np.unique(codes, return_inverse=True)
     named = decoded(distinct, values, columns.graph_type)

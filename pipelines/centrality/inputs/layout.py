@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
-from penstock.pipelines.centrality.inputs.chunks import Chunk, ColumnNames, Survey, file_metadata
+from penstock.pipelines.centrality.inputs.chunks import Chunk, ColumnNames, Survey
 from penstock.pipelines.centrality.pieces import costs_of, cut
 
 if TYPE_CHECKING:
@@ -151,53 +151,3 @@ class GraphIndex:
         )
         most = max((one.high - one.low for each in reads for one in each), default=0)
         return decoded > _READ_AGAIN * total + _FEW_ROWS or most > _MOST_ROWS
-
-    def lost(self, columns: ColumnNames) -> list[str]:
-        """Return what cannot be read and belongs to no graph that is known."""
-        found = []
-        for chunk, one in zip(self.chunks, self.surveys, strict=True):
-            if one.problem is not None:
-                found.append(f"{chunk.where} ({chunk.rows} rows) cannot be read: {one.problem}")
-            if one.nulls:
-                found.append(f"{chunk.where}: {one.nulls} rows without {columns.graph}")
-        return found
-
-    def doubtful(self, columns: ColumnNames) -> dict[int, str]:
-        """Return the graphs that may have rows in chunks which cannot be read, and the reason.
-
-        By the statistics of these; where there are none, those of the chunks next to them.
-        """
-        found: dict[int, str] = {}
-        bad = [n for n, one in enumerate(self.surveys) if one.problem is not None]
-        together = all(one.ordered or one.problem for one in self.surveys)
-        for n in bad:
-            reason = f"some of its rows may lie in {self.chunks[n].where}, which cannot be read"
-            inside = self._within_statistics(self.chunks[n], columns)
-            affected = np.zeros(len(self.ids), bool)
-            if n > 0 and len(mine := self.graph[self.chunk == n - 1]):
-                affected[mine[-1]] = True
-            if n + 1 < len(self.chunks) and len(mine := self.graph[self.chunk == n + 1]):
-                affected[mine[0]] = True
-            if inside is not None and not together:
-                affected[:] = True
-            if inside is not None:
-                affected &= inside
-            found |= dict.fromkeys(np.flatnonzero(affected).tolist(), reason)
-        return found
-
-    def _within_statistics(self, chunk: Chunk, columns: ColumnNames) -> Array | None:
-        import pyarrow.compute as pc
-
-        if chunk.group < 0:
-            return None
-        group = file_metadata(chunk.path).row_group(chunk.group)
-        for i in range(group.num_columns):
-            column = group.column(i)
-            if column.path_in_schema != columns.graph:
-                continue
-            if not column.is_stats_set or not column.statistics.has_min_max:
-                return None
-            low, high = column.statistics.min, column.statistics.max
-            inside = pc.and_(pc.greater_equal(self.ids, low), pc.less_equal(self.ids, high))
-            return np.asarray(inside)
-        return None

@@ -20,8 +20,8 @@ from penstock.pipelines.centrality.inputs import CentralityInput
 from penstock.pipelines.centrality.inputs.chunks import (
     Chunk,
     ColumnNames,
-    file_metadata,
-    first_line,
+    ipc_chunks,
+    parquet_chunks,
     survey_chunks,
     type_of,
 )
@@ -38,6 +38,7 @@ from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec
 from penstock.pipelines.etl.reading.layout import KNOWN
 from penstock.pipelines.tables.names import known_column
+from penstock.pipelines.tables.parquet import naming
 from penstock.sizes import need_disk
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 # Graphs that surveys list for this process, counted in each chunk: some GB. What is in order is no
 # more than there are graphs.
 _LISTED, _LISTED_OF_CHUNK = 1 << 26, 1 << 12
+_TABLES = ("parquet", "arrow")  # other kinds are text
 _SURVEYS_OF_WORKER = 8  # tasks of a core, at least, where there are so many chunks
 
 
@@ -63,8 +65,8 @@ class TableInput(CentralityInput):
         self.bytes = sum(file.stat().st_size for file in files)
         self.chunks: list[Chunk] = []
         self.columns = ColumnNames("graph", "source", "target", "weight", "int64", "int64")
-        if kind == "parquet":
-            self._open_parquet()
+        if kind in _TABLES:
+            self._open_tables()
         else:
             self.nodes = self.bytes // 16  # nodes have some edges each
             self.scratch_bytes = 5 * self.bytes  # numbers are longer than most are in text
@@ -87,7 +89,7 @@ class TableInput(CentralityInput):
     def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
         """Survey all chunks, and cut their graphs into pieces."""
         failed: list[tuple[Any, str]] = []
-        if self.kind != "parquet":
+        if self.kind not in _TABLES:
             failed = self._parse(workers, output.scratch)
         most = max(_LISTED // max(len(self.chunks), 1), _LISTED_OF_CHUNK)
         # A chunk takes milliseconds, and so does a task that begins.
@@ -97,8 +99,6 @@ class TableInput(CentralityInput):
         rows = [sum(chunk.rows for chunk in each) for each in several]
         surveyed = workers.tasks("survey", survey_chunks, calls, rows, "edges")
         surveys = [one for each in surveyed for one in each]
-        if self.chunks and all(one.problem for one in surveys):
-            raise InputError(f"{self.path} cannot be read", got=surveys[0].problem)
         if any(one.too_many for one in surveys):
             raise CapacityError(
                 f"the rows of {self.path} are too mixed: too many row groups have some of too "
@@ -109,16 +109,13 @@ class TableInput(CentralityInput):
             )
         found = GraphIndex.of(self.chunks, surveys, self.columns)
         self.graphs = len(found.ids)
-        self.failures += found.lost(self.columns)
         if not len(found.ids) and self.failures:
             raise InputError(f"there is no graph in {self.path}", got=self.failures[0])
-        doubtful = found.doubtful(self.columns)
+        doubtful = found.numbers(failed)
         pieces = found.pieces(distances=self.options.distances)
         reads, costs = found.reads(pieces), found.costs
         if found.apart(reads):
-            reads, lost = self._sorted(workers, output.scratch, found, pieces)
-            doubtful |= lost
-        doubtful |= found.numbers(failed)
+            reads = self._sorted(workers, output.scratch, found, pieces)
         if self.kind in ("json", "edgelists"):  # a graph is in one line, or in one file
             doubtful |= dict.fromkeys(found.in_several_chunks(), SAME_ID)
         return [
@@ -137,32 +134,18 @@ class TableInput(CentralityInput):
             for piece, (first, stop, large) in enumerate(pieces)
         ]
 
-    def _open_parquet(self) -> None:
-        """Find the columns and the row groups; a file that cannot be opened is a failure."""
-        import pyarrow as pa
-
+    def _open_tables(self) -> None:
+        """Find the columns, and the row groups or batches."""
         seen: dict[str, ColumnNames] = {}
-        for file in self.files:
-            try:
-                metadata = file_metadata(str(file))
-                schema = metadata.schema.to_arrow_schema()
-            except (OSError, pa.ArrowException) as error:
-                self.failures.append(f"{file} cannot be read: {first_line(error)}")
-                continue
-            columns = self._columns(schema, str(file))
+        for path in map(str, self.files):
+            with naming(path, self.kind, "not what its name says"):
+                schema, chunks = (ipc_chunks if self.kind == "arrow" else parquet_chunks)(path)
+            columns = self._columns(schema, path)
             if not self.options.weighted:
                 columns = replace(columns, weight=None)
-            seen[str(file)] = columns
+            seen[path] = columns
             self.has_weights &= columns.weight is not None
-            for group in range(metadata.num_row_groups):
-                rows = metadata.row_group(group).num_rows
-                self.chunks += [Chunk(str(file), group, rows)] if rows else []
-        if not seen:
-            raise InputError(
-                f"{self.path} cannot be read",
-                got=self.failures[0].removeprefix(f"{self.path} cannot be read: "),
-                remedy="Copy the file again from where it came from",
-            )
+            self.chunks += [chunk for chunk in chunks if chunk.rows]
         first_path, self.columns = next(iter(seen.items()))
         for path, columns in seen.items():
             if columns != self.columns:
@@ -246,26 +229,17 @@ class TableInput(CentralityInput):
         scratch: Path,
         found: GraphIndex,
         pieces: list[tuple[int, int, bool]],
-    ) -> tuple[list[list[Read]], dict[int, str]]:
-        """Sort the rows of every chunk by graph: then a piece is a range of rows of each.
-
-        Return what pieces read, and the graphs with rows that cannot be read, with the reason.
-        """
+    ) -> list[list[Read]]:
+        """Sort the rows of every chunk by graph, and return what pieces read: a range of each."""
         import pyarrow as pa
 
         size = 8 * len(self.columns.names()) * sum(chunk.rows for chunk in found.chunks)
         need_disk(scratch, size, f"the rows of {self.path}, sorted by graph,")
         write_ipc(scratch, GRAPHS.removesuffix(".arrow"), pa.table({"id": found.ids}))
-        whole = [n for n, one in enumerate(found.surveys) if one.problem is None]
-        calls = [(found.chunks[n], self.columns, scratch, n) for n in whole]
-        sizes = [found.chunks[n].rows for n in whole]
+        calls = [(chunk, self.columns, scratch, n) for n, chunk in enumerate(found.chunks)]
+        sizes = [chunk.rows for chunk in found.chunks]
         made = workers.tasks("sort", sort_chunk, calls, sizes, "edges")
-        lost: dict[int, str] = {}
-        for n, (_, problem) in zip(whole, made, strict=True):
-            if problem is not None:
-                reason = f"{found.chunks[n].where} cannot be read: {problem}"
-                lost |= dict.fromkeys(found.graph[found.chunk == n].tolist(), reason)
-        files = [each for several, _ in made for each in several]
+        files = [each for several in made for each in several]
         chunks, surveys = [chunk for chunk, _ in files], [survey for _, survey in files]
         again = GraphIndex.of(chunks, surveys, self.columns, found)
-        return again.reads(pieces), lost
+        return again.reads(pieces)

@@ -16,7 +16,6 @@ from penstock.kernels.centrality_rules import GraphBatch
 from penstock.pipelines.centrality.inputs.chunks import (
     ColumnNames,
     decoded,
-    first_line,
     read_columns,
     run_lengths,
 )
@@ -51,9 +50,7 @@ class TablePiece(PieceSpec):
         """Read the ranges of rows, and number the nodes of each graph."""
         from penstock.kernels.cpu.small_graphs import number_nodes, rows_of_edges, sums_of_edges
 
-        tables, failed = self._tables()
-        unread = set(failed)
-        failed = {**self.doubtful, **failed}
+        tables, failed = self._tables(), self.doubtful
         runs = None if failed else _one_after_another([rows for rows, _ in tables], self.graphs)
         numbers = np.empty(0, np.int64)
         if runs is None:
@@ -96,7 +93,7 @@ class TablePiece(PieceSpec):
             )
         batch = GraphBatch(ptr, indptr, indices, lengths, directed=self.directed, sums=sums)
         nodes = decoded(ids, known, names.node_type)
-        return Piece(batch, failed, self.ids, nodes, frozenset(unread | set(self.doubtful)))
+        return Piece(batch, failed, self.ids, nodes, frozenset(self.doubtful))
 
     def keep(self, piece: Piece, folder: Path, stem: str) -> KeptPiece:
         """Write the graph as it was read."""
@@ -112,38 +109,24 @@ class TablePiece(PieceSpec):
             unread=piece.unread, added=piece.batch.sums is not None,
         )  # fmt: skip
 
-    def _tables(self) -> tuple[list[tuple[_Runs, dict[str, Any]]], dict[int, str]]:
-        """Return the rows, with the graphs that they are of, and why graphs cannot be read."""
+    def _tables(self) -> list[tuple[_Runs, dict[str, Any]]]:
+        """Return the rows, with the graphs that they are of."""
         import pyarrow as pa
 
         found: list[tuple[_Runs, dict[str, Any]]] = []
-        failed: dict[int, str] = {}
         names = self.columns.names()
         for read in self.reads:
-            try:
-                if read.graphs is not None and read.counts is not None:
-                    table = read_columns(read.chunk, self.columns, names[1:], read.low, read.high)
-                    found.append((_Runs(read.graphs, read.counts), table))
-                    continue
-                table = read_columns(read.chunk, self.columns, names, read.low, read.high)
-                numbers = self._numbers(table.pop(self.columns.graph))
-                if not (mine := numbers >= 0).all():  # among rows of other pieces
-                    numbers, chosen = numbers[mine], pa.array(mine)
-                    table = {name: column.filter(chosen) for name, column in table.items()}
-                found.append((_Runs(numbers, None), table))
-            except (OSError, pa.ArrowException) as error:
-                reason = f"{read.chunk.where} cannot be read: {first_line(error)}"
-                failed |= dict.fromkeys(self._graphs_in(read).tolist(), reason)
-        return found, failed
-
-    def _graphs_in(self, read: Read) -> Array:
-        """Return the numbers of the graphs of which there are rows."""
-        if read.graphs is not None:
-            return read.graphs
-        only = [self.columns.graph]
-        column = read_columns(read.chunk, self.columns, only, read.low, read.high)
-        there = np.unique(self._numbers(column[self.columns.graph]))
-        return there[there >= 0]
+            if read.graphs is not None and read.counts is not None:
+                table = read_columns(read.chunk, self.columns, names[1:], read.low, read.high)
+                found.append((_Runs(read.graphs, read.counts), table))
+                continue
+            table = read_columns(read.chunk, self.columns, names, read.low, read.high)
+            numbers = self._numbers(table.pop(self.columns.graph))
+            if not (mine := numbers >= 0).all():  # among rows of other pieces
+                numbers, chosen = numbers[mine], pa.array(mine)
+                table = {name: column.filter(chosen) for name, column in table.items()}
+            found.append((_Runs(numbers, None), table))
+        return found
 
     def _numbers(self, column: pa.ChunkedArray) -> Array:
         """Return the number in this piece of the graph of each row; -1: none of it."""
@@ -156,12 +139,8 @@ class TablePiece(PieceSpec):
             for chunk in column.chunks:
                 position = pc.index_in(chunk.dictionary.cast(self.ids.type), value_set=self.ids)
                 of_word = as_numpy(position, -1).astype(np.int64)
-                of_word = np.append(of_word, -1)  # of no word
-                parts.append(of_word[as_numpy(chunk.indices, -1)])
+                parts.append(of_word[as_numpy(chunk.indices)])
             return np.concatenate([np.empty(0, np.int64), *parts])
-        if column.null_count:
-            position = pc.index_in(column.cast(self.ids.type), value_set=self.ids, skip_nulls=True)
-            return as_numpy(position, -1).astype(np.int64)
         values = as_numpy(column)
         at, lengths = run_lengths(values)
         position = pc.index_in(as_arrow(values[at]).cast(self.ids.type), value_set=self.ids)

@@ -21,6 +21,7 @@ from penstock.errors import InputError, UsageError
 from penstock.files import file_entry
 from penstock.graph import Graph
 from penstock.output import Pieces, file_stamp
+from penstock.pipelines.tables.sources import format_of
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
 from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.word2vec.vocabulary import COUNTS, IDS, load_ids
@@ -212,7 +213,7 @@ def _kind_of(path: Path) -> str:
             expected="a graph, a directory of walks, or of Parquet files",
             remedy="Name text files themselves: folder/*.txt",
         )
-    return "lists" if path.suffix.lower() == ".parquet" else "text"
+    return "lists" if format_of(str(path)) in ("parquet", "arrow") else "text"
 
 
 def vectors_given(path: Path) -> UsageError:

@@ -1,4 +1,4 @@
-"""Lists of ids in Parquet files: those of ``penstock walk``, or anybody's sentences.
+"""Lists of ids in Parquet or Arrow IPC files: those of ``penstock walk``, or anybody's sentences.
 
 Two passes over the files, as tasks: one counts the ids, one writes their numbers. With --graph the
 numbers are those of its nodes, and the first pass only counts.
@@ -6,8 +6,9 @@ numbers are those of its nodes, and the first pass only counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,20 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import as_numpy
+from penstock.csr import offsets_of
 from penstock.errors import InputError, UsageError
 from penstock.files import check_sums, read_file_table, save_npy
 from penstock.graph import Graph, load_npy
 from penstock.output import Pieces
+from penstock.pipelines.tables.arrow import open_arrow
+from penstock.pipelines.tables.columns import is_text
+from penstock.pipelines.tables.parquet import open_parquet
+from penstock.pipelines.tables.pieces import TARGET, Piece, batch_pieces, row_group_pieces
+from penstock.pipelines.tables.read import read_rows
+from penstock.pipelines.tables.rows import Rows
+from penstock.pipelines.tables.sources import file_size, format_of
+from penstock.pipelines.tables.text import TextShape
+from penstock.pipelines.tables.types import bare_type, is_list
 from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.walk.output import FORMAT as WALKS
 from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared, vectors_given
@@ -32,63 +43,51 @@ if TYPE_CHECKING:
     from penstock.pipelines.job.workers import Workers
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
-_PIECE_IDS = 1 << 23  # of a task, unless a row group has more
+_NO_TEXT = TextShape((), "")
 
 
 @dataclass(frozen=True)
-class Groups:
-    """Row groups of a file that one task reads.
+class Lists:
+    """What one task reads: a piece of a file, and its column of lists; ids: how many they hold."""
 
-    row  of the file at which they begin; ids: how many they hold
-    """
-
-    number: int
-    path: Path
+    piece: Piece
     column: str
-    groups: tuple[int, ...]
-    row: int
     ids: int
 
     @property
     def name(self) -> str:
         """What its pieces are called."""
-        return f"piece-{self.number:05d}"
+        return f"piece-{self.piece.number:05d}"
 
-    def read(self) -> tuple[pa.Array, Array]:
-        """Return the ids of all lists, and where each list begins: (lists + 1,) int64."""
+    def read(self) -> Iterator[tuple[pa.Array, Array, Rows]]:
+        """Yield the ids of some lists, where each list begins, (lists + 1,) int64, and the rows."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
+        import pyarrow.compute as pc
 
-        try:
-            with pq.ParquetFile(self.path, memory_map=True) as file:
-                lists = file.read_row_groups(list(self.groups), columns=[self.column])
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _unreadable(self.path, error) from error
-        column = lists.column(0)
-        chunks = [_flat(chunk) for chunk in column.chunks]
-        ids = pa.concat_arrays([values for values, _ in chunks])
-        lengths = np.concatenate([lengths for _, lengths in chunks])
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        if ids.null_count:
-            place = int(np.argmax(as_numpy(ids.is_null())))
-            raise InputError(
-                f"{self.path} has a list with a null in it, {self.where(offsets, place)}",
-                expected="ids",
-                remedy="Leave such rows out",
-            )
-        if pa.types.is_dictionary(ids.type):
-            ids = ids.dictionary_decode()
-        return ids, offsets
+        for rows in read_rows(self.piece, {self.column: "list"}, _NO_TEXT):
+            column = rows.columns[self.column]
+            lengths = as_numpy(pc.fill_null(pc.list_value_length(column), 0))  # of null: empty
+            ids, offsets = column.flatten(), offsets_of(lengths.astype(np.int64))
+            if ids.null_count:
+                place = int(np.argmax(as_numpy(ids.is_null())))
+                raise InputError(
+                    f"{self.piece.path} has a list with a null in it",
+                    got=where(rows, offsets, place),
+                    remedy="Leave such rows out",
+                )
+            if pa.types.is_dictionary(ids.type):
+                ids = ids.dictionary_decode()
+            yield ids, offsets, rows
 
-    def where(self, offsets: Array, place: int) -> str:
-        """Return in which row a value stands, for an error."""
-        row = int(np.searchsorted(offsets, place, side="right")) - 1
-        return f"row {self.row + row}, value {place - int(offsets[row])}"
+
+def where(rows: Rows, offsets: Array, place: int) -> str:
+    """Return in which row a value stands, for an error."""
+    row = int(np.searchsorted(offsets, place, side="right")) - 1
+    return f"row {rows.source.number(row)}, value {place - int(offsets[row]) + 1}"
 
 
 class ListsInput(Input):
-    """Parquet files with a column of lists."""
+    """Files with a column of lists."""
 
     kind = "lists"
 
@@ -109,7 +108,7 @@ class ListsInput(Input):
 
     @property
     def files(self) -> list[Path]:
-        """The Parquet files, in order."""
+        """The files, in order."""
         found: list[Path] = []
         for path in self.paths:
             found += parquet_files(path) if path.is_dir() else [path]
@@ -117,14 +116,17 @@ class ListsInput(Input):
 
     def check(self) -> None:
         """Check the columns of every file."""
-        self.groups = self._groups()
-        if not self.groups:
+        self.lists = [
+            replace(one, piece=replace(one.piece, number=number))
+            for number, one in enumerate(chain(*map(self._lists, self.files)))
+        ]
+        if not self.lists:
             raise empty(self.what)
 
     @property
     def tokens(self) -> int:
         """How many ids all lists hold."""
-        return sum(groups.ids for groups in self.groups)
+        return sum(one.ids for one in self.lists)
 
     @property
     def scratch_bytes(self) -> int:
@@ -133,8 +135,8 @@ class ListsInput(Input):
 
     def count(self, workers: Workers, folder: Path) -> None:
         """Count the ids."""
-        calls = [(groups,) for groups in self.groups]
-        sizes = [groups.ids for groups in self.groups]
+        calls = [(one,) for one in self.lists]
+        sizes = [one.ids for one in self.lists]
         Vocabulary.of(
             merged(workers.tasks("count", count_ids, calls, sizes, "ids")),
             what=self.what,
@@ -146,12 +148,12 @@ class ListsInput(Input):
         """Write the numbers of the ids."""
         folder = scratch / CORPUS
         records = Pieces(folder, folder)
-        todo = [groups for groups in self.groups if not records.done(groups.name)]
+        todo = [one for one in self.lists if not records.done(one.name)]
         workers.tasks(
             "encode",
             encode_ids,
-            [(groups, folder, records) for groups in todo],
-            [groups.ids for groups in todo],
+            [(one, folder, records) for one in todo],
+            [one.ids for one in todo],
             "ids",
             graph=None if self._graph is None else self._graph.path,
             internal=self.internal,
@@ -161,9 +163,9 @@ class ListsInput(Input):
 
     def _prepared(self, records: Pieces, folder: Path) -> Prepared:
         pieces = []
-        for groups in self.groups:
-            counted, _ = records.load(groups.name)
-            pieces.append(EncodedPiece(groups.name, counted["sentences"], counted["words"]))
+        for one in self.lists:
+            counted, _ = records.load(one.name)
+            pieces.append(EncodedPiece(one.name, counted["sentences"], counted["words"]))
         corpus = Encoded(folder)
         corpus.save(pieces)
         tokens = sum(piece.words for piece in pieces)
@@ -171,46 +173,33 @@ class ListsInput(Input):
             raise empty(self.what)
         if self._graph is not None:
             total = np.zeros(self._graph.num_nodes, np.int64)
-            for groups in self.groups:
-                total += load_npy(folder / f"{groups.name}.counts.npy")
+            for one in self.lists:
+                total += load_npy(folder / f"{one.name}.counts.npy")
             save_npy(folder, COUNTS, total)
         return Prepared(corpus, folder / COUNTS, tokens)
 
-    def _groups(self) -> list[Groups]:
-        """Cut the files into what tasks read; the cuts follow from the files alone."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        found: list[Groups] = []
-        for path in self.files:
-            try:
-                with pq.ParquetFile(path) as file:
-                    column = self._column(path, file.schema_arrow)
-                    about = file.metadata
-            except (pa.ArrowInvalid, OSError) as error:
-                raise _unreadable(path, error) from error
-            leaf = next(
-                i for i in range(about.num_columns)
-                if about.schema.column(i).path.split(".")[0] == column
-            )  # fmt: skip
-            row = begin = ids = 0
-            numbers: list[int] = []
-            for number in range(about.num_row_groups):
-                group = about.row_group(number)
-                numbers.append(number)
-                ids += group.column(leaf).num_values
-                row += group.num_rows
-                if ids >= _PIECE_IDS or number == about.num_row_groups - 1:
-                    found.append(Groups(len(found), path, column, tuple(numbers), begin, ids))
-                    begin, ids, numbers = row, 0, []
-        return found
+    def _lists(self, path: Path) -> Iterator[Lists]:
+        """Cut a file into what tasks read; the cuts follow from the file alone."""
+        if format_of(str(path)) == "arrow":
+            with open_arrow(str(path)) as file:
+                column = self._column(path, file.schema)
+                count = file.num_record_batches
+                for piece in batch_pieces(str(path), count, file_size(str(path)), TARGET):
+                    batches = map(file.get_batch, range(piece.start, piece.stop))
+                    ids = sum(len(batch.column(column).flatten()) for batch in batches)
+                    if ids:
+                        yield Lists(piece, column, ids)
+            return
+        with open_parquet(str(path)) as file:
+            column, about = self._column(path, file.schema_arrow), file.metadata
+        names = [about.schema.column(i).path.split(".")[0] for i in range(about.num_columns)]
+        leaf = names.index(column)
+        for piece in row_group_pieces(str(path), about, [column], TARGET):
+            groups = map(about.row_group, range(piece.start, piece.stop))
+            yield Lists(piece, column, sum(group.column(leaf).num_values for group in groups))
 
     def _column(self, path: Path, schema: pa.Schema) -> str:
         import pyarrow as pa
-
-        def is_list(kind: pa.DataType) -> bool:
-            of = pa.types
-            return bool(of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind))
 
         lists = [field.name for field in schema if is_list(field.type)]
         wanted = self.options.column
@@ -236,17 +225,15 @@ class ListsInput(Input):
         import pyarrow as pa
 
         of = pa.types
-        if of.is_dictionary(kind):
-            kind = kind.value_type
+        kind = bare_type(kind)
         if of.is_nested(kind):
             raise UsageError(
                 f"{path} has lists of lists", expected="lists of ids", got=f"lists of {kind}"
             )
         if of.is_null(kind):  # lists without a value
             return
-        strings = of.is_string(kind) or of.is_large_string(kind) or of.is_string_view(kind)
         numbers = of.is_integer(kind) or of.is_floating(kind)
-        name = "strings" if strings else "numbers" if numbers else str(kind)
+        name = "strings" if is_text(kind) else "numbers" if numbers else str(kind)
         first = self._ids_of.setdefault(name, (path, kind))
         for other, kind_there in self._ids_of.values():
             if (other, kind_there) != first:
@@ -314,18 +301,18 @@ class WalksInput(ListsInput):
 # -- tasks -----------------------------------------------------------------------------------------
 
 
-def count_ids(groups: Groups) -> pa.Table:
-    """Return the ids of some row groups and how often each is; runs on a worker."""
+def count_ids(lists: Lists) -> pa.Table:
+    """Return the ids of some lists and how often each is; runs on a worker."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ids, _ = groups.read()
-    counted = pc.value_counts(ids)
-    return pa.table({"id": counted.field("values"), "count": counted.field("counts")})
+    counted = [pc.value_counts(ids) for ids, *_ in lists.read()]
+    names = ["id", "count"]
+    return merged([pa.table([*map(one.field, ("values", "counts"))], names) for one in counted])
 
 
 def encode_ids(
-    groups: Groups,
+    lists: Lists,
     folder: Path,
     records: Pieces,
     *,
@@ -333,24 +320,27 @@ def encode_ids(
     internal: bool,
     longest: int,
 ) -> None:
-    """Write the numbers of the ids of some row groups, and the record; runs on a worker."""
-    ids, offsets = groups.read()
-    if graph is None:
-        tokens = looked_up(ids, load_ids(folder))
-    else:
-        tokens = _nodes(Graph.open(graph), groups, ids, offsets, internal=internal)
-    offsets = cut_sentences(offsets, longest)
-    tokens, offsets = without_unknown(tokens, offsets)
-    piece = EncodedPiece(groups.name, len(offsets) - 1, len(tokens))
-    files = piece.save(folder, tokens, offsets)
-    if graph is not None:
-        nodes = Graph.open(graph).num_nodes
-        counts = np.bincount(tokens, minlength=nodes).astype(np.int64)
-        files.append(save_npy(folder, f"{groups.name}.counts.npy", counts))
-    records.save(groups.name, {"sentences": piece.sentences, "words": piece.words}, files)
+    """Write the numbers of the ids of some lists, and the record; runs on a worker."""
+    opened = None if graph is None else Graph.open(graph)
+    tokens, ends = [np.empty(0, np.int32)], [np.zeros(1, np.int64)]
+    for ids, offsets, rows in lists.read():
+        if opened is None:
+            found = looked_up(ids, load_ids(folder))
+        else:
+            found = _nodes(opened, ids, offsets, rows, internal=internal)
+        found, offsets = without_unknown(found, cut_sentences(offsets, longest))
+        tokens.append(found)
+        ends.append(offsets[1:] + ends[-1][-1])
+    words, offsets = np.concatenate(tokens), np.concatenate(ends)
+    piece = EncodedPiece(lists.name, len(offsets) - 1, len(words))
+    files = piece.save(folder, words, offsets)
+    if opened is not None:
+        counts = np.bincount(words, minlength=opened.num_nodes).astype(np.int64)
+        files.append(save_npy(folder, f"{lists.name}.counts.npy", counts))
+    records.save(lists.name, {"sentences": piece.sentences, "words": piece.words}, files)
 
 
-def _nodes(graph: Graph, groups: Groups, ids: pa.Array, offsets: Array, *, internal: bool) -> Array:
+def _nodes(graph: Graph, ids: pa.Array, offsets: Array, rows: Rows, *, internal: bool) -> Array:
     """Return the nodes of a graph that ids are; InputError where it does not have one."""
     if internal:
         found = as_numpy(ids).astype(np.int64)
@@ -362,25 +352,9 @@ def _nodes(graph: Graph, groups: Groups, ids: pa.Array, offsets: Array, *, inter
         place = int(unknown[0])
         more = f" (and {len(unknown) - 1:,} more)" if len(unknown) > 1 else ""
         raise InputError(
-            f"{graph.path} has no node {ids[place].as_py()!r}: {groups.path}, "
-            f"{groups.where(offsets, place)}{more}",
+            f"{graph.path} has no node {ids[place].as_py()!r}: {rows.source.path}, "
+            f"{where(rows, offsets, place)}{more}",
             expected=f"ids of the graph, of type {graph.node_column('id').type}",
             remedy="Give the graph that the walks are of, or leave --graph out",
         )
     return found.astype(np.int32)
-
-
-def _flat(chunk: pa.Array) -> tuple[pa.Array, Array]:
-    """Return the values of lists, and the length of each; a null list is empty."""
-    import pyarrow.compute as pc
-
-    lengths = as_numpy(pc.fill_null(pc.list_value_length(chunk), 0)).astype(np.int64)
-    return chunk.flatten(), lengths
-
-
-def _unreadable(path: Path, error: BaseException) -> InputError:
-    return InputError(
-        f"cannot read {path} as Parquet",
-        got=next(iter(str(error).splitlines()), type(error).__name__),
-        remedy="Copy the file again from where it came from, or make the walks again",
-    )

@@ -1,4 +1,4 @@
-"""Text: words between blanks, a sentence a line; plain, .gz or .zst, larger than memory.
+"""Text: words between blanks, a sentence a line; plain, .gz, .zst or .bz2, larger than memory.
 
 Blanks are those of ``str.split``, which gensim takes too, and Arrow. Two passes over the files, as
 tasks: one counts the words, one writes their numbers. A plain file is cut at newlines into ranges
@@ -7,13 +7,11 @@ of bytes, a packed one is read from its beginning by one task.
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -22,6 +20,7 @@ from penstock.arrow import as_numpy
 from penstock.errors import InputError
 from penstock.files import FileEntry
 from penstock.output import Pieces
+from penstock.pipelines.tables.sources import codec_of, head_of, open_stream, read_fully
 from penstock.pipelines.word2vec.inputs import CORPUS, Input, Prepared
 from penstock.pipelines.word2vec.sentences import cut_sentences, looked_up, without_unknown
 from penstock.pipelines.word2vec.vocabulary import COUNTS, Vocabulary, load_ids, merged
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 _RANGE = 1 << 26  # bytes of a plain file that one task reads
 _BLOCK = 1 << 24  # bytes read at a time
 _PIECE_WORDS = 1 << 24  # numbers written at a time
-_PACKED = {".gz": 4, ".zst": 4}  # and about how many times larger their text is
+_UNPACKED = 4  # about how many times larger text is than compressed
 _BYTES_OF_WORD = 5  # at least, on average, its blank included: for estimates
 _BLANKS = b" \t\v\f\r\x1c\x1d\x1e\x1f"  # those of one byte, but for newlines
 
@@ -67,12 +66,12 @@ class ByteRange:
 
         A block ends with a newline, or within a sentence of more bytes after a blank.
         """
-        packed = self.path.suffix.lower() in _PACKED
-        with _opened(self.path) as file:
+        packed = is_packed(self.path)
+        with open_stream(str(self.path)) as file:
             at = 0 if packed else self._first_sentence(file)
             rest, whole = b"", True  # whole: what was read ends a sentence
             if not self.first:
-                rest = self._read(file, len(BOM_UTF8))
+                rest = read_fully(file, len(BOM_UTF8))
                 if rest == BOM_UTF8:  # no part of the first word
                     at, rest, whole = len(BOM_UTF8), b"", False
                 elif not packed:
@@ -81,7 +80,7 @@ class ByteRange:
             while packed or at + len(rest) < self.last or not whole:
                 left = self.last - at - len(rest)
                 if packed or left > 0:
-                    read = self._read(file, _BLOCK if packed else min(_BLOCK, left))
+                    read = file.read(_BLOCK if packed else min(_BLOCK, left))
                 else:  # the last sentence goes on behind the range
                     read = file.readline(_BLOCK)
                 if not read:
@@ -109,9 +108,11 @@ class ByteRange:
                 text = pa.array([data], pa.large_binary()).cast(pa.large_string())
             except pa.ArrowInvalid:
                 raise self._not_utf8(at, data) from None
-            lists = pc.utf8_split_whitespace(pc.split_pattern(text, "\n").flatten())
+            # Trimmed: of two blanks at the end Arrow takes the last one for a word.
+            lines = pc.utf8_trim_whitespace(pc.split_pattern(text, "\n").flatten())
+            lists = pc.utf8_split_whitespace(lines)
             words = lists.flatten()
-            there = as_numpy(pc.binary_length(words)) > 0  # of blanks at the ends of a line
+            there = as_numpy(pc.binary_length(words)) > 0  # not that of an empty line
             before = np.zeros(len(words) + 1, np.int64)
             np.cumsum(there, out=before[1:])
             yield words.filter(pa.array(there)), before[as_numpy(lists.offsets)[1:-1]]
@@ -122,18 +123,12 @@ class ByteRange:
             bad = 0
         except UnicodeDecodeError as error:
             bad = error.start
-        packed = self.path.suffix.lower() in _PACKED
         return InputError(
-            f"{self.path} is not UTF-8: byte {at + bad:,}{' of its text' if packed else ''}",
+            f"{self.path} is not UTF-8: byte {at + bad:,} of its text",
             expected="text in UTF-8",
             got=f"the byte 0x{data[bad]:02x} there",
             remedy="Convert it, as with iconv -f LATIN1 -t UTF-8",
         )
-
-    def head(self, size: int) -> bytes:
-        """Return the first bytes of the file's text."""
-        with _opened(self.path) as file:
-            return self._read(file, size)
 
     def _first_sentence(self, file: BinaryIO) -> int:
         """Go to where the first sentence of the range begins, and return that byte."""
@@ -146,18 +141,6 @@ class ByteRange:
                 break
         return file.tell()
 
-    def _read(self, file: BinaryIO, size: int) -> bytes:
-        try:
-            return file.read(size)
-        except (OSError, EOFError, ValueError, zlib.error) as error:
-            if self.path.suffix.lower() not in _PACKED:
-                raise
-            raise InputError(
-                f"cannot unpack {self.path}",
-                expected=f"a whole {self.path.suffix} file",
-                got=str(error),
-            ) from error
-
 
 class TextInput(Input):
     """Text files."""
@@ -167,10 +150,9 @@ class TextInput(Input):
     def check(self) -> None:
         """Check the first bytes of the files."""
         for path in self.paths:
-            text = ByteRange(0, path, 0, 1)
-            if path.suffix.lower() in _PACKED:
-                next(text.blocks(), None)
-            coding = _wide_coding(text.head(4))
+            if is_packed(path):
+                next(ByteRange(0, path, 0, 1).blocks(), None)
+            coding = _wide_coding(head_of(str(path), 4))
             if coding is not None:
                 raise InputError(
                     f"{path} is {coding}",
@@ -181,7 +163,7 @@ class TextInput(Input):
     @property
     def scratch_bytes(self) -> int:
         """About what numbers of words take at most, 4 bytes each."""
-        size = sum(p.stat().st_size * _PACKED.get(p.suffix.lower(), 1) for p in self.paths)
+        size = sum(p.stat().st_size * (_UNPACKED if is_packed(p) else 1) for p in self.paths)
         return size * 4 // _BYTES_OF_WORD
 
     def ranges(self) -> list[ByteRange]:
@@ -189,7 +171,7 @@ class TextInput(Input):
         found: list[ByteRange] = []
         for path in self.paths:
             size = path.stat().st_size
-            step = max(size, 1) if path.suffix.lower() in _PACKED else _RANGE
+            step = max(size, 1) if is_packed(path) else _RANGE
             for first in range(0, size, step):
                 found.append(ByteRange(len(found), path, first, min(first + step, size)))
         return found
@@ -295,11 +277,6 @@ def _wide_coding(head: bytes) -> str | None:
     return "UTF-16" if zeros or head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else None
 
 
-def _opened(path: Path) -> Any:
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rb")
-    if path.suffix.lower() == ".zst":
-        import pyarrow as pa
-
-        return pa.CompressedInputStream(pa.OSFile(str(path), "rb"), "zstd")
-    return path.open("rb")
+def is_packed(path: Path) -> bool:
+    """Return whether a file is compressed, as its name says."""
+    return codec_of(str(path)) is not None

@@ -5,6 +5,7 @@ import json
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -212,55 +213,42 @@ def spoil(path, group, name):
 
 @pytest.mark.parametrize("how", ["read", "sorted"])
 @pytest.mark.parametrize("column", ["source", "graph_id"])
-def test_a_corrupt_row_group_fails_its_graphs_alone(tmp_path, column, how, monkeypatch):
+def test_a_corrupt_row_group_is_an_error(tmp_path, column, how, monkeypatch):
     if how == "sorted":
         monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._FEW_ROWS", -(10**9))
-    zoo = draw(40)
-    rows = rows_of(zoo)
+    rows = rows_of(draw(40))
     pq.write_table(table_of(rows), tmp_path / "e.parquet", row_group_size=len(rows) // 4)
-    size = len(rows) // 4
-    hit = {row[0] for row in rows[size : 2 * size]}
-    # Graphs that begin or end in the damaged rows have rows elsewhere, too.
-    cut = {row[0] for row in rows[:size]} & hit | {row[0] for row in rows[2 * size :]} & hit
-    assert cut
     spoil(tmp_path / "e.parquet", 1, column)
-    assert compute(tmp_path / "e.parquet", tmp_path / "out").failed
-    found = failures(tmp_path / "out")
-    assert all("row group 1" in row["reason"] for row in found)
-    failed = {row["graph"] for row in found}
-    if column == "source":
-        assert failed == hit
-    else:  # whose graphs they are cannot be known, but for those that may reach into them
-        assert None in failed
-        assert cut <= failed
-    same_as_networkx(tmp_path / "out", zoo, only=zoo.keys() - hit - failed)
-    assert not {graph for graph, _ in values(tmp_path / "out")} & (hit | failed)
-    unread = [r for r in pq.read_table(tmp_path / "out/graphs").to_pylist() if r["nodes"] is None]
-    assert {row["graph"] for row in unread} == failed - {None}
+    with pytest.raises(InputError, match="e.parquet"):
+        compute(tmp_path / "e.parquet", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
-def test_a_file_that_is_no_parquet_is_a_failure(tmp_path):
-    zoo = draw(5)
+def test_files_and_rows_that_cannot_be_used_are_errors(tmp_path):
     (tmp_path / "e").mkdir()
-    pq.write_table(table_of(rows_of(zoo)), tmp_path / "e/a.parquet")
+    pq.write_table(table_of(rows_of(draw(5))), tmp_path / "e/a.parquet")
     (tmp_path / "e/b.parquet").write_bytes(b"PAR1 nothing PAR1")
-    report = compute(tmp_path / "e", tmp_path / "out")
-    assert report.failed == 1
-    assert failures(tmp_path / "out")[0]["graph"] is None
-    assert "b.parquet cannot be read" in failures(tmp_path / "out")[0]["reason"]
-    same_as_networkx(tmp_path / "out", zoo)
-    (tmp_path / "e/a.parquet").unlink()
-    with pytest.raises(InputError):
-        compute(tmp_path / "e", tmp_path / "out2")
-
-
-def test_rows_without_a_graph_are_a_failure(tmp_path):
+    with pytest.raises(InputError, match="b.parquet"):
+        compute(tmp_path / "e", tmp_path / "out")
     rows = [(1, 0, 1, 1.0), (None, 0, 1, 1.0), (1, 1, 2, 1.0)]
     pq.write_table(table_of(rows), tmp_path / "e.parquet")
-    compute(tmp_path / "e.parquet", tmp_path / "out")
-    assert len(failures(tmp_path / "out")) == 1
-    assert "1 rows without graph_id" in failures(tmp_path / "out")[0]["reason"]
-    same_as_networkx(tmp_path / "out", {1: nx.path_graph(3)})
+    with pytest.raises(InputError, match="row 2"):
+        compute(tmp_path / "e.parquet", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("names", [int, str], ids=["integers", "strings"])
+def test_tables_of_other_libraries_and_arrow_files(tmp_path, names):
+    zoo = draw(8, names=names)
+    table = table_of(rows_of(zoo))
+    compute(pd.DataFrame(table.to_pydict()), tmp_path / "pandas", weighted=True)
+    compute(table.to_reader(), tmp_path / "reader", weighted=True)
+    with pa.ipc.new_file(tmp_path / "e.arrow", table.schema) as file:
+        file.write_table(table, max_chunksize=20)
+    compute(tmp_path / "e.arrow", tmp_path / "file", weighted=True)
+    for out in ("pandas", "reader", "file"):
+        same_as_networkx(tmp_path / out, zoo, weight="weight")
+    assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,7 @@ def test_two_ranks_learn_as_much_as_one(blocks: Graph, tmp_path: Path) -> None:
     "kind", [pa.string(), pa.large_string(), pa.int32(), pa.uint64(), pa.date32(), pa.float64()]
 )
 def test_lists_of_any_type(tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "_PIECE_IDS", 20)
+    monkeypatch.setattr(lists, "TARGET", 200)
     rng = np.random.default_rng(0)
     rows = [rng.integers(0, 9, rng.integers(0, 8)).tolist() for _ in range(60)]
     as_kind = pa.array(range(9)).cast(pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
@@ -203,7 +204,7 @@ def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> No
             if pa.types.is_string(ids.type) else pa.scalar(10**6, ids.type)]]  # fmt: skip
     table = pa.table({"path": pa.array(rows, pa.list_(ids.type))})
     pq.write_table(table, tmp_path / "p.parquet")
-    with pytest.raises(InputError, match=r"p\.parquet, row 4, value 1"):
+    with pytest.raises(InputError, match=r"p\.parquet, row 5, value 2"):
         word2vec(tmp_path / "p.parquet", tmp_path / "v", graph=graph.path)
     # Numbers of nodes are known by the graph that was walked.
     walk(graph, tmp_path / "w", ids="internal")
@@ -216,7 +217,7 @@ def test_ids_that_the_graph_does_not_have(make_graph: Any, tmp_path: Path) -> No
 def test_lists_with_nulls_or_without_ids(tmp_path: Path) -> None:
     kind, path = pa.list_(pa.int64()), tmp_path / "n.parquet"
     pq.write_table(pa.table({"s": pa.array([[1, 2], None, [3, None]], kind)}), path)
-    with pytest.raises(InputError, match="row 2, value 1"):
+    with pytest.raises(InputError, match="row 3, value 2"):
         word2vec(path, tmp_path / "v")
     pq.write_table(pa.table({"s": pa.array([[], None], kind)}), path)
     with pytest.raises(InputError):
@@ -225,6 +226,35 @@ def test_lists_with_nulls_or_without_ids(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         word2vec(path, tmp_path / "v")
     assert path.name in str(error.value)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_words_of_text_are_those_of_split(tmp_path: Path, seed: int) -> None:
+    """Whatever blanks are between them, at the ends of lines too."""
+    blanks = " \t\n\r\v\f\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000"
+    rng = np.random.default_rng(seed)
+    text = "".join(rng.choice([*blanks, *"xyzxyzxyzxyz", "\u200b", "ä", "日", "\n", "\n"], 20_000))
+    (tmp_path / "t.txt").write_bytes(text.encode())
+    word2vec(tmp_path / "t.txt", tmp_path / "v", **SMALL, min_count=1)
+    table = pq.read_table(tmp_path / "v/part-00000.parquet")
+    found = dict(zip(table["id"].to_pylist(), table["count"].to_pylist(), strict=True))
+    assert found == Counter(text.split())
+
+
+def test_tables_of_other_libraries_and_arrow_files(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [[f"w{i}" for i in rng.integers(0, 9, rng.integers(0, 8))] for _ in range(60)]
+    table = pa.table({"n": range(60), "s": rows})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=7)
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table, max_chunksize=7)
+    found = []
+    for source in (tmp_path / "a.parquet", tmp_path / "a.arrow", table, [table.to_reader()]):
+        word2vec(source, tmp_path / "v", **SMALL, deterministic=True, overwrite=True)
+        vectors = Vectors.open(tmp_path / "v")
+        found.append((vectors.ids.to_pylist(), vectors.values.tolist()))
+    assert found[1:] == found[:1] * 3
+    assert not [path for path in tmp_path.glob(".*") if not path.name.endswith(".lock")]
 
 
 @pytest.mark.parametrize("longest", [2, 3, 100])
