@@ -25,9 +25,14 @@ from penstock import __version__
 from penstock.caches import cache_folder, can_write, private_folder
 
 
-def njit(*signatures: Any, cache: bool = False, **options: Any) -> Any:
-    """Compile as ``numba.njit(*signatures, cache=cache, **options)`` does."""
+def njit(*signatures: Any, cache: bool = False, nogil: bool = False, **options: Any) -> Any:
+    """Compile as ``numba.njit`` does, but for the wrappers that are not needed.
+
+    nogil  Python calls it; without this kernels alone may, and a call from Python crashes. What
+           Python needs for a call takes half of the time that a small function compiles.
+    """
     _whole()
+    options |= {"nogil": nogil, "no_cpython_wrapper": not nogil, "no_cfunc_wrapper": True}
 
     def compiled(function: Callable[..., Any]) -> Any:
         folder = _elsewhere(Path(inspect.getfile(function)).parent) if cache else ""

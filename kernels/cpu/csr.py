@@ -123,7 +123,7 @@ def sort_keys(
     return _sort_alone(keys, passes, digit, skip), None
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _digit_starts(keys: Array, passes: int, digit: int, skip: int) -> Array:
     counts = np.zeros((passes, 1 << digit), np.int64)
     mask = np.uint64((1 << digit) - 1)
@@ -245,7 +245,7 @@ def build_rows(
     return indptr, indices, relations if relation_bits else None, first
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, inline="always")
 def _repeats(keys: Array, times: Array, timed: bool, i: int) -> Any:
     return i > 0 and keys[i] == keys[i - 1] and (not timed or times[i] == times[i - 1])
 

@@ -84,7 +84,7 @@ def look_at_cpu() -> dict[str, Any]:
     from penstock.kernels.compiled import njit
 
     began = time.perf_counter()
-    total = njit(lambda x: x.sum())(np.arange(1000.0))
+    total = njit(nogil=True)(lambda x: x.sum())(np.arange(1000.0))
     if total != 499_500:
         raise ArithmeticError(f"Numba adds 0 to 999 up to {total}, not to 499500")
     return {"compiled_in": time.perf_counter() - began}
