@@ -28,11 +28,12 @@ from penstock.caches import cache_folder, can_write, private_folder
 def njit(*signatures: Any, cache: bool = False, nogil: bool = False, **options: Any) -> Any:
     """Compile as ``numba.njit`` does, but for the wrappers that are not needed.
 
-    nogil  Python calls it; without this kernels alone may, and a call from Python crashes. What
-           Python needs for a call takes half of the time that a small function compiles.
+    nogil  Python calls it. Without, kernels alone may, unless it is inlined: a call from Python
+           crashes. Its wrapper takes half of the time in which a small function compiles.
     """
     _whole()
-    options |= {"nogil": nogil, "no_cpython_wrapper": not nogil, "no_cfunc_wrapper": True}
+    inner = not nogil and "inline" not in options
+    options |= {"nogil": nogil, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
 
     def compiled(function: Callable[..., Any]) -> Any:
         folder = _elsewhere(Path(inspect.getfile(function)).parent) if cache else ""
