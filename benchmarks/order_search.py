@@ -119,7 +119,7 @@ def _order_row(strip: Array, i: int) -> None:
     row[0], row[1], row[2] = loaded, before[0], kept
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _reverse(strip: Array, size: int) -> None:
     strip[:size] = strip[:size][::-1].copy()
     stay = np.zeros(3, np.int64)
@@ -263,7 +263,7 @@ def _reroute(
     return size
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _search(n: int, seed: Any, rounds: int, strip: Array) -> tuple[int, Array]:
     random = np.array([seed * np.uint64(0x9E3779B97F4A7C15)], np.uint64)
     free = np.full(n, (np.int64(1) << n) - 1) ^ (np.int64(1) << np.arange(n))

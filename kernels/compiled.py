@@ -25,9 +25,15 @@ from penstock import __version__
 from penstock.caches import cache_folder, can_write, private_folder
 
 
-def njit(*signatures: Any, cache: bool = False, **options: Any) -> Any:
-    """Compile as ``numba.njit(*signatures, cache=cache, **options)`` does."""
+def njit(*signatures: Any, cache: bool = False, nogil: bool = False, **options: Any) -> Any:
+    """Compile as ``numba.njit`` does, but for the wrappers that are not needed.
+
+    nogil  Python calls it. Without, kernels alone may, unless it is inlined: a call from Python
+           crashes. Its wrapper takes half of the time in which a small function compiles.
+    """
     _whole()
+    inner = not nogil and "inline" not in options
+    options |= {"nogil": nogil, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
 
     def compiled(function: Callable[..., Any]) -> Any:
         folder = _elsewhere(Path(inspect.getfile(function)).parent) if cache else ""

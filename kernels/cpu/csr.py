@@ -2,7 +2,8 @@
 
 One pass over the edges counts bins and one scatters; the sort is a least-significant-digit radix
 sort over just the bits that are set. Kernels run on one thread and release the GIL: ETL runs one
-task a core.
+task a core. Most arrays are made by NumPy, as Numba compiles np.zeros for longer than a loop; they
+are made in a kernel if it is faster for knowing that they overlap no others.
 """
 
 from __future__ import annotations
@@ -118,60 +119,69 @@ def sort_keys(
     """Sort keys by ``bits`` bits above the lowest ``skip``; equal keys stay in input order."""
     passes = max(1, -(-bits // _DIGIT))
     digit = -(-bits // passes) or 1
-    if with_order:
-        return _sort_with_order(keys, passes, digit, skip)  # type: ignore[no-any-return]
-    return _sort_alone(keys, passes, digit, skip), None
+    starts = np.zeros((passes, 1 << digit), np.int64)
+    keys, spare = keys.copy(), np.empty_like(keys)
+    if not with_order:
+        _sort_alone(keys, spare, starts, digit, skip)
+        return spare if passes % 2 else keys, None
+    order, spare_order = np.arange(len(keys), dtype=np.int32), np.empty(len(keys), np.int32)
+    _sort_with_order(keys, spare, order, spare_order, starts, digit, skip)
+    return (spare, spare_order) if passes % 2 else (keys, order)
 
 
-@njit(cache=True, nogil=True)
-def _digit_starts(keys: Array, passes: int, digit: int, skip: int) -> Array:
-    counts = np.zeros((passes, 1 << digit), np.int64)
+@njit(cache=True)
+def _fill_starts(starts: Array, keys: Array, digit: int, skip: int) -> None:
+    passes = len(starts)
     mask = np.uint64((1 << digit) - 1)
     for key in keys:
         left = key >> np.uint64(skip)
         for p in range(passes):
-            counts[p, left & mask] += 1
+            starts[p, left & mask] += 1
             left >>= np.uint64(digit)
     for p in range(passes):
         total = 0
         for d in range(1 << digit):
-            count = counts[p, d]
-            counts[p, d] = total
+            count = starts[p, d]
+            starts[p, d] = total
             total += count
-    return counts
 
 
 @njit(cache=True, nogil=True)
-def _sort_alone(keys: Array, passes: int, digit: int, skip: int) -> Array:
-    starts = _digit_starts(keys, passes, digit, skip)
+def _sort_alone(keys: Array, spare: Array, starts: Array, digit: int, skip: int) -> None:
+    _fill_starts(starts, keys, digit, skip)
     mask = np.uint64((1 << digit) - 1)
-    a, b = keys.copy(), np.empty_like(keys)
-    for p in range(passes):
+    a, b = keys, spare
+    for p in range(len(starts)):
         shift, at = np.uint64(skip + p * digit), starts[p]
         for key in a:
             d = (key >> shift) & mask
             b[at[d]] = key
             at[d] += 1
         a, b = b, a
-    return a
 
 
 @njit(cache=True, nogil=True)
-def _sort_with_order(keys: Array, passes: int, digit: int, skip: int) -> tuple[Array, Array]:
-    starts = _digit_starts(keys, passes, digit, skip)
+def _sort_with_order(
+    keys: Array,
+    spare: Array,
+    order: Array,
+    spare_order: Array,
+    starts: Array,
+    digit: int,
+    skip: int,
+) -> None:
+    _fill_starts(starts, keys, digit, skip)
     mask = np.uint64((1 << digit) - 1)
-    a, b = keys.copy(), np.empty_like(keys)
-    order, spare = np.arange(len(keys)).astype(np.int32), np.empty(len(keys), np.int32)
-    for p in range(passes):
+    a, b, old, new = keys, spare, order, spare_order
+    for p in range(len(starts)):
         shift, at = np.uint64(skip + p * digit), starts[p]
         for i in range(len(a)):
             d = (a[i] >> shift) & mask
             b[at[d]] = a[i]
-            spare[at[d]] = order[i]
+            new[at[d]] = old[i]
             at[d] += 1
         a, b = b, a
-        order, spare = spare, order
-    return a, order
+        old, new = new, old
 
 
 def sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
@@ -237,15 +247,18 @@ def build_rows(
     times: Array | None = None,
 ) -> tuple[Array, Array, Array | None, Array]:
     """Cut sorted keys into rows, equal keys (and times, if given) made one if ``merge``."""
-    example = np.empty(0, np.int32 if target_bits <= 31 else np.int64)
     timed, when = times is not None, np.empty(0, np.int64) if times is None else times
-    indptr, indices, relations, first = _build_rows(
-        keys, when, timed, rows, target_bits, relation_bits, merge, example
+    indptr = np.zeros(rows + 1, np.int64)
+    indices = np.empty(len(keys), np.int32 if target_bits <= 31 else np.int64)
+    relations = np.empty(len(keys) if relation_bits else 0, np.int32)
+    first = np.empty(len(keys) + 1, np.int64)
+    kept = _build_rows(
+        keys, when, timed, target_bits, relation_bits, merge, indptr, indices, relations, first
     )
-    return indptr, indices, relations if relation_bits else None, first
+    return indptr, indices[:kept], relations[:kept] if relation_bits else None, first[: kept + 1]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, inline="always")
 def _repeats(keys: Array, times: Array, timed: bool, i: int) -> Any:
     return i > 0 and keys[i] == keys[i - 1] and (not timed or times[i] == times[i - 1])
 
@@ -255,20 +268,14 @@ def _build_rows(
     keys: Array,
     times: Array,
     timed: bool,
-    rows: int,
     target_bits: int,
     relation_bits: int,
     merge: bool,
-    example: Array,
-) -> tuple[Array, Array, Array, Array]:
-    kept = 0
-    for i in range(len(keys)):
-        if not merge or not _repeats(keys, times, timed, i):
-            kept += 1
-    indptr = np.zeros(rows + 1, np.int64)
-    indices = np.empty(kept, example.dtype)
-    relations = np.empty(kept if relation_bits else 0, np.int32)
-    first = np.empty(kept + 1, np.int64)
+    indptr: Array,
+    indices: Array,
+    relations: Array,
+    first: Array,
+) -> int:
     row_shift, target_shift = np.uint64(target_bits + relation_bits), np.uint64(relation_bits)
     target_mask = np.uint64((np.uint64(1) << np.uint64(target_bits)) - np.uint64(1))
     relation_mask = np.uint64((np.uint64(1) << np.uint64(relation_bits)) - np.uint64(1))
@@ -284,20 +291,20 @@ def _build_rows(
         first[e] = i
         e += 1
     first[e] = len(keys)
-    for row in range(rows):
+    for row in range(len(indptr) - 1):
         indptr[row + 1] += indptr[row]
-    return indptr, indices, relations, first
+    return e
 
 
 def merge_values(values: Array, order: Array, first: Array, how: str) -> Array:
     """Merge what belongs to equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order."""
-    merged: Array = _merge_values(values, order, first, ("sum", "max", "first", "min").index(how))
+    merged = np.empty(len(first) - 1, values.dtype)
+    _merge_values(values, order, first, ("sum", "max", "first", "min").index(how), merged)
     return merged
 
 
 @njit(cache=True, nogil=True)
-def _merge_values(values: Array, order: Array, first: Array, how: int) -> Array:
-    merged = np.empty(len(first) - 1, values.dtype)
+def _merge_values(values: Array, order: Array, first: Array, how: int, merged: Array) -> None:
     for i in range(len(merged)):
         value = values[order[first[i]]]
         if how == 0 and first[i + 1] - first[i] > 1:
@@ -313,4 +320,3 @@ def _merge_values(values: Array, order: Array, first: Array, how: int) -> Array:
             for j in range(first[i] + 1, first[i + 1]):
                 value = min(value, values[order[j]])
         merged[i] = value
-    return merged

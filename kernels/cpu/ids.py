@@ -23,8 +23,16 @@ def encode(values: Array) -> tuple[Array, Array]:
         return values.astype(np.int64), np.empty(0, np.int32)
     low, high = int(values.min()), int(values.max())
     if high - low < _DENSE * len(values):
-        return _encode_dense(values, low, high - low + 1)  # type: ignore[no-any-return]
-    distinct, codes = _encode_sparse(values)
+        span = high - low + 1
+        words = (span + 63) >> 6
+        bits, before = np.zeros(words, np.uint64), np.empty(words, np.int32)
+        distinct = np.empty(min(span, len(values)), np.int64)
+        codes = np.empty(len(values), np.int32)
+        count = _encode_dense(values, low, bits, before, distinct, codes)
+        return distinct[:count], codes
+    slots = np.full(1 << max(10, (2 * len(values) - 1).bit_length()), -1, np.int32)
+    distinct, codes = np.empty(len(values), np.int64), np.empty(len(values), np.int32)
+    distinct = distinct[: _encode_sparse(values, slots, distinct, codes)].copy()
     # As unsigned keys of the same order, counted from the smallest: few bits, few passes.
     keys = distinct.view(np.uint64) - np.uint64(low % 2**64)
     _, order = sort_keys(keys, (high - low).bit_length(), with_order=True)
@@ -34,19 +42,19 @@ def encode(values: Array) -> tuple[Array, Array]:
 
 
 @njit(cache=True, nogil=True)
-def _encode_dense(values: Array, low: int, span: int) -> tuple[Array, Array]:
-    words = (span + 63) >> 6
-    bits = np.zeros(words, np.uint64)
+def _encode_dense(
+    values: Array, low: int, bits: Array, before: Array, distinct: Array, codes: Array
+) -> int:
+    """Return how many distinct values there are; ``before`` gets how many lie below each word."""
+    words = len(bits)
     one, low_six = np.uint64(1), np.uint64(63)
     for value in values:
         offset = np.uint64(value - low)
         bits[offset >> np.uint64(6)] |= one << (offset & low_six)
-    before = np.empty(words, np.int32)  # how many distinct values lie below each word
     count = 0
     for word in range(words):
         before[word] = count
         count += _popcount(bits[word])
-    distinct = np.empty(count, np.int64)
     found = 0
     for word in range(words):
         left = bits[word]
@@ -55,13 +63,12 @@ def _encode_dense(values: Array, low: int, span: int) -> tuple[Array, Array]:
             distinct[found] = low + (word << 6) + _popcount(lowest - one)
             found += 1
             left ^= lowest
-    codes = np.empty(len(values), np.int32)
     for i in range(len(values)):
         offset = np.uint64(values[i] - low)
         home = offset >> np.uint64(6)
         below = bits[home] & ((one << (offset & low_six)) - one)
         codes[i] = before[home] + _popcount(below)
-    return distinct, codes
+    return count
 
 
 @njit(cache=True, inline="always")
@@ -76,15 +83,9 @@ def _popcount(word: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _encode_sparse(values: Array) -> tuple[Array, Array]:
-    """Return the distinct values in order of appearance, and codes into them."""
-    size = 1 << 10
-    while size < 2 * len(values):
-        size <<= 1
-    mask = np.uint64(size - 1)
-    slots = np.full(size, -1, np.int32)
-    distinct = np.empty(len(values), np.int64)
-    codes = np.empty(len(values), np.int32)
+def _encode_sparse(values: Array, slots: Array, distinct: Array, codes: Array) -> int:
+    """Return how many distinct values there are, in order of appearance, and codes into them."""
+    mask = np.uint64(len(slots) - 1)
     count = 0
     for i in range(len(values)):
         value = values[i]
@@ -97,7 +98,7 @@ def _encode_sparse(values: Array) -> tuple[Array, Array]:
             distinct[count] = value
             count += 1
         codes[i] = slots[slot]
-    return distinct[:count].copy(), codes
+    return count
 
 
 @njit(cache=True, nogil=True)

@@ -73,7 +73,7 @@ def _norms(vectors: Array, lengths: Array) -> None:
         lengths[row] = np.sqrt(_dot(vectors[row], vectors[row]))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _dot(one: Array, other: Array) -> float:
     """Return the dot product in float64, added in an order that depends on the width alone."""
     a = b = c = d = 0.0
@@ -142,7 +142,7 @@ def _search(
         found[query] = count
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _contains(values: Array, one: int) -> bool:
     for value in values:
         if value >= one:

@@ -91,7 +91,7 @@ def refine(
     return moved
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _sums(load: Array, parts: Array, k: int) -> tuple[Array, Array]:
     loads, counts = np.zeros(k, np.int64), np.zeros(k, np.int64)
     for v in range(len(parts)):
@@ -100,20 +100,20 @@ def _sums(load: Array, parts: Array, k: int) -> tuple[Array, Array]:
     return loads, counts
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, inline="always")
 def _count(v: int, indptr: Array, indices: Array, parts: Array, links: Array) -> None:
     for edge in range(indptr[v], indptr[v + 1]):
         links[parts[indices[edge]]] += 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, inline="always")
 def _uncount(v: int, indptr: Array, indices: Array, parts: Array, links: Array) -> None:
     # Cheaper than clearing all k where a node has few neighbours.
     for edge in range(indptr[v], indptr[v + 1]):
         links[parts[indices[edge]]] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _best(v: int, links: Array, load: Array, parts: Array, loads: Array, bound: int) -> int:
     target = -1
     for p in range(len(loads)):
@@ -125,7 +125,7 @@ def _best(v: int, links: Array, load: Array, parts: Array, loads: Array, bound: 
     return target
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, inline="always")
 def _move(v: int, target: int, load: Array, parts: Array, loads: Array, counts: Array) -> None:
     loads[parts[v]] -= load[v]
     counts[parts[v]] -= 1

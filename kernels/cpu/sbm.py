@@ -28,7 +28,7 @@ def edges(
     return ends
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _log(x: float) -> float:
     mantissa, exponent = math.frexp(x)
     if mantissa < 0.7071067811865476:

@@ -50,7 +50,7 @@ def edges(seed: int, sizes: Array, counts: Array, kinds: Array, first: int) -> t
     return degrees, targets
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _random_tile(seed: int, graph: int, draw: int, size: int, us: Array, vs: Array) -> None:
     for i in range(_TILE):
         a, b, _, _ = philox4x32(seed, _EDGE, graph, 2 * (draw + i))
@@ -58,7 +58,7 @@ def _random_tile(seed: int, graph: int, draw: int, size: int, us: Array, vs: Arr
         vs[i] = (uint64(b) * uint64(size)) >> uint64(32)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _rmat_tile(
     seed: int, graph: int, draw: int, scale: int, words: Array, us: Array, vs: Array
 ) -> None:

@@ -119,7 +119,7 @@ def check_numba(folder: str, seconds: float) -> list[Finding]:
 
     from penstock.kernels.compiled import njit
 
-    total = njit(lambda x: x.sum())(np.arange(1000.0))
+    total = njit(nogil=True)(lambda x: x.sum())(np.arange(1000.0))
     if total != 499_500:
         raise ArithmeticError(f"Numba adds 0 to 999 up to {total}, not to 499500")
     return [Finding("Numba", "ok", "compiles for this processor")]

@@ -24,7 +24,7 @@ def total(values):
 def both(values):
     return total(values), np.copy(values)
 
-@njit()
+@njit(nogil=True)
 def third(value):
     return total(np.full(3, value))
 """
@@ -64,7 +64,7 @@ from penstock.kernels.compiled import njit
 class {name}(NamedTuple):
     value: int
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def value_of(given):
     return given.value
 

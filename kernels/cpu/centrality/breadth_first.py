@@ -53,7 +53,7 @@ def add_paths(
             )
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _search(
     first: int,
     size: int,

@@ -11,7 +11,7 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def new_heap(entries: int) -> tuple[Array, Array, Array, Array]:
     """Return an empty heap with room for so many: distances, ages, where from, where to."""
     return (
@@ -22,7 +22,7 @@ def new_heap(entries: int) -> tuple[Array, Array, Array, Array]:
     )
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def push(
     heap: tuple[Array, Array, Array, Array], size: int, far: float, age: int, by: int, node: int
 ) -> None:
@@ -39,7 +39,7 @@ def push(
     distances[at], ages[at], origins[at], nodes[at] = far, age, by, node
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def pop(heap: tuple[Array, Array, Array, Array], size: int) -> tuple[float, int, int]:
     """Take the nearest entry, of several the oldest, from a heap of ``size`` entries."""
     distances, ages, origins, nodes = heap
@@ -65,7 +65,7 @@ def pop(heap: tuple[Array, Array, Array, Array], size: int) -> tuple[float, int,
     return nearest
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def search(
     indptr: Array,
     indices: Array,
@@ -102,7 +102,7 @@ def search(
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def largest_graph(ptr: Array, indptr: Array) -> tuple[int, int]:
     """Return the number of nodes of the largest graph, and of edges of that with most."""
     nodes = edges = 0

@@ -125,7 +125,7 @@ def add_folded_betweenness(
             base += filled
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _copy(
     starts: Array, indices: Array, first: int, rows: Array, heads: Array, only: Array
 ) -> None:
@@ -142,7 +142,7 @@ def _copy(
     rows[len(starts) - 1] = starts[-1] - lowest
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _plant(size: int, heads: Array, only: Array, root: Array) -> None:
     """Write the root of each node's tree; one node of a cycle of single edges becomes a root."""
     root[:size] = -1

@@ -3,8 +3,9 @@
 One thread makes walks and releases the GIL. It makes _LANES of them at once, each at its own step:
 a walk alone would wait for memory at every edge, many wait together.
 
-A kernel is compiled for a whole graph (``part`` is None) and for a part: nothing of what only a
-part needs is left in the first.
+A kernel is compiled for what is asked of it: where an argument is None, Numba leaves out what
+``if argument is not None`` guards. ``part`` is None for a whole graph, and the arguments from
+``narrowed`` on for what the rules do not ask for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numba import uint64
 from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.philox import philox4x32
-from penstock.kernels.cpu.vector import pointer
+from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.cpu.walk.arrays import arrays_of, numbers_of, pointers
 from penstock.kernels.cpu.walk.part import (
     ENDED,
@@ -76,6 +77,7 @@ _STEP, _BITS, _TRIALS = int(Stream.WALK_STEP), WALK_BITS, TRIALS
 _ITS, _ALIAS = int(Sampler.ITS), int(Sampler.ALIAS)
 _NEVER = np.int64(NEVER)
 _HALF, _ROUND = np.uint64(32), 2.0**32
+_INTEGERS, _WORDS, _FLOATS = 13, 3, 2  # numbers that a lane keeps
 
 
 def walk(rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array) -> Array:
@@ -97,24 +99,56 @@ def _go_on(
     rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array, paths: Array, part: Any
 ) -> None:
     assert paths.flags.c_contiguous  # pointers know no strides
-    arguments = arrays_of(rows, rules), numbers_of(rows, rules), walks, starts, paths, part
+    arrays, numbers = arrays_of(rows, rules), numbers_of(rows, rules)
+    arguments = arrays, numbers, walks, starts, paths, part
     if rules.sampler == Sampler.RESERVOIR:
         walk_by_reservoir(*arguments, rules.expression)
-    else:
-        _walk(*arguments)
+        return
+    lanes = (  # made here: it takes Numba longer to compile np.zeros than a walk
+        np.zeros(_INTEGERS * _LANES, np.int64),
+        np.zeros(_WORDS * _LANES, np.uint64),
+        np.zeros(_FLOATS * _LANES),
+    )
+    asked = (
+        numbers.schema > 0 or numbers.dated,
+        numbers.stop_below > 0 or numbers.restart_below > 0,
+        numbers.weighted,
+        numbers.weighted and numbers.sampler == Sampler.ITS,
+        numbers.weighted and numbers.sampler == Sampler.ALIAS,
+        numbers.second_order,
+    )
+    _walk(*arguments, lanes, *(True if each else None for each in asked))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, part: Any) -> None:
+def _walk(
+    arrays: Any,
+    numbers: Any,
+    walks: Array,
+    starts: Array,
+    paths: Array,
+    part: Any,
+    lanes: tuple[Array, Array, Array],
+    narrowed: Any,
+    ends: Any,
+    weighted: Any,
+    its: Any,
+    alias: Any,
+    second_order: Any,
+) -> None:
     at, walkers, table = pointers(arrays), part_pointers(part), pointer(paths)
-    walker, found = np.zeros((6, _LANES), np.int64), np.zeros((7, _LANES), np.int64)
-    who, node, previous, now, step, which = walker  # who is -1 if no walker is there
-    row, low, high, edge, target, draws, tries = found
-    wide, coin, word2 = np.zeros((3, _LANES), np.uint64)
-    bound, share = np.zeros((2, _LANES), np.float64)
-    alias = numbers.weighted and numbers.sampler == _ALIAS
-    its = numbers.weighted and numbers.sampler == _ITS
-    who[:], step[:] = -1, numbers.length
+    integers, words, floats = pointer(lanes[0]), pointer(lanes[1]), pointer(lanes[2])
+    who, node = integers, moved(integers, _LANES)  # who is -1 if no walker is there
+    previous, now = moved(integers, 2 * _LANES), moved(integers, 3 * _LANES)
+    step, which = moved(integers, 4 * _LANES), moved(integers, 5 * _LANES)
+    row, low = moved(integers, 6 * _LANES), moved(integers, 7 * _LANES)
+    high, edge = moved(integers, 8 * _LANES), moved(integers, 9 * _LANES)
+    target, draws = moved(integers, 10 * _LANES), moved(integers, 11 * _LANES)
+    tries = moved(integers, 12 * _LANES)
+    wide, coin, word2 = words, moved(words, _LANES), moved(words, 2 * _LANES)
+    bound, share = floats, moved(floats, _LANES)
+    for lane in range(_LANES):
+        who[lane], step[lane] = -1, numbers.length
     begun, live = 0, _LANES
 
     while live > 0:
@@ -127,19 +161,24 @@ def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, 
             ended, goes = step[lane] == numbers.length, HERE
             if not ended:
                 walk, start = walks[who[lane]], starts[who[lane]]
-                end = ending(numbers, walk, step[lane])
-                if end == 2:
-                    node[lane], previous[lane], now[lane] = start, -1, _NEVER
-                    table[slot_of(walkers, who[lane]) * numbers.length + step[lane]] = start
-                    step[lane] += 1
-                    continue
-                ended, goes = end == 1, place(walkers, node[lane])
+                if ends is not None:
+                    end = ending(numbers, walk, step[lane])
+                    if end == 2:
+                        node[lane], previous[lane], now[lane] = start, -1, _NEVER
+                        table[slot_of(walkers, who[lane]) * numbers.length + step[lane]] = start
+                        step[lane] += 1
+                        continue
+                    ended = end == 1
+                goes = place(walkers, node[lane])
                 if goes == HERE:
-                    row[lane], low[lane], high[lane] = candidate_range(
-                        at, numbers, row_of(walkers, node[lane]), step[lane], now[lane]
-                    )
+                    row[lane] = row_of(walkers, node[lane])
+                    low[lane], high[lane] = at.indptr[row[lane]], at.indptr[row[lane] + 1]
+                    if narrowed is not None:
+                        row[lane], low[lane], high[lane] = candidate_range(
+                            at, numbers, row[lane], step[lane], now[lane]
+                        )
                     ended = ended or low[lane] == high[lane]
-                    if numbers.weighted and not its:
+                    if weighted is not None and its is None:
                         bound[lane] = at.bounds[row[lane]]
                         ended = ended or bound[lane] == 0.0
             if goes == HERE and not ended:
@@ -148,29 +187,28 @@ def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, 
                     draws[lane] = -draws[lane]
                 lane += 1
                 continue
-            leave(
-                walkers,
-                who[lane],
-                node[lane],
-                previous[lane],
-                step[lane],
-                -draws[lane],
-                now[lane],
-                ENDED if ended else goes,
-            )
+            if part is not None:
+                leave(
+                    walkers,
+                    who[lane],
+                    node[lane],
+                    previous[lane],
+                    step[lane],
+                    -draws[lane],
+                    now[lane],
+                    ENDED if ended else goes,
+                )
             if begun < len(walks):
                 who[lane] = begun
                 node[lane], previous[lane], step[lane], draws[lane], now[lane] = arrive(
-                    at, numbers, walkers, begun, starts[begun], table
+                    at, numbers, walkers, begun, starts[begun], table, second_order
                 )
                 begun += 1
             else:
                 live -= 1
                 bound[lane] = bound[live]
-                for k in range(len(walker)):
-                    walker[k, lane] = walker[k, live]
-                for k in range(len(found)):
-                    found[k, lane] = found[k, live]
+                for k in range(_INTEGERS):
+                    integers[k * _LANES + lane] = integers[k * _LANES + live]
 
         for lane in range(live):
             a, b, c, d = philox4x32(
@@ -180,16 +218,16 @@ def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, 
         for lane in range(live):
             edge[lane] = low[lane] + scaled(wide[lane], high[lane] - low[lane])
             target[lane] = at.indices[edge[lane]]
-            if alias:
+            if alias is not None:
                 share[lane] = at.chance[edge[lane]]
-            elif numbers.weighted:
+            elif weighted is not None:
                 share[lane] = at.weights[edge[lane]]
 
         for lane in range(live):
             draws[lane] += 1
             chosen = edge[lane]
             number = walks[who[lane]]
-            if its:
+            if its is not None:
                 chosen, coin[lane] = propose_by_sums(
                     at,
                     numbers,
@@ -200,10 +238,13 @@ def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, 
                     step[lane],
                     draws[lane] - 1,
                 )
-            elif alias:
+            elif alias is not None:
                 if np.float64(word2[lane]) >= share[lane] * _ROUND:
                     chosen = low[lane] + np.int64(at.other[chosen])
-            elif numbers.weighted and np.float64(word2[lane]) * bound[lane] >= share[lane] * _ROUND:
+            elif (
+                weighted is not None
+                and np.float64(word2[lane]) * bound[lane] >= share[lane] * _ROUND
+            ):
                 tries[lane] += 1
                 if tries[lane] < _TRIALS:
                     continue
@@ -214,10 +255,10 @@ def _walk(arrays: Any, numbers: Any, walks: Array, starts: Array, paths: Array, 
                 step[lane], draws[lane] = numbers.length, 0
                 continue
             target[lane] = at.indices[chosen]
-            if previous[lane] >= 0 and numbers.second_order:
+            if second_order is not None and previous[lane] >= 0:
                 tries[lane] = 0
                 verdict = judge(at, numbers, walkers, previous[lane], target[lane], coin[lane])
-                if verdict < 0:
+                if part is not None and verdict < 0:
                     then = at.times[chosen] if numbers.dated else _NEVER
                     ask(walkers, who[lane], target[lane], coin[lane], then)
                     leave(

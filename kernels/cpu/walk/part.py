@@ -48,7 +48,7 @@ def part_of(owned: Owned, walkers: Walkers) -> Part:
 
 
 # None of these is cached on disk by itself: they are part of the kernels that are.
-@njit(nogil=True, error_model="numpy")
+@njit(error_model="numpy")
 def part_pointers(part: Any) -> Any:
     """Return a Part of pointers, good as long as the arrays are there."""
     if part is None:
@@ -70,7 +70,7 @@ def part_pointers(part: Any) -> Any:
     )
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(error_model="numpy")
 def place(part: Any, node: Any) -> Any:
     """Return HERE, or the part that has the row of a node."""
     if part is None:
@@ -79,7 +79,7 @@ def place(part: Any, node: Any) -> Any:
     return HERE if rank == part.rank else rank
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(error_model="numpy")
 def row_of(part: Any, node: Any) -> Any:
     """Return where the row of a node is that is HERE."""
     if part is None:
@@ -87,7 +87,7 @@ def row_of(part: Any, node: Any) -> Any:
     return np.int64(part.local[node])
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(error_model="numpy")
 def slot_of(part: Any, i: Any) -> Any:
     """Return the row of the i-th walker in the table of paths."""
     if part is None:
@@ -95,32 +95,34 @@ def slot_of(part: Any, i: Any) -> Any:
     return part.slot[i]
 
 
-@njit(nogil=True, error_model="numpy")
-def arrive(at: Any, numbers: Any, part: Any, i: Any, start: Any, table: Any) -> Any:
+@njit(error_model="numpy")
+def arrive(
+    at: Any, numbers: Any, part: Any, i: Any, start: Any, table: Any, second_order: Any
+) -> Any:
     """Return the i-th walker, its candidate judged: node, previous, step, -draws, now."""
     if part is None:
         table[i * numbers.length] = start
         return np.int64(start), np.int64(-1), np.int64(1), np.int64(0), _NEVER
     node, previous = np.int64(part.node[i]), np.int64(part.previous[i])
     step, draws, now = np.int64(part.step[i]), -np.int64(part.draw[i]), part.now[i]
-    candidate = np.int64(part.candidate[i])
-    if candidate >= 0:
-        part.candidate[i] = -1
-        if judge(at, numbers, part, previous, candidate, part.coin[i]) == 1:
-            previous, node, now = node, candidate, part.then[i]
-            table[part.slot[i] * numbers.length + step] = node
-            step, draws = step + 1, np.int64(0)
+    if second_order is not None:
+        candidate = np.int64(part.candidate[i])
+        if candidate >= 0:
+            part.candidate[i] = -1
+            if judge(at, numbers, part, previous, candidate, part.coin[i]) == 1:
+                previous, node, now = node, candidate, part.then[i]
+                table[part.slot[i] * numbers.length + step] = node
+                step, draws = step + 1, np.int64(0)
     return node, previous, step, draws, now
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(error_model="numpy")
 def ask(part: Any, i: Any, candidate: Any, coin: Any, then: Any) -> None:
     """Keep a candidate of the i-th walker that another part must judge."""
-    if part is not None:
-        part.candidate[i], part.coin[i], part.then[i] = candidate, coin, then
+    part.candidate[i], part.coin[i], part.then[i] = candidate, coin, then
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(error_model="numpy")
 def leave(
     part: Any, i: Any, node: Any, previous: Any, step: Any, draws: Any, now: Any, to: Any
 ) -> None:
@@ -130,7 +132,7 @@ def leave(
         part.step[i], part.draw[i], part.to[i] = step, draws, to
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(forceinline=True, error_model="numpy")
 def judge(at: Any, numbers: Any, part: Any, previous: Any, candidate: Any, coin: Any) -> Any:
     """Return 1 or 0, a candidate taken or not; -1 if the part of the previous node must say."""
     verdict = verdict_of_coin(numbers, coin, candidate == previous)

@@ -78,7 +78,7 @@ def _walk(
     at, walkers, table = pointers(arrays), part_pointers(part), pointer(paths)
     values, kept = np.empty(BLOCK), np.empty(BLOCK)
     for i in range(len(walks)):
-        node, previous, step, _, now = arrive(at, numbers, walkers, i, starts[i], table)
+        node, previous, step, _, now = arrive(at, numbers, walkers, i, starts[i], table, None)
         to = HERE
         while True:
             end = ending(numbers, walks[i], step) if step < numbers.length else 1
@@ -112,7 +112,7 @@ def _walk(
 
 
 # Not cached on disk by itself: it is part of the kernels that are.
-@njit(nogil=True, error_model="numpy")
+@njit(error_model="numpy")
 def take_by_reservoir(
     at: Any,
     numbers: Any,
@@ -207,12 +207,12 @@ def take_by_reservoir(
     return chosen
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def _unit(word: Any) -> Any:
     return np.float64(word >> uint64(11)) * 2.0**-53
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def _gallop(indices: Any, place: Any, end: Any, target: Any) -> Any:
     """Return the first place from this one on that is not below the target."""
     stride = 1

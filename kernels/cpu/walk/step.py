@@ -25,7 +25,7 @@ _ROUND = 2.0**32  # how many words there are
 # -- draws -----------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def words(seed: Any, stream: Any, walk: Any, step: Any, n: Any) -> Any:
     """Return the four words of the n-th draw for a step of a walk."""
     which = uint64(walk) | uint64(step) << uint64(_BITS)
@@ -33,14 +33,14 @@ def words(seed: Any, stream: Any, walk: Any, step: Any, n: Any) -> Any:
     return uint64(a), uint64(b), uint64(c), uint64(d)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def draw(numbers: Any, walk: Any, step: Any, n: Any) -> Any:
     """Return ``wide``, word 2 and word 3 of the n-th draw for a step of a walk."""
     a, b, c, d = words(numbers.seed, _STEP, walk, step, n)
     return b << _HALF | a, c, d
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def scaled(wide: Any, count: Any) -> Any:
     """Return ``wide * count >> 64`` exactly, as int64; count below 2**63."""
     count = uint64(count)
@@ -51,7 +51,7 @@ def scaled(wide: Any, count: Any) -> Any:
     return np.int64(high * count_high + (middle >> _HALF) + (carried >> _HALF))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, forceinline=True, error_model="numpy")
 def ending(numbers: Any, walk: Any, step: Any) -> Any:
     """Return 1 if the walk stops before this step, 2 if it begins again, else 0."""
     if numbers.stop_below <= 0 and numbers.restart_below <= 0:
@@ -65,7 +65,7 @@ def ending(numbers: Any, walk: Any, step: Any) -> Any:
 # -- candidates ------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def first_not_below(array: Any, low: Any, high: Any, value: Any) -> Any:
     """Return the first place of ascending ``array[low:high]`` that is not below a value."""
     count = high - low
@@ -77,7 +77,7 @@ def first_not_below(array: Any, low: Any, high: Any, value: Any) -> Any:
     return low
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def first_above(array: Any, low: Any, high: Any, value: Any) -> Any:
     """Return the first place of ascending ``array[low:high]`` that is above a value."""
     count = high - low
@@ -89,7 +89,7 @@ def first_above(array: Any, low: Any, high: Any, value: Any) -> Any:
     return low
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, forceinline=True, error_model="numpy")
 def candidate_range(at: Any, numbers: Any, node: Any, step: Any, now: Any) -> Any:
     """Return the row, and the first and last + 1 of its edges that the step may propose.
 
@@ -111,7 +111,7 @@ def candidate_range(at: Any, numbers: Any, node: Any, step: Any, now: Any) -> An
 # -- proposals -------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def propose_by_sums(
     at: Any, numbers: Any, row: Any, low: Any, high: Any, walk: Any, step: Any, n: Any
 ) -> Any:
@@ -128,7 +128,7 @@ def propose_by_sums(
     return edge, coin
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def decide_exactly(
     at: Any, numbers: Any, bound: Any, low: Any, high: Any, walk: Any, step: Any, n: Any
 ) -> Any:
@@ -152,7 +152,7 @@ def decide_exactly(
 # -- judgement -------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def verdict_of_coin(numbers: Any, coin: Any, returns: Any) -> Any:
     """Return 1 or 0, taken or not, where the coin decides without a look-up; else -1."""
     height = np.float64(coin) * numbers.largest_factor
@@ -163,14 +163,14 @@ def verdict_of_coin(numbers: Any, coin: Any, returns: Any) -> Any:
     return -1 if height < max(1.0, numbers.far_factor) * _ROUND else 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def verdict_of_row(numbers: Any, coin: Any, near: Any) -> Any:
     """Return 1 or 0, taken or not, for a target that is not the previous node."""
     factor = 1.0 if near else numbers.far_factor
     return 1 if np.float64(coin) * numbers.largest_factor < factor * _ROUND else 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def in_row(indptr: Any, indices: Any, row: Any, target: Any) -> Any:
     """Return whether a target stands in an ascending row."""
     low, end = indptr[row], indptr[row + 1]

@@ -63,7 +63,7 @@ def rows_by_relation(rows: WalkGraph, wanted: Array) -> WalkGraph:
     return replace(rows, indptr=indptr, groups=len(wanted), neighbours=rows.adjacency, **columns)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _group(relation: int, group_of: Array) -> int:
     return int(group_of[relation]) if 0 <= relation < len(group_of) else -1
 
@@ -130,7 +130,7 @@ def _order_by_time(indptr: Array, times: Array, order: Array) -> None:
             width *= 2
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _sort_by_insertion(times: Array, order: Array, first: int) -> None:
     for k in range(first, min(first + _SHORT, len(times))):
         place, time = k, times[k]
@@ -140,7 +140,7 @@ def _sort_by_insertion(times: Array, order: Array, first: int) -> None:
         order[place] = k
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True)
 def _merge(times: Array, order: Array, merged: Array, first: int, width: int) -> None:
     """Merge ``width`` sorted edges from the first on with as many that follow."""
     middle, end = min(first + width, len(order)), min(first + 2 * width, len(order))
