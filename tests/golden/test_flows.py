@@ -141,7 +141,7 @@ CALLS = [
     ("walk {0} out --length 0", 2, "--length"),
     ("walk {0} out --placement replicated --parts 2", 2, "--parts"),
     ("partition {0}", 2, "-k"),
-    ("embed train {0} out --beta1 0.9", 2, "--beta1"),
+    ("embed train {0} out --beta1 0.8", 2, "--beta1"),
     ("nope", 2, "nope"),
     ("info {0} --nope", 2, "--nope"),
 ]
