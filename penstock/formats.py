@@ -37,8 +37,8 @@ class Format:
     version: int
     file: str
     thing: str
-    make: str
-    restore: str
+    make: str = "Make one with the job that writes it"
+    restore: str = "Restore the file, or make it again with --overwrite"
     absent: type[PenstockError] = GraphError
     foreign: type[PenstockError] = CorruptFile
 
