@@ -1,4 +1,4 @@
-"""A complete job, run by tasks or ranks: example_job.py GRAPH OUT [--parts 2] [--plan] [--resume]."""
+"""A complete job, by tasks or ranks: example_job.py GRAPH OUT [--parts 2] [--plan] [--resume]."""
 
 from __future__ import annotations
 
