@@ -16,7 +16,7 @@ import pytest
 
 from penstock import Graph
 from penstock.csr import CSR
-from penstock.errors import NotAGraph, OutputExists, UsageError
+from penstock.errors import InputError, NotAGraph, OutputExists, UsageError
 from penstock.files import save_text, sha256_of
 from penstock.output import Pieces
 from penstock.writer import create_graph
