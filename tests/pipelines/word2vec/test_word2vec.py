@@ -175,7 +175,7 @@ def test_walks_of_internal_ids_say_so_and_are_verified(blocks: Graph, tmp_path: 
     assert Vectors.open(tmp_path / "v").about["ids_are"] == "internal"
     assert not word2vec(tmp_path / "w", tmp_path / "u", graph=blocks, dim=8).internal_ids
     with pytest.raises(UsageError):
-        word2vec(tmp_path / "w", tmp_path / "x", walks=10)
+        word2vec(tmp_path / "w", tmp_path / "x", walks=11)
     part = tmp_path / "w/part-00000.parquet"
     data = bytearray(part.read_bytes())
     data[len(data) // 2] ^= 1
