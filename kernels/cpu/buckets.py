@@ -41,7 +41,8 @@ def count_edges(
     first_edge: int = 0,
 ) -> Array:
     """Return how many edges of these rows are in each group of each bucket: (n * n * groups,)."""
-    counts: Array = _count_edges(
+    counts = np.zeros((len(starts) - 1) ** 2 * groups, np.int64)
+    _count_edges(
         indptr,
         indices,
         first_row,
@@ -51,6 +52,7 @@ def count_edges(
         groups,
         np.uint64(seed),
         first_edge,
+        counts,
     )
     return counts
 
@@ -176,9 +178,9 @@ def _count_edges(
     groups: int,
     seed: Any,
     first_edge: int,
-) -> Array:
+    counts: Array,
+) -> None:
     n, nodes = len(starts) - 1, starts[-1]
-    counts = np.zeros(n * n * groups, np.int64)
     words = philox4x32(seed, _SHUFFLE, first_edge >> 2, GROUP)
     for row in range(len(indptr) - 1):
         if indptr[row] == indptr[row + 1]:
@@ -195,7 +197,6 @@ def _count_edges(
                     words = philox4x32(seed, _SHUFFLE, edge >> 2, GROUP)
                 group += _group_of(edge, words, groups)
             counts[group] += 1
-    return counts
 
 
 @njit(cache=True, nogil=True)

@@ -21,7 +21,6 @@ _S11, _S9, _S7 = np.float32(1 / 11), np.float32(1 / 9), np.float32(1 / 7)
 _S5, _S3 = np.float32(1 / 5), np.float32(1 / 3)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
 def tile_loss(
     loss: int, scores: Array, positives: Array, first: int, margin: Any, temperature: Any,
     losses: Array, slopes: Array,
@@ -32,16 +31,29 @@ def tile_loss(
     positives  float32, of which row r has ``first + r``; so have ``losses``, float64, and
                ``slopes``, float32
     """
+    softmax = loss in (_SOFTMAX, _CONTRASTIVE)
+    _tile_loss(
+        scores, positives, first, margin, temperature, losses, slopes,
+        np.empty(scores.shape[1], np.float32), loss == _SOFTMAX,
+        softmax or None, loss == _LOGISTIC or None, loss == _MARGIN or None,
+    )  # fmt: skip
+
+
+# It is compiled for one loss: Numba leaves out what is None (_self_adversarial: if all are).
+@njit(cache=True, nogil=True, error_model="numpy")
+def _tile_loss(
+    scores: Array, positives: Array, first: int, margin: Any, temperature: Any, losses: Array,
+    slopes: Array, scratch: Array, with_positive: bool, softmax: Any, logistic: Any, hinge: Any,
+) -> None:  # fmt: skip
     rows, width = scores.shape
-    scratch = np.empty(width, np.float32)
     for row in range(rows):
         at = moved(pointer(scores), row * width)
         p = positives[first + row]
-        if loss in (_SOFTMAX, _CONTRASTIVE):
-            found, slope = _softmax(at, p, width, loss == _SOFTMAX)
-        elif loss == _LOGISTIC:
+        if softmax is not None:
+            found, slope = _softmax(at, p, width, with_positive)
+        elif logistic is not None:
             found, slope = _logistic(at, p, width)
-        elif loss == _MARGIN:
+        elif hinge is not None:
             found, slope = _margin(at, p - margin, width)
         else:
             found, slope = _self_adversarial(at, p, margin, temperature, width, pointer(scratch))

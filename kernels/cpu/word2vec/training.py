@@ -124,6 +124,7 @@ def _piece(
         rules.half_window,
         rules.negatives,
         rules.shared_windows,
+        True if rules.pool > 0 else None,
         rules.pool,
         rules.pool_sentences,
         np.uint64(rules.seed),
@@ -152,6 +153,7 @@ def _train(
     half: int,
     negatives: int,
     shared: int,
+    pools: Any,
     pooled: int,
     pool_sentences: int,
     seed: Any,
@@ -177,7 +179,7 @@ def _train(
     sentences_left = zero  # of a pool
     for sentence in range(first, last):
         here = which + uint64(sentence)
-        if pooled > 0 and sentences_left == 0:
+        if pools is not None and sentences_left == 0:
             sentences_left = _fill_pool(seed, here, pooled, pool_sentences, chance, alias, work)
         sentences_left -= 1
         low, high = offsets[sentence], offsets[sentence + 1]
@@ -204,7 +206,7 @@ def _train(
             ready = filled if at == high else filled - half - AHEAD
             ready = min(ready, centre + BATCH)
             _draw(seed, here, places, centre, ready, draws, work.random)
-            if pooled > 0:
+            if pools is not None:
                 _choose_of_pool(pooled, ready - centre, negatives, work)
             else:
                 _choose(chance, alias, ready - centre, negatives, work.random, work.drawn)
@@ -380,7 +382,7 @@ def _targets(
     """
     targets, times, rows = work.targets, work.times_y, work.rows_y
     targets[0], times[0] = centre, 1
-    rows[0] = _row_of_target(work, row_out, centre, 0, dimension)
+    rows[0] = _row_of_target(work, row_out, centre, np.int64(0), dimension)
     count = total = most = 1
     for k in range(negatives):
         word = work.drawn[k * BATCH + window]
