@@ -156,14 +156,6 @@ class DrawnSplit:
     nodes: dict[str, int] | None = None
     replaces: dict[str, int] | None = None
 
-    @staticmethod
-    def of(body: dict[str, Any] | None) -> DrawnSplit | None:
-        """Return what run.json holds."""
-        if body is None:
-            return None
-        first, second, third = body["fractions"]
-        return DrawnSplit(**{**body, "fractions": (first, second, third)})
-
     @property
     def declared(self) -> str:
         """What must be the same for a run to go on."""

@@ -9,9 +9,8 @@ checkpoints/    last.json and best.json name versions of partitions in nodes.tab
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
 
 from penstock.arrays import Array
 from penstock.errors import CorruptFile, InputError, UsageError
@@ -47,15 +46,6 @@ class Run(TrainingRun):
     init: str | None = None
     ranks: int = 1
     init_sha256: str | None = None
-
-    @classmethod
-    def read(cls, body: dict[str, Any]) -> Self:
-        """Return what a run.json says."""
-        # As it was decided, whatever was given.
-        body["training"] = replace(Training(), **body["training"])
-        relations = body.get("relations")
-        body["relations"] = None if relations is None else tuple(relations)
-        return cls(**body)
 
     @property
     def inverse_suffix(self) -> str | None:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from penstock.errors import InputError
 from penstock.pipelines.gnn.declare import EdgeRules
 from penstock.pipelines.job.training import TrainingRun, run_format
 from penstock.splits import DrawnSplit
 from penstock.workers.gnn.checkpoint import BEST, LAST
-from penstock.workers.gnn.plan.spec import Model, Training, make_model, make_training
+from penstock.workers.gnn.plan.spec import Model, Training
 
 FORMAT = run_format("gnn")
 
@@ -57,18 +57,6 @@ class Run(TrainingRun):
     def to_dict(self) -> dict[str, Any]:
         """Return what run.json holds."""
         return {**super().to_dict(), "model": self.model.to_dict()}
-
-    @classmethod
-    def read(cls, body: dict[str, Any]) -> Self:
-        """Return what a run.json says."""
-        body["model"] = make_model(body["model"])
-        body["training"] = make_training(body["training"])
-        for name in ("classes", "feature_names"):
-            body[name] = None if body.get(name) is None else tuple(body[name])
-        if (edges := body.get("edges")) is not None:
-            body["edges"] = EdgeRules(**{**edges, "relations": tuple(edges["relations"])})
-        body["split"] = DrawnSplit.of(body.get("split"))
-        return cls(**body)
 
     def checkpoint(self, folder: Path, which: str) -> Path:
         """Return a file of weights, which is there."""

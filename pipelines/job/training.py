@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, MISSING, asdict, dataclass, fields
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from penstock.errors import InputError, UsageError
-from penstock.formats import Format
+from penstock.formats import Format, filled
 from penstock.run_output import FILE, RunState
 from penstock.sizes import plural
 
@@ -28,7 +27,7 @@ def run_format(job: str) -> Format:
 
 
 @dataclass(frozen=True)
-class TrainingRun(ABC):
+class TrainingRun:
     """What run.json holds of every run of training, besides its identity and its report."""
 
     format: ClassVar[Format]
@@ -43,25 +42,10 @@ class TrainingRun(ABC):
         return asdict(self)
 
     @classmethod
-    @abstractmethod
-    def read(cls, body: dict[str, Any]) -> Self:
-        """Return what a run.json says; UsageError, KeyError and the like where it is damaged."""
-
-    @classmethod
     def of(cls, body: dict[str, Any], folder: Path) -> Self:
         """Return what run.json in ``folder`` says."""
         with cls.format.reading(folder):
-            needed = [each for each in fields(cls) if each.name in body or each.default is MISSING]
-            known = {each.name: body[each.name] for each in needed}
-            if body.get("state") not in [*RunState]:
-                raise ValueError(f"{body.get('state')!r} for state")
-            known["state"] = RunState(body["state"])
-            try:
-                return cls.read(known)
-            except UsageError as error:  # of an option that the model or the training has
-                raise cls.format.damaged(
-                    folder, error.what, expected=error.expected, got=error.got
-                ) from error
+            return filled(cls, body)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
