@@ -239,8 +239,6 @@ def write_predictions(
 
 def _check_edges(graph: Graph, run: Run, run_at: Path) -> None:
     """Raise if edges have another meaning than those that the run was trained on."""
-    if run.edges is None:
-        return
     here = EdgeRules.of(graph, weighted=run.training.weighted)
     if found := here.differences(run.edges):
         raise UsageError(

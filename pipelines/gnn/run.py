@@ -32,7 +32,7 @@ class Run(TrainingRun):
     features  how many a node has; feature_names: their names, where the graph has them;
               feature_scales: mean and deviation of the columns that were standardised
     classes   their names, where the graph has them
-    edges     how those of the graph were made; None: an earlier version trained
+    edges     how those of the graph were made
     split     what --split drew; None: the graph's own split
     parts     into how many parts the graph was cut, last time
     """
@@ -42,10 +42,10 @@ class Run(TrainingRun):
     training: Training
     task: str
     features: int
+    edges: EdgeRules
     classes: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     feature_scales: dict[str, list[float]] | None = None
-    edges: EdgeRules | None = None
     split: DrawnSplit | None = None
     parts: int = 1
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 _STREAMING = "auto", "streaming"  # methods that may stream
 _IGNORED: Rules = (
-    (("passes",), "but with --method auto or streaming", lambda o: o.method not in _STREAMING),
-    (("time_limit",), "but with --method auto", lambda o: o.method != "auto"),
-    (("worker_timeout",), "but with METIS", lambda o: o.method not in ("auto", "metis")),
+    (("passes",), "without --method auto or streaming", lambda o: o.method not in _STREAMING),
+    (("time_limit",), "without --method auto", lambda o: o.method != "auto"),
+    (("worker_timeout",), "without METIS", lambda o: o.method not in ("auto", "metis")),
     (
         ("memory_limit",),
-        "but with METIS and streaming",
+        "without METIS and streaming",
         lambda o: o.method not in ("metis", *_STREAMING),
     ),
 )

@@ -25,20 +25,20 @@ Sampling = Literal["auto", "reservoir", "its", "alias", "rejection"]
 
 # Options that would be ignored: which, when, and of options whether it is so.
 _IGNORED: Rules = (
-    (("p", "q"), "but with --app node2vec", lambda o: o.app != "node2vec"),
-    (("stop",), "but with --app ppr", lambda o: o.app != "ppr"),
-    (("schema", "cyclic"), "but with --app metapath", lambda o: o.app != "metapath"),
-    (("weight",), "but with --app custom", lambda o: o.app != "custom"),
+    (("p", "q"), "without --app node2vec", lambda o: o.app != "node2vec"),
+    (("stop",), "without --app ppr", lambda o: o.app != "ppr"),
+    (("schema", "cyclic"), "without --app metapath", lambda o: o.app != "metapath"),
+    (("weight",), "without --app custom", lambda o: o.app != "custom"),
     (("starts", "fraction"), "with --start", lambda o: bool(o.start)),
     (("fraction",), "with --starts", lambda o: o.starts is not None),
     (("restart",), "with --app metapath", lambda o: o.app == "metapath"),
     (("weighted",), "with a --weight that names weight", lambda o: "weight" in o.names),
     (
         ("sampler",),
-        "with --app custom, whose weights are known when a node is reached, but reservoir",
+        "with --app custom, which samples by reservoir",
         lambda o: o.app == "custom" and o.sampler != "reservoir",
     ),
-    (("sampler",), "on times if it is alias", lambda o: o.timed and o.sampler == "alias"),
+    (("sampler",), "on walks in time, if it is alias", lambda o: o.timed and o.sampler == "alias"),
 )
 
 

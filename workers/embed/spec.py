@@ -27,30 +27,30 @@ DISTANCES = ("transe", "rotate")  # models whose score is a distance
 PAIRED = ("complex", "rotate")  # models of complex numbers: a vector has two halves
 # Options that would be ignored; which model it is that was not given, the graph decides.
 _IGNORED: Rules = (
-    (("norm",), "but with --model transe", lambda o: o.model != "transe"),
+    (("norm",), "without --model transe", lambda o: o.model != "transe"),
     (
         ("n3",),
-        "but with --model complex or distmult",
+        "without --model complex or distmult",
         lambda o: o.model in ("dot", "transe", "rotate"),
     ),
     (("n3",), "with --l2, of which one is taken", lambda o: bool(o.n3 and o.l2)),
     (("reciprocal",), "with --model dot", lambda o: o.reciprocal and not o.has_relations),
     (
         ("reciprocal",),
-        "but with --corrupt both: it predicts heads and tails",
+        "without --corrupt both: it predicts heads and tails",
         lambda o: o.reciprocal and o.corrupt != "both",
     ),
     (
         ("margin",),
-        "but with --loss margin or self-adversarial",
+        "without --loss margin or self-adversarial",
         lambda o: o.loss not in ("margin", "self-adversarial"),
     ),
     (
         ("temperature",),
-        "but with --loss self-adversarial",
+        "without --loss self-adversarial",
         lambda o: o.loss != "self-adversarial",
     ),
-    (("beta1", "beta2"), "but with --optimizer adam", lambda o: o.optimizer != "adam"),
+    (("beta1", "beta2"), "without --optimizer adam", lambda o: o.optimizer != "adam"),
     (("epsilon",), "with --optimizer sgd", lambda o: o.optimizer == "sgd"),
     (
         ("chunk", "by_degree"),
