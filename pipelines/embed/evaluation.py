@@ -50,14 +50,12 @@ def plan_ranking(
     workers = context.ranks(None, 1)
     found, has = Checkpoints(at / "checkpoints").load(checkpoint), workers.capacity
     needed = 2 * min(found.geometry.slot_bytes(1), BLOCK_BYTES) + 500_000_000 + more
-    problem, memory = None, Need(needed)
+    memory = Need(needed)
     if not has.on_gpu:  # else edges and known answers lie in the memory of the host
-        memory = Need(needed, has.memory, f"on the {has.worker}")
-        if needed > has.memory:
-            remedy = f"Give {has.limit_for(needed) or 'workers more memory'}"
-            problem = has.too_small(f"the vectors of {run.nodes:,} nodes", needed, remedy=remedy)
+        remedy = f"Give {has.limit_for(needed) or 'workers more memory'}"
+        memory = Need(needed, has.memory, f"on the {has.worker}", remedy=remedy)
     step = "rank", f"the {checkpoint} checkpoint of {at}, on one rank"
-    context.plan(what, steps=(step,), memory=memory, problem=problem)
+    context.plan(what, steps=(step,), memory=memory)
     return workers
 
 

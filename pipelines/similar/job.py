@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.arrays import AnyArray, Array
 from penstock.arrow import as_arrow, read_column, take
-from penstock.errors import CapacityError, UsageError
+from penstock.errors import UsageError
 from penstock.files import (
     FileEntry,
     FileRanges,
@@ -161,14 +161,16 @@ def write_neighbours(
     has = workers.capacity
     width = vectors.ids.nbytes // count
     files = plural(task.files.count, "file")
+    remedy = "Give workers more memory with --memory-limit, or start fewer with -n"
+    if has.on_gpu:
+        remedy = "Search on the CPU with --device cpu, where vectors are only mapped"
     context.plan(
         f"{plural(task.k, 'neighbour')} of each of {count:,} ids, {files}",
         steps=(("similar", f"by {options.metric}, exactly, on {has.text()}"),),
-        memory=Need(_memory(vectors, has), has.memory, f"on every {has.worker}"),
+        memory=Need(_memory(vectors, has), has.memory, f"on every {has.worker}", remedy=remedy),
         # Ids, once each, neighbours and scores: compressed it is less.
         disk=count * (width + task.k * (width + 4)),
         scratch=0 if mapped else vectors.values.nbytes,
-        problem=_too_large(vectors, has),
     )
     vectors.check_finite()
     save_table(out.scratch, task.ids.name, pa.table({"id": vectors.ids}))
@@ -208,13 +210,3 @@ def write_neighbours(
 def _memory(vectors: Vectors, has: Capacity) -> int:
     values = vectors.values.nbytes if has.on_gpu else 0  # a CPU only maps them
     return 8 * len(vectors) + values + (_SCRATCH_ON_GPU if has.on_gpu else _SCRATCH_ON_CPU)
-
-
-def _too_large(vectors: Vectors, has: Capacity) -> CapacityError | None:
-    """Return the error of vectors that do not fit on a worker, None if they do."""
-    if (needs := _memory(vectors, has)) <= has.memory:
-        return None
-    remedy = "Search on the CPU with --device cpu, where vectors are only mapped"
-    if not has.on_gpu:
-        remedy = "Give workers more memory with --memory-limit, or start fewer with -n"
-    return has.too_small(f"{len(vectors):,} vectors", needs, remedy=remedy)

@@ -113,7 +113,7 @@ def plan_training(
     has, out = workers.capacity, context.out
     assert out is not None
     steps = [("input", f"{source.kind} {source.what}, {format_bytes(source.bytes)}")]
-    disk, scratch, problem, takes = None, 0, None, ""
+    disk, scratch, takes = None, 0, ""
     block = training.block_bytes(on_gpu=has.on_gpu)
     a_word = training.word_bytes(workers.count, on_gpu=has.on_gpu)
     if words is None:
@@ -123,7 +123,8 @@ def plan_training(
         memory = Need(None, has.memory, fits)
     else:
         needed = a_word * words + source.held_bytes(workers, has.rows) + block
-        memory = Need(needed, has.memory, f"on every {has.worker}")
+        remedy = "Take a smaller --dim, --max-vocab or --window, fewer --shards, or more memory"
+        memory = Need(needed, has.memory, f"on every {has.worker}", remedy=remedy)
         disk = _disk(training, words)
         # Checkpoints: the last one is there until the next is whole.
         scratch = 2 * words * training.vector_bytes() + source.scratch_bytes
@@ -131,13 +132,6 @@ def plan_training(
             f"{format_bytes(needed)} of memory on every {has.worker}, "
             f"{format_bytes(disk + scratch)} of disk"
         )
-        if needed > has.memory:
-            problem = has.too_small(
-                f"training {words:,} words of {plural(training.dim, 'dimension')}",
-                needed,
-                remedy="Take a smaller --dim, --max-vocab or --window, fewer --shards, or more "
-                "memory",
-            )
     seen = _epochs_seen(out.scratch) if out.resumes else 0
     steps.append(("train", _train_text(source, training, workers.count, seen)))
     many = "" if words is None else f"{words:,} "
@@ -147,7 +141,6 @@ def plan_training(
         memory=memory,
         disk=disk,
         scratch=scratch,
-        problem=problem,
     )
     return takes
 
