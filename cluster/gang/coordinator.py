@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from time import time
 from typing import TYPE_CHECKING, Any
 
 from distributed import SchedulerPlugin
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 NAME = "penstock-gangs"
 _TELL_TIMEOUT = 3  # seconds for a worker to hear that its gang ends; it may be deaf
-_SILENT = 15.0  # seconds without a heartbeat after which a member is asked for one
 _WORN = 200  # communicators that failed gangs left in a process: MPI has 2,000
 
 
@@ -80,11 +78,6 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             gang_world=self.know_world,
             gang_status=self.status,
         )
-        self._watching = asyncio.create_task(self._watch())
-
-    async def close(self) -> None:
-        """Run when the scheduler closes."""
-        self._watching.cancel()
 
     # What clients ask for
 
@@ -177,27 +170,6 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             if worker in gang.members:
                 self._lost(name, gang, worker, how)
         await self.scheduler.remove_worker(worker, stimulus_id="penstock-gang-deaf", expected=True)
-
-    async def _watch(self) -> None:
-        """Look after members that have not been heard of: their host may have lost the network."""
-        while True:
-            await asyncio.sleep(_SILENT / 5)
-            now = time()
-            for name, gang in list(self.gangs.items()):
-                for worker in list(gang.members):
-                    state = self.scheduler.workers.get(worker)
-                    if state is not None and now - state.last_seen > _SILENT and not gang.ended:
-                        await self._ask(name, gang, worker)
-
-    async def _ask(self, name: str, gang: Gang, worker: str) -> None:
-        from distributed.core import connect
-
-        try:
-            comm = await connect(worker, timeout=_TELL_TIMEOUT, **self.scheduler.connection_args)
-        except (TimeoutError, OSError):
-            await self._give_up(worker, "cannot be reached any more")
-        else:
-            comm.abort()  # it is there, and only too busy to answer
 
     # How admission decides
 
