@@ -36,7 +36,6 @@ _IGNORED: Rules = (
             "node_type",
             "label",
             "split",
-            "unknown_nodes",
             "feature_columns",
             "category_columns",
             "features_as",
@@ -60,6 +59,12 @@ _IGNORED: Rules = (
         "without --feature-columns",
         lambda o: not o.feature_columns and o.features_as is None,
     ),
+    (
+        ("unknown_nodes",),
+        "without --nodes or --features",
+        lambda o: o.nodes is None and o.features is None,
+    ),
+    (("graph_id",), "unless a zoo is read", lambda o: o.format not in ("auto", "zoo", "tu")),
     (("valid", "test"), "with --split-edges", lambda o: o.split_edges is not None),
     (("split_nodes",), "with --split", lambda o: o.split is not None),
 )

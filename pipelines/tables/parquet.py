@@ -68,6 +68,12 @@ def plain(array: pa.Array) -> pa.Array:
         array = array.dictionary_decode()
     if pa.types.is_string_view(array.type):  # as Polars has them; few functions take them
         array = array.cast(pa.large_string())
+    elif isinstance(array, pa.ListArray | pa.LargeListArray):
+        values = plain(array.values)
+        if values.type != array.values.type:
+            whole = pa.concat_arrays([array]) if array.offset else array
+            mask = whole.is_null() if whole.null_count else None
+            array = type(whole).from_arrays(whole.offsets, plain(whole.values), mask=mask)
     return array
 
 

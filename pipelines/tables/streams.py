@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 from penstock.errors import UsageError
+from penstock.output import TABLES
 
 _ROWS = 1 << 20  # of a batch: a piece is some batches
 
@@ -34,16 +35,17 @@ class StreamFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def path_of(self, source: Any) -> Any:
+    def path_of(self, source: Any, number: int = 0) -> Any:
         """Return the file of a stream, of a list those of each; anything else as it is."""
         if isinstance(source, list | tuple):
-            return [self.path_of(one) for one in source]
+            return [self.path_of(one, place) for place, one in enumerate(source)]
         if isinstance(source, str | os.PathLike) or not isinstance(source, ArrowStream):
             return source
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self.folder / f".{uuid4().hex}"
         try:
-            path = self.folder / f"{_write(source, temporary)}.arrow"
+            place = f"-{number}" if number else ""  # equal tables of a list are two
+            path = self.folder / f"{_write(source, temporary)}{place}.arrow"
             if not path.exists():  # else it stays as it was: an interrupted run has read it
                 temporary.rename(path)
         finally:
@@ -57,7 +59,7 @@ def stream_files(out: Path, scratch: Path | None) -> Iterator[StreamFiles]:
 
     It stays for ``--resume`` if something that is not finished stays.
     """
-    files = StreamFiles((scratch or out.parent) / f".{out.name}.tables")
+    files = StreamFiles((scratch or out.parent) / f".{out.name}{TABLES}")
     try:
         yield files
     finally:

@@ -9,6 +9,7 @@ from midway import Commands
 
 ROWS = """
 etl {given}/edges.parquet {out} --label x                                   | --label
+etl {given}/edges.parquet {out} --format parquet --graph-id x               | --graph-id
 etl {given}/edges.parquet {out} --header no                                 | --header
 etl {given}/edges.parquet {out} --delimiter tab                             | --delimiter
 etl {given}/edges.parquet {out} --since 3                                   | --time

@@ -382,3 +382,18 @@ def test_arrow_files(cluster: str, case: str) -> None:
         for start in (0, 1):
             file.write_table(rows.slice(start, 1))
     assert made("e.arrow", cluster, **options) == edges
+
+
+def test_equal_tables_are_two_and_a_finished_graph_is_known_again() -> None:
+    table = pa.table({"src": [1, 2], "dst": [2, 3], "weight": [1.0, 2.0]})
+    penstock.etl([table, table], "g")
+    assert penstock.Graph.open("g").csr().weights.tolist() == [2, 2, 4, 4]
+    assert penstock.etl([table, table], "g", resume=True).edges == 4
+
+
+def test_lists_of_texts_as_polars_has_them() -> None:
+    lists = pa.array([["a", "b"], None, ["b"]], pa.large_list(pa.string_view()))
+    people = pa.table({"id": [1, 2, 3], "y": lists})
+    edges = pa.table({"src": [1, 2], "dst": [2, 3]})
+    penstock.etl(edges, "g", nodes=people, label="y")
+    assert penstock.Graph.open("g").manifest.labels == "multi"

@@ -238,8 +238,7 @@ def _roles(
     for role, option in asked.items():
         if role == "graph" and kind != "zoo":
             continue
-        left_out = role not in needed or role == "relation"
-        if option == "none" and left_out and "none" not in names:
+        if option == "none" and role in ("weight", "relation") and "none" not in names:
             continue
         position = fallback.get(role)
         if position is not None and position >= len(names):
