@@ -242,14 +242,16 @@ class Communicator:
 
     def allreduce(self, array: AnyArray, operation: str = "sum") -> AnyArray:
         """Combine the arrays of all ranks in place, and return it."""
-        self.wait(self.iallreduce(array, operation))
+        check_operation(operation)
+        start = partial(self._reduce, operation)
+        self.wait(self._agreed(f"allreduce {operation}", array, start, waits=True))
         return array
 
     def broadcast(self, array: AnyArray, root: int = 0) -> AnyArray:
         """Copy the array of rank ``root`` into those of all ranks, and return it."""
         self.check_message(root, 0)
         start = partial(self._exchange(array).ibroadcast, root=root)
-        self.wait(self._agreed(f"broadcast from {root}", array, start))
+        self.wait(self._agreed(f"broadcast from {root}", array, start, waits=True))
         return array
 
     def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
@@ -341,13 +343,22 @@ class Communicator:
         return self._device
 
     def _agreed(
-        self, collective: str, array: AnyArray, start: Callable[[AnyArray], Requests]
+        self,
+        collective: str,
+        array: AnyArray,
+        start: Callable[[AnyArray], Requests],
+        *,
+        waits: bool = False,
     ) -> Requests:
-        """Have all ranks say what their array is, which must be alike, and start a collective."""
+        """Have all ranks say what their array is, which must be alike, and start a collective.
+
+        waits  whether it starts once they agree, as the caller waits anyway: Open MPI 4 writes
+               beyond an array that is smaller than another rank's
+        """
         exchange = self._exchange(array)
         same = [collective.encode() + b" " + described(array)] * self.size
         agreement = self._agreement(collective, same, same)
-        if exchange.is_first(collective, array):
+        if exchange.is_first(collective, array) or waits:
             self.wait(agreement)
         request = start(array)
         self._sends.append(request)
