@@ -246,12 +246,6 @@ def read_model(path: str | Path) -> Model:
     return make_model(read_yaml(Path(path), "model file"), where=str(path))
 
 
-def make_training(declared: dict[str, Any]) -> Training:
-    """Return the training that a run or a checkpoint declares."""
-    known = {name: v for name, v in declared.items() if name in Training.__dataclass_fields__}
-    return Training(**known)
-
-
 @options
 class Training:
     """How a model is trained, and how that is computed.
