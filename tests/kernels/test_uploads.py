@@ -154,5 +154,6 @@ def test_an_upload_of_any_size_arrives(length):
 
     array = np.arange(length, dtype=np.int32)
     there = cp.zeros(length, cp.int32)
+    cp.cuda.Stream.null.synchronize()  # the other stream does not wait for it
     upload(array, there, cp.cuda.Stream(non_blocking=True))
     np.testing.assert_array_equal(there.get(), array)

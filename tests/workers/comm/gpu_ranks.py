@@ -378,6 +378,21 @@ def timeouts(c: Communicator) -> None:
 
 def reuse(c: Communicator) -> None:
     """Twenty gangs, one after the other: no growth of device memory, nor of open files."""
+    # Free memory is that of the whole GPU, where other processes load kernels, too. What leaks does
+    # so in every round.
+    for _ in range(5):
+        found = _twenty_gangs(c)
+        grown = np.array(np.quantile(-np.diff([free for free, *_ in found[2:]]), 0.25))
+        c.broadcast(grown)
+        if grown * len(found) < 1 << 22:
+            break
+    else:
+        raise AssertionError(found)
+    assert found[2][1:] == found[-1][1:], found
+
+
+def _twenty_gangs(c: Communicator) -> list[tuple[int, int, Any]]:
+    """Return the GPU's free memory, the open files and the link after each."""
     import cupy
 
     found, seconds = [], []
@@ -396,10 +411,7 @@ def reuse(c: Communicator) -> None:
     if c.rank == 0:
         later = np.median(seconds[1:])
         print(f"    first gang {seconds[0]:.3f} s, later {later:.4f} s", flush=True)
-    # Of the whole GPU, where other processes allocate, too; what leaks does so with every gang.
-    grown = np.quantile(-np.diff([free for free, *_ in found[2:]]), 0.25)
-    assert grown * len(found) < 1 << 22, found
-    assert found[2][1:] == found[-1][1:], found
+    return found
 
 
 def renewed(c: Communicator) -> None:
