@@ -20,8 +20,6 @@ FOLDER = Path(__file__).parent
 _THREADS = 256
 _MOST_BLOCKS = 1 << 16  # beyond, a thread takes several elements
 
-_preparing = threading.RLock()
-
 
 def launch(file: str, instance: str, count: int, *arguments: Any) -> None:
     """Run ``instance`` of ``file.cu`` with about a thread for each of ``count`` elements.
@@ -50,8 +48,9 @@ def launch_blocks(
     """
     import cupy as cp
 
-    with _preparing:  # threads of one GPU launch on streams of their own
-        kernel = _kernel(cp.cuda.Device().id, file, instance, prologue)
+    which = cp.cuda.Device().id, file, instance, prologue
+    with _lock(*which):  # threads of one GPU launch on streams of their own
+        kernel = _kernel(*which)
         if shared > kernel.max_dynamic_shared_size_bytes:
             kernel.max_dynamic_shared_size_bytes = shared
     kernel((blocks,), (threads,), arguments, shared_mem=shared)
@@ -68,6 +67,11 @@ def start_compiler() -> None:
 
 def _options() -> tuple[str, ...]:
     return ("-std=c++17", f"-I{FOLDER}", f"-DPENSTOCK_HEADERS=0x{_headers()}")
+
+
+@cache
+def _lock(device: int, file: str, instance: str, prologue: str) -> threading.Lock:
+    return threading.Lock()  # one per kernel: others are compiled or launched meanwhile
 
 
 @cache

@@ -27,10 +27,13 @@ from penstock.kernels.naive.philox import philox4x32
 from penstock.kernels.streams import Stream
 
 
-def workspace(threads: int | None = None) -> AbstractContextManager[Any]:
+def workspace(
+    threads: int | None = None, rules: EmbedRules | None = None
+) -> AbstractContextManager[Any]:
     """Return what other functions are given as ``work``, to be entered; here they need nothing.
 
     threads  at most, on processors; None: all cores that this process may use
+    rules    of the steps that will follow: a GPU's kernels for them are compiled meanwhile
     """
     return nullcontext()
 

@@ -179,7 +179,7 @@ class Trainer:
         self.buffer = opened.enter_context(buffer)
         self.kernels = kernel("embed", self.buffer.values)
         self.negatives = Negatives(graph, training, self.layout, self.kernels)
-        self.work = opened.enter_context(self.kernels.workspace(cores_of_rank(comm)))
+        self.work = opened.enter_context(self.kernels.workspace(cores_of_rank(comm), self.rules))
         self.relations = self._initial_relations()
         self.epoch, self.buffer_state, self.batches = (
             0,

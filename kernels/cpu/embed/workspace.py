@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.kernels.embed_rules import EmbedRules
 from penstock.limits import cores
 from penstock.threads import Threads
 
@@ -50,7 +51,9 @@ class Workspace(Threads):
         return self._shared["marks"]
 
 
-def workspace(threads: int | None = None) -> AbstractContextManager[Any]:
+def workspace(
+    threads: int | None = None, rules: EmbedRules | None = None
+) -> AbstractContextManager[Any]:
     """Return what other functions are given as ``work``, to be entered.
 
     threads  at most; None: all cores that this process may use

@@ -10,10 +10,10 @@ nothing else does: as they run one after another, they may share what is only us
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
-from threading import get_ident
 from typing import Any, Protocol, Self
 
 import cupy as cp
@@ -26,9 +26,13 @@ _FIRST = -5  # the highest priority: blocks of a side stream start before those 
 
 
 class Workspace:
-    """The captured steps of a training run."""
+    """The captured steps of a training run.
 
-    def __init__(self) -> None:
+    first  what another thread does on a stream of its own, before the first of them
+    """
+
+    def __init__(self, first: Callable[[], None] | None = None) -> None:
+        self._first = None if first is None else _OtherThread(first)
         self._runs: dict[Hashable, int] = {}
         self._graphs: dict[Hashable, tuple[Any, Any, DeviceArray]] = {}
         self._pool: Any = None
@@ -37,6 +41,8 @@ class Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._first is not None:
+            self._first.join()
         if self._graphs:
             cp.cuda.get_current_stream().synchronize()
         self._graphs.clear()
@@ -59,6 +65,9 @@ class Workspace:
 
         prepare  allocates what ``stage`` writes and ``train`` reads
         """
+        if self._first is not None:
+            self._first.join()
+            self._first = None
         if key not in self._graphs:
             self._runs[key] = self._runs.get(key, 0) + 1
             if self._runs[key] == 1 or len(self._graphs) >= _MOST_GRAPHS:
@@ -76,7 +85,7 @@ class Workspace:
     ) -> tuple[Any, Any, DeviceArray]:
         if self._pool is None:
             self._pool = cp.cuda.MemoryPool()
-        stream = _stream(cp.cuda.Device().id, get_ident(), "capture")
+        stream = _stream(cp.cuda.Device().id, threading.get_ident(), "capture")
         # Nothing that is captured may lie where work that is under way still writes.
         cp.cuda.get_current_stream().synchronize()
         with cp.cuda.using_allocator(self._pool.malloc), stream:
@@ -97,6 +106,19 @@ class Workspace:
                     remedy="report this; meanwhile train on CPUs",
                 ) from error
         return graph, inputs, result
+
+
+class _OtherThread(threading.Thread):
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__(name="penstock-compile", daemon=True)
+        self._work, self._device = work, cp.cuda.Device()
+        self.start()
+
+    def run(self) -> None:
+        # What fails here fails once more in the first step, which shows it.
+        with self._device, cp.cuda.Stream(non_blocking=True) as stream, suppress(Exception):
+            self._work()
+            stream.synchronize()
 
 
 class Branch(Protocol):
@@ -127,7 +149,7 @@ def side_stream() -> Iterator[Branch]:
     """
     begun = cp.cuda.Event(disable_timing=True)
     begun.record(cp.cuda.get_current_stream())
-    stream = _stream(cp.cuda.Device().id, get_ident(), "side")
+    stream = _stream(cp.cuda.Device().id, threading.get_ident(), "side")
     stream.wait_event(begun)
     branch = _Branch(stream)
     with stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cupy as cp
@@ -37,9 +38,29 @@ _LOSS_BLOCKS = 64
 _ROW_BLOCKS = 8  # a processor, of rows whose number only the GPU knows
 
 
-def workspace(threads: int | None = None) -> AbstractContextManager[Any]:
-    """Return what other functions are given as ``work``, to be entered: it holds CUDA graphs."""
-    return Workspace()
+def workspace(
+    threads: int | None = None, rules: EmbedRules | None = None
+) -> AbstractContextManager[Any]:
+    """Return what other functions are given as ``work``, to be entered: it holds CUDA graphs.
+
+    rules  of the steps that will follow: their kernels are compiled by another thread meanwhile
+    """
+    return Workspace(None if rules is None else partial(_compile_step, rules))
+
+
+def _compile_step(rules: EmbedRules) -> None:
+    """Compile what a step launches, by running one with a few edges."""
+    few = cp.zeros(64, cp.int32)
+    batch = Batch(few, few, few, cp.zeros((len(rules.sides), 1, len(few)), cp.int32))
+    rows, width = 1 + rules.inverse, rules.relation_width
+    step(
+        _zeros(rules, 1, rules.dim), _zeros(rules, rows, width) if width else None, batch, rules, 0
+    )
+
+
+def _zeros(rules: EmbedRules, rows: int, width: int) -> Table:
+    state = cp.zeros((rows, rules.state_width(width)), cp.float32)
+    return Table(cp.zeros((rows, width), cp.float32), state)
 
 
 def step(
