@@ -1,12 +1,14 @@
 """Compiling and launching the .cu files of this folder, which are named from here: ``walk/tables``.
 
-Templates are compiled lazily, only the instances asked for, once a device, and cached on disk by
-CuPy. Every instance that Python may ask for stands in its .cu file as ``// instance: name<...>``,
-so that CI can compile it without a GPU.
+Templates are compiled lazily, only the instances asked for, once per device, and cached on disk by
+CuPy; what is no template is compiled with its file's others, which takes hardly longer. Every
+instance that Python may ask for stands in its .cu file as ``// instance: name<...>``, so that CI
+can compile it without a GPU.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import cache
 from hashlib import sha256
@@ -48,9 +50,9 @@ def launch_blocks(
     """
     import cupy as cp
 
-    which = cp.cuda.Device().id, file, instance, prologue
-    with _lock(*which):  # threads of one GPU launch on streams of their own
-        kernel = _kernel(*which)
+    module = cp.cuda.Device().id, file, _together(file, instance), prologue
+    with _lock(*module):  # threads of one GPU launch on streams of their own
+        kernel = _kernel(*module, instance)
         if shared > kernel.max_dynamic_shared_size_bytes:
             kernel.max_dynamic_shared_size_bytes = shared
     kernel((blocks,), (threads,), arguments, shared_mem=shared)
@@ -70,21 +72,38 @@ def _options() -> tuple[str, ...]:
 
 
 @cache
-def _lock(device: int, file: str, instance: str, prologue: str) -> threading.Lock:
-    return threading.Lock()  # one per kernel: others are compiled or launched meanwhile
+def _together(file: str, instance: str) -> tuple[str, ...]:
+    """Return what is compiled with an instance: with what is no template, all such of its file."""
+    if "<" in instance:
+        return (instance,)
+    return tuple(sorted(re.findall(r"^// instance: (\w+)$", _source(file), re.MULTILINE)))
 
 
 @cache
-def _kernel(device: int, file: str, instance: str, prologue: str) -> Any:
+def _lock(device: int, file: str, instances: tuple[str, ...], prologue: str) -> threading.Lock:
+    return threading.Lock()  # one per module: others are compiled or launched meanwhile
+
+
+@cache
+def _kernel(device: int, file: str, instances: tuple[str, ...], prologue: str, name: str) -> Any:
+    return _module(device, file, instances, prologue).get_function(name)
+
+
+@cache
+def _module(device: int, file: str, instances: tuple[str, ...], prologue: str) -> Any:
     keep_cupy_kernels()
     import cupy as cp
 
-    module = cp.RawModule(
-        code=f"{prologue}#line 1\n{(FOLDER / f'{file}.cu').read_text()}",
+    return cp.RawModule(
+        code=f"{prologue}#line 1\n{_source(file)}",
         options=_options(),
-        name_expressions=[instance],
+        name_expressions=instances,
     )
-    return module.get_function(instance)
+
+
+@cache
+def _source(file: str) -> str:
+    return (FOLDER / f"{file}.cu").read_text()
 
 
 @cache

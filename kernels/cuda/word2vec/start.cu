@@ -1,9 +1,12 @@
-// What stands before training: the counts of words, and the vectors that it starts with.
+// What stands before training: counts of words, the vectors that it starts with, and of each block
+// of sentences the shares of changes and the pieces.
 #include "grid.cuh"
 #include "philox.cuh"
 
 // instance: count_words
 // instance: start_rows
+// instance: share_rows
+// instance: count_pieces
 
 using namespace penstock;
 
@@ -27,5 +30,22 @@ __global__ void start_rows(u64 seed, u32 stream, const long long* __restrict__ w
     for (int j = 0; j < 4 && 4 * static_cast<int>(step) + j < dimension; ++j) {
       to[j] = (uniform(four[j]) - 0.5f) / static_cast<float>(dimension);
     }
+  }
+}
+
+// The share of its changes that a row gets: under_way is how many of it a team has at once.
+__global__ void share_rows(const double* __restrict__ under_way, long long count,
+                           const float* __restrict__ lr, double crowd, float* __restrict__ shares) {
+  const double most = crowd / fmax(static_cast<double>(*lr), 1e-12);
+  for (long long i = thread_number(); i < count; i += thread_count()) {
+    shares[i] = static_cast<float>(fmin(1.0, most / under_way[i]));
+  }
+}
+
+// How many pieces of so many places each sentence has.
+__global__ void count_pieces(const long long* __restrict__ offsets, long long count, int piece,
+                             long long* __restrict__ pieces) {
+  for (long long i = thread_number(); i < count; i += thread_count()) {
+    pieces[i] = (offsets[i + 1] - offsets[i] + piece - 1) / piece;
   }
 }

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.arrays import DeviceArray
 from penstock.errors import UsageError
-from penstock.kernels.cuda.module import launch_blocks
+from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.cuda.word2vec.launch import (
     Device,
     launch_config,
@@ -23,7 +23,7 @@ from penstock.kernels.cuda.word2vec.launch import (
 from penstock.kernels.streams import Stream
 from penstock.kernels.word2vec_rules import SENTENCE_BITS, Losses, Noise, Sentences, Word2vecRules
 
-_FILE = "word2vec/train"
+_FILE, _START_FILE = "word2vec/train", "word2vec/start"
 _LANES = 32
 _NULL = np.uint64(0)
 _of_noise: WeakKeyDictionary[Noise, Any] = WeakKeyDictionary()  # what shares() has of it
@@ -143,11 +143,13 @@ def shares(
     How often a word comes is ``noise.counts``; without it, it follows from the table of noise,
     which then has its counts to the power 0.75.
     """
-    # Functions, no operators with numbers: see tables.py.
-    most = cp.divide(_CROWD / teams, cp.maximum(lrs.max(), 1e-12))
-    return tuple(
-        cp.minimum(1, most / under_way).astype(cp.float32) for under_way in _under_way(noise, rules)
-    )
+    found, lr, crowd = [], lrs.max(), np.float64(_CROWD / teams)
+    for under_way in _under_way(noise, rules):
+        share = cp.empty(len(under_way), cp.float32)
+        given = under_way, np.int64(len(share)), lr, crowd, share
+        launch(_START_FILE, "share_rows", len(share), *given)
+        found.append(share)
+    return found[0], found[1]
 
 
 def _under_way(noise: Noise, rules: Word2vecRules) -> tuple[DeviceArray, DeviceArray]:
@@ -163,18 +165,17 @@ def _under_way(noise: Noise, rules: Word2vecRules) -> tuple[DeviceArray, DeviceA
 
 
 def _expected(noise: Noise, rules: Word2vecRules) -> tuple[DeviceArray, DeviceArray]:
-    chance = cp.divide(cp.asarray(noise.chance, cp.float64), 2**32)
-    drawn = chance.copy()
-    cp.add.at(drawn, cp.asarray(noise.alias), cp.subtract(1, chance))
+    chance, alias = cp.asnumpy(noise.chance) / 2**32, cp.asnumpy(noise.alias)
+    drawn = chance + np.bincount(alias, 1 - chance, len(chance))
     drawn /= drawn.sum()
     counts = noise.counts
-    kept = cp.power(drawn, 4 / 3) if counts is None else cp.asarray(counts, cp.float64)
+    kept = drawn ** (4 / 3) if counts is None else cp.asnumpy(counts).astype(np.float64)
     if noise.keep is not None:
-        kept = kept * cp.divide(cp.asarray(noise.keep, cp.float64), 2**32)
-    kept = kept / cp.maximum(kept.sum(), 1e-300)
+        kept *= cp.asnumpy(noise.keep) / 2**32
+    kept /= max(kept.sum(), 1e-300)
     windows = 2 * rules.half_window + 1  # in which a row of the input stays
-    into, out = cp.multiply(windows, kept), cp.multiply(rules.negatives, drawn) + kept
-    return cp.maximum(into, 1e-300), cp.maximum(out, 1e-300)
+    into, out = windows * kept, rules.negatives * drawn + kept
+    return cp.asarray(np.maximum(into, 1e-300)), cp.asarray(np.maximum(out, 1e-300))
 
 
 def _pieces(sentences: Sentences, tokens: DeviceArray, piece: int) -> tuple[Any, int, Any, int]:
@@ -184,8 +185,10 @@ def _pieces(sentences: Sentences, tokens: DeviceArray, piece: int) -> tuple[Any,
         return _NULL, length, _NULL, -(-length // piece)
     offsets = cp.ascontiguousarray(cp.asarray(sentences.offsets, cp.int64))
     first_piece = cp.zeros(len(offsets), cp.int64)
-    whole = cp.add(offsets[1:] - offsets[:-1], piece - 1)
-    cp.cumsum(cp.floor_divide(whole, piece), out=first_piece[1:])
+    count, pieces = len(offsets) - 1, cp.empty(len(offsets) - 1, cp.int64)
+    given = offsets, np.int64(count), np.int32(piece), pieces
+    launch(_START_FILE, "count_pieces", count, *given)
+    cp.cumsum(pieces, out=first_piece[1:])
     return offsets, 0, first_piece, 0
 
 
