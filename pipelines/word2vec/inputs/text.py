@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.pipelines.job.workers import Workers
 
-_RANGE = 1 << 26  # bytes of a plain file that one task reads
+_RANGE = 1 << 24  # bytes of a plain file that one task reads
 _BLOCK = 1 << 24  # bytes read at a time
 _PIECE_WORDS = 1 << 24  # numbers written at a time
 _UNPACKED = 4  # about how many times larger text is than compressed
