@@ -41,26 +41,26 @@ def graph_of(folder: RunFolder, given: Path | None, run: Run) -> Graph:
 
 
 def plan_ranking(
-    context: Context, at: Path, checkpoint: str, run: Run, what: str, more: int = 0
+    context: Context, at: Path, checkpoint: str, run: Run, what: str, more: int = 0, ranks: int = 1
 ) -> Workers:
-    """Return the rank that is to read the vectors of a run; ``--plan`` ends here.
+    """Return the ranks that are to read the vectors of a run; ``--plan`` ends here.
 
-    what  is found; more: bytes that it needs besides a partition, or a block of one
+    what  is found; more: bytes that each needs besides a partition, or a block of one
     """
-    workers = context.ranks(None, 1)
+    workers = context.ranks(None, ranks)
     found, has = Checkpoints(at / "checkpoints").load(checkpoint), workers.capacity
     needed = 2 * min(found.geometry.slot_bytes(1), BLOCK_BYTES) + 500_000_000 + more
     memory = Need(needed)
     if not has.on_gpu:  # else edges and known answers lie in the memory of the host
         remedy = f"Give {has.limit_for(needed) or 'workers more memory'}"
         memory = Need(needed, has.memory, f"on the {has.worker}", remedy=remedy)
-    step = "rank", f"the {checkpoint} checkpoint of {at}, on one rank"
+    step = "rank", f"the {checkpoint} checkpoint of {at}, on {plural(ranks, 'rank')}"
     context.plan(what, steps=(step,), memory=memory)
     return workers
 
 
 def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) -> EvaluateReport:
-    """Rank the answers of edges among all nodes, on one rank."""
+    """Rank the answers of edges among all nodes."""
     at, run = folder.path, Run.load(folder.path)
     checkpoint = checkpoint_name(at, options.checkpoint, run)
     graph, split = graph_of(folder, options.graph, run), options.split or "test"
@@ -82,11 +82,13 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         every = int(triples.shape[1])
     edges = min(options.sample or every, every)
     more = (every - edges) * _EDGE  # before the sample is drawn
-    more += memory_to_rank(edges, run.training.dim, run.nodes, filtered=options.filtered)
+    ranks = options.parts or 1
+    share = -(-edges // ranks)
+    more += memory_to_rank(share, run.training.dim, run.nodes, filtered=options.filtered)
     if options.filtered:  # every edge answers one query of a side at most
         known = sum(g.num_edges + sum(g.manifest.heldout.values()) for g in filters)
-        more += min(known, edges * run.nodes) * _KNOWN
-    workers = plan_ranking(context, at, checkpoint, run, "the ranks of edges", more)
+        more += min(known, share * run.nodes) * _KNOWN
+    workers = plan_ranking(context, at, checkpoint, run, "the ranks of edges", more, ranks)
     task = EvaluateTask(
         graph=graph.path,
         run=at,

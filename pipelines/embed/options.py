@@ -193,6 +193,8 @@ class EvaluateOptions(GraphOptions):
     """edges of --triples or of another --graph whose nodes or relation the run does not have"""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
     """seed of --candidates and --sample"""
+    parts: Annotated[Count | None, Parameter(alias="-k")] = None
+    """ranks that share the edges; scores do not depend on it [default: 1]"""
 
     def __post_init__(self) -> None:
         refuse_ignored(self, _IGNORED_IN_RANKS)

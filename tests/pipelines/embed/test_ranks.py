@@ -67,6 +67,25 @@ def test_what_two_ranks_write_is_read_by_all(
         embed.train(graph, run, resume=True, cluster=cluster, **options)
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"filtered": True},
+        {"split": "valid", "candidates": 50, "sample": 101, "seed": 3},
+        {"sample": 1, "seed": 1},  # one rank has no edge
+    ],
+    ids=["filtered", "candidates", "one-edge"],
+)
+def test_ranks_share_an_evaluation(
+    trained: tuple[Path, embed.TrainReport], cluster: ClusterSpec, more: dict[str, Any]
+) -> None:
+    run, _ = trained
+    alone = embed.evaluate(run, cluster=cluster, **more)
+    shared = embed.evaluate(run, parts=2, cluster=TWO, **more)
+    assert replace(shared, seconds=alone.seconds) == alone
+
+
 KILLED: dict[str, Any] = {
     "dim": 8, "batch": 20, "negatives": 16, "epochs": 12, "partitions": 8,
     "checkpoint_minutes": 1e-9, "validate_every": 4, "schedule": "constant",

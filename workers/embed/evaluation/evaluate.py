@@ -1,4 +1,4 @@
-"""One rank of an evaluation: where the answers of a split's edges rank."""
+"""One rank of an evaluation: where the answers of its share of a split's edges rank."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Evaluated:
 
 
 def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
-    """Rank every answer."""
+    """Rank every answer: each rank those of its share of the edges, among all candidates."""
     graph = Graph.open(task.graph)
     translated = Translation(task, graph)
     rules = task.training.rules(len(task.relations or ()))
@@ -96,7 +96,10 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
             got=left_out if skipped else "none",
         )
 
-    def ranked(source: TableSource, _: Checkpoint) -> tuple[int, dict[Side, Array]]:
+    share = slice(*(edges.count * rank // comm.size for rank in (comm.rank, comm.rank + 1)))
+    mine = edges.take(share)
+
+    def ranked(source: TableSource, found: Checkpoint) -> tuple[int, int, dict[Side, Array]]:
         known = None
         if task.filtered:
             held = (translated.of_run(one) for one in all_edges(graph))
@@ -108,20 +111,28 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
                 own = (one.without_relations() for one in own)
             known = known_answers(
                 chain(held, own, given),
-                edges,
+                mine,
                 rules.sides,
                 source.layout,
                 len(task.relations or ()),
             )
         first = next(source.parts())[1]
         with kernel("embed", first).workspace(cores()) as work:
-            return source.layout.nodes, rank(
-                source, rules, edges,
+            return found.number, source.layout.nodes, rank(
+                source, rules, mine,
                 known=known, candidates=task.candidates, seed=task.seed, work=work,
             )  # fmt: skip
 
     folder = task.run / "checkpoints"
-    nodes, ranks = read_checkpoint(folder, task.checkpoint, ranked, device=gpu())
+    while True:
+        number, nodes, own_ranks = read_checkpoint(folder, task.checkpoint, ranked, device=gpu())
+        ends = comm.allreduce(np.array([number, -number]), "max")
+        if ends[0] == -ends[1]:  # else a run in training has written another one meanwhile
+            break
+    ranks = {side: np.zeros(edges.count) for side in rules.sides}
+    for side, found in own_ranks.items():
+        ranks[side][share] = found
+        comm.allreduce(ranks[side])
     sides = {side.name.lower(): Scores.of(found).to_dict() for side, found in ranks.items()}
     scores = Scores.of(np.concatenate(list(ranks.values())))
     unseen = None
