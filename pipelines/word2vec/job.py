@@ -30,7 +30,7 @@ from penstock.pipelines.word2vec.planning import check_ranks, plan_training, set
 from penstock.pipelines.word2vec.report import Word2vecReport
 from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.sizes import format_count
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 from penstock.workers.word2vec.state import EPOCHS, Checkpoints
 from penstock.workers.word2vec.task import Trained, TrainTask
 

@@ -56,9 +56,9 @@ from penstock.workers.embed.storage.direct import check_file
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, Versions, table_path
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import WarmStart
-from penstock.workers.epoch_lines import keep_lines
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.lines import keep_lines
+from penstock.workers.training.stopped import Stopped
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator

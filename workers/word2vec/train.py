@@ -28,9 +28,9 @@ from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences
 from penstock.threads import cores_of_rank, spread
-from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.lines import keep_epochs
+from penstock.workers.training.stopped import Stopped
 from penstock.workers.word2vec.corpus import Corpus, WalkCorpus
 from penstock.workers.word2vec.deltas import Pair, Shards
 from penstock.workers.word2vec.state import EPOCHS, Checkpoints, Parts, Position, note_epoch
