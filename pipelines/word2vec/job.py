@@ -196,7 +196,7 @@ def _diverged(trained: Trained, lr: float, epochs: int) -> PenstockError:
 
 def _checkpoint_files(folder: Path) -> dict[str, tuple[Path, FileEntry]]:
     """Return the files of the last checkpoint, by their names among vectors."""
-    entries = Checkpoints(folder, 0).entries()
+    entries = Checkpoints(folder).entries()
     return {
         name: (folder / entry.name, entry)
         for name, entry in zip((VALUES, CONTEXT), entries, strict=True)

@@ -104,7 +104,7 @@ class State:
         put = _putter(self.network)
         for i, vector in enumerate(self.moments):
             vector[...] = put(tensors[f"optimizer/{i}"])
-        position = Position.of(about)
+        position = Position.of(about, steps=1)
         if position.best_epoch:
             self._best = self._copy()
             for name, array in self._named(self._best).items():

@@ -62,14 +62,14 @@ class Position:
     scores: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, about: dict[str, Any], steps: int = 1) -> Position:
+    def of(cls, about: dict[str, Any], steps: int | None = None) -> Position:
         """Return what a checkpoint says; ValueError, TypeError or KeyError if it says no position.
 
-        steps  of an epoch
+        steps  of an epoch, if that is known
         """
         names = ("epoch", "step", "best_epoch")
         epoch, step, best_epoch = (operator.index(about[name]) for name in names)
-        if min(epoch, step, best_epoch) < 0 or step >= max(steps, 1):
+        if min(epoch, step, best_epoch) < 0 or (steps is not None and step >= max(steps, 1)):
             raise ValueError(f"epoch {epoch}, step {step} of {steps}")
         best = about["best"]
         return cls(epoch, step, best_epoch, best if best is None else float(best), about["scores"])
