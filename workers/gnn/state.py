@@ -104,7 +104,10 @@ class State:
         put = _putter(self.network)
         for i, vector in enumerate(self.moments):
             vector[...] = put(tensors[f"optimizer/{i}"])
-        position = Position.of(about, steps=1)
+        try:
+            position = Position.of(about, steps=1)
+        except (ValueError, TypeError, KeyError) as error:
+            raise checkpoint.damaged(path, f"no position of a run: {error}") from error
         if position.best_epoch:
             self._best = self._copy()
             for name, array in self._named(self._best).items():
