@@ -13,7 +13,7 @@ from penstock.pipelines.job.following import sibling
 from penstock.sizes import format_bytes, format_count, plural
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 
 
 @dataclass

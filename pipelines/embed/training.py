@@ -38,7 +38,7 @@ from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import newest
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 
 if TYPE_CHECKING:
     from distributed import Worker

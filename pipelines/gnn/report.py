@@ -16,7 +16,7 @@ from penstock.pipelines.job.following import sibling
 from penstock.sizes import format_bytes, format_count, plural
 from penstock.splits import DrawnSplit
 from penstock.workers.gnn.task import Trained
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 
 _SCORES = {"class": "accuracy", "multi": "micro F1", "value": ""}
 

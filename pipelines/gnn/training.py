@@ -31,7 +31,7 @@ from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
 from penstock.workers.gnn.checkpoint import BEST, LAST, epochs_of
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import Trained, TrainTask
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 
 
 def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOptions) -> TrainReport:
@@ -88,10 +88,9 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     keep_split(out.path, graph, splits)
     if split is not None and not context.quiet:
         print(f"Drew a split {split.declared}", file=sys.stderr)
-    # Always resume: a rank that is started again finds the checkpoint of the first.
     task = TrainTask(
         graph.path, workers.partition_path, model, training, made.detail, out.path,
-        resume=True, split=split_file(out.path, split),
+        split=split_file(out.path, split),
     )  # fmt: skip
     # The share of right predictions says something of classes only.
     scores = () if run.task == "value" else ("train", "valid")
@@ -127,7 +126,7 @@ def _diverged(out: RunOutput, trained: Trained) -> PenstockError:
     kept = [out.named / name for name in (BEST, LAST) if (out.path / name).is_file()]
     again = "train again with a lower --lr, with --warmup, or with --clip 1"
     return PenstockError(
-        f"the loss became NaN or infinite in epoch {trained.epochs}",
+        f"the loss became NaN or infinite in epoch {trained.epochs + 1}",
         remedy=f"{kept[0]} holds the last good weights; {again}" if kept else again.capitalize(),
     )
 

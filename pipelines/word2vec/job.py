@@ -30,7 +30,7 @@ from penstock.pipelines.word2vec.planning import check_ranks, plan_training, set
 from penstock.pipelines.word2vec.report import Word2vecReport
 from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.sizes import format_count
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 from penstock.workers.word2vec.state import EPOCHS, Checkpoints
 from penstock.workers.word2vec.task import Trained, TrainTask
 
@@ -196,7 +196,7 @@ def _diverged(trained: Trained, lr: float, epochs: int) -> PenstockError:
 
 def _checkpoint_files(folder: Path) -> dict[str, tuple[Path, FileEntry]]:
     """Return the files of the last checkpoint, by their names among vectors."""
-    entries = Checkpoints(folder, 0).entries()
+    entries = Checkpoints(folder).entries()
     return {
         name: (folder / entry.name, entry)
         for name, entry in zip((VALUES, CONTEXT), entries, strict=True)

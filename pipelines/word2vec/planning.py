@@ -13,7 +13,7 @@ from penstock.pipelines.job.workers import Workers
 from penstock.pipelines.word2vec.inputs import Input
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.sizes import format_bytes, format_count, plural
-from penstock.workers.word2vec.state import Checkpoints, Position
+from penstock.workers.word2vec.state import Checkpoints
 from penstock.workers.word2vec.task import TrainingSettings
 
 _SHARDS = 4  # of deterministic training
@@ -159,7 +159,8 @@ def _train_text(source: Input, training: TrainingSettings, ranks: int, seen: int
 
 def _epochs_seen(scratch: Path) -> int:
     """Return after how many epochs the checkpoint was written that a run goes on from."""
-    return (Checkpoints(scratch, 0).position() or Position()).epoch
+    position = Checkpoints(scratch).position()
+    return 0 if position is None else position.epoch
 
 
 def _disk(training: TrainingSettings, words: int) -> int:

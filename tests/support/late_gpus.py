@@ -303,6 +303,11 @@ class Ranks(Communicator):
         self.ahead: list[int] = []
         self._marks = 0
 
+    def broadcast(self, array: Any, root: int = 0) -> Any:
+        """Copy an array of the host."""
+        array[...] = self.gpus.meet(self.rank, "broadcast", array)[root]
+        return array
+
     def _exchange_texts(self, says: Any, came: Any) -> None:
         every = self.gpus.meet(self.rank, "alltoall", says.reshape(self.size, -1))
         came[...] = np.concatenate([texts[self.rank] for texts in every])

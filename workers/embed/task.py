@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.workers.embed.spec import Training
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 
 
 @dataclass(frozen=True)

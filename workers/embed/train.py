@@ -1,4 +1,4 @@
-"""The training loop of one rank: ``ranks.run(train, task)``; ranks/run.py has that of several.
+"""What one rank trains; ranks/run.py has what differs on several. training/loop.py drives both.
 
 Nodes lie in partitions, of which the buffer holds as many as train together; where there is one
 partition the buffer holds all of it, and the disk is touched at checkpoints only. All edges of a
@@ -7,14 +7,14 @@ phase, which is what can be trained before a swap or while it runs, are mixed.
 
 from __future__ import annotations
 
-import json
 import math
+import operator
 import shutil
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.errors import CorruptFile
-from penstock.files import append_text
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
@@ -56,9 +55,9 @@ from penstock.workers.embed.storage.direct import check_file
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints, Versions, table_path
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import WarmStart
-from penstock.workers.epoch_lines import keep_lines
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.loop import Evaluation, Loop, Position, Rules, Step, Trainer
+from penstock.workers.training.stopped import Stopped
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
@@ -107,12 +106,12 @@ def _train(comm: AnyCommunicator, task: TrainTask) -> Trained:
     started = time.monotonic()
     # The loss shows what is infinite.
     with np.errstate(over="ignore", invalid="ignore"), ExitStack() as opened:
-        trainer: type[Trainer] = Trainer
+        trainer: type[EmbedTrainer] = EmbedTrainer
         if comm.size > 1:
             from penstock.workers.embed.ranks.run import RankTrainer
 
             trainer = RankTrainer
-        return trainer(comm, task, opened).train(started)
+        return trainer(comm, task, opened).run(started)
 
 
 def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
@@ -129,8 +128,8 @@ def node_layout(nodes: int, partitions: int, seed: int) -> NodeLayout:
     return NodeLayout.of_assignment(parts, partitions)
 
 
-class Trainer:
-    """What trains on one rank.
+class EmbedTrainer(Trainer):
+    """What trains on one rank: a step is a state of the buffer.
 
     opened  closes what is opened here, also where not all of it can be
     """
@@ -163,7 +162,8 @@ class Trainer:
                 task.init, task.init_relations, graph, self.rules, opened, task.init_sha256
             )
         self.initialised = {} if self.warm is None else self.warm.initialised
-        self.steps = 0 if self.warm is None else self.warm.steps  # the optimizer's, before this
+        # The optimizer's steps before this run.
+        self.steps_before = 0 if self.warm is None else self.warm.steps
         if self.warm is not None and len(first := self._unwritten()) > 1:
             self.warm.copy(self.layout, first, task.run)
         buffer = PartitionBuffer(
@@ -181,20 +181,15 @@ class Trainer:
         self.negatives = Negatives(graph, training, self.layout, self.kernels)
         self.work = opened.enter_context(self.kernels.workspace(cores_of_rank(comm), self.rules))
         self.relations = self._initial_relations()
-        self.epoch, self.buffer_state, self.batches = (
-            0,
-            0,
-            0,
-        )  # done: epochs, states of the next, batches
-        self.best, self.best_epoch, self.bad = -1.0, 0, 0
-        self.best_scores: dict[str, Any] | None = None
+        self.position, self.batches = Position(), 0
         self.loss, self.epoch_loss, self.epoch_edges = math.nan, 0.0, 0
         self.busy = BusyTime(device=gpu())
         self._losses = BatchLosses(device=gpu())
         self._last: Batch | None = None  # that was trained, whose rows are in the buffer
         self._before = math.nan  # the loss of the epoch before the last one
-        self._saved = time.monotonic()
-        self._saved_batches = -1  # that were trained when the last checkpoint was written
+        # Whether the buffer was written, and all in it found numbers, since the last state.
+        self._flushed = self._checked = False
+        self._epoch_times: list[EpochTime] = []
         self._looked = 0.0
         self.done = 0  # edges, in this process
         self.zeros = 0.0  # their loss, if all vectors were zeros
@@ -274,53 +269,39 @@ class Trainer:
             self.warm.fill_relations(values, state)
         return Table(to_device(values), to_device(state))
 
-    def _resume(self) -> None:
+    def load(self) -> Position | None:
+        """Take what the last checkpoint holds."""
         if not self.checkpoints.has(LAST):
-            self._drop_later()
-            return
+            return None
         found = self.checkpoints.load(LAST)
-        about = found.about
-        path, edges = self.task.checkpoints / f"{LAST}.json", self.graph.num_edges
-        _check_position(path, about, len(self.bucket_schedule), edges)
-        if about["epoch"] > 0 and not all(version.number for version in found.versions):
+        about, path = found.about, self.task.checkpoints / f"{LAST}.json"
+        try:
+            position = Position.of(about, len(self.bucket_schedule))
+            self.epoch_edges = operator.index(about["epoch_edges"])
+            if not 0 <= self.epoch_edges <= self.graph.num_edges:
+                raise ValueError(f"{self.epoch_edges} edges of an epoch")
+        except (ValueError, TypeError, KeyError) as error:
+            raise _damaged(path, str(error)) from error
+        if position.epoch > 0 and not all(version.number for version in found.versions):
             raise _damaged(path, "versions of partitions that were never written")
-        self.initialised, self.steps = about["known"], about["steps"]
-        self.epoch, self.buffer_state, self.batches = (
-            about["epoch"],
-            about["state"],
-            about["batches"],
-        )
-        self._saved_batches = self.batches
-        self.best, self.best_epoch, self.bad = about["best"], about["best_epoch"], about["bad"]
-        self.best_scores, self.loss = about["scores"], about["loss"]
-        self.loss = math.nan if self.loss is None else self.loss
-        self.epoch_loss, self.epoch_edges = about["epoch_loss"], about["epoch_edges"]
-        self._drop_later()
+        self.initialised, self.steps_before = about["known"], about["steps"]
+        self.batches, self.epoch_loss = about["batches"], about["epoch_loss"]
+        self.loss = math.nan if about["loss"] is None else about["loss"]
         if self.relations is not None:
             self.relations.values[:] = to_device(found.tensors["relations"])
             self.relations.state[:] = to_device(found.tensors["relations_state"])
-        self._compare_alike()
+        self._compare_alike(position)
+        return position
 
-    def _drop_later(self) -> None:
-        """Drop lines of what is done again, since a run was killed after its last checkpoint."""
-        epoch, state = self.epoch, self.buffer_state
-
-        def is_kept(line: Any) -> bool:
-            done, within = line["epoch"], line.get("state", state + 1)
-            return bool(done <= epoch or (done == epoch + 1 and within <= state))
-
-        if self.comm.rank == 0:
-            keep_lines(self.task.run / "metrics.jsonl", is_kept)
-
-    def _compare_alike(self) -> None:
-        """Rank the best vectors again, where they were ranked by another sample of edges."""
-        if self.validation is None or self.best_scores is None:
+    def _compare_alike(self, position: Position) -> None:
+        """Rank the best vectors again, if they were ranked by another sample of edges."""
+        if self.validation is None or position.scores is None:
             return
         if not self.checkpoints.has(BEST):
-            self.best, self.best_epoch, self.bad, self.best_scores = -1.0, 0, 0, None
+            position.best_epoch, position.best, position.scores = 0, None, None
             return
         edges, known = self.validation
-        if self.best_scores.get("ranks") == edges.count * len(self.rules.sides):
+        if position.scores.get("ranks") == edges.count * len(self.rules.sides):
             return
         self.buffer.receive(0)  # nothing else is in the buffer yet
         folder, slot = self.task.checkpoints, self.buffer.slot(0)
@@ -330,8 +311,8 @@ class Trainer:
         finally:
             source.close()
             self.buffer.forget(0)
-        self.best_scores = self._agreed(Scores.of(np.concatenate(list(ranks.values()))).to_dict())
-        self.best = self.best_scores["mrr"]
+        position.scores = self._agreed(Scores.of(np.concatenate(list(ranks.values()))).to_dict())
+        position.best = position.scores["mrr"]
 
     def _agreed(self, scores: dict[str, Any]) -> dict[str, Any]:
         """Return what all ranks take for the scores that each has found."""
@@ -339,23 +320,23 @@ class Trainer:
 
     # -- epochs ----------------------------------------------------------------------------------
 
-    def train(self, started: float) -> Trained:
+    def run(self, started: float) -> Trained:
         """Run the epochs that are left."""
-        self._resume()
-        first_epoch = self.epoch
+        training = self.training
         self.buckets = self._buckets()
         self._columns = _columns_on_device(self.buckets)
         most, partitions = self._batch_limit()
-        problem = too_large_batch(
-            self.training.batch, most, partitions=partitions, ranks=self.comm.size
-        )
+        problem = too_large_batch(training.batch, most, partitions=partitions, ranks=self.comm.size)
         if problem is not None:
             raise problem
-        left = self.graph.num_edges * (self.training.epochs - self.epoch) - self.epoch_edges
-        known = {} if self.warm is None else {"known": self.initialised}
-        self._log(left=left, edges=0, **known)
-        epochs: list[EpochTime] = []
-        stopped = self._epochs(epochs)
+        rules = Rules(
+            training.epochs,
+            0 if self.validation is None else training.validate_every,
+            training.patience,
+            training.checkpoint_minutes,
+        )
+        ended = Loop(self.comm, self, rules, self.task.run / "metrics.jsonl").run()
+        position, epochs = self.position, self._epoch_times
         # The first one may have compiled kernels; one that was begun before is a part of one.
         timed = epochs[1:] or epochs
         seconds = sum(epoch.seconds for epoch in timed)
@@ -363,15 +344,13 @@ class Trainer:
         if self._last is not None:
             nodes = Table(self.buffer.values, self.buffer.state)
             penalty = mean_penalty(nodes, self.relations, self._last, self.rules)
-        if stopped is not Stopped.NAN and self._saved_batches != self.batches:
-            self._save()
         self._drop_buckets()
-        traffic = self.buffer.traffic
+        traffic, is_nan = self.buffer.traffic, ended.stopped is Stopped.NAN
         return Trained(
-            epochs=self.epoch,
-            first_epoch=first_epoch,
-            best_epoch=self.best_epoch or self.epoch,
-            loss=self.loss if stopped is not Stopped.NAN and math.isfinite(self.loss) else None,
+            epochs=position.epoch,
+            first_epoch=ended.first_epoch,
+            best_epoch=position.best_epoch or position.epoch,
+            loss=None if is_nan or not math.isfinite(self.loss) else self.loss,
             loss_before=self._before if math.isfinite(self._before) else None,
             penalty=penalty if math.isfinite(penalty) else None,
             loss_of_zeros=self.zeros / self.done if self.done else None,
@@ -382,7 +361,7 @@ class Trainer:
             batches=self.batches,
             seconds=time.monotonic() - started,
             epoch_seconds=statistics.median([one.seconds / one.share for one in timed] or [0.0]),
-            stopped=stopped,
+            stopped=ended.stopped,
             utilization=sum(epoch.busy for epoch in timed) / seconds if seconds else 0.0,
             exposed_seconds=self._exposed,
             bytes_read=traffic.bytes_read,
@@ -390,7 +369,7 @@ class Trainer:
             bandwidth=traffic.bandwidth,
             theorem=self._theorem(timed),
             validated=0 if self.validation is None else self.validation[0].count,
-            validation=self.best_scores,
+            validation=position.scores,
             known=self.initialised,
             device="gpu" if gpu() else "cpu",
         )
@@ -410,10 +389,6 @@ class Trainer:
     def _log(self, **metrics: Any) -> None:
         """Send figures of the whole training run to the client."""
         self.comm.log(**metrics)
-
-    def _note(self, line: dict[str, Any]) -> None:
-        """Write a line of metrics.jsonl."""
-        append_text(self.task.run / "metrics.jsonl", json.dumps(line) + "\n")
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
         """Say whether theorem 3 holds for this graph, by what was measured in this run."""
@@ -438,67 +413,32 @@ class Trainer:
             ranks=self.comm.size,
         )
 
-    def _epochs(self, done: list[EpochTime]) -> Stopped:
-        training, edges = self.training, self.graph.num_edges
-        while self.epoch < training.epochs:
-            if training.patience is not None and self.bad >= training.patience:
-                return Stopped.PATIENCE
-            begun, busy, edges_before = time.perf_counter(), self.busy.seconds, self.done
-            exposed = self._exposed
+    def steps(self) -> Generator[Step, bool, None]:
+        """Train a state of the buffer a step: its edges, and then partitions are swapped."""
+        position, edges = self.position, self.graph.num_edges
+        left = edges * (self.training.epochs - position.epoch) - self.epoch_edges
+        known = {} if self.warm is None else {"known": self.initialised}
+        self._log(left=left, edges=0, **known)
+        while position.epoch < self.training.epochs:
+            self._begun = 1 - self.epoch_edges / edges, self.busy.seconds, self.done, self._exposed
             self.busy.pause()
-            share = 1 - self.epoch_edges / edges
-            paused = self._visits(self.epoch)
-            if paused is None:
-                return Stopped.NAN
-            self._before, self.loss = self.loss, self.epoch_loss / max(self.epoch_edges, 1)
-            took = EpochTime(
-                time.perf_counter() - begun - paused,
-                self.busy.seconds - busy,
-                share,
-                self.done - edges_before,
-                self._exposed - exposed,
-            )
-            last = self.epoch + 1 == training.epochs
-            validates = self.validation is not None and (
-                last or (self.epoch + 1) % training.validate_every == 0
-            )
-            due = self._save_due()
-            if (last or validates or due) and not self._finite():
-                return Stopped.NAN
-            if share:
-                done.append(took)
-            self.epoch, self.buffer_state = self.epoch + 1, 0
-            self.epoch_loss, self.epoch_edges = 0.0, 0
-            self._finish_epoch(took, validates=validates, due=due)
-        return Stopped.EPOCHS
-
-    def _visits(self, epoch: int) -> float | None:
-        """Train the states of an epoch that are left; return the seconds of checkpoints.
-
-        None: the loss is no number, or a vector is none.
-        """
-        paused = 0.0
-        for visit in self.buffer.visits(epoch, start=self.buffer_state):
-            if not self._visit(visit):
-                return None
-            self.buffer_state = visit.number + 1
-            if not visit.last and self._save_due():
-                if not self._settle():
-                    return None
-                visit.swap()
-                self.buffer.wait()
-                begun = time.perf_counter()
-                if not self._finite():
-                    return None
-                self._save()
-                states = len(self.bucket_schedule)
-                self._note({"epoch": epoch + 1, "state": self.buffer_state, "states": states})
-                paused += time.perf_counter() - begun
-                self.busy.pause()
-        return paused if self._settle() else None
+            for visit in self.buffer.visits(position.epoch, start=position.step):
+                self._flushed = self._checked = False
+                self._visit(visit)
+                if visit.last:
+                    continue
+                wanted = yield Step(self.epoch_loss, visit.number + 1, whole=False)
+                if wanted:
+                    self._settle()
+                    visit.swap()
+                    self.buffer.wait()
+                    yield Step(self.epoch_loss, visit.number + 1, whole=True)
+                    self.busy.pause()
+            self._settle()
+            yield Step(self.epoch_loss, 0, whole=True)
 
     def _visit(self, visit: BufferVisit) -> bool:
-        """Train what a state of the buffer can train; return whether the loss is a number.
+        """Train what a state of the buffer can train, while the loss is a number; return that.
 
         As far as seen: a GPU may still train when this returns, so that it never waits for the
         host between phases and states.
@@ -527,7 +467,7 @@ class Trainer:
             chunks, drawn = self.rules.chunks(len(heads)), self._number()
             lr = self.training.lr_at(self._share())
             self.batches += 1
-            number = self.steps + self.batches
+            number = self.steps_before + self.batches
             with self.busy.batch():
                 batch = Batch(heads, typed, tails, draw(chunks, drawn))
                 loss = self.kernels.step(
@@ -612,8 +552,12 @@ class Trainer:
         alone = gpu() and self.comm.size == 1
         return self.busy.exposed if alone else self.buffer.traffic.exposed_seconds
 
+    def is_finite(self) -> bool:
+        """Return whether all vectors are numbers."""
+        self._checked = self._checked or self._finite()
+        return self._checked
+
     def _finite(self) -> bool:
-        """Return whether all vectors are numbers: the last update comes after the last loss."""
         found = self.buffer.finite()
         if self.relations is not None:
             tables = self.relations.values, self.relations.state
@@ -624,38 +568,42 @@ class Trainer:
     def _share(self) -> float:
         """Return the share of the training run that is done."""
         edges = max(self.graph.num_edges, 1)
-        return min((self.epoch + self.epoch_edges / edges) / self.training.epochs, 1.0)
+        return min((self.position.epoch + self.epoch_edges / edges) / self.training.epochs, 1.0)
 
     # -- after an epoch --------------------------------------------------------------------------
 
-    def _finish_epoch(self, took: EpochTime, *, validates: bool, due: bool) -> None:
-        """Note an epoch, rank the held-out edges and save a checkpoint where it is time."""
-        line: dict[str, Any] = {"epoch": self.epoch, "loss": round(self.loss, 6)}
-        shown: dict[str, Any] = {"epoch": self.epoch, "edges": self.done, "loss": self.loss}
-        names: tuple[str, ...] = (LAST,)
-        if validates:
-            scores = self._validate()
-            line["valid"] = scores
-            shown["mrr"] = scores["mrr"]
-            if scores["mrr"] > self.best:
-                self.best, self.best_epoch, self.bad = scores["mrr"], self.epoch, 0
-                self.best_scores = scores
-                names = (LAST, BEST)
-            else:
-                self.bad += 1
-        line["seconds"] = round(took.seconds, 6)
-        line["utilization"] = round(took.busy / took.seconds, 4) if took.seconds else 0.0
-        if self._on_disk:
-            line["exposed_seconds"] = round(took.exposed, 6)
-        self._note(line)
-        self._log(**shown)
-        if BEST in names or due:
-            self._save(names, flushed=validates and self._on_disk)
-
-    def _validate(self) -> dict[str, Any]:
+    def evaluate(self, epoch: int) -> Evaluation:
+        """Rank held-out edges."""
+        if not self.is_finite():
+            return Evaluation(math.nan, {}, finite=False)
         edges, known = self.validation
         ranks = rank(self._source(), self.rules, edges, known=known, work=self.work)
-        return Scores.of(np.concatenate(list(ranks.values()))).to_dict()
+        scores = Scores.of(np.concatenate(list(ranks.values()))).to_dict()
+        return Evaluation(scores["mrr"], scores)
+
+    def figures(
+        self, evaluated: Evaluation | None, seconds: float
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return loss and scores, and how long kernels trained of the time, and the disk let wait.
+
+        And begin the next epoch.
+        """
+        share, busy, edges, exposed = self._begun
+        busy, edges = self.busy.seconds - busy, self.done - edges
+        took = EpochTime(seconds, busy, share, edges, self._exposed - exposed)
+        if share:
+            self._epoch_times.append(took)
+        self._before, self.loss = self.loss, self.epoch_loss / max(self.epoch_edges, 1)
+        self.epoch_loss, self.epoch_edges = 0.0, 0
+        line: dict[str, Any] = {"loss": round(self.loss, 6)}
+        shown: dict[str, Any] = {"edges": self.done, "loss": self.loss}
+        if evaluated is not None:
+            line["valid"], shown["mrr"] = evaluated.scores, evaluated.score
+        line["seconds"] = round(seconds, 6)
+        line["utilization"] = round(took.busy / seconds, 4) if seconds else 0.0
+        if self._on_disk:
+            line["exposed_seconds"] = round(took.exposed, 6)
+        return line, shown
 
     @property
     def _on_disk(self) -> bool:
@@ -666,22 +614,25 @@ class Trainer:
         relations = None if self.relations is None else self.relations.values
         if not self._on_disk:
             return BufferSource(self.buffer, self.layout, relations)
-        self.buffer.flush()
+        self._flush()
         return TableSource(self.table, self.versions.newest, self.layout, relations, device=gpu())
 
-    def _save_due(self) -> bool:
-        return time.monotonic() - self._saved > 60 * self.training.checkpoint_minutes
-
-    def _save(self, names: tuple[str, ...] = (LAST,), *, flushed: bool = False) -> None:
-        """Write a checkpoint.
-
-        flushed  whether the buffer was written since the last batch
-        """
-        if not flushed:
+    def _flush(self) -> None:
+        """Write the buffer, unless it was written since the last state."""
+        if not self._flushed:
             self.buffer.flush()
+            self._flushed = True
+
+    def hold_best(self) -> bool:
+        """Hold nothing: the best are saved at once, in places of the table that are kept."""
+        return False
+
+    def save(self, *, best: bool) -> None:
+        """Write a checkpoint, which names places in the table."""
+        self._flush()
         tensors, about = self._checkpoint_body()
+        names = (LAST, BEST) if best else (LAST,)
         self.checkpoints.save(self.table, self.versions, tensors, about, names=names)
-        self._saved, self._saved_batches = time.monotonic(), self.batches
 
     def _checkpoint_body(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return what a checkpoint holds besides the partitions: relations, and where it is."""
@@ -690,30 +641,14 @@ class Trainer:
             tensors["relations"] = to_host(self.relations.values)
             tensors["relations_state"] = to_host(self.relations.state)
         return tensors, {
-            "epoch": self.epoch,
-            "state": self.buffer_state,
+            **asdict(self.position),
             "batches": self.batches,
-            "best": self.best,
-            "best_epoch": self.best_epoch,
-            "bad": self.bad,
-            "scores": self.best_scores,
             "loss": self.loss if math.isfinite(self.loss) else None,
             "epoch_loss": self.epoch_loss,
             "epoch_edges": self.epoch_edges,
             "known": self.initialised,
-            "steps": self.steps,
+            "steps": self.steps_before,
         }
-
-
-def _check_position(path: Path, about: dict[str, Any], states: int, edges: int) -> None:
-    """Raise where a checkpoint does not say where in a training run it was written.
-
-    states  of the buffer, in an epoch, which has so many ``edges``
-    """
-    for name, most in (("epoch", None), ("state", states - 1), ("epoch_edges", edges)):
-        got = about.get(name)
-        if type(got) is not int or got < 0 or (most is not None and got > most):
-            raise _damaged(path, f"{name}: {got!r}")
 
 
 def _damaged(path: Path, got: str) -> CorruptFile:

@@ -65,7 +65,7 @@ def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     with _opened(path) as (file, metadata):
         tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if _digest(tensors, metadata.get("about", "")) != metadata.get("sha256"):
-        raise _damaged(path, "other content than was written, by its SHA-256")
+        raise damaged(path, "other content than was written, by its SHA-256")
     about: dict[str, Any] = json.loads(metadata["about"])
     return tensors, about
 
@@ -76,7 +76,7 @@ def epochs_of(path: Path) -> int:
         try:
             return int(json.loads(metadata["about"])["epoch"])
         except (ValueError, KeyError, TypeError) as error:
-            raise _damaged(path, str(error)) from error
+            raise damaged(path, str(error)) from error
 
 
 @contextmanager
@@ -93,10 +93,11 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
             FORMAT.check(path, read, what="a")
             yield file, metadata
     except (SafetensorError, OSError) as error:
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
 
 
-def _damaged(path: Path, got: str) -> CorruptFile:
+def damaged(path: Path, got: str) -> CorruptFile:
+    """Return the error of a checkpoint that is not as it was written."""
     return CorruptFile(
         f"{path} is damaged",
         expected="a checkpoint as penstock gnn writes it",

@@ -144,11 +144,13 @@ class EpochTimes:
     def __init__(self, comm: AnyCommunicator) -> None:
         self._comm = comm
         self._epochs: list[tuple[float, Mapping[Kind, float]]] = []
+        self._begun = False
 
-    def after(self, number: int, seconds: float, kinds: Mapping[Kind, float]) -> None:
+    def after(self, seconds: float, kinds: Mapping[Kind, float]) -> None:
         """Add an epoch; the first compiles and precomputes, and is left out."""
-        if number:
+        if self._begun:
             self._epochs.append((seconds, kinds))
+        self._begun = True
 
     def epoch_seconds(self) -> float:
         """Return the median epoch."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.splits import SplitFile
 from penstock.workers.gnn.plan.spec import Model, Training
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 
 if TYPE_CHECKING:
     from penstock.workers.gnn.plan.lowering import ModelPlan
@@ -22,7 +22,6 @@ class TrainTask:
     model      complete: with every width, as the plan was made for
     run        an existing folder. Rank 0 writes there: metrics.jsonl (a line per epoch), plan.txt,
                checkpoints/ (``last`` and ``best`` .safetensors), profile.json with --profile
-    resume     resume from checkpoints/last.safetensors if it is there
     split      which nodes train, validate and test; None: as the graph says
     """
 
@@ -32,7 +31,6 @@ class TrainTask:
     training: Training
     plan: ModelPlan
     run: Path
-    resume: bool = False
     split: SplitFile | None = None
 
 

@@ -1,8 +1,7 @@
-"""How far training is: its vectors and counts, checkpoints of them, and the line of each epoch.
+"""What has been trained: vectors and sums, and checkpoints of them.
 
 checkpoints/last.json   how far it was, and the files that hold its vectors, by name and SHA-256
 checkpoints/in-N.npy, out-N.npy
-epochs.jsonl            a line an epoch: the loss, words, pairs, the learning rate
 
 With the last checkpoint the Parquet files of the vectors are written: rows that come from a GPU are
 hashed, written and encoded while the next come.
@@ -10,10 +9,7 @@ hashed, written and encoded while the next come.
 
 from __future__ import annotations
 
-import json
 import math
-import operator
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,21 +17,21 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from penstock.arrays import AnyArray, Array
 from penstock.documents import parse_json
 from penstock.errors import CorruptFile
-from penstock.files import FileEntry, append_text, npy_writer, save_json
+from penstock.files import FileEntry, npy_writer, save_json
 from penstock.graph import load_npy
 from penstock.kernels.word2vec_rules import Losses
 from penstock.vector_parts import rows_of_part, save_part
 from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
+from penstock.workers.training.loop import Position
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FOLDER, LAST, EPOCHS = "checkpoints", "checkpoints/last.json", "epochs.jsonl"
+FOLDER, LAST = "checkpoints", "checkpoints/last.json"
+EPOCHS = "epochs.jsonl"  # a line an epoch: the loss, words, pairs, the learning rate
 _START_OVER = "Run without --resume to start over"
 # Pieces of an array that are copied ahead: hashing one takes longer than copying it, and to encode
 # one as Parquet several times as long, which as many threads do, up to so many.
@@ -43,44 +39,35 @@ _AHEAD, _AHEAD_ENCODED = 6, 16
 
 
 @dataclass
-class Position:
-    """Where a training run is: so many whole epochs, then so many sentences of the next.
+class Sums:
+    """What all ranks have added up.
 
-    epoch_sums  of the epoch under way, sums of all ranks; total: of all before it
+    epoch  of the epoch under way; total: of all before it
     """
 
-    epoch: int = 0
-    sentence: int = 0
-    epoch_sums: Losses = field(default_factory=Losses)
+    epoch: Losses = field(default_factory=Losses)
     total: Losses = field(default_factory=Losses)
     last_loss: float = math.nan
 
+    def end_epoch(self) -> Losses:
+        """Return the sums of the epoch, and begin the next one."""
+        sums, self.epoch = self.epoch, Losses()
+        self.total += sums
+        if sums.pairs:  # else it is that of the epoch before
+            self.last_loss = sums.loss / sums.pairs
+        return sums
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as a checkpoint holds it."""
-        return {**asdict(self), "last_loss": _finite(self.last_loss)}
+        loss = self.last_loss
+        return {**asdict(self), "last_loss": loss if math.isfinite(loss) else None}
 
     @staticmethod
-    def of(body: dict[str, Any]) -> Position:
-        """Return what a checkpoint holds; ValueError, TypeError or KeyError where it cannot."""
-        sums, total = (Losses(**body[name]) for name in ("epoch_sums", "total"))
+    def of(body: dict[str, Any]) -> Sums:
+        """Return what a checkpoint holds; ValueError, TypeError or KeyError if it cannot."""
         loss = body["last_loss"]
-        return Position(
-            operator.index(body["epoch"]),
-            operator.index(body["sentence"]),
-            sums,
-            total,
-            math.nan if loss is None else float(loss),
-        )
-
-    def within(self, epochs: int, sentences: int) -> bool:
-        """Return whether a training run of so many epochs and sentences can be here."""
-        if self.epoch == epochs:
-            return self.sentence == 0
-        return 0 <= self.epoch < epochs and 0 <= self.sentence < sentences
-
-    def text(self, sentences: int) -> str:
-        """Return it for people."""
-        return f"epoch {self.epoch + 1}, {100 * self.sentence // max(sentences, 1)} %"
+        epoch, total = (Losses(**body[name]) for name in ("epoch", "total"))
+        return Sums(epoch, total, math.nan if loss is None else float(loss))
 
 
 @dataclass(frozen=True)
@@ -105,19 +92,14 @@ class Parts:
 class Checkpoints:
     """The last checkpoint of a training run, which one rank writes and all read."""
 
-    def __init__(self, folder: Path, minutes: float) -> None:
-        self.folder, self.minutes = folder, minutes
-        self._saved_at = time.monotonic()
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.said = ""  # where the last one was, for people
-
-    @property
-    def due(self) -> bool:
-        """Whether so many minutes have passed."""
-        return self.minutes > 0 and time.monotonic() - self._saved_at > 60 * self.minutes
 
     def save(
         self,
         position: Position,
+        sums: Sums,
         vectors: tuple[AnyArray, AnyArray],
         sentences: int,
         parts: Parts | None = None,
@@ -151,67 +133,58 @@ class Checkpoints:
                 ahead = min(max(_AHEAD, parts.threads), _AHEAD_ENCODED)
                 first = write("in", vectors[0], encode, ahead)
             files = [first, context.result()]
-        save_json(
-            self.folder / LAST,
-            {"number": number, **position.to_dict(), "files": [asdict(file) for file in files]},
-        )
+        about = {**asdict(position), "sums": sums.to_dict()}
+        entries = [asdict(file) for file in files]
+        save_json(self.folder / LAST, {"number": number, **about, "files": entries})
         kept = {self.folder / file.name for file in files}
         for old in (self.folder / FOLDER).glob("*.npy"):
             if old not in kept:
                 old.unlink(missing_ok=True)
-        self.said = position.text(sentences)
-        self._saved_at = time.monotonic()
+        self.said = _text(position, sentences)
         return [each.result() for each in made]
 
     def position(self) -> Position | None:
         """Return where the last one was written, if there is one; its vectors are not read."""
         return None if (found := self._read()) is None else found[0]
 
-    def _read(self) -> tuple[Position, list[FileEntry]] | None:
+    def _read(self, sentences: int | None = None) -> tuple[Position, Sums, list[FileEntry]] | None:
         """Return what the last one says, if there is one."""
         if not (self.folder / LAST).is_file():
             return None
         try:
             body = parse_json((self.folder / LAST).read_bytes())
             _, _ = files = [FileEntry(**file) for file in body["files"]]
-            position = Position.of(body)
+            position = Position.of(body, sentences)
+            sums = Sums.of(body["sums"])
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFile(
                 f"{self.folder / LAST} is damaged",
-                expected="what a checkpoint holds",
+                expected="what a checkpoint of this training run holds",
                 got=f"no {error}" if isinstance(error, KeyError) else str(error),
                 remedy=_START_OVER,
             ) from error
-        return position, files
+        return position, sums, files
 
-    def load(self) -> tuple[Position, tuple[AnyArray, AnyArray]] | None:
-        """Return the last one, if there is one: its vectors are mapped."""
-        if (found := self._read()) is None:
+    def load(
+        self, epochs: int, sentences: int, shape: tuple[int, int]
+    ) -> tuple[Position, Sums, tuple[AnyArray, AnyArray]] | None:
+        """Return the last one, if there is one, of so many epochs: its vectors are mapped."""
+        if (found := self._read(sentences)) is None:
             return None
-        position, files = found
+        position, sums, files = found
         for file in files:
             file.check_size(self.folder, listed_in=LAST, remedy=_START_OVER)
             file.check_sum(self.folder, remedy=_START_OVER)
         vectors, context = (load_npy(self.folder / file.name, remedy=_START_OVER) for file in files)
-        return position, (vectors, context)
-
-    def load_for(
-        self, epochs: int, sentences: int, shape: tuple[int, int]
-    ) -> tuple[Position, tuple[AnyArray, AnyArray]] | None:
-        """Return the last one as ``load`` does; CorruptFile where it is of another training run."""
-        saved = self.load()
-        if saved is None:
-            return None
-        position, vectors = saved
-        if not position.within(epochs, sentences) or any(each.shape != shape for each in vectors):
-            shapes = " and ".join(str(each.shape) for each in vectors)
+        if position.epoch > epochs or {vectors.shape, context.shape} != {shape}:
             raise CorruptFile(
                 f"{self.folder / LAST} is not of this training run",
-                expected=f"{epochs} epochs of {sentences:,} sentences, and vectors of {shape}",
-                got=f"epoch {position.epoch}, sentence {position.sentence:,}, vectors of {shapes}",
+                expected=f"{epochs} epochs, and vectors of {shape}",
+                got=f"epoch {position.epoch}, vectors of {vectors.shape} and {context.shape}",
                 remedy=_START_OVER,
             )
-        return saved
+        self.said = _text(position, sentences)
+        return position, sums, (vectors, context)
 
     def entries(self) -> list[FileEntry]:
         """Return the files of the last one: of the input and of the output vectors."""
@@ -261,20 +234,6 @@ def _save_rows(
     return writer.entry
 
 
-def note_epoch(folder: Path, position: Position, lr: float, seconds: float) -> None:
-    """Append the line of an epoch that is done."""
-    sums = position.epoch_sums
-    line = {
-        "epoch": position.epoch + 1,
-        "loss": _finite(sums.loss / sums.pairs) if sums.pairs else None,
-        "words": sums.words,
-        "kept": sums.kept,
-        "pairs": sums.pairs,
-        "lr": round(lr, 10),
-        "seconds": round(seconds, 3),
-    }
-    append_text(folder / EPOCHS, json.dumps(line) + "\n")
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+def _text(position: Position, sentences: int) -> str:
+    """Return a position for people."""
+    return f"epoch {position.epoch + 1}, {100 * position.step // max(sentences, 1)} %"

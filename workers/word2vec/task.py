@@ -8,7 +8,7 @@ from pathlib import Path
 from penstock.files import FileEntry
 from penstock.kernels.word2vec_rules import Word2vecRules
 from penstock.limits import cores
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
 BLOCK_WORDS = 1 << 20  # trained between two checks whether the client is still there

@@ -1,4 +1,4 @@
-"""The training loop of one rank: ``train(comm, task)``.
+"""What one rank trains: ``train(comm, task)``; training/loop.py drives it.
 
 One rank trains its vectors in place, block after block, on all its threads or its GPU. Several
 ranks, or the shards of ``--deterministic``, train copies, each on words of its own, which are
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,12 +28,11 @@ from penstock.graph import load_npy
 from penstock.kernels import kernel
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences
 from penstock.threads import cores_of_rank, spread
-from penstock.workers.epoch_lines import keep_epochs
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.loop import Evaluation, Loop, Position, Rules, Step, Trainer
 from penstock.workers.word2vec.corpus import Corpus, WalkCorpus
 from penstock.workers.word2vec.deltas import Pair, Shards
-from penstock.workers.word2vec.state import EPOCHS, Checkpoints, Parts, Position, note_epoch
+from penstock.workers.word2vec.state import EPOCHS, Checkpoints, Parts, Sums
 from penstock.workers.word2vec.task import BLOCK_WORDS, GPU_BLOCK_WORDS, Trained, TrainTask
 
 if TYPE_CHECKING:
@@ -76,8 +75,8 @@ class _Round(NamedTuple):
     last: int
 
 
-class _Trainer:
-    """What trains on one rank, from the first epoch that is left to the last."""
+class _Trainer(Trainer):
+    """What trains on one rank, in rounds: steps are counted in sentences."""
 
     def __init__(
         self, comm: AnyCommunicator, task: TrainTask, corpus: Corpus, threads: int
@@ -88,60 +87,48 @@ class _Trainer:
         self.block = GPU_BLOCK_WORDS if gpu() else BLOCK_WORDS
         self.counts = self._counts()
         self.noise = self._noise()
-        self.position, self.vectors = Position(), self._vectors()
-        self.checkpoints = Checkpoints(task.folder, training.checkpoint_minutes)
+        self.position, self.sums, self.vectors = Position(), Sums(), self._vectors()
+        self.checkpoints = Checkpoints(task.folder)
         self.module = kernel("word2vec", self.vectors[0])
-        self._said, self._before = 0.0, 0
+        self._said, self._before, self._words_before = 0.0, 0, 0
+        self._seconds = 0.0  # of training
+        self._parts: Future[Parts | None] | None = None  # of rank 0
+        self._written: list[FileEntry] = []
         self._launched: deque[_Round] = deque()
         self._ahead_by = _ROUNDS_AHEAD if gpu() else _ROUNDS_AHEAD_ON_CPUS
 
     def run(self) -> Trained:
         """Run the epochs that are left."""
-        with ThreadPoolExecutor(1) as background:
-            parts = background.submit(self._parts) if self.comm.rank == 0 else None
-            return self._run(parts)
-
-    def _run(self, parts: Future[Parts | None] | None) -> Trained:
-        self._resume()
-        copies = self.training.copies(self.comm.size)
+        training, folder = self.training, self.task.folder
+        copies = training.copies(self.comm.size)
         self.corpus.hold(copies * sum(int(table.nbytes) for table in self.vectors))
-        begun = time.monotonic()
-        before = self._before = self._done()
-        trained = self._trained()
-        stopped = self._epochs()
-        self.comm.synchronize()  # with the last exchange, which a lost rank would never end
-        if not self._finite():  # a loss is that from before the step
-            stopped = Stopped.NAN
-        seconds = time.monotonic() - begun
-        written: list[FileEntry] = []
-        if parts is not None and stopped is not Stopped.NAN:
-            found = parts.result()
-            if not self.checkpoints.number or self._done() > before:
-                last = self.position, self.vectors, self.corpus.sentences
-                written = self.checkpoints.save(*last, found)
+        rules = Rules(training.epochs, checkpoint_minutes=training.checkpoint_minutes)
+        with ThreadPoolExecutor(1) as background:
+            if self.comm.rank == 0:
+                self._parts = background.submit(self._find_parts)
+            stopped = Loop(self.comm, self, rules, folder / EPOCHS).run().stopped
         self.comm.barrier()
-        position, folder = self.position, self.task.folder
-        number = Checkpoints(folder, 0).number
+        sums, number = self.sums, Checkpoints(folder).number
         return Trained(
             vectors=folder / f"checkpoints/in-{number}.npy",
             context=folder / f"checkpoints/out-{number}.npy",
             counts=folder / "counts.npy",
-            epochs=position.epoch,
-            loss=position.last_loss,
+            epochs=self.position.epoch,
+            loss=sums.last_loss,
             words=self._trained(),
-            kept=position.total.kept,
-            pairs=position.total.pairs,
-            seconds=seconds,
-            run_words=self._trained() - trained,
+            kept=sums.total.kept,
+            pairs=sums.total.pairs,
+            seconds=self._seconds,
+            run_words=self._trained() - self._words_before,
             stopped=stopped,
-            resumed=before / max(self.training.epochs * self.corpus.words, 1),
+            resumed=self._before / max(training.epochs * self.corpus.words, 1),
             unseen=int(np.count_nonzero(self.counts == 0)),
             threads=self.threads,
             saved=self.checkpoints.said,
-            parts=tuple(written),
+            parts=tuple(self._written),
         )
 
-    def _parts(self) -> Parts | None:
+    def _find_parts(self) -> Parts | None:
         """Save the counts, and return what the Parquet files will hold: while others train."""
         save_npy(self.task.folder, "counts.npy", self.counts)
         if self.task.parts is None or self.task.ids is None:
@@ -221,27 +208,27 @@ class _Trainer:
                         into[to_device(rows[some])] = to_device(values[some])
         return found, context
 
-    def _resume(self) -> None:
-        """Go on from the last checkpoint, if there is one."""
-        saved = self.checkpoints.load_for(
+    # -- what the loop drives ----------------------------------------------------------------------
+
+    def load(self) -> Position | None:
+        """Take what the last checkpoint holds."""
+        saved = self.checkpoints.load(
             self.training.epochs, self.corpus.sentences, self.vectors[0].shape
         )
-        if saved is not None:
-            self.position, vectors = saved
-            for mine, theirs in zip(self.vectors, vectors, strict=True):
-                for some in _pieces(len(theirs)):
-                    mine[some] = to_device(np.asarray(theirs[some]))
-            self.checkpoints.said = self.position.text(self.corpus.sentences)
-        if self.comm.rank == 0:
-            keep_epochs(self.task.folder / EPOCHS, self.position.epoch)
+        if saved is None:
+            return None
+        position, self.sums, vectors = saved
+        for mine, theirs in zip(self.vectors, vectors, strict=True):
+            for some in _pieces(len(theirs)):
+                mine[some] = to_device(np.asarray(theirs[some]))
+        return position
 
-    # -- epochs ------------------------------------------------------------------------------------
-
-    def _epochs(self) -> Stopped:
-        """Run what is left; return what ended it."""
-        self._epoch_begun = time.monotonic()
+    def steps(self) -> Generator[Step, bool, None]:
+        """Train a round a step."""
+        self._before, self._words_before = self._done(), self._trained()
         if self.training.deterministic:
-            return self._in_order()
+            yield from self._in_order()
+            return
         words, vectors, shards = self.block, self.vectors, None
         if self.comm.size > 1:
             words, shards = self._words_of_round(), self._shards(self.comm.size)
@@ -254,19 +241,49 @@ class _Trainer:
             launched, found = _Round(found, self.comm.mark(), block.end), []
             if shards is not None:
                 self._combine(shards, block.epoch, block.begin, block.end)
-            if not self._note(launched, self._ahead_by):
-                return Stopped.NAN
-        return Stopped.EPOCHS if self._note(None, 0) else Stopped.NAN
+            yield from self._known(launched, self._ahead_by)
+        yield from self._known(None, 0)
 
-    def _in_order(self) -> Stopped:
+    def is_finite(self) -> bool:
+        """Return whether all vectors are finite numbers."""
+        finite = all(
+            math.isfinite(float(extreme))
+            for vectors in self.vectors
+            for extreme in (vectors.min(), vectors.max())
+        )
+        return all(self.comm.allgather(finite))
+
+    def figures(
+        self, evaluated: Evaluation | None, seconds: float
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the sums of an epoch, and its last learning rate."""
+        self._seconds += seconds
+        sums, last = self.sums.end_epoch(), self.corpus.sentences
+        lr = float(self._lrs(self.position.epoch - 1, last - 1, last)[0])
+        loss = sums.loss / sums.pairs if sums.pairs else None
+        line = {"loss": loss, "words": sums.words, "kept": sums.kept, "pairs": sums.pairs}
+        return {**line, "lr": round(lr, 10), "seconds": round(seconds, 3)}, {}
+
+    def save(self, *, best: bool) -> None:
+        """Write a checkpoint: rank 0 does. With the last one come the files that are asked for."""
+        if self.comm.rank > 0:
+            return
+        parts = None
+        if self.position.epoch == self.training.epochs and self._parts is not None:
+            parts = self._parts.result()
+        self._written = self.checkpoints.save(
+            self.position, self.sums, self.vectors, self.corpus.sentences, parts
+        )
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    def _in_order(self) -> Generator[Step, bool, None]:
         """Train shards of rounds, each in order by one thread."""
         shards = self._shards(self.training.shards)
         for first, last in self._rounds(self._words_of_round()):
             found = self._round_of_shards(shards, first, last)
             self._combine(shards, self.position.epoch, first, last)
-            if not self._note(_Round(found, None, last), 0):
-                return Stopped.NAN
-        return Stopped.EPOCHS
+            yield from self._known(_Round(found, None, last), 0)
 
     def _words_of_round(self) -> int:
         training = self.training
@@ -303,69 +320,27 @@ class _Trainer:
         words = self.corpus.before(last) - self.corpus.before(first)
         shards.combine(words, float(self._lrs(epoch, first, first + 1)[0]))
 
-    def _note(self, launched: _Round | None, ahead: int) -> bool:
-        """Take note of rounds, but for so many of the last; return whether to go on.
+    def _known(self, launched: _Round | None, ahead: int) -> Generator[Step, bool, None]:
+        """Yield the rounds whose losses are read: all but so many of the last.
 
         All ranks call it at the same places. The GPU is waited for here, where it ends with the
         gang, and nowhere else: it would wait for ever for what a lost rank never sends.
         """
         if launched is not None:
             self._launched.append(launched)
-        due = False
-        while len(self._launched) > (0 if due else ahead):
+        wanted = False
+        while len(self._launched) > (0 if wanted else ahead):
             one, total = self._launched.popleft(), Losses()
             self.comm.reach(one.mark)
-            mine = [found() for found in one.found]
-            for found, first_says in self.comm.allgather((mine, self._checkpoint_due)):
-                due |= first_says
+            for found in self.comm.allgather([found() for found in one.found]):
                 for losses in found:
                     total += losses
-            if not self._after_round(total, one.last):
-                return False
-        if due:
-            self.comm.synchronize()
-            if self.comm.rank == 0 and self._finite():
-                self.checkpoints.save(self.position, self.vectors, self.corpus.sentences)
-        return True
-
-    @property
-    def _checkpoint_due(self) -> bool:
-        """Whether rank 0, which writes them, is to write a checkpoint."""
-        return self.comm.rank == 0 and self.checkpoints.due
-
-    def _after_round(self, losses: Losses, last: int) -> bool:
-        """Take note of a round, and of an epoch that it ends; return whether to go on."""
-        position, corpus = self.position, self.corpus
-        if not math.isfinite(losses.loss):
-            return False
-        position.epoch_sums += losses
-        position.sentence = last
-        if last == corpus.sentences:
-            sums = position.epoch_sums
-            if sums.pairs:  # else it is that of the epoch before
-                position.last_loss = sums.loss / sums.pairs
-            if self.comm.rank == 0:
-                now = time.monotonic()
-                lr = float(self._lrs(position.epoch, last - 1, last)[0])
-                note_epoch(self.task.folder, position, lr, now - self._epoch_begun)
-                self._epoch_begun = now
-            self.position = replace(
-                position,
-                epoch=position.epoch + 1,
-                sentence=0,
-                epoch_sums=Losses(),
-                total=position.total + sums,
-            )
-        self._say(losses)
-        return True
-
-    def _finite(self) -> bool:
-        """Return whether all vectors are finite numbers."""
-        return all(
-            math.isfinite(float(extreme))
-            for vectors in self.vectors
-            for extreme in (vectors.min(), vectors.max())
-        )
+            self.sums.epoch += total
+            if whole := not self._launched:  # with the last exchange
+                self.comm.synchronize()
+            done = one.last if one.last < self.corpus.sentences else 0
+            wanted = yield Step(total.loss, done, whole)
+            self._say(total)
 
     def _say(self, losses: Losses) -> None:
         self.comm.check()
@@ -378,19 +353,19 @@ class _Trainer:
 
     def _trained(self) -> int:
         """Return how many words were trained; places beyond the ends of walks are none."""
-        return (self.position.total + self.position.epoch_sums).words
+        return (self.sums.total + self.sums.epoch).words
 
     def _done(self) -> int:
         """Return how many words of all epochs are done, places beyond the ends of walks too."""
         position, corpus = self.position, self.corpus
-        return position.epoch * corpus.words + corpus.before(position.sentence)
+        return position.epoch * corpus.words + corpus.before(position.step)
 
     # -- blocks ------------------------------------------------------------------------------------
 
     def _rounds(self, words: int) -> Iterator[tuple[int, int]]:
         """Yield the rounds that are left, of so many words."""
         while self.position.epoch < self.training.epochs:
-            first = self.position.sentence
+            first = self.position.step
             yield first, self.corpus.cut(first, words)
 
     def _blocks(self, words: int, *, even: bool = False) -> Iterator[_Block]:
@@ -399,7 +374,7 @@ class _Trainer:
         even  make all rounds of an epoch about as long, instead of the last one shorter
         """
         corpus, rank = self.corpus, self.comm.rank
-        epoch, first = self.position.epoch, self.position.sentence
+        epoch, first = self.position.epoch, self.position.step
         while epoch < self.training.epochs:
             end = corpus.even_cut(first, words) if even else corpus.cut(first, words)
             mine = corpus.shares(first, end, self.comm.size)[rank : rank + 2]

@@ -35,7 +35,7 @@ from penstock.workers.embed.source import TableSource, open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import node_layout, train
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 
 Trained = tuple[Path, embed.TrainReport]
 SMALL: dict[str, Any] = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}

@@ -12,7 +12,7 @@ import pytest
 from penstock import Graph, generate
 from penstock.workers.gnn.checkpoint import epochs_of, save
 from penstock.workers.gnn.task import Trained, TrainTask
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ class FakeRank:
         self.tasks.append(task)
         self.at_start(task)
         last = task.run / "checkpoints/last.safetensors"
-        first = epochs_of(last) if task.resume and last.is_file() else 0
+        first = epochs_of(last) if last.is_file() else 0
         last.parent.mkdir(exist_ok=True)
         for epoch in range(first + 1, task.training.epochs + 1):
             self.in_epoch(epoch)

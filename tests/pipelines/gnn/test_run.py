@@ -15,7 +15,7 @@ from penstock.errors import (
     UsageError,
 )
 from penstock.pipelines.gnn.run import Run
-from penstock.workers.stopped import Stopped
+from penstock.workers.training.stopped import Stopped
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ def test_a_training_that_is_interrupted_goes_on_within_an_epoch(
         with pytest.raises(KeyboardInterrupt):
             run(graph, tmp_path / "cut", Comm(stop), **more)
         about = Checkpoints(tmp_path / "cut/checkpoints").load().about
-        places.add((about["epoch"], about["state"]))
+        places.add((about["epoch"], about["step"]))
     assert any(state for _, state in places)
     run(graph, tmp_path / "cut", **more)
     same(tmp_path / "whole", tmp_path / "cut")

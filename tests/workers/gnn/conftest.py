@@ -72,6 +72,10 @@ class ThreadComm:
         self.wait(self.iallreduce(array, operation))
         return array
 
+    def broadcast(self, array: Any, root: int = 0) -> Any:
+        array[...] = self.allgather(array.copy())[root]
+        return array
+
     def allgather(self, value: Any) -> list[Any]:
         self._shared.gathered[self.rank] = value
         self._shared.barrier.wait()

@@ -36,21 +36,17 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(
-    graph: Path, folder: Path, model: Model = MODEL, *, resume: bool = False, **options: Any
-) -> Trained:
+def run(graph: Path, folder: Path, model: Model = MODEL, **options: Any) -> Trained:
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     options = {"epochs": 20, **options}
-    return train(SingleRank(), task(graph, folder, model, Training(**options), resume=resume))
+    return train(SingleRank(), task(graph, folder, model, Training(**options)))
 
 
-def task(
-    graph: Path, folder: Path, model: Model, training: Training, *, resume: bool = False
-) -> TrainTask:
+def task(graph: Path, folder: Path, model: Model, training: Training) -> TrainTask:
     opened = Graph.open(graph)
     complete = model.complete(outputs_of(opened))
     plan = lower(complete, facts_of(opened, None, training=training), training, GUESS["cpu"])
-    return TrainTask(graph, None, complete, training, plan, folder, resume)
+    return TrainTask(graph, None, complete, training, plan, folder)
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:
@@ -103,7 +99,7 @@ def test_a_resumed_training_has_the_curve_of_one_without_a_break(
     with pytest.raises(Stop):
         train(SingleRank(stop), task(graph, folder, model, training))
     assert len(curve(folder)) == 13
-    resumed = train(SingleRank(), task(graph, folder, model, training, resume=True))
+    resumed = train(SingleRank(), task(graph, folder, model, training))
     assert resumed.first_epoch == 10
     assert curve(folder) == curve(tmp_path / "whole")
     assert resumed.metrics == whole.metrics
@@ -139,7 +135,7 @@ def test_patience_counts_evaluations(model: Model, every: int, graph: Path, tmp_
     evaluated = [line["epoch"] for line in lines if "valid" in line]
     assert evaluated == [*range(every, trained.epochs + 1, every)]
     # What has ended stays as it is.
-    resumed = run(graph, tmp_path, model, epochs=500, **options, resume=True)
+    resumed = run(graph, tmp_path, model, epochs=500, **options)
     assert (resumed.epochs, resumed.stopped) == (trained.epochs, "patience")
     assert resumed.metrics == trained.metrics
     assert curve(tmp_path) == lines
@@ -188,7 +184,7 @@ def test_the_last_epoch_is_always_evaluated(
     assert about["epoch"] == epochs
     for name in best:
         np.testing.assert_array_equal(best[name], tensors[name])
-    longer = run(graph, tmp_path, model, epochs=25, evaluate_every=20, resume=True)
+    longer = run(graph, tmp_path, model, epochs=25, evaluate_every=20)
     assert longer.first_epoch == epochs
     assert longer.best_epoch == 25
 
@@ -215,7 +211,7 @@ def test_what_was_told_before_the_first_checkpoint_is_not_told_twice(
         if report.get("metrics", {}).get("epoch") == 5:
             raise Stop
 
-    given = task(graph, tmp_path, MODEL, Training(epochs=8), resume=True)
+    given = task(graph, tmp_path, MODEL, Training(epochs=8))
     with pytest.raises(Stop):
         train(SingleRank(stop), given)
     assert len(curve(tmp_path)) == 5

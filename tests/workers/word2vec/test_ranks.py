@@ -174,7 +174,7 @@ def test_ranks_go_on_from_a_checkpoint_as_if_there_had_been_no_end(
     with pytest.raises(KeyboardInterrupt):
         trained(2, replace(TRAINING, checkpoint_minutes=1e-9), how=how)
     monkeypatch.setattr(Checkpoints, "save", save)
-    assert saved[-1].epoch + saved[-1].sentence > 0
+    assert saved[-1].epoch + saved[-1].step > 0
     found = trained(2, how=how)
     assert 0 < found[0][0].resumed < 1
     assert_as_in_numpy(corpus, tmp_path / "run", found, TRAINING)

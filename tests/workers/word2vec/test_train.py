@@ -14,10 +14,11 @@ from penstock.errors import CorruptFile
 from penstock.kernels.naive import word2vec as naive
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences, Word2vecRules
 from penstock.workers.comm.single import SingleRank
+from penstock.workers.training.loop import Position
 from penstock.workers.word2vec import train as loop
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
 from penstock.workers.word2vec.deltas import Shards
-from penstock.workers.word2vec.state import Checkpoints, Position
+from penstock.workers.word2vec.state import Checkpoints, Sums
 from penstock.workers.word2vec.task import TrainingSettings, TrainTask
 from penstock.workers.word2vec.train import train
 
@@ -106,7 +107,7 @@ def test_a_training_goes_on_from_its_checkpoint(
         run(corpus, tmp_path / "r", training)
     monkeypatch.setattr(Checkpoints, "save", save)
     assert saved[-1].epoch == 1
-    assert saved[-1].sentence > 0
+    assert saved[-1].step > 0
     resumed = run(corpus, tmp_path / "r", training)
     assert 0.5 < resumed.resumed < 1
     for name in ("vectors", "context"):
@@ -118,22 +119,22 @@ def test_a_training_goes_on_from_its_checkpoint(
 
 
 def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, 1)
-    assert checkpoints.load() is None
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.load(2, 8, (3, 2)) is None
     vectors = np.ones((3, 2), np.float32), np.zeros((3, 2), np.float32)
-    checkpoints.save(Position(epoch=1, sentence=4, total=Losses(1.5, 2, 4, 3)), vectors, 8)
-    position, found = checkpoints.load() or pytest.fail("nothing saved")
-    assert position.total == Losses(1.5, 2, 4, 3)
-    assert (position.epoch, position.sentence) == (1, 4)
+    checkpoints.save(Position(epoch=1, step=4), Sums(total=Losses(1.5, 2, 4, 3)), vectors, 8)
+    position, sums, found = checkpoints.load(2, 8, (3, 2)) or pytest.fail("nothing saved")
+    assert sums.total == Losses(1.5, 2, 4, 3)
+    assert position == Position(epoch=1, step=4)
     np.testing.assert_array_equal(found[0], vectors[0])
     file = next((tmp_path / "checkpoints").glob("in-*.npy"))
     file.write_bytes(file.read_bytes()[:-1] + b"\1")
     with pytest.raises(CorruptFile) as error:
-        checkpoints.load()
+        checkpoints.load(2, 8, (3, 2))
     assert file.name in str(error.value)
 
 
-@pytest.mark.parametrize("changed", [{"epoch": 99}, {"sentence": 10**9}])
+@pytest.mark.parametrize("changed", [{"epoch": 99}, {"step": 10**9}])
 def test_a_checkpoint_of_another_training_is_no_start(
     corpus: Encoded, tmp_path: Path, changed: dict[str, Any]
 ) -> None:

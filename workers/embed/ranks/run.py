@@ -1,4 +1,4 @@
-"""The training loop of one of several ranks: what differs from that of a rank that is alone.
+"""What one of several ranks trains: what differs from a rank that is alone.
 
 In every round a rank trains two blocks of nodes that no other one has (rounds.py), in its memory
 or from its own file; between rounds blocks change hands (moves.py). What is shared, relations and
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import socket
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -32,16 +31,17 @@ from penstock.workers.embed.schedule.theorem import Condition
 from penstock.workers.embed.source import VectorSource
 from penstock.workers.embed.spec import BATCH
 from penstock.workers.embed.storage import Geometry, Version
-from penstock.workers.embed.storage.versions import LAST, RankVersions, Versions
+from penstock.workers.embed.storage.versions import BEST, LAST, RankVersions, Versions
 from penstock.workers.embed.task import Trained, TrainTask
-from penstock.workers.embed.train import BUCKETS, EpochTime, Trainer
+from penstock.workers.embed.train import BUCKETS, EmbedTrainer, EpochTime
 from penstock.workers.resources.device import gpu
+from penstock.workers.training.loop import Evaluation, Position
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
 
-class RankTrainer(Trainer):
+class RankTrainer(EmbedTrainer):
     """What trains on one of several ranks."""
 
     versions: RankVersions
@@ -93,13 +93,15 @@ class RankTrainer(Trainer):
         self.whole = len(schedule.order.states) == 1
         return schedule
 
-    def _resume(self) -> None:
-        super()._resume()
+    def load(self) -> Position | None:
+        """Take what the last checkpoint holds."""
+        position = super().load()
         every = 0
         if self.relations is not None:
             every = len(self.relations.values)
         every = batches_between(every, self.training.batch or BATCH)
         self.shared = SharedRelations(self.comm, self.relations, self.rules, every)
+        return position
 
     def _agreed(self, scores: dict[str, Any]) -> dict[str, Any]:
         return dict(self.comm.allgather(scores)[0])
@@ -131,9 +133,9 @@ class RankTrainer(Trainer):
 
     # -- epochs ----------------------------------------------------------------------------------
 
-    def train(self, started: float) -> Trained:
+    def run(self, started: float) -> Trained:
         """Run the epochs that are left; what is counted is that of all ranks."""
-        found = super().train(started)
+        found = super().run(started)
         traffic = self.buffer.traffic
         counted = self.comm.allgather(
             (
@@ -221,19 +223,21 @@ class RankTrainer(Trainer):
         """Return the share of the training run that is done, if others are as far as this rank."""
         here = self.epoch_edges / max(self._mine, 1) * self._all
         done = (self._edges_before + here) / max(self.graph.num_edges, 1)
-        return min((self.epoch + done) / self.training.epochs, 1.0)
+        return min((self.position.epoch + done) / self.training.epochs, 1.0)
 
     # -- after an epoch --------------------------------------------------------------------------
 
     def _log(self, **metrics: Any) -> None:
         if self.comm.rank == 0:
             super()._log(**metrics)
-        elif "left" not in metrics:
-            super()._log(edges=metrics["edges"])
 
-    def _note(self, line: dict[str, Any]) -> None:
-        if self.comm.rank == 0:
-            super()._note(line)
+    def figures(
+        self, evaluated: Evaluation | None, seconds: float
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the same; every rank says how many edges it has trained."""
+        if self.comm.rank > 0:
+            self.comm.log(edges=self.done)
+        return super().figures(evaluated, seconds)
 
     @property
     def _on_disk(self) -> bool:
@@ -243,23 +247,17 @@ class RankTrainer(Trainer):
         relations = None if self.relations is None else self.relations.values
         held, versions = self.moves.held, None
         if self._on_disk:
-            self.buffer.flush()
+            self._flush()
             versions = self.versions.newest
         return RankSource(
             self.comm, self.layout, relations, held,
             buffer=self.buffer, versions=versions, device=gpu(),
         )  # fmt: skip
 
-    def _save_due(self) -> bool:
-        """Return what rank 0's clock says."""
-        due = np.array([super()._save_due()], np.int8)
-        return bool(self.comm.broadcast(due, 0)[0])
-
-    def _save(self, names: tuple[str, ...] = (LAST,), *, flushed: bool = False) -> None:
+    def save(self, *, best: bool) -> None:
         """Write a checkpoint: every rank its partitions, and rank 0 what names them."""
-        comm = self.comm
-        if not flushed:
-            self.buffer.flush()
+        comm, names = self.comm, (LAST, BEST) if best else (LAST,)
+        self._flush()
         self.table.flush()
         newest: dict[int, Version] = {}
         for found in comm.allgather([self.versions.newest[p] for p in self.moves.held]):
@@ -271,7 +269,6 @@ class RankTrainer(Trainer):
         comm.barrier()  # until then no rank writes where the checkpoint before has something
         for name in names:
             self.versions.keep(name, versions)
-        self._saved, self._saved_batches = time.monotonic(), self.batches
 
 
 def _not_shared(who: str, what: str) -> UsageError:

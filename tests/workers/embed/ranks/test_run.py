@@ -142,7 +142,7 @@ def test_one_that_is_interrupted_goes_on_within_an_epoch(
             run(tmp_path / "cut", ranks, stop=stop, **more)
         if Checkpoints(tmp_path / "cut/checkpoints").has():
             about = Checkpoints(tmp_path / "cut/checkpoints").load().about
-            places.add((about["epoch"], about["state"]))
+            places.add((about["epoch"], about["step"]))
     assert any(state for _, state in places)
     run(tmp_path / "cut", ranks, **more)
     same(tmp_path / "whole", tmp_path / "cut")

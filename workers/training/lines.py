@@ -1,4 +1,4 @@
-"""The lines of epochs that a training appends to a file, as metrics.jsonl, when it is resumed."""
+"""Lines of epochs that training appends to a file, as metrics.jsonl, when it is resumed."""
 
 from __future__ import annotations
 

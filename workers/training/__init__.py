@@ -1,0 +1,1 @@
+"""Training: one loop, which gnn, word2vec and embed each give a trainer."""

@@ -1,0 +1,285 @@
+"""The one training loop: epochs, validation, patience, checkpoints, resume, metrics.
+
+    ended = Loop(comm, trainer, rules, folder / "metrics.jsonl").run()
+
+Every rank runs it, with a trainer of its own, and all decide alike: losses and scores are those of
+all ranks, and time is that of rank 0.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.files import append_text
+from penstock.workers.training.lines import keep_epochs
+from penstock.workers.training.stopped import Stopped
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.workers.comm.single import AnyCommunicator
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a training run evaluates, saves and ends.
+
+    evaluate_every      epochs, and after the last one; 0: there is nothing to evaluate on
+    patience            evaluations without a better score before it ends; None: all epochs
+    checkpoint_minutes  between checkpoints, as checkpoint_epochs; 0: not by these
+    """
+
+    epochs: int
+    evaluate_every: int = 0
+    patience: int | None = None
+    checkpoint_minutes: float = 0.0
+    checkpoint_epochs: int = 0
+
+
+@dataclass
+class Position:
+    """How far a training run is, which a checkpoint holds: the loop alone moves it.
+
+    epoch        epochs that are done; step: what is done of the next one, as its trainer counts
+    best_epoch   the one with the best score; 0: none was evaluated
+    best         its score; None: it is no number
+    scores       what the trainer says of it
+    """
+
+    epoch: int = 0
+    step: int = 0
+    best_epoch: int = 0
+    best: float | None = None
+    scores: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, about: dict[str, Any], steps: int | None = None) -> Position:
+        """Return what a checkpoint says; ValueError, TypeError or KeyError if it says no position.
+
+        steps  of an epoch, if that is known
+        """
+        names = ("epoch", "step", "best_epoch")
+        epoch, step, best_epoch = (operator.index(about[name]) for name in names)
+        if min(epoch, step, best_epoch) < 0 or (steps is not None and step >= max(steps, 1)):
+            raise ValueError(f"epoch {epoch}, step {step} of {steps}")
+        best = about["best"]
+        return cls(epoch, step, best_epoch, best if best is None else float(best), about["scores"])
+
+
+class Step(NamedTuple):
+    """What a trainer has trained, and knows to be done.
+
+    loss   of this epoch so far; what is no finite number ends the run
+    done   of the epoch, as Position counts; 0: all of it
+    whole  whether what is trained is just this, and not more: it can be saved and evaluated
+    """
+
+    loss: float
+    done: int
+    whole: bool
+
+
+class Evaluation(NamedTuple):
+    """What an epoch is worth.
+
+    score   the more, the better
+    finite  False: what was trained is no number any more
+    """
+
+    score: float
+    scores: dict[str, Any]
+    finite: bool = True
+
+
+class Trainer(ABC):
+    """What the loop drives on one rank.
+
+    position  how far the run is: the loop moves it on while ``steps`` waits
+    """
+
+    position: Position
+
+    @abstractmethod
+    def load(self) -> Position | None:
+        """Take what the last checkpoint holds, and return its position; None: there is none."""
+
+    @abstractmethod
+    def steps(self) -> Generator[Step, bool, None]:
+        """Train what is left, from the position on.
+
+        It is sent whether a checkpoint is wanted: then it comes to a whole step as soon as it can.
+        """
+
+    @abstractmethod
+    def is_finite(self) -> bool:
+        """Return whether all that was trained are numbers: losses are of before the last update."""
+
+    @abstractmethod
+    def figures(
+        self, evaluated: Evaluation | None, seconds: float
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what metrics say of the epoch that is done, and what people see of it.
+
+        seconds  of training it, evaluations and checkpoints left out
+        """
+
+    @abstractmethod
+    def save(self, *, best: bool) -> None:
+        """Write a checkpoint of the position.
+
+        best  what is trained now is the best so far, and was not held
+        """
+
+    # Of those that have something to evaluate on.
+
+    def evaluate(self, epoch: int) -> Evaluation:
+        """Evaluate the epoch that was trained last."""
+        raise NotImplementedError
+
+    def hold_best(self) -> bool:
+        """Hold what is trained as the best until a checkpoint; return False to save it at once."""
+        raise NotImplementedError
+
+
+class Ended(NamedTuple):
+    """How a training run ended.
+
+    first_epoch  epochs that were done before
+    """
+
+    stopped: Stopped
+    first_epoch: int
+
+
+class Loop:
+    """A training run on one rank; its metrics, a line an epoch, are written by rank 0."""
+
+    def __init__(
+        self, comm: AnyCommunicator, trainer: Trainer, rules: Rules, metrics: Path
+    ) -> None:
+        self.comm, self.trainer, self.rules, self.metrics = comm, trainer, rules, metrics
+        self._saved_at, self._saved_epoch = time.monotonic(), 0
+        self._is_saved = False  # whether the last checkpoint has all that was trained
+        self._seconds = 0.0  # of training, in this epoch
+
+    def run(self) -> Ended:
+        """Train what is left, from the last checkpoint on."""
+        position = self.trainer.load()
+        if position is not None:
+            self.trainer.position = position
+            self._is_saved = True
+        position = self.trainer.position
+        first = self._saved_epoch = position.epoch
+        if self.comm.rank == 0:
+            keep_epochs(self.metrics, first)
+        stopped = Stopped.PATIENCE if self._out_of_patience() else self._train()
+        if stopped is not Stopped.NAN and not self._is_saved:
+            self._save()
+        return Ended(stopped, first)
+
+    def _train(self) -> Stopped:
+        position = self.trainer.position
+        steps, wanted = self.trainer.steps(), False
+        step = self._next(steps, None)
+        while step is not None:
+            if not math.isfinite(step.loss):
+                return Stopped.NAN
+            self._is_saved = False
+            ends = step.done == 0
+            wanted = wanted or self._is_due(position.epoch + ends)
+            if wanted and step.whole and not self.trainer.is_finite():
+                return Stopped.NAN
+            if ends:
+                if not self._end_epoch():
+                    return Stopped.NAN
+            else:
+                position.step = step.done
+            if wanted and step.whole:
+                if not self._is_saved:
+                    self._save()
+                wanted = False
+            if ends and self._out_of_patience():
+                return Stopped.PATIENCE
+            step = self._next(steps, wanted)
+        return Stopped.EPOCHS
+
+    def _next(self, steps: Generator[Step, bool, None], wanted: bool | None) -> Step | None:
+        """Return the next step, None after the last one."""
+        begun = time.perf_counter()
+        try:
+            return next(steps) if wanted is None else steps.send(wanted)
+        except StopIteration:
+            return None
+        finally:
+            self._seconds += time.perf_counter() - begun
+
+    def _end_epoch(self) -> bool:
+        """Evaluate an epoch if it is time, note it, hold the best; return False if it is no number.
+
+        It counts as done if what it trained are numbers.
+        """
+        trainer, position, rules = self.trainer, self.trainer.position, self.rules
+        epoch, evaluated, better = position.epoch + 1, None, False
+        last = epoch == rules.epochs
+        if rules.evaluate_every and (last or epoch % rules.evaluate_every == 0):
+            evaluated = trainer.evaluate(epoch)
+            if not evaluated.finite:
+                return False
+            score = evaluated.score
+            before = -math.inf if position.best is None else position.best
+            # A run that ends has a best epoch, whatever its score.
+            better = score > before or (last and position.best_epoch == 0)
+        position.epoch, position.step = epoch, 0
+        if evaluated is not None and better:
+            position.best_epoch, position.scores = epoch, evaluated.scores
+            position.best = evaluated.score if math.isfinite(evaluated.score) else None
+        line, shown = trainer.figures(evaluated, self._seconds)
+        self._seconds = 0.0
+        if self.comm.rank == 0:
+            append_text(self.metrics, json.dumps({"epoch": epoch, **line}) + "\n")
+            self.comm.log(epoch=epoch, **shown)
+        if better and not trainer.hold_best():
+            self._save(best=True)
+        return True
+
+    def _out_of_patience(self) -> bool:
+        """Return whether so many evaluations have passed without a better one.
+
+        They are not counted one by one: a run that was resumed counts as one that was not.
+        """
+        position, rules = self.trainer.position, self.rules
+        if rules.patience is None or not rules.evaluate_every:
+            return False
+        passed = position.epoch // rules.evaluate_every
+        return passed - position.best_epoch // rules.evaluate_every >= rules.patience
+
+    def _is_due(self, epoch: int) -> bool:
+        """Return whether a checkpoint is to be written, which it is at the end, too.
+
+        epoch  how many are done
+        """
+        rules = self.rules
+        if epoch == rules.epochs:
+            return True
+        if rules.checkpoint_epochs and epoch - self._saved_epoch >= rules.checkpoint_epochs:
+            return True
+        if not rules.checkpoint_minutes:
+            return False
+        late = time.monotonic() - self._saved_at > 60 * rules.checkpoint_minutes
+        if self.comm.size == 1:
+            return late
+        return bool(self.comm.broadcast(np.array([late], np.int8), 0)[0])
+
+    def _save(self, *, best: bool = False) -> None:
+        self.trainer.save(best=best)
+        self._saved_at, self._saved_epoch = time.monotonic(), self.trainer.position.epoch
+        self._is_saved = True
