@@ -5,6 +5,7 @@ from penstock import embed
 embed.train("g", "run", model="complex", dim=100, epochs=30)
 embed.evaluate("run", filtered=True).scores["mrr"]
 embed.predict("run", head="e12", relation="r3", top=10).answers
+embed.answer("run", "answers", relation="r3", top=10)
 embed.vectors("run")["e12"]
 embed.export("run", "vectors")
 """
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.paths import client_path
 from penstock.pipelines.embed.options import (
+    AnswerOptions,
     EmbedOptions,
     EvaluateOptions,
     ExportOptions,
     PredictOptions,
 )
 from penstock.pipelines.embed.report import (
+    AnswerReport,
     EvaluateReport,
     ExportReport,
     PredictReport,
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from penstock.run_output import RunOutput
 
 __all__ = [
+    "AnswerOptions",
+    "AnswerReport",
     "EmbedOptions",
     "EvaluateOptions",
     "EvaluateReport",
@@ -45,6 +50,7 @@ __all__ = [
     "PredictOptions",
     "PredictReport",
     "TrainReport",
+    "answer",
     "evaluate",
     "export",
     "predict",
@@ -115,6 +121,26 @@ def predict(context: Context, run: RunFolder, options: PredictOptions) -> Predic
     from penstock.pipelines.embed.prediction import predict_answers
 
     return predict_answers(context, run, options)
+
+
+@job("embed answer", reads=RUN, writes="answers", files=("queries",), on_gpu=True)
+def answer(context: Context, run: RunFolder, out: Output, options: AnswerOptions) -> AnswerReport:
+    """Write the most likely answers to many questions, or of every node, as Parquet.
+
+    Parameters
+    ----------
+    run
+        directory of a run
+    out
+        directory of the answers to write
+
+    Examples
+    --------
+    >>> embed.answer("run", "answers", relation="r3", top=20)
+    """
+    from penstock.pipelines.embed.answers import answer_all
+
+    return answer_all(context, run, out, options)
 
 
 @job("embed export", reads=RUN, writes="vectors", clustered=False, resumable=False)

@@ -40,6 +40,11 @@ _IGNORED_IN_RANKS: Rules = (
 _IGNORED_IN_ANSWERS: Rules = (
     (("graph",), "with --known, which needs no graph", lambda o: o.known),
 )
+_IGNORED_IN_MANY: Rules = (
+    *_IGNORED_IN_ANSWERS,
+    (("side",), "with --queries, whose rows say it", lambda o: o.queries is not None),
+    (("unknown",), "without --queries", lambda o: o.queries is None),
+)
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -241,6 +246,43 @@ class PredictOptions(GraphOptions):
 
     def __post_init__(self) -> None:
         refuse_ignored(self, _IGNORED_IN_ANSWERS)
+
+
+@options
+class AnswerOptions(GraphOptions):
+    """Options of ``penstock embed answer``.
+
+    Parameters
+    ----------
+    queries, relation, side, ...
+        The options of ``penstock embed answer --help``, each with the text under its field below.
+
+    Raises
+    ------
+    UsageError
+        An option has a bad value, or two cannot go together.
+
+    Examples
+    --------
+    >>> embed.AnswerOptions(queries="questions.parquet", top=20)
+    """
+
+    queries: ClientPath | None = None
+    """a Parquet, CSV or TSV file with the columns head, relation and tail: of head and tail each
+    row has one, and asks for the other [default: ask for every node]"""
+    side: Literal["tail", "head"] | None = None
+    """without --queries: which end of an edge is asked for [default: tail]"""
+    relation: str | None = None
+    """name of the relation, if the file does not say it"""
+    top: Annotated[Count, Parameter(alias="-k")] = 10
+    """how many answers to each question"""
+    known: bool = False
+    """list known answers, too: those that are edges of the graph"""
+    unknown: Literal["error", "skip"] = "error"
+    """questions whose node or relation the run does not have"""
+
+    def __post_init__(self) -> None:
+        refuse_ignored(self, _IGNORED_IN_MANY)
 
 
 @options

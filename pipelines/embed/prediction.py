@@ -11,7 +11,7 @@ from penstock.arrow import read_column
 from penstock.errors import UsageError, warn
 from penstock.kernels.embed_rules import Side
 from penstock.pipelines.embed.evaluation import graph_of, plan_ranking
-from penstock.pipelines.embed.options import PredictOptions
+from penstock.pipelines.embed.options import AnswerOptions, PredictOptions
 from penstock.pipelines.embed.report import PredictReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job.declare import Context, RunFolder
@@ -31,6 +31,33 @@ def predict_answers(context: Context, folder: RunFolder, options: PredictOptions
             got="both" if options.head is not None else "neither",
         )
     at, run = folder.path, Run.load(folder.path)
+    asked = str(options.head if options.head is not None else options.tail)
+    ids = read_column(at / IDS, "id").combine_chunks()
+    task = prediction_task(folder, run, options)
+    workers = plan_ranking(context, at, task.checkpoint, run, "the best answers")
+    side = Side.TAIL if options.head is not None else Side.HEAD
+    question = task, _node(asked, at, ids), relation_number(options.relation, at, run), side
+    found: Predicted = workers.ranks(predict, question, title="predict")[0]
+    if found.unseen:
+        warn(f"{asked!r} is in no edge that {at} was trained on: its answers mean nothing")
+    names = ids.take(np.array([node for node, _ in found.best], np.int64)).to_pylist()
+    return PredictReport(
+        run=str(at),
+        head=options.head,
+        relation=options.relation,
+        tail=options.tail,
+        checkpoint=task.checkpoint,
+        answers=[
+            {"id": name, "score": score} for name, (_, score) in zip(names, found.best, strict=True)
+        ],
+    )
+
+
+def prediction_task(
+    folder: RunFolder, run: Run, options: PredictOptions | AnswerOptions
+) -> PredictTask:
+    """Return what a run is asked by these options."""
+    at = folder.path
     checkpoint = checkpoint_name(at, options.checkpoint, run)
     # Of a graph only its edges are needed, which are no answers.
     graph = None if options.known else graph_of(folder, options.graph, run)
@@ -41,33 +68,13 @@ def predict_answers(context: Context, folder: RunFolder, options: PredictOptions
             expected="the graph of the run",
             remedy="Say where that is with --graph, or list known answers, too: --known",
         )
-    asked = str(options.head if options.head is not None else options.tail)
-    ids = read_column(at / IDS, "id").combine_chunks()
-    task = PredictTask(
+    return PredictTask(
         run=at,
         training=run.training,
-        relations=len(run.relations or ()),
+        relations=run.relations,
         checkpoint=checkpoint,
-        node=_node(asked, at, ids),
-        relation=_relation(options.relation, at, run),
-        side=Side.TAIL if options.head is not None else Side.HEAD,
         top=min(options.top, run.nodes),
         graph=None if graph is None else graph.path,
-    )
-    workers = plan_ranking(context, at, checkpoint, run, "the best answers")
-    found: Predicted = workers.ranks(predict, (task,), title="predict")[0]
-    if found.unseen:
-        warn(f"{asked!r} is in no edge that {at} was trained on: its answers mean nothing")
-    names = ids.take(np.array([node for node, _ in found.best], np.int64)).to_pylist()
-    return PredictReport(
-        run=str(at),
-        head=options.head,
-        relation=options.relation,
-        tail=options.tail,
-        checkpoint=checkpoint,
-        answers=[
-            {"id": name, "score": score} for name, (_, score) in zip(names, found.best, strict=True)
-        ],
     )
 
 
@@ -84,7 +91,8 @@ def _node(name: str, at: Path, ids: pa.Array) -> int:
     return int(found)
 
 
-def _relation(name: str | None, at: Path, run: Run) -> int:
+def relation_number(name: str | None, at: Path, run: Run) -> int:
+    """Return the number of a relation, which need not be named if there is one or none."""
     names = run.relations
     if names is None:
         if name is not None:

@@ -250,6 +250,47 @@ class PredictReport(JobReport):
 
 
 @dataclass
+class AnswerReport(JobReport):
+    """Answers that were written.
+
+    Attributes
+    ----------
+    answers, run
+        The folders that were written and read.
+    checkpoint
+        Whose vectors: best or last.
+    questions, skipped
+        How many were answered, and how many were not, as the run does not know what they ask for.
+    count, bytes
+        How many answers there are, and the size of the files.
+    seconds
+        Of the whole command.
+
+    Examples
+    --------
+    >>> embed.answer("run", "answers", relation="r3").count
+    """
+
+    answers: str
+    run: str
+    checkpoint: str
+    questions: int
+    skipped: int
+    count: int
+    bytes: int
+
+    def lines(self) -> Iterable[str]:
+        """Return what a person wants to read."""
+        yield (
+            f"{shown(self.answers)}: {plural(self.count, 'answer')} to "
+            f"{plural(self.questions, 'question')}, {format_bytes(self.bytes)}"
+        )
+        if self.skipped:
+            yield f"{plural(self.skipped, 'question')} of unknown nodes or relations skipped"
+        yield f"the {self.checkpoint} checkpoint of {shown(self.run)}, in {self.seconds:.1f} s"
+
+
+@dataclass
 class ExportReport(JobReport):
     """Vectors that were written.
 

@@ -31,6 +31,7 @@ JOBS = {
     "embed": "embed train {graph} {out} --model dot --dim 8 --epochs 3 --batch 100 --partitions 8 "
     "--checkpoint-minutes 1e-9",
     "nodes": "embed export {given}/embedded {out}",
+    "answers": "embed answer {given}/embedded {out} --top 3",
     "gnn": "gnn train {graph} {out} --epochs 30 --checkpoint-epochs 3",
     "predict": "gnn predict {given}/run {out} --graph {graph} --embeddings",
     "centrality": f"centrality {TABLE} --metrics closeness",
@@ -51,6 +52,7 @@ READS = {
     "vectors": "vectors",
     "embed": "graph",
     "nodes": "embedded",
+    "answers": "embedded",
     "gnn": "graph",
     "predict": "run",
     "centrality": "edges.parquet",

@@ -196,9 +196,16 @@ class Translation:
 
 
 def unknown(
-    edges: int, nodes: int, names: list[str], relations: int, typed: list[str], where: str
+    edges: int,
+    nodes: int,
+    names: list[str],
+    relations: int,
+    typed: list[str],
+    where: str,
+    *,
+    what: str = "edge",
 ) -> InputError:
-    """Return the error of edges whose nodes or relations a run does not have."""
+    """Return the error of edges or questions whose nodes or relations a run does not have."""
     found = []
     if nodes:
         first = "the first " if nodes > len(names) else ""
@@ -208,10 +215,10 @@ def unknown(
         several = "s" * (relations != 1)
         found.append(f"{relations:,} unknown relation{several} ({first}{_listed(typed)})")
     return InputError(
-        f"{plural(edges, 'edge')} of {where} cannot be ranked",
+        f"{plural(edges, what)} of {where} cannot be ranked",
         expected="nodes and relations that the run was trained on",
         got=" and ".join(found),
-        remedy="Train with them, or leave such edges out with --unknown skip",
+        remedy="Train with them, or leave them out with --unknown skip",
     )
 
 

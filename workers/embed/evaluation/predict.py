@@ -1,44 +1,57 @@
-"""One rank of a prediction: the best answers to a question."""
+"""The best answers to questions: of a few by one rank, of many by tasks, a file each."""
 
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.arrays import Array
+from penstock.arrow import as_arrow, read_column, take
+from penstock.files import FileRanges, atomic, file_entry, part_name
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
+from penstock.output import Pieces
 from penstock.workers.embed.edges import Edges, all_edges, in_no_edge
-from penstock.workers.embed.evaluation.ranking import known_answers, known_like, queries_of
+from penstock.workers.embed.evaluation.ranking import (
+    KnownAnswers,
+    known_answers,
+    known_like,
+    queries_of,
+)
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoint
+from penstock.workers.embed.warm import IDS
 from penstock.workers.resources.device import gpu, to_host
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
+QUESTIONS = "questions.npy"
+BLOCK = 1 << 12  # questions that are answered together
+_gpu = threading.Lock()  # one task at a time computes there
+
 
 @dataclass(frozen=True)
 class PredictTask:
-    """A question: what ``node`` leads to by a relation, or what leads to it.
+    """What is asked of a run: what nodes lead to by a relation, or what leads to them.
 
     graph      whose edges are no answers; None: they may be
-    relation   its number; 0 where the model has none
-    relations  how many the run has
+    relations  the run's, by number; None: it has none
+    top        how many answers
     """
 
     run: Path
     training: Training
-    relations: int
+    relations: tuple[str, ...] | None
     checkpoint: str
-    node: int
-    relation: int
-    side: Side
     top: int
     graph: Path | None = None
 
@@ -54,37 +67,103 @@ class Predicted:
     unseen: bool | None = None
 
 
-def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
-    """Return the best answers."""
+@dataclass(frozen=True)
+class AnswerTask:
+    """Many questions: QUESTIONS in ``folder`` has nodes, relations and sides, (3, n) int64."""
 
-    def answers(source: TableSource, _: Checkpoint) -> list[tuple[int, float]]:
-        rules = task.training.rules(task.relations)
-        layout = source.layout
-        node, relation = np.array([task.node]), np.array([task.relation], np.int32)
-        positions = node if layout.positions is None else layout.positions[node]
-        known = None
-        if task.graph is not None:
-            held = all_edges(Graph.open(task.graph))
-            if not task.training.has_relations:
-                held = (one.without_relations() for one in held)
-            asked = Edges(node, relation, node)
-            found = known_answers(held, asked, (task.side,), layout, task.relations)
-            known = found[task.side].of(slice(None))
-        row = source.gather(np.asarray(positions))
-        query = queries_of(source, rules, row, np.zeros(1, np.int64), relation, task.side)
-        kernels, best = kernel("embed", query), None
-        with kernels.workspace(cores()) as work:
-            for first, values in source.parts():
-                best = kernels.top(
-                    query, values, rules, task.top, first, known_like(query, known), best, work
-                )
-        assert best is not None
-        scores, ids = to_host(best[0])[0], to_host(best[1])[0]
-        kept = ids >= 0
-        order = layout.order
-        nodes = ids[kept] if order is None else order[ids[kept]]
-        return [(int(n), float(s)) for n, s in zip(nodes, scores[kept], strict=True)]
+    asked: PredictTask
+    folder: Path
+    files: FileRanges
+    pieces: Pieces
 
-    best = read_checkpoint(task.run / "checkpoints", task.checkpoint, answers, device=gpu())
-    unseen = None if task.graph is None else bool(in_no_edge(Graph.open(task.graph))[task.node])
+
+def predict(
+    comm: AnyCommunicator, task: PredictTask, node: int, relation: int, side: Side
+) -> Predicted:
+    """Return the best answers to one question."""
+    asked = np.array([node]), np.array([relation], np.int32), side
+    scores, nodes = _answered(task, *asked, threads=cores())
+    kept = nodes[0] >= 0
+    best = [(int(n), float(s)) for n, s in zip(nodes[0][kept], scores[0][kept], strict=True)]
+    unseen = None if task.graph is None else bool(in_no_edge(Graph.open(task.graph))[node])
     return Predicted(best, unseen)
+
+
+def answer_questions(task: AnswerTask, number: int) -> None:
+    """Answer the questions of one file and write it; runs on a worker."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    first, last = task.files.range(number)
+    nodes, relations, sides = np.load(task.folder / QUESTIONS, mmap_mode="r")[:, first:last]
+    scores = np.empty((last - first, task.asked.top))
+    best = np.empty(scores.shape, np.int64)
+    with _gpu if gpu() else nullcontext():
+        for side in Side:
+            of = np.flatnonzero(sides == side)
+            asked = nodes[of], relations[of].astype(np.int32), side
+            scores[of], best[of] = _answered(task.asked, *asked, threads=1)
+    row, rank = np.nonzero(best >= 0)
+    given, found = nodes[row], best[row, rank]
+    is_tail = sides[row] == Side.TAIL
+    ids = read_column(task.asked.run / IDS, "id").combine_chunks()
+    columns = {
+        "question": as_arrow(first + row),
+        "head": take(ids, np.where(is_tail, given, found)),
+    }
+    if task.asked.relations is not None:
+        columns["relation"] = take(pa.array(task.asked.relations), relations[row])
+    columns |= {
+        "tail": take(ids, np.where(is_tail, found, given)),
+        "rank": as_arrow((rank + 1).astype(np.int32)),
+        "score": as_arrow(scores[row, rank]),
+    }
+    name = f"{part_name(number)}.parquet"
+    with atomic(task.pieces.result / name) as temporary:
+        pq.write_table(pa.table(columns), temporary, compression="zstd")
+    entry = file_entry(task.pieces.result, name)
+    counts = {"questions": last - first, "answers": len(row)}
+    task.pieces.save(part_name(number), counts, [entry])
+
+
+def _answered(
+    task: PredictTask, nodes: Array, relations: Array, side: Side, *, threads: int
+) -> tuple[Array, Array]:
+    """Return the best answers to questions of a side: scores (n, top), nodes (n, top) or -1."""
+    scores = np.empty((len(nodes), task.top))
+    best = np.empty(scores.shape, np.int64)
+
+    def answer(source: TableSource, _: Checkpoint) -> None:
+        rules = task.training.rules(len(task.relations or ()))
+        positions, order = source.layout.positions, source.layout.order
+        at = nodes if positions is None else positions[nodes]
+        known = None if task.graph is None else _known(task, nodes, relations, side, source)
+        for begin in range(0, len(nodes), BLOCK):
+            some = slice(begin, begin + BLOCK)
+            needed, where = np.unique(at[some], return_inverse=True)
+            rows = source.gather(needed)
+            query = queries_of(source, rules, rows, where, relations[some], side)
+            theirs = None if known is None else known_like(query, known.of(some))
+            kernels, found = kernel("embed", query), None
+            with kernels.workspace(threads) as work:
+                for first, values in source.parts():
+                    found = kernels.top(query, values, rules, task.top, first, theirs, found, work)
+            assert found is not None
+            scores[some], ids = map(to_host, found)
+            best[some] = ids if order is None else np.where(ids >= 0, order[ids], -1)
+
+    if len(nodes):
+        read_checkpoint(task.run / "checkpoints", task.checkpoint, answer, device=gpu())
+    return scores, best
+
+
+def _known(
+    task: PredictTask, nodes: Array, relations: Array, side: Side, source: TableSource
+) -> KnownAnswers:
+    """Return the answers that are edges of the graph."""
+    assert task.graph is not None
+    held = all_edges(Graph.open(task.graph))
+    if not task.training.has_relations:
+        held = (one.without_relations() for one in held)
+    asked, count = Edges(nodes, relations, nodes), len(task.relations or ())
+    return known_answers(held, asked, (side,), source.layout, count)[side]

@@ -1,0 +1,133 @@
+"""``penstock embed answer``: many questions, with the answers that ``predict`` gives to each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import ClusterSpec, Graph, embed, generate
+from penstock.errors import InputError, UsageError
+
+ROWS: dict[str, list[str | None]] = {
+    "head": ["e7", None, "e7", "e399", None],
+    "relation": ["r2", "r0", "r5", "r2", "r1"],
+    "tail": [None, "e3", None, None, "e3"],
+}
+
+
+def rows_of(answers: Path) -> list[dict[str, Any]]:
+    return pq.read_table(answers, filters=None).to_pylist()
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("ending", ["parquet", "csv", "tsv"])
+def test_each_question_has_the_answers_that_predict_gives(
+    trained: tuple[Path, embed.TrainReport],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    ending: str,
+    known: bool,
+) -> None:
+    run, file = trained[0], tmp_path / f"questions.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.table(ROWS), file)
+    else:
+        options = pyarrow.csv.WriteOptions(delimiter="," if ending == "csv" else "\t")
+        pyarrow.csv.write_csv(pa.table(ROWS), file, options)
+    out = tmp_path / "answers"
+    report = embed.answer(run, out, queries=file, top=4, known=known, cluster=cluster)
+    rows = rows_of(out)
+    assert report.count == len(rows) == 20
+    for number in range(5):
+        head, relation, tail = (ROWS[name][number] for name in ("head", "relation", "tail"))
+        asked = {"head": head} if tail is None else {"tail": tail}
+        single = embed.predict(run, relation=relation, top=4, known=known, cluster=cluster, **asked)
+        mine = [row for row in rows if row["question"] == number]
+        assert [row["rank"] for row in mine] == [1, 2, 3, 4]
+        assert [row["tail" if tail is None else "head"] for row in mine] == [
+            answer["id"] for answer in single.answers
+        ]
+        np.testing.assert_allclose(
+            [row["score"] for row in mine], [answer["score"] for answer in single.answers]
+        )
+        assert {row["relation"] for row in mine} == {relation}
+        assert {row["head" if tail is None else "tail"] for row in mine} == {head or tail}
+
+
+def test_every_node_is_asked_for_by_any_workers(
+    trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    run = trained[0]
+    for name, workers in (("one", cluster), ("two", ClusterSpec(cluster="local", workers=2))):
+        embed.answer(run, tmp_path / name, relation="r3", side="head", top=3, cluster=workers)
+    assert rows_of(tmp_path / "one") == rows_of(tmp_path / "two")
+    rows = rows_of(tmp_path / "one")
+    assert [row["question"] for row in rows] == np.repeat(np.arange(400), 3).tolist()
+    held = rows_of_graph(run)
+    assert not held.intersection((row["head"], "r3", row["tail"]) for row in rows)
+
+
+def rows_of_graph(run: Path) -> set[tuple[str, str, str]]:
+    graph = Graph.open(embed.evaluate(run, sample=1).graph)
+    ids, names = graph.user_ids().to_pylist(), graph.manifest.relations or ()
+    csr = graph.csr()
+    heads = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
+    assert csr.relations is not None
+    return {
+        (ids[h], names[r], ids[t])
+        for h, r, t in zip(heads, csr.relations, csr.indices, strict=True)
+    }
+
+
+def test_a_run_without_relations_answers(tmp_path: Path, cluster: ClusterSpec) -> None:
+    generate("sbm", tmp_path / "g", nodes=300, seed=1, quiet=True)
+    run = tmp_path / "run"
+    embed.train(tmp_path / "g", run, model="dot", dim=8, epochs=2, cluster=cluster)
+    embed.answer(run, tmp_path / "a", top=2, cluster=cluster)
+    table = pq.read_table(tmp_path / "a")
+    assert table.column_names == ["question", "head", "tail", "rank", "score"]
+    single = embed.predict(run, head=5, top=2, cluster=cluster)
+    mine = [row["tail"] for row in table.to_pylist() if row["head"] == 5]
+    assert mine == [answer["id"] for answer in single.answers]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"head": ["e1", "e2"], "tail": ["e3", None]},
+        {"head": ["e1", "nobody"], "tail": [None, None]},
+        {"head": ["e1"], "relation": ["likes"], "tail": [None]},
+        {"node": ["e1"]},
+    ],
+    ids=["both", "node", "relation", "columns"],
+)
+def test_bad_questions_are_refused(
+    trained: tuple[Path, embed.TrainReport],
+    tmp_path: Path,
+    cluster: ClusterSpec,
+    rows: dict[str, list[str | None]],
+) -> None:
+    pq.write_table(pa.table(rows), tmp_path / "q.parquet")
+    options = {} if "relation" in rows else {"relation": "r1"}
+    with pytest.raises(InputError):
+        embed.answer(
+            trained[0], tmp_path / "a", queries=tmp_path / "q.parquet", cluster=cluster, **options
+        )
+    assert not (tmp_path / "a").exists()
+
+
+def test_unknown_questions_are_skipped_if_asked(
+    trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    pq.write_table(pa.table({"head": ["e1", "strange"]}), tmp_path / "q.parquet")
+    given = {"queries": tmp_path / "q.parquet", "relation": "r1", "cluster": cluster}
+    report = embed.answer(trained[0], tmp_path / "a", unknown="skip", **given)
+    assert (report.questions, report.skipped, report.count) == (1, 1, 10)
+    with pytest.raises(UsageError):
+        embed.answer(trained[0], tmp_path / "b", side="head", **given)
