@@ -18,7 +18,6 @@ from penstock.files import FileRanges, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.kernels.embed_rules import Side
 from penstock.output import Output
-from penstock.pipelines.embed.evaluation import unknown
 from penstock.pipelines.embed.options import AnswerOptions
 from penstock.pipelines.embed.prediction import prediction_task, relation_number
 from penstock.pipelines.embed.report import AnswerReport
@@ -26,7 +25,7 @@ from penstock.pipelines.embed.run import Run
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
 from penstock.sizes import plural
-from penstock.workers.embed.evaluation.evaluate import SHOWN
+from penstock.workers.embed.evaluation.evaluate import SHOWN, unknown
 from penstock.workers.embed.evaluation.predict import (
     BLOCK,
     QUESTIONS,
