@@ -3,12 +3,12 @@
 run.json       what is trained, its state and identity, and the report once it is done
 metrics.jsonl  a line per epoch
 checkpoints/   what ranks write, each whole: ``--resume`` goes on from ``last``
-.NAME.old      next to it: the run that it replaces, until this one has a checkpoint and has ended
+
+A run that takes the place of another one is hidden, as every other output is, until it is done.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,10 +16,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from penstock.documents import parse_json
 from penstock.errors import CapacityError, OutputExists
 from penstock.files import remove, remove_temporaries
 from penstock.formats import Format
-from penstock.output import IDENTITY, Output, aside, put_aside, refuse_existing
+from penstock.output import IDENTITY, Output, publish, recover, refuse_existing
 from penstock.output_lock import output_lock
 from penstock.system_errors import full_disk_explained
 
@@ -39,6 +40,7 @@ class RunState(StrEnum):
 class RunOutput(Output):
     """A run of training, which can be read and followed from its first epoch on.
 
+    result  where it is made: ``path``, or beside it if there is a run that it replaces
     before  what run.json holds of the run that is resumed; None: it begins anew
     """
 
@@ -48,36 +50,48 @@ class RunOutput(Output):
 
     def __init__(self, path: Path, **more: Any) -> None:
         super().__init__(path, **more)
-        self.home = self.result = self.path
-        self.scratch = self.path / "scratch"
-        self.before = self._interrupted()
+        self._hidden = self.home
+        self._choose()
+
+    def _choose(self) -> None:
+        """Say where the run is made, and which one it goes on with."""
+        self.home = self.path
+        is_run = self._record_file.is_file()
+        if is_run and self.overwrite and not (self.resume and not self._is_another()):
+            self.home = self._hidden
+        self.result, self.scratch, self.before = self.home, self.home / "scratch", None
+        goes_on = self.resume and self._record_file.is_file()
+        if goes_on and not (self.overwrite and self._is_another()):
+            self.before = self._record()
 
     @property
     def _record_file(self) -> Path:
-        return self.path / FILE
+        return self.home / FILE
 
     @property
     def resumes(self) -> bool:
         """Whether there is a run, which ``resume`` goes on with."""
         return self.before is not None
 
-    def _interrupted(self) -> dict[str, Any] | None:
-        """Return what run.json holds of a run to go on with; ``overwrite`` replaces another one."""
-        if not self.resume or not self._record_file.is_file():
-            return None
-        return None if self.overwrite and self._is_another() else self._record()
+    def _standing(self) -> dict[str, Any]:
+        """Return what run.json holds of the run that stands under the name, if there is one."""
+        try:
+            found = parse_json((self.path / FILE).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     @property
     def finished(self) -> dict[str, Any] | None:
         """What run.json holds of a run that is done and has this identity."""
-        found = self._record()
+        found = self._standing()
         done = found.get("state") == RunState.DONE and found.get(IDENTITY) == self.identity
-        return found if done and self.has_checkpoint else None
+        return found if done and _has_checkpoint(self.path) else None
 
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is something to evaluate, or to resume from."""
-        return any(any((self.path / "checkpoints").glob(f"{name}.*")) for name in ("last", "best"))
+        return _has_checkpoint(self.result)
 
     def refuse_taken(self) -> None:
         """Raise if there is a run that is neither resumed nor replaced, or something else."""
@@ -85,12 +99,13 @@ class RunOutput(Output):
             self._refuse_another()
             return
         refuse_existing(self.named, overwrite=True, kind=KIND)
-        if not self._record_file.is_file():
+        if not (self.path / FILE).is_file():
             return
         go_on = "Go on with it with --resume, replace it with --overwrite, or name another output"
-        found = self._record().get(IDENTITY)
+        standing = self._standing()
+        found = standing.get(IDENTITY)
         job = found.get("job") if isinstance(found, dict) else None
-        if self._record() and self.identity is not None and job != self.identity["job"]:
+        if standing and self.identity is not None and job != self.identity["job"]:
             raise OutputExists(
                 f"{self.named} is not a run of {self.command}", remedy="Name another output"
             )
@@ -101,26 +116,30 @@ class RunOutput(Output):
     def open(self) -> Iterator[Output]:
         """Lock it; keep the run however the block ends, if it has begun."""
         with output_lock(self.path, command=self.command):
-            self._recover()
-            self.before = self._interrupted()
+            recover(self.path, kind=KIND)
+            self._choose()
             self.refuse_taken()
+            self._remove_temporaries()
             try:
                 with full_disk_explained(self.path):
                     yield self
             except BaseException:
                 self._leave()
                 raise
-            self._recover()
+            self._remove_temporaries()
+            if self.result != self.path:
+                publish(self.result, self.path, kind=KIND)
+            remove(self._hidden)
 
     def begin(self, manifest: Format, body: dict[str, Any]) -> None:
-        """Have the run stand under its name from now on; one that it replaces waits aside.
+        """Make the folder, or take the one of the run that is resumed.
 
         body  what run.json holds besides state and identity
         """
         self._begun = True
-        if self.before is None and self._record_file.is_file():
-            put_aside(self.path)
-        self.path.mkdir(exist_ok=True)
+        if self.before is None:
+            remove(self._hidden)
+        self.result.mkdir(exist_ok=True)
         self.describe(manifest, body)
         self._save(RunState.TRAINING)
 
@@ -134,57 +153,44 @@ class RunOutput(Output):
 
     def _save(self, state: RunState, **more: Any) -> None:
         manifest, body = self._about
-        manifest.save(self.path, {**body, **more, "state": state, IDENTITY: self.identity})
+        manifest.save(self.result, {**body, **more, "state": state, IDENTITY: self.identity})
 
-    def tidy(self) -> None:
-        """Remove the run that a finished one has replaced."""
-        with suppress(OutputExists), output_lock(self.path, command=self.command):
-            self._recover()
-
-    def _recover(self) -> None:
-        """Put back the run that one without a checkpoint was to replace, or remove it.
-
-        Never in the place of something else than a run.
-        """
-        old, half = aside(self.path), self.path.with_name(f".{self.path.name}.partial")
-        if old.is_dir() and self.has_checkpoint:
-            remove(old)
-        elif (old / FILE).is_file() and not self._is_something_else():
-            if self.path.exists():
-                self.path.rename(half)
-            old.rename(self.path)
-        remove(half)
-        for folder in (self.path, self.path / "checkpoints"):  # what a kill leaves half-written
+    def _remove_temporaries(self) -> None:
+        """Remove what a command or a rank that was killed has left half-written."""
+        for folder in (self.result, self.result / "checkpoints"):
             remove_temporaries(folder)
 
-    def _is_something_else(self) -> bool:
-        if not self.path.is_dir() or self._record_file.is_file():
-            return self.path.is_file()
-        return any(not path.name.startswith(".") for path in self.path.iterdir())
+    def tidy(self) -> None:
+        """Remove what was to replace a run that is finished."""
+        with suppress(OutputExists), output_lock(self.path, command=self.command):
+            recover(self.path, kind=KIND)
+            remove(self._hidden)
 
     def _leave(self) -> None:
         """Keep what can be gone on with, and say so."""
         if not self._begun:
             return
-        replaced = not self.has_checkpoint and (aside(self.path) / FILE).is_file()
-        self._recover()
-        metrics, state = self.path / "metrics.jsonl", self._record().get("state")
-        if replaced:
-            print(
-                f"{self.path} holds the run before again: the new one has no checkpoint",
-                file=sys.stderr,
-            )
-        elif state == RunState.TRAINING and (
-            self.before is not None
-            or self.has_checkpoint
-            or (metrics.is_file() and metrics.stat().st_size)
-        ):
+        metrics, replaces = self.result / "metrics.jsonl", self.result != self.path
+        kept = self.before is not None or self.has_checkpoint
+        if not replaces:
+            kept = kept or (metrics.is_file() and metrics.stat().st_size > 0)
+        if self._record().get("state") == RunState.TRAINING:
+            if not kept:
+                remove(self.result)
+                return
             with suppress(OSError, CapacityError):  # a full disk; it says "training" then
                 self._save(RunState.INTERRUPTED)
+            both = "--resume and --overwrite go" if replaces else "--resume goes"
             print(
-                f"The run is kept in {self.path}: the same command with --resume goes on from its "
-                "last checkpoint, or starts over if there is none.",
+                f"The run is kept in {self.result}: the same command with {both} on from its "
+                "last checkpoint, or over if there is none.",
                 file=sys.stderr,
             )
-        elif state == RunState.TRAINING:
-            shutil.rmtree(self.path, ignore_errors=True)
+        elif replaces and not kept:
+            remove(self.result)
+        if replaces:
+            print(f"{self.path} holds the run before.", file=sys.stderr)
+
+
+def _has_checkpoint(run: Path) -> bool:
+    return any(any((run / "checkpoints").glob(f"{name}.*")) for name in ("last", "best"))

@@ -58,8 +58,8 @@ def train_vectors(
 ) -> TrainReport:
     """Train on ranks, in a folder that is there from the first epoch on."""
     ranks, training, seen = options.ranks, options.training, 0
-    checkpoints = Checkpoints(out.path / "checkpoints")
-    before = None if out.before is None else Run.of(out.before, out.path)
+    checkpoints = Checkpoints(out.result / "checkpoints")
+    before = None if out.before is None else Run.of(out.before, out.result)
     if before is not None:  # in as many partitions as it was begun
         training = replace(training, partitions=before.training.partitions)
         seen = _epochs_seen(checkpoints)
@@ -122,10 +122,10 @@ def train_vectors(
         init_sha256=_init_sha256(options, init, before),
     )
     out.begin(FORMAT, run.to_dict())
-    keep_ids(out.path, graph)
+    keep_ids(out.result, graph)
     task = TrainTask(
         graph.path,
-        out.path,
+        out.result,
         training,
         None if init is None else options.init,
         () if init is None else init.relations or (),
@@ -217,7 +217,7 @@ def _diverged(out: RunOutput, trained: Trained) -> PenstockError:
     out.diverge()
     remedy = "Train again with a lower --lr or --init-scale"
     if out.has_checkpoint:
-        remedy += f"; {out.named} holds the vectors of the last checkpoint"
+        remedy += f"; {out.result} holds the vectors of the last checkpoint"
     return PenstockError(
         f"the loss or a vector became NaN or infinite in epoch {trained.epochs + 1}", remedy=remedy
     )

@@ -42,8 +42,8 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     seen, split, splits = 0, None, None
     if not out.resumes:
         warn_ignored(graph)
-    elif (out.path / LAST).is_file():
-        seen = epochs_of(out.path / LAST)
+    elif (out.result / LAST).is_file():
+        seen = epochs_of(out.result / LAST)
         refuse_fewer(out.named, seen, training.epochs)
     if options.split is not None:  # the same nodes, if the run is resumed
         split = DrawnSplit(options.split, options.split_stratified)
@@ -85,12 +85,12 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         options=given_options(options),
     )
     out.begin(FORMAT, run.to_dict())
-    keep_split(out.path, graph, splits)
+    keep_split(out.result, graph, splits)
     if split is not None and not context.quiet:
         print(f"Drew a split {split.declared}", file=sys.stderr)
     task = TrainTask(
-        graph.path, workers.partition_path, model, training, made.detail, out.path,
-        split=split_file(out.path, split),
+        graph.path, workers.partition_path, model, training, made.detail, out.result,
+        split=split_file(out.result, split),
     )  # fmt: skip
     # The share of right predictions says something of classes only.
     scores = () if run.task == "value" else ("train", "valid")
@@ -123,7 +123,7 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
 def _diverged(out: RunOutput, trained: Trained) -> PenstockError:
     """Note that the loss is no number, and return the error."""
     out.diverge()
-    kept = [out.named / name for name in (BEST, LAST) if (out.path / name).is_file()]
+    kept = [path for name in (BEST, LAST) if (path := out.result / name).is_file()]
     again = "train again with a lower --lr, with --warmup, or with --clip 1"
     return PenstockError(
         f"the loss became NaN or infinite in epoch {trained.epochs + 1}",

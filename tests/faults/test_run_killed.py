@@ -1,7 +1,8 @@
-"""The folder of a run that replaces another one: whichever is worth more is there after a kill."""
+"""The folder of a run that replaces another one: the old or the new run is there, each whole."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -25,11 +26,11 @@ def train(out: Path, which: str, *, overwrite: bool = False, fails: bool = False
     run = RunOutput(out, kind="run", identity=identity, overwrite=overwrite)
     with run.open():
         run.begin(FORMAT, {})
-        (run.path / "which").write_text(which)
+        (run.result / "which").write_text(which)
         if fails:
             raise OSError("a cable")
-        (run.path / "checkpoints").mkdir()
-        (run.path / "checkpoints/last.npy").touch()
+        (run.result / "checkpoints").mkdir()
+        (run.result / "checkpoints/last.npy").touch()
         run.finish()
 
 
@@ -60,23 +61,27 @@ def killed_before(step: int, work: Callable[[], None]) -> bool:
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of threads and fork
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_kill_at_any_step_leaves_the_old_run_or_one_with_a_checkpoint(
+def test_a_kill_at_any_step_leaves_the_old_run_or_the_new_one(
     tmp_path: Path, *, fails: bool
 ) -> None:
     train(tmp_path / "0", "old")
     for step in range(1, 20):
         out = shutil.copytree(tmp_path / "0", tmp_path / str(step) / "run")
         killed = killed_before(step, partial(train, out, "new", overwrite=True, fails=fails))
-        new = any(out.glob("checkpoints/last*")) and (out / "which").read_text() == "new"
+        found = (out / "which").read_text()
+        assert found in ("old", "old" if fails else "new")
+        assert json.loads((out / "run.json").read_text())["state"] == "done"
         with pytest.raises(OutputExists):
             train(out, "another")
-        assert (out / "which").read_text() == ("new" if new else "old")
+        assert (out / "which").read_text() == found
+        train(out, "another", overwrite=True)
+        assert (out / "which").read_text() == "another"
         assert os.listdir(out.parent) == ["run"]
         if not killed:
             break
     assert step > 4
     assert not killed
-    assert new != fails
+    assert found == ("old" if fails else "new")
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

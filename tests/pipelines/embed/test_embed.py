@@ -22,7 +22,6 @@ from penstock.errors import (
 )
 from penstock.pipelines.cli import app
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
-from penstock.pipelines.embed.run import Run
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed import source
@@ -350,36 +349,29 @@ def files(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_can_be_resumed(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_a_run_that_was_to_replace_another_can_be_resumed(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, *, checkpoint: bool
 ) -> None:
-    """The run that it was to replace lies beside it, until it has a checkpoint."""
-    run, old, new = (tmp_path / name for name in ("run", ".run.old", "new"))
+    """The run that it is to replace stands until the new one is done."""
+    run, hidden, new = (tmp_path / name for name in ("run", ".run.partial", "new"))
     small = {**SMALL, "cluster": cluster}
     embed.train(graph, run, **small)
-    before = {path.relative_to(run): data for path, data in files(run).items()}
+    before = files(run)
     embed.train(graph, new, seed=1, **small)
-
-    def kill() -> None:
-        run.rename(old)
-        shutil.copytree(new, run)
-        shutil.rmtree(run / "checkpoints")
-        body = json.loads((run / "run.json").read_text())
-        (run / "run.json").write_text(json.dumps(body | {"state": "training", "report": None}))
-
-    kill()
-    embed.train(graph, run, seed=1, resume=True, overwrite=True, **small)
+    shutil.copytree(new, hidden)  # as a kill leaves it
+    if not checkpoint:
+        shutil.rmtree(hidden / "checkpoints")
+    body = json.loads((hidden / "run.json").read_text())
+    (hidden / "run.json").write_text(json.dumps(body | {"state": "training", "report": None}))
+    for more in ({"resume": True}, {}):
+        with pytest.raises((OutputExists, UsageError)):
+            embed.train(graph, run, seed=1, **more, **small)
+    assert files(run) == before
+    report = embed.train(graph, run, seed=1, resume=True, overwrite=True, **small)
+    assert bool(report.trained.first_epoch) == checkpoint
     np.testing.assert_array_equal(values(run)[0], values(new)[0])
-    assert not old.exists()
-    # Another run than the one that was killed finds what that one did not replace.
-    shutil.rmtree(run)
-    embed.train(graph, run, **small)
-    kill()
-    with pytest.raises(OutputExists):
-        embed.train(graph, run, seed=2, **small)
-    assert {path.relative_to(run) for path in files(run)} == set(before)
-    assert Run.load(run).training.seed == 0
-    assert not old.exists()
+    assert not hidden.exists()
 
 
 @pytest.mark.parametrize(
