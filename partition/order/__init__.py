@@ -24,9 +24,11 @@ from functools import cached_property
 from penstock.errors import UsageError
 from penstock.partition.order.ring import ring
 from penstock.partition.order.table import ALPHABET, LOADS
+from penstock.partition.order.wide import wide
 
 Bucket = tuple[int, int]
 State = tuple[int, ...]
+MOST_IN_WIDE = 128  # partitions, of an order for more than three in the buffer
 
 
 @dataclass(frozen=True)
@@ -139,17 +141,27 @@ def order(name: str, partitions: int, capacity: int | None = None) -> PartitionO
 def prefetch(partitions: int, capacity: int = 3) -> PartitionOrder:
     """Return an order in which every swap can hide, with as few states as we know how.
 
-    Up to 32 partitions it comes from a table (see benchmarks/order_search.py), above from a
-    construction (see ring). Both keep property 1 in every state.
+    Of three in the buffer, up to 32 partitions it comes from a table (see
+    benchmarks/order_search.py), above from a construction (see ring); of more, see wide. All keep
+    property 1 in every state.
     """
-    _check(partitions, capacity, exactly=3)
-    if partitions <= 3:
+    _check(partitions, capacity)
+    if capacity < 3 or (capacity > 3 and partitions > MOST_IN_WIDE):
+        raise UsageError(
+            "the order prefetch is made for other buffers",
+            expected=f"three partitions, or more of up to {MOST_IN_WIDE} partitions",
+            got=f"{capacity} of {partitions:,}",
+            remedy="beta takes any capacity",
+        )
+    if partitions <= capacity:
         states = _states([tuple(range(partitions))])
+    elif capacity > 3:
+        states = _states(wide(partitions, capacity))
     elif partitions in LOADS:
         states = _states(_decode(LOADS[partitions]))
     else:
         states = _states(ring(partitions))
-    return PartitionOrder("prefetch", partitions, 3, states)
+    return PartitionOrder("prefetch", partitions, capacity, states)
 
 
 def legend(partitions: int, capacity: int = 3) -> PartitionOrder:
@@ -245,7 +257,7 @@ def _check(partitions: int, capacity: int, exactly: int | None = None) -> None:
             "this order is made for one capacity of the buffer",
             expected=f"{exactly} partitions",
             got=str(capacity),
-            remedy="Only beta takes other capacities",
+            remedy="prefetch and beta take others",
         )
     if capacity < 2:
         raise UsageError(

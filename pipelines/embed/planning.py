@@ -10,7 +10,7 @@ from penstock.errors import CapacityError, UsageError
 from penstock.graph import Graph
 from penstock.kernels.cpu.embed.step import pieces_of
 from penstock.kernels.embed_rules import EmbedRules
-from penstock.partition.order import order
+from penstock.partition.order import MOST_IN_WIDE
 from penstock.pipelines.embed.run import Run, bytes_of_ids
 from penstock.pipelines.job.capacity import Capacity
 from penstock.sizes import does_not_fit
@@ -82,10 +82,10 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
                 f"{graph.num_nodes:,} nodes cannot lie in {training.partitions:,} partitions",
                 expected=f"--partitions {most:,} or less",
                 got=str(training.partitions),
-                remedy="Leave --partitions out: it is then as few as three of which fit in memory",
+                remedy="Leave --partitions out: they are then as few as fit in memory",
             )
-        if training.partitions > 1 and training.order == "cover":
-            order(training.order, training.partitions // ranks)  # raises where there is none
+        if training.partitions > 1 and training.held > 3:
+            training.in_order(training.partitions // ranks)  # raises where there is none
 
 
 def geometry(graph: Graph, training: Training, ranks: int = 1) -> Geometry:
@@ -114,7 +114,7 @@ def memory_to_train(
     held, slots = table.partitions // ranks, 1
     in_memory = (training.partitions or 1) == 1
     if not in_memory:
-        held = min(held, 4 if training.order == "cover" else 3)
+        held = min(held, training.held)
     if ranks > 1 or not in_memory:
         slots = held + 1  # one that is on its way, or of an evaluation
     batch = min(training.batch or BATCH, max(graph.num_edges, 1))
@@ -249,7 +249,11 @@ def fewest_partitions(
     """Return one where everything fits in memory, or else as few partitions as fit."""
     most = min(_MOST // ranks, _MOST_OF_RANK, graph.num_nodes // ranks)
     # Of one rank; two blocks of the same size, where there are several.
-    several = [4**i for i in range(1, 6)] if training.order == "cover" else range(4, most + 1)
+    several = (
+        [4**i for i in range(1, 6)]
+        if training.order == "cover"
+        else range(training.held + 1, (MOST_IN_WIDE if training.held > 3 else most) + 1)
+    )
     within = (count for count in several if count <= most and (ranks == 1 or count % 2 == 0))
 
     def fits(count: int) -> bool:
@@ -273,7 +277,7 @@ def batch_problem(
     count, edges, batch = training.partitions or 1, graph.num_edges, training.batch
     if batch is None:
         return None
-    if ranks > 1 and count > 1 and len(order(training.order, count // ranks).states) == 1:
+    if ranks > 1 and count > 1 and len(training.in_order(count // ranks).states) == 1:
         count = 1  # memory holds what a rank has of them
     if count == 1:
         most = edges if ranks == 1 else edges_of_round(edges, ranks)

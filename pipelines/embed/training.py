@@ -11,7 +11,6 @@ from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import Rules, flag, given_options, refuse_ignored
-from penstock.partition.order import order
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     batch_problem,
@@ -97,7 +96,7 @@ def train_vectors(
         graph, training, memory_there(has), ranks, has, begin=begin
     )
     training = replace(training, partitions=count)
-    where = "in memory" if count == 1 else f"{count} partitions on disk, three in memory"
+    where = "in memory" if count == 1 else f"{count} partitions on disk, {training.held} in memory"
     if ranks > 1:
         where += f", on {ranks} ranks"
     needed = memory_to_train(graph, training, ranks, has, begin=begin)
@@ -255,13 +254,12 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
 
 def _warn_in_memory(options: EmbedOptions, partitions: int | None) -> None:
     """Say so where options of partitions on the disk were given, and all of them are in memory."""
-    given = [
-        name for name in ("prefetch", "order") if getattr(options, name) != getattr(Training, name)
-    ]
+    names = "prefetch", "order", "buffer"
+    given = [name for name in names if getattr(options, name) != getattr(Training, name)]
     count = max(1, (partitions or 1) // options.ranks)
-    if given and (count == 1 or len(order(options.order, count).states) == 1):
-        names = " and ".join(flag(name) for name in given)
-        warn(f"{names}: of no effect, as all vectors are in memory; --partitions divides them")
+    if given and (count == 1 or len(options.training.in_order(count).states) == 1):
+        flags = " and ".join(map(flag, given))
+        warn(f"{flags}: of no effect, as all vectors are in memory; --partitions divides them")
 
 
 def _warn_patience(training: Training) -> None:

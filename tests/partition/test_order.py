@@ -112,6 +112,16 @@ def test_beta_with_other_capacities(n: int, capacity: int) -> None:
         assert made.io == n * n // 4 - 1
 
 
+@given(n=st.integers(1, 60), capacity=st.integers(4, 9))
+@settings(max_examples=30, deadline=None)
+def test_prefetch_with_larger_buffers(n: int, capacity: int) -> None:
+    made = prefetch(n, capacity)
+    assert replay(made) == all_buckets(n)
+    assert newest_is_never_evicted(made)
+    assert made.hidden_share > 0.9
+    assert made.bound <= made.io <= beta(n, capacity).io * (1.05 if n <= 24 else 1.25) + 1
+
+
 @pytest.mark.parametrize("n", [4, 16, 64])
 def test_cover_brings_each_pair_together_once(n: int) -> None:
     made = cover(n)
@@ -126,6 +136,6 @@ def test_cover_brings_each_pair_together_once(n: int) -> None:
 
 
 def test_bad_requests_are_refused() -> None:
-    for bad in (lambda: order("beta", 0), lambda: cover(8), lambda: prefetch(8, 4)):
+    for bad in (lambda: order("beta", 0), lambda: cover(8), lambda: prefetch(200, 4)):
         with pytest.raises(UsageError):
             bad()

@@ -13,6 +13,7 @@ from penstock.errors import UsageError
 from penstock.float32 import IN_FLOAT32, Decay
 from penstock.kernels.embed_rules import CHUNK_BITS, EmbedRules, Loss, Model, Optimizer, Side
 from penstock.options import Rules, options, refuse_ignored
+from penstock.partition.order import PartitionOrder, order
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0), IN_FLOAT32]
@@ -27,6 +28,7 @@ DISTANCES = ("transe", "rotate")  # models whose score is a distance
 PAIRED = ("complex", "rotate")  # models of complex numbers: a vector has two halves
 # Options that would be ignored; which model it is that was not given, the graph decides.
 _IGNORED: Rules = (
+    (("buffer",), "with --order cover, of which four are in memory", lambda o: o.order == "cover"),
     (("norm",), "without --model transe", lambda o: o.model != "transe"),
     (
         ("n3",),
@@ -140,8 +142,10 @@ class Training:
     buffer that is under way is trained; and at the end"""
 
     partitions: Count | None = None
-    """partitions of the nodes, three of which are in memory [default: one where it fits, else as
+    """partitions of the nodes, --buffer of which are in memory [default: one if it fits, else as
     few as fit]"""
+    buffer: Annotated[int, Field(ge=3)] = 3
+    """partitions in memory: with more, fewer are swapped"""
     order: Literal["prefetch", "beta", "cover"] = "prefetch"
     """order in which partitions meet in the buffer"""
     prefetch: bool = True
@@ -172,6 +176,15 @@ class Training:
                 got=f"{-(-batch // self.chunk):,}",
                 remedy=f"Take --chunk {fits} or more, or a smaller --batch",
             )
+
+    @property
+    def held(self) -> int:
+        """How many partitions the buffer holds."""
+        return 4 if self.order == "cover" else self.buffer
+
+    def in_order(self, partitions: int) -> PartitionOrder:
+        """Return in which order so many partitions meet in the buffer of a rank."""
+        return order(self.order, partitions, self.held)
 
     def for_graph(self, *, has_relations: bool) -> Training:
         """Return it with a model, which the graph decides where none was given."""

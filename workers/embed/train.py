@@ -27,7 +27,6 @@ from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import Batch, Table
 from penstock.kernels.streams import Stream
-from penstock.partition.order import order
 from penstock.threads import cores_of_rank
 from penstock.workers.embed.batch_size import too_large_batch
 from penstock.workers.embed.buffer import BufferVisit, PartitionBuffer, Phase
@@ -205,7 +204,7 @@ class EmbedTrainer(Trainer):
     def _bucket_schedule(self) -> BucketSchedule:
         training, count = self.training, self.task.partitions
         # Of one partition there is one order, whichever is given.
-        chosen = order_in_memory(1) if count == 1 else order(training.order, count)
+        chosen = order_in_memory(1) if count == 1 else training.in_order(count)
         return BucketSchedule(chosen, seed=training.seed, spread=True)
 
     def _unwritten(self) -> list[int]:

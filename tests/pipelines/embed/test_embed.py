@@ -193,6 +193,18 @@ def test_exported_inverses_score_heads(
             np.testing.assert_allclose(score, answer["score"], rtol=1e-4)
 
 
+def test_a_larger_buffer_reads_less(graph: Graph, tmp_path: Path, cluster: ClusterSpec) -> None:
+    options = {"dim": 16, "epochs": 10, "batch": 50, "partitions": 8, "cluster": cluster}
+    read = {}
+    for buffer in (3, 5, 8):
+        run = tmp_path / str(buffer)
+        read[buffer] = embed.train(graph, run, buffer=buffer, **options).trained.bytes_read
+        assert embed.evaluate(run, filtered=True, cluster=cluster).scores["mrr"] > 0.2
+    # Of 8 partitions 3 in memory are exchanged 13 times an epoch, 5 are 6 times, and 8 never.
+    assert 0.4 < read[5] / read[3] < 0.55
+    assert read[8] < 0.2 * read[3]
+
+
 def test_out_of_core_gives_vectors_of_all_nodes(
     graph: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:

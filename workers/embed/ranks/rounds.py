@@ -17,7 +17,7 @@ there: over the epochs they are a sample of the whole graph all the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -26,7 +26,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
-from penstock.partition.order import PartitionOrder, State, order
+from penstock.partition.order import PartitionOrder, State
 from penstock.partition.tournament import tournament
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, ScheduledState, Share
 from penstock.workers.embed.spec import BATCH, Training
@@ -77,7 +77,7 @@ class RankSchedule(BucketSchedule):
 
     ranks, rank  how many there are, and which this is
     partitions   of all ranks, a multiple of 2 * ranks
-    name         of the order in which partitions of a round meet in the buffer; None: they all fit
+    made         the order in which so many partitions of a round meet in the buffer; None: all fit
     laps         of an epoch: how often all blocks meet
     """
 
@@ -86,7 +86,7 @@ class RankSchedule(BucketSchedule):
         ranks: int,
         rank: int,
         partitions: int,
-        name: str | None,
+        made: Callable[[int], PartitionOrder] | None,
         *,
         laps: int = 1,
         seed: int = 0,
@@ -95,9 +95,7 @@ class RankSchedule(BucketSchedule):
         self.laps = laps
         self.ranks, self.rank, self.partitions = ranks, rank, partitions
         mine = partitions // ranks
-        super().__init__(
-            order_in_memory(mine) if name is None else order(name, mine), seed=seed, spread=True
-        )
+        super().__init__((order_in_memory if made is None else made)(mine), seed=seed, spread=True)
         self.rounds = tournament(ranks)
         self._blocks = cache(self._draw_blocks)
         self._within = BucketSchedule(self.order, relabel=False, spread=True)

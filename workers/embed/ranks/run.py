@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from penstock.workers.resources.device import gpu
 from penstock.workers.training.loop import Evaluation, Position
 
 if TYPE_CHECKING:
+    from penstock.partition.order import PartitionOrder
     from penstock.workers.comm.single import AnyCommunicator
 
 
@@ -81,14 +82,14 @@ class RankTrainer(EmbedTrainer):
 
     def _bucket_schedule(self) -> BucketSchedule:
         comm, training, graph = self.comm, self.training, self.graph
-        name: str | None = training.order
+        made: Callable[[int], PartitionOrder] | None = training.in_order
         laps = 1
         if self.task.partitions == 1:
             batch = training.batch or BATCH
-            name = None
+            made = None
             laps = laps_in_memory(graph.num_nodes, graph.num_edges, comm.size, batch)
         schedule = RankSchedule(
-            comm.size, comm.rank, self.layout.partitions, name, laps=laps, seed=training.seed
+            comm.size, comm.rank, self.layout.partitions, made, laps=laps, seed=training.seed
         )
         self.whole = len(schedule.order.states) == 1
         return schedule

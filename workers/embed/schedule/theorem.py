@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from penstock.errors import UsageError
 from penstock.partition.order import order
@@ -156,19 +156,20 @@ class Condition:
         buckets = self.buckets
         if partitions != before.partitions:
             try:
-                buckets = _hiding(self.order, partitions, self.ranks)
+                buckets = _hiding(self.order, partitions, self.slots, self.ranks)
             except UsageError:
                 return None
         return replace(self, geometry=table, buckets=buckets)
 
 
 @cache
-def _hiding(name: str, partitions: int, ranks: int) -> float:
+def _hiding(name: str, partitions: int, slots: int, ranks: int) -> float:
     """Return the buckets that a schedule trains during a swap, at the least."""
     if ranks == 1:
-        return BucketSchedule(order(name, partitions), spread=True).hiding
+        return BucketSchedule(order(name, partitions, slots), spread=True).hiding
     from penstock.workers.embed.ranks.rounds import RankSchedule
 
     # Ranks have like ones.
-    schedules = (RankSchedule(ranks, rank, partitions, name) for rank in (0, 1))
+    made = partial(order, name, capacity=slots)
+    schedules = (RankSchedule(ranks, rank, partitions, made) for rank in (0, 1))
     return min(schedule.hiding for schedule in schedules)

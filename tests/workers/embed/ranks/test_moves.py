@@ -1,8 +1,11 @@
 """Partitions come whole to the rank that is to have them, in memory and from file to file."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from penstock.partition.order import order
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.ranks.moves import Moves
 from penstock.workers.embed.ranks.rounds import RankSchedule
@@ -21,7 +24,9 @@ class Holder:
     """One rank's table and buffer, and what moves its partitions."""
 
     def __init__(self, comm, folder, partitions, name, states):
-        self.schedule = RankSchedule(comm.size, comm.rank, partitions, name, seed=1)
+        self.schedule = RankSchedule(
+            comm.size, comm.rank, partitions, None if name is None else partial(order, name), seed=1
+        )
         geometry = Geometry.of(partitions, SIZE, 16, states, 3, files=comm.size)
         self.checkpoints = Checkpoints(folder)
         self.versions = self.checkpoints.rank_versions(geometry, comm.rank)

@@ -1,6 +1,7 @@
 """Every edge is trained once an epoch, on one rank, whatever their number."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 
 def schedules(ranks, partitions, name, laps=1):
     given = {"laps": laps, "seed": 3}
-    return [RankSchedule(ranks, rank, partitions, name, **given) for rank in range(ranks)]
+    made = None if name is None else partial(order, name)
+    return [RankSchedule(ranks, rank, partitions, made, **given) for rank in range(ranks)]
 
 
 CASES = [
