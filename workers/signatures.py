@@ -11,6 +11,10 @@ _SCRATCH = (
 )
 
 KERNELS = {
+    "centrality": {
+        "centrality.folded.add_folded_betweenness": "i8:1! i8:1! i4:1! i8:1 i8:1 b1 f8:1 f8:1",
+        "centrality.breadth_first.add_paths": "i8:1! i8:1! i4:1! i8:1 i8:1 i8:1 f8:1 f8:1 f8:1",
+    },
     "word2vec train": {
         "word2vec.training._train": "f4:2 f4:2 i4:1! i8:1! f4:1! u8 i8 i8 u4:1! i4:1! u4:1! b1 i8 "
         f"i8 i8 b1 i8 i8 u8 {_SCRATCH}",
