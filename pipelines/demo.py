@@ -222,7 +222,6 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     from penstock.pipelines.flow.command import write_page
     from penstock.pipelines.flow.document import read_flow
     from penstock.pipelines.flow.run import Choice, run_flow_checked
-
     from penstock.workers.ahead import compile_ahead
 
     begun = time.monotonic()
