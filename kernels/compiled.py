@@ -6,13 +6,14 @@ neither. Here they go to the folder of ``penstock.caches`` then, or are compiled
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numba
 from numba.core import config
@@ -23,6 +24,9 @@ from numba.core.typeinfer import register_dispatcher
 
 from penstock import __version__
 from penstock.caches import cache_folder, can_write, private_folder
+
+_MOST_WAIT = 120.0  # seconds, for a process that compiles the same
+_POLL = 0.01
 
 
 def njit(*signatures: Any, cache: bool = False, nogil: bool = False, **options: Any) -> Any:
@@ -60,7 +64,46 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     A kernel that is compiled does that itself.
     """
 
+    _lock: IO[str] | None = None  # held while this process compiles the kernel
+
     def load_overload(self, signature: Any, context: Any) -> Any:
+        found = self._load(signature, context)
+        if found is None and self.take(_MOST_WAIT):
+            found = self._load(signature, context)  # another process may have compiled it
+        if found is not None:
+            self.give_back()
+        return found
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        super().save_overload(signature, data)
+        self.give_back()
+
+    def take(self, seconds: float) -> bool:
+        """Wait until no other process compiles the kernel, and say whether that came in time."""
+        if self._lock is not None:
+            return True
+        with suppress(OSError):  # what others cannot see they do not wait for
+            self._impl.locator.ensure_cache_path()
+            lock = (Path(self._cache_path) / f"{self._impl.filename_base}.lock").open("w")
+            if not _locked(lock, 0):
+                _whole().on_start(None)  # to wait for a compiler is to compile
+                came = _locked(lock, seconds)
+                _whole().on_end(None)
+                if not came:
+                    lock.close()
+                    return False
+            self._lock = lock
+        return True
+
+    def give_back(self) -> None:
+        """Let others compile the kernel."""
+        if self._lock is not None:
+            with suppress(OSError):
+                Path(self._lock.name).unlink()
+            self._lock.close()
+            self._lock = None
+
+    def _load(self, signature: Any, context: Any) -> Any:
         rtsys.initialize(context)
         with self._guard_against_spurious_io_errors():
             try:
@@ -70,6 +113,29 @@ class _Cache(FunctionCache):  # type: ignore[misc]
                 # one of these types is not there any more.
                 self.flush()
         return None
+
+
+def _locked(file: IO[str], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_POLL)
+        else:
+            return True
+
+
+def compile_unless_busy(kernel: Any, signature: tuple[Any, ...]) -> None:
+    """Compile a kernel for a signature, or leave that to the process that is at it."""
+    cache = kernel._cache
+    if isinstance(cache, _Cache) and cache.take(0):
+        try:
+            kernel.compile(signature)
+        finally:
+            cache.give_back()
 
 
 def _compile(kernel: Any, signatures: Sequence[Any]) -> None:

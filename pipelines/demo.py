@@ -222,8 +222,11 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
     from penstock.pipelines.flow.command import write_page
     from penstock.pipelines.flow.document import read_flow
     from penstock.pipelines.flow.run import Choice, run_flow_checked
+    from penstock.workers.ahead import compile_ahead
 
     begun = time.monotonic()
+    # From the last stage on: the first one compiles what it calls by itself.
+    compile_ahead("centrality", "embed train", "gnn train", "word2vec train")
     folder = folder.resolve()
     refuse_existing(folder, overwrite=options.overwrite, kind=KIND)
     shutil.rmtree(folder, ignore_errors=True)

@@ -30,31 +30,27 @@ def bin_edges(
     ->                keys (e,) uint64 bin after bin, order (e,) the edge each key comes from,
                       offsets (bins + 1,) where each bin begins
     """
-    m = len(sources)
-    edge = np.arange(m)
-    if both_ways:
-        rows, ends = (
-            np.stack([sources, targets], 1).ravel(),
-            np.stack([targets, sources], 1).ravel(),
-        )
-        edge = np.repeat(edge, 2)
-        keep = np.ones(2 * m, bool)
-        keep[1::2] = sources != targets
-    else:
-        rows, ends, keep = sources, targets, np.ones(m, bool)
+    edge = np.arange(len(sources), dtype=np.int32)
     if not keep_loops:
-        keep &= rows != ends
-    rows, ends, edge = rows[keep], ends[keep], edge[keep]
-    bins = np.searchsorted(starts, rows, side="right") - 1
-    order = np.argsort(bins, kind="stable")
-    rows, ends, edge, bins = rows[order], ends[order], edge[order], bins[order]
-    offsets = np.zeros(len(starts), np.int64)
-    np.cumsum(np.bincount(bins, minlength=len(starts) - 1), out=offsets[1:])
-    keys = (rows - starts[bins]).astype(np.uint64) << np.uint64(target_bits + relation_bits)
+        edge = np.flatnonzero(sources != targets).astype(np.int32)
+    rows, ends = sources[edge], targets[edge]
+    if both_ways:
+        rows, ends = np.stack([rows, ends], 1).ravel(), np.stack([ends, rows], 1).ravel()
+        edge = np.repeat(edge, 2)
+        once = rows != ends
+        once[::2] = True
+        rows, ends, edge = rows[once], ends[once], edge[once]
+    bins = np.searchsorted(starts, rows, side="right") - 1 if len(starts) > 2 else None
+    if bins is not None:
+        order = np.argsort(bins, kind="stable")
+        rows, ends, edge, bins = rows[order], ends[order], edge[order], bins[order]
+        rows = rows - starts[bins]
+    count = [len(rows)] if bins is None else np.bincount(bins, minlength=len(starts) - 1)
+    keys = rows.astype(np.uint64) << np.uint64(target_bits + relation_bits)
     keys |= ends.astype(np.uint64) << np.uint64(relation_bits)
     if relations is not None:
         keys |= relations[edge].astype(np.uint64)
-    return keys, edge.astype(np.int32), offsets
+    return keys, edge, np.append(0, np.cumsum(count))
 
 
 def sort_keys(
@@ -64,6 +60,8 @@ def sort_keys(
 
     -> the sorted keys, and with ``with_order`` the position each came from: (n,) int32
     """
+    if not with_order and not skip:
+        return np.sort(keys), None
     order = np.argsort(keys >> np.uint64(skip), kind="stable")
     return keys[order], order.astype(np.int32) if with_order else None
 
@@ -88,14 +86,14 @@ def compare_directions(
     ->     the keys without that bit; with ``once`` a mask of the edges that are listed in the
            direction of the first of their equals; how many different edges have both directions
     """
-    way, keys = (keys & np.uint64(1)).astype(bool), keys >> np.uint64(1)
-    new = np.ones(len(keys), bool)
-    new[1:] = keys[1:] != keys[:-1]
-    if times is not None:
-        new[1:] |= times[1:] != times[:-1]
-    other = way != way[np.flatnonzero(new)][np.cumsum(new) - 1]
-    pairs = len(np.unique(np.cumsum(new)[other]))
-    return keys, ~other if once else None, pairs
+    found = keys >> np.uint64(1)
+    new = _are_new(found, times)
+    turns = np.flatnonzero(~new[1:] & (keys[1:] != keys[:-1])) + 1
+    groups = np.flatnonzero(new)
+    pairs = len(np.unique(np.searchsorted(groups, turns, side="right")))
+    if not once:
+        return found, None, pairs
+    return found, keys == np.repeat(keys[groups], np.diff(np.append(groups, len(keys)))), pairs
 
 
 def build_rows(
@@ -114,20 +112,27 @@ def build_rows(
        relations (e,) int32 or None without relation bits,
        first (e + 1,) int64: edge i stands for the keys first[i]:first[i + 1]
     """
-    new = np.ones(len(keys), bool)
-    if merge:
-        new[1:] = keys[1:] != keys[:-1]
-        if times is not None:
-            new[1:] |= times[1:] != times[:-1]
+    new = _are_new(keys, times) if merge else np.ones(len(keys), bool)
     first = np.append(np.flatnonzero(new), len(keys))
-    kept = keys[new]
+    kept = keys[first[:-1]]
     row = kept >> np.uint64(target_bits + relation_bits)
     indptr = np.zeros(rows + 1, np.int64)
     np.cumsum(np.bincount(row.astype(np.int64), minlength=rows), out=indptr[1:])
     target = (kept >> np.uint64(relation_bits)) & np.uint64((1 << target_bits) - 1)
     indices = target.astype(np.int32 if target_bits <= 31 else np.int64)
-    relations = (kept & np.uint64((1 << relation_bits) - 1)).astype(np.int32)
-    return indptr, indices, relations if relation_bits else None, first
+    relations = None
+    if relation_bits:
+        relations = (kept & np.uint64((1 << relation_bits) - 1)).astype(np.int32)
+    return indptr, indices, relations, first
+
+
+def _are_new(keys: Array, times: Array | None) -> Array:
+    """Return which keys, or their times, differ from those before them: (n,) bool."""
+    new = np.ones(len(keys), bool)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    if times is not None:
+        new[1:] |= times[1:] != times[:-1]
+    return new
 
 
 def merge_values(values: Array, order: Array, first: Array, how: str) -> Array:
@@ -136,19 +141,12 @@ def merge_values(values: Array, order: Array, first: Array, how: str) -> Array:
     values  (m,) in input order; order (n,) from sort_keys; first (e + 1,) from build_rows
     ->      (e,) of the dtype of values; sums are taken in float64
     """
-    merged = np.empty(len(first) - 1, values.dtype)
-    for i in range(len(merged)):
-        group = values[order[first[i] : first[i + 1]]]
-        if how == "max":
-            merged[i] = group.max()
-        elif how == "min":
-            merged[i] = group.min()
-        elif how == "first":
-            merged[i] = group[0]
-        else:
-            # One after the other, as the other backends do: sum() compensates from Python 3.12 on.
-            total = np.float64(0)
-            for value in group:
-                total += value
-            merged[i] = total
-    return merged
+    edges = len(first) - 1
+    if how == "first" or edges == 0:
+        return values[order[first[:-1]]]
+    if how == "sum":
+        group = np.repeat(np.arange(edges), np.diff(first))
+        totals = np.bincount(group, weights=values[order], minlength=edges)  # in input order
+        return totals.astype(values.dtype)
+    reduce = np.maximum if how == "max" else np.minimum
+    return np.asarray(reduce.reduceat(values[order], first[:-1]))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
 from penstock.manifest import Manifest
 from penstock.pipelines.etl.nodes.data import NodeResult, write_node_data
@@ -28,6 +27,8 @@ def build_graph(job: EtlJob) -> Manifest:
     batches = encode(job)
     ids, table = merge(job, batches)
     if job.options.relabel == "random":
+        from penstock.kernels.cpu.philox import random_keys
+
         need_memory(ids.count * 32, "the permutation of all nodes", remedy="Use --relabel sorted")
         keys = random_keys(job.options.seed, Stream.PERMUTE_NODES, 0, ids.count)
         ids.order = np.argsort(keys, kind="stable")

@@ -399,7 +399,10 @@ class Job(Generic[R]):
             raise failed
 
     def _run(self, context: Context, given: list[Any], call: _Call) -> R:
+        from penstock.workers.ahead import compile_ahead
+
         begun = time.monotonic()
+        compile_ahead(self.name)
         opened, out = self._open(context, given, call)
         if out is not None and call.asks("resume") and (found := out.finished) is not None:
             out.tidy()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_numpy
 from penstock.pipelines.tables.rows import SKIP, RowChecks, shorten, shown
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ def strings(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
         array = array.cast(pa.binary())
     array, bad = cast_rows(array, pa.string())
     checks.fail(bad, f"{what} is not valid UTF-8")
-    array = array.fill_null("")
-    checks.fail(np.asarray(pc.equal(pc.binary_length(array), 0)), f"{what} is missing")
+    if array.null_count:
+        array = array.fill_null("")
+    checks.fail(as_numpy(pc.binary_length(array)) == 0, f"{what} is missing")
     return array
 
 
@@ -191,7 +193,7 @@ def _whole_numbers(column: pa.Array, id_type: str, what: str, checks: RowChecks)
     elif not pa.types.is_integer(column.type):
         column, bad = cast_rows(column, pa.int64())
         checks.fail(bad, f"{what} is not an integer of 64 bits", TEXT_IDS)
-    values = np.asarray(column.fill_null(0))
+    values = as_numpy(column, 0)
     unsigned = pa.types.is_uint64(column.type)
     if unsigned and id_type == "uint64":
         return (values ^ _TOP).view(np.int64)

@@ -336,7 +336,7 @@ def _fill_pool(
     return pool_sentences - sentence % pool_sentences
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True)
 def _slot(words_in: Array, word: int, slots: int) -> int:
     """Return the slot of a word, or one that is free."""
     free = slots

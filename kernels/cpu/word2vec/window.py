@@ -28,7 +28,7 @@ from penstock.kernels.cpu.vector.sigmoids import PADDED, collect, gradients
 _TOGETHER = 100  # factors, each 1 to 2, that have a product in float32
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True)
 def train_window(
     work: Any,
     lr: Any,
@@ -103,7 +103,7 @@ def flush(pairs: Any) -> float:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True)
 def take(source: Any, row: Any, dimension: int) -> None:
     """Copy a vector to a row; what the row has beyond stays 0."""
     whole = dimension // LANES
@@ -113,7 +113,7 @@ def take(source: Any, row: Any, dimension: int) -> None:
         row[k] = source[k]
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True)
 def give(to: Any, row: Any, first: Any, dimension: int) -> None:
     """Add to a vector what its row gained: others may have added to it meanwhile."""
     whole, less = dimension // LANES, np.float32(-1)
@@ -132,7 +132,7 @@ def _copy(source: Any, to: Any, chunks: int) -> None:
         store(load(zeros(to, LANES), source, chunk * LANES), to, chunk * LANES)
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True)
 def ask(source: Any, dimension: int) -> None:
     """Ask for a vector that will be read."""
     for at in range(0, dimension, LANES):

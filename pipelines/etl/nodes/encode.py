@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_numpy
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids, encode_typed
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout
@@ -194,4 +195,4 @@ def choose_splitters(batches: list[Path], kind: str | None, ranges: int) -> list
 
 def column(table: pa.Table, name: str, dtype: Any) -> Array:
     """Return a column without nulls as a NumPy array."""
-    return np.asarray(table.column(name).to_numpy(), dtype)
+    return np.asarray(as_numpy(table.column(name)), dtype)

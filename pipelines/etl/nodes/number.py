@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
 
 _ID_BYTES = 64  # what one id costs while a range of them is made distinct
+_SMALL_IDS = 4 << 20  # bytes that one task makes distinct in less time than several start
 
 
 @dataclass
@@ -98,7 +99,7 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
     folders = [batch.folder for batch in batches]
     size = sum(p.stat().st_size for f in folders for p in f.glob("ids.*"))
     needed = math.ceil(size * _ID_BYTES / 8 / (job.capacity.task_memory * 0.4))
-    ranges = job.chosen("id-ranges", max(needed, job.capacity.tasks if size > 32 << 20 else 1))
+    ranges = job.chosen("id-ranges", max(needed, job.capacity.tasks if size > _SMALL_IDS else 1))
     parts = list(_ranges(folders, ranges))
     kept = [job.partial.scratch / "ids" / f"{i:05d}" for i in range(len(parts))]
     results = job.connected.tasks(

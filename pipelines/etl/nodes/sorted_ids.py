@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.arrays import Array
+from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import InputError
 from penstock.graph import load_npy
 from penstock.kernels import kernel
@@ -18,6 +19,9 @@ from penstock.splits import id_keys
 from penstock.workers.resources.device import frames, to_device, to_host
 
 _MOST_TYPES = 1000
+_PLAIN = 1 << 19  # ids that plain NumPy makes distinct before Numba is there
+# Which bits of a number of 8 bytes are of a text of so many: texts are filled with zeros.
+_KEPT = np.array([(1 << 64) - (1 << 64 - 8 * length) for length in range(9)], np.uint64)
 _BATCH = 1 << 20  # ids whose keys are made together
 
 
@@ -62,7 +66,7 @@ class SortedIds:
     def to_arrow(self) -> pa.Array:
         """Return the ids as an Arrow array."""
         values = self.values
-        return pa.array(np.asarray(values)) if isinstance(values, np.ndarray) else values
+        return as_arrow(values) if isinstance(values, np.ndarray) else values
 
     def to_list(self) -> list[Any]:
         """Return the ids as Python objects."""
@@ -102,20 +106,54 @@ def encode_ids(columns: Sequence[pa.ChunkedArray | pa.Array]) -> tuple[SortedIds
     Codes run through the columns one after the other.
     """
     if pa.types.is_int64(columns[0].type):
-        values = to_device(np.concatenate([_numpy(column) for column in columns]))
-        distinct, codes = kernel("ids", values).encode(values)
+        values = to_device(np.concatenate([as_numpy(column) for column in columns]))
+        distinct, codes = kernel("ids", values, plain=_PLAIN).encode(values)
         return SortedIds(to_host(distinct)), to_host(codes)
     chunks = [chunk for column in columns for chunk in getattr(column, "chunks", [column])]
     chunked = pa.chunked_array(chunks, columns[0].type).cast(_wide(columns[0].type))
     if frames() and pa.types.is_large_string(chunked.type):
         return _encode_on_gpu(chunked)
-    encoded = chunked.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0)
-    order = pc.sort_indices(encoded.dictionary)
+    encoded = chunked.dictionary_encode().chunks
+    # All chunks have one dictionary, which grows from chunk to chunk.
+    distinct = encoded[-1].dictionary if encoded else pa.array([], chunked.type)
+    order = _order_of_texts(distinct)
     rank = np.empty(len(order), np.int32)
-    rank[np.asarray(order)] = np.arange(len(order), dtype=np.int32)
-    return SortedIds(encoded.dictionary.take(order)), rank[np.asarray(encoded.indices)]
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    codes = [rank[as_numpy(chunk.indices)] for chunk in encoded]
+    return SortedIds(distinct.take(as_arrow(order))), np.concatenate([rank[:0], *codes])
+
+
+def _order_of_texts(texts: pa.Array) -> Array:
+    """Return the order that makes distinct texts ascend: by 8 bytes as a number, ties by Arrow."""
+    order = np.argsort(keys := _first_bytes(texts))
+    keys = keys[order]
+    same = keys[1:] == keys[:-1]
+    if same.any():
+        tied = np.append(same, False) | np.append(False, same)
+        among = order[tied]
+        order[tied] = among[as_numpy(pc.sort_indices(texts.take(as_arrow(among))))]
+    return order
+
+
+def _first_bytes(texts: pa.Array) -> Array:
+    """Return the 8 bytes of each text after what all begin with alike: (n,) uint64, in order."""
+    if len(texts) == 0:
+        return np.empty(0, np.uint64)
+    _, offsets, data = texts.buffers()
+    at = np.frombuffer(offsets, np.int64, len(texts) + 1, texts.offset * 8)
+    padded = np.append(np.frombuffer(data or b"", np.uint8, at[-1]), np.zeros(8, np.uint8))
+    # A number at every byte, most significant byte first.
+    words = np.ndarray((len(padded) - 7,), ">u8", padded.data, 0, (1,))
+    begins, lengths, alike = at[:-1], np.diff(at), 0
+    while True:
+        left = np.clip(lengths - alike, 0, 8)
+        keys: Array = words[np.minimum(begins + alike, at[-1])].astype(np.uint64)
+        keys &= _KEPT[left]
+        differ = int(np.bitwise_or.reduce(keys ^ keys[0]))
+        more = (64 - differ.bit_length()) // 8
+        if more == 0 or left.min() == 0:
+            return keys
+        alike += min(more, int(left.min()))
 
 
 def encode_typed(
@@ -208,7 +246,7 @@ class NodeIds:
 
 def as_user_has_them(ids: pa.Array | pa.ChunkedArray, *, unsigned: bool) -> Any:
     """Return ids as they are written: unsigned ones are shifted inside, see Layout.id_type."""
-    return pa.array(ids.to_numpy().view(np.uint64) ^ np.uint64(1 << 63)) if unsigned else ids
+    return as_arrow(as_numpy(ids).view(np.uint64) ^ np.uint64(1 << 63)) if unsigned else ids
 
 
 def _encode_on_gpu(strings: pa.ChunkedArray) -> tuple[SortedIds, Array]:
@@ -224,9 +262,3 @@ def _wide(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return pa.large_string()
     return pa.large_binary()
-
-
-def _numpy(column: pa.ChunkedArray | pa.Array) -> Array:
-    if isinstance(column, pa.Array):
-        return np.asarray(column.to_numpy(zero_copy_only=False))
-    return np.asarray(column.to_numpy())

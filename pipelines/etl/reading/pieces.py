@@ -20,19 +20,26 @@ from penstock.pipelines.tables.sample import first_lines, first_rows, names_colu
 from penstock.pipelines.tables.sources import codec_of, file_size, find_files, table_format
 from penstock.pipelines.tables.split import Dialect
 
+_LEAST = 4 << 20  # bytes of a piece, of which a few keep all threads of a laptop reading
+_PIECES = 8
+
 
 def find_pieces(
     paths: Sequence[str],
     kind: str,
     layout: Layout,
     options: EtlOptions,
-    target_bytes: int = TARGET,
+    target_bytes: int | None = None,
 ) -> list[Piece]:
     """Return the pieces of every file, by path and then by position.
 
     Files that disagree with ``layout`` are reported now, by their schemas and headers.
+
+    target_bytes  of a piece; None: what is small is cut as well, as several threads read it
     """
     files = find_files(paths, kind)
+    if target_bytes is None:
+        target_bytes = min(TARGET, max(_LEAST, sum(map(file_size, files)) // _PIECES))
     found: list[Piece] = []
     for path in files:
         table = table_format(path, kind)

@@ -19,6 +19,8 @@ from penstock.kernels import kernel
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.workers.resources.device import to_host
 
+_PLAIN = 1 << 22  # edges of a shard that plain NumPy sorts before Numba is there
+
 
 @dataclass(frozen=True)
 class Merging:
@@ -58,11 +60,13 @@ def rows_of_keys(
     columns  how to read ``weights`` and ``times``, those that exist, in the order of the keys:
              one after the other, since both at once may not fit
     """
-    csr = kernel("csr", keys)
+    csr = kernel("csr", keys, plain=_PLAIN)
     bits = max(rows - 1, 0).bit_length() + target_bits + relation_bits
-    both_ways = merging.directions is not None
+    both_ways, once = merging.directions is not None, merging.directions == "once"
     given: Any = keys if both_ways else None
-    keys, order = csr.sort_keys(keys, bits, with_order=bool(columns), skip=int(both_ways))
+    # Which of both directions comes first matters if something of the edges of one is kept.
+    skip = int(both_ways and (bool(columns) or (once and merging.how == "keep")))
+    keys, order = csr.sort_keys(keys, bits, with_order=bool(columns), skip=skip)
     times, pairs = None, 0
     if "times" in columns and not merging.times:
         alike = keys >> np.uint64(1) if both_ways else keys
@@ -70,7 +74,6 @@ def rows_of_keys(
         keys = given[order] if both_ways else keys
     del given
     if both_ways:
-        once = merging.directions == "once"
         keys, keep, pairs = csr.compare_directions(keys, times, once=once)
         if keep is not None:
             keys, order, times = (a if a is None else a[keep] for a in (keys, order, times))

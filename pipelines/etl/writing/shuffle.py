@@ -18,6 +18,8 @@ from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.merge import with_direction
 from penstock.workers.resources.device import to_device, to_host
 
+_PLAIN = 1 << 20  # edges that plain NumPy sends to their bins before Numba is there
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -122,7 +124,7 @@ def write_segments(
     relations = None if edges.relations is None else to_device(edges.relations)
     if both_ways:
         relations = with_direction(sources, targets, relations)
-    keys, order, offsets = kernel("csr", sources).bin_edges(
+    keys, order, offsets = kernel("csr", sources, plain=_PLAIN).bin_edges(
         sources,
         targets,
         relations,

@@ -17,8 +17,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.csr import CSR, offsets_of
 from penstock.graph import load_npy
-from penstock.kernels.cpu.components import component_labels, new_forest, union_rows
-from penstock.kernels.cpu.degrees import add_degrees
+from penstock.kernels import kernel
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.shuffle import Edges, Shape, write_segments
@@ -103,20 +102,21 @@ def shuffle_shard(
 
 
 def _degrees(shards: Callable[[], Iterator[CSR]], keep: Array, *, inward: bool) -> Array:
-    degrees = np.zeros(len(keep), np.int64)
+    degrees, add = np.zeros(len(keep), np.int64), kernel("degrees", keep).add_degrees
     for shard in shards():
-        add_degrees(shard.indptr, shard.indices, shard.first_row, keep, degrees, inward=inward)
+        add(shard.indptr, shard.indices, shard.first_row, keep, degrees, inward=inward)
     return degrees
 
 
 def _largest_component(shards: Callable[[], Iterator[CSR]], keep: Array) -> Array:
-    parent = new_forest(len(keep))
+    components = kernel("components", keep)
+    parent = components.new_forest(len(keep))
     for shard in shards():
         rows = keep[shard.first_row : shard.first_row + shard.rows]
         kept = np.repeat(rows, shard.degrees()) & keep[shard.indices]
         before = offsets_of(kept)
-        union_rows(parent, before[shard.indptr], shard.indices[kept], shard.first_row)
-    labels = component_labels(parent)
+        components.union_rows(parent, before[shard.indptr], shard.indices[kept], shard.first_row)
+    labels = components.component_labels(parent)
     if not keep.any():
         return keep
     # Dropped nodes are components of their own and must not count.

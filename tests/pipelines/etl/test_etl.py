@@ -330,6 +330,19 @@ def test_an_edge_listed_in_both_directions(
     )
 
 
+@pytest.mark.parametrize("prefix", ["", "user-", "https://example.org/users/"])
+def test_text_ids_are_numbered_in_the_order_of_their_bytes(
+    tmp_path: Path, cluster: ClusterSpec, prefix: str
+) -> None:
+    random = np.random.default_rng(7)
+    ends = [str(n) for n in random.integers(0, 3000, 2000)]
+    ends += ["a", "a\0", "a\0b", "Ä", "ä-long-enough-to-tie", "ä-long-enough-to-", "ä-long-enough!"]
+    ids = [prefix + end for end in ends]
+    pd.DataFrame({"src": ids, "dst": ids[::-1]}).to_parquet(tmp_path / "edges.parquet")
+    etl(tmp_path / "edges.parquet", tmp_path / "g", cluster=cluster)
+    assert Graph.open(tmp_path / "g").user_ids().to_pylist() == sorted(set(ids), key=str.encode)
+
+
 @pytest.mark.parametrize("once", [True, False])
 def test_a_symmetric_matrix_lists_each_edge_twice(
     tmp_path: Path, cluster: ClusterSpec, once: bool

@@ -1,0 +1,120 @@
+"""What a job compiles is compiled once, by whichever process comes to it first, and ahead."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from penstock.workers.ahead import signature_of
+from penstock.workers.signatures import KERNELS
+
+_KERNEL = """
+from penstock.kernels.compiled import njit
+
+@njit(cache=True, nogil=True)
+def total(values):
+    found = 0.0
+    for i in range(len(values)):
+        found += values[i] ** 0.5
+    return found
+"""
+_RUN = """
+import numpy as np
+from penstock.kernels.compiled import compiling
+import kernel_of_test
+input()
+with compiling() as seconds:
+    print(kernel_of_test.total(np.array([4.0, 9.0])), len(seconds))
+"""
+# A job compiles, and says which kernels for which arguments.
+_SAY = """
+import json, os, sys
+from numba import types
+from numba.core.event import Listener, register
+from numba.np.numpy_support import as_dtype
+from penstock.kernels import compiled
+
+def code(kind):
+    if isinstance(kind, types.BaseTuple):
+        return f"({' '.join(map(code, kind.types))})"
+    if isinstance(kind, types.Array):
+        return f"{code(kind.dtype)}:{kind.ndim}{'' if kind.mutable else '!'}"
+    return "none" if kind is types.none else as_dtype(kind).str.lstrip("<|")
+
+class Said(Listener):
+    depth, found = 0, {}
+    def on_start(self, event):
+        self.depth += 1
+    def on_end(self, event):
+        self.depth -= 1
+        function = event.data["dispatcher"].py_func
+        if not self.depth:
+            module = function.__module__.removeprefix("penstock.kernels.cpu.")
+            self.found[f"{module}.{function.__name__}"] = " ".join(map(code, event.data["args"]))
+
+register("numba:compile", said := Said())
+from penstock.pipelines.cli import run
+assert run(sys.argv[1:]) == 0
+print(json.dumps(said.found))
+"""
+
+
+def test_of_two_processes_one_compiles(tmp_path: Path) -> None:
+    (tmp_path / "kernel_of_test.py").write_text(_KERNEL)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", _RUN],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    for each in both:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    said = sorted(each.communicate(timeout=120)[0].strip() for each in both)
+    assert said == ["5.0 0", "5.0 1"]
+    assert not [*(tmp_path / "cache").rglob("*.lock")]
+
+
+@pytest.mark.parametrize("job", KERNELS)
+def test_what_is_compiled_ahead_are_kernels(job: str) -> None:
+    for name, text in KERNELS[job].items():
+        module, _, function = name.rpartition(".")
+        kernel = getattr(import_module(f"penstock.kernels.cpu.{module}"), function)
+        assert len(signature_of(text)) == len(inspect.signature(kernel).parameters), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("job", "made", "options"),
+    [
+        ("word2vec train", ("sbm", "--nodes", "1000"), ("--epochs", "1")),
+        ("gnn train", ("sbm", "--nodes", "1000"), ("--epochs", "2")),
+        ("embed train", ("kg", "--triples", "3000"), ("--epochs", "1")),
+    ],
+)
+def test_a_job_calls_what_is_compiled_ahead(
+    tmp_path: Path, job: str, made: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    def run(program: list[str], *arguments: str) -> str:
+        # A cache that is there: nothing is compiled ahead.
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PENSTOCK_DEVICE": "cpu"}
+        command = [sys.executable, "-P", *program, *arguments, "-q"]
+        return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
+
+    run(["-m", "penstock"], "generate", *made[:1], str(tmp_path / "graph"), *made[1:])
+    for name in KERNELS[job]:
+        module, _, function = name.rpartition(".")
+        (tmp_path / f"{module.rpartition('.')[2]}.{function}-1.nbi").touch()
+    graph = [str(tmp_path / "graph"), str(tmp_path / "out"), "--cluster", "threads"]
+    said = json.loads(run(["-c", _SAY], *job.split(), *graph, *options))
+    assert {name: said.get(name) for name in KERNELS[job]} == KERNELS[job]
