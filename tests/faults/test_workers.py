@@ -21,7 +21,7 @@ from penstock import connect
 from penstock.pipelines.cli import run
 
 # At which of the files below its output that a worker makes, moves and removes.
-AT = {"predict": 1, "similar": 1, "walk": 2, "etl": 4, "centrality": 4, "shares": 4}
+AT = {"predict": 1, "similar": 1, "answers": 1, "walk": 2, "etl": 4, "centrality": 4, "shares": 4}
 RANKS = ("-k", "2")
 # With short waits between exchanges, so that one rank can be killed amid them.
 MORE = {"word2vec": (*RANKS, "--shards", "2", "--sync-words", "2000")}
