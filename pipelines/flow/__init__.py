@@ -2,14 +2,14 @@
 
 module       owns
 document     the file: stages, inputs, variables, checked; what a stage can run: any command of the
-             command line; where stages write and publish, no two of which meet
+             command line; the paths that stages write and publish, which must not overlap
 gates        what metrics are expected to be
-state        of what outputs were made, so that what is unchanged is skipped
+state        the identities of outputs, so that unchanged stages are skipped
 stage        the process of a stage; process: what runs in it
 graph        the Dask graph of the stages
 display      what is seen of a run while it is under way
 run          one run: which stages, the cluster, gates, publishing
-publishing   moving outputs to where others read them
+publishing   moving outputs to their targets
 records      what is kept of runs
 planning     ``--plan``
 """
@@ -68,10 +68,10 @@ def run_flow(
     Raises
     ------
     UsageError
-        The file is wrong; it says where.
+        The file is wrong; the error names the position.
     OutputExists
         Another run of the flow is under way; or there is something that this flow has not made
-        where a stage would write, or that it has not published where it would publish.
+        at the path that a stage would write, or did not publish at a target.
 
     Examples
     --------

@@ -38,7 +38,7 @@ def command(
     plan: PlanFlag = False,
     output: Display = Display(),
 ) -> None:
-    """Run a flow: its stages that must run, side by side where they can; gates; publishing.
+    """Run a flow: its stages that must run, side by side if they can; gates; publishing.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from penstock.secrets import masked
 class Display:
     """Lines on standard error; on a terminal, below them, a line for every stage that runs.
 
-    Such a line has the stage, how long it has run, and the last line of its log, in which jobs say
+    Such a line has the stage, how long it has run, and the last line of its log, in which jobs show
     how far they are. Called from the threads of the stages.
     """
 
@@ -77,7 +77,7 @@ def _lines() -> Any:
             # What a user's function writes may hold commands for the terminal.
             return Text("".join(one for one in last if one.isprintable()), style="dim")
 
-    # One line a stage, however narrow the terminal: more would move what is above.
+    # One line per stage, however narrow the terminal: more would scroll the lines above.
     last = Column(no_wrap=True, overflow="ellipsis", ratio=1)
     return Progress(
         TextColumn("{task.description}", markup=False),

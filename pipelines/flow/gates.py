@@ -7,7 +7,7 @@
     classes: between 2 and 10
     hits10: [">= 0.4", not worse than previous by 0.02]
 
-``previous`` is the value of the last run of the flow that passed all its gates; where there is
+``previous`` is the value of the last run of the flow that passed all its gates; if there is
 none yet, or it was NaN or infinite, such an expectation is met by any number.
 """
 
@@ -68,7 +68,7 @@ class Gate:
         before = find_metric(previous, self.metric) if self.needs_previous else None
         finite = math.isfinite(value)
         if self.needs_previous and (before is None or not math.isfinite(before)):
-            # Nothing is near NaN, and everything is near infinity: neither says what is usual.
+            # Nothing is near NaN, and everything is near infinity: neither is a usable reference.
             lacks = "there is no previous value"
             note = lacks if before is None else f"the previous value is {shown_metric(before)}"
             return Checked(self.metric, self.text, value, before, finite, note)
@@ -93,7 +93,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of a gate."""
+    """The result of a gate."""
 
     metric: str
     expected: str

@@ -1,8 +1,8 @@
-"""The Dask graph of a flow: a node a stage, on a scheduler in this process, with a dashboard.
+"""The Dask graph of a flow: one node per stage, on a scheduler in this process, with a dashboard.
 
 Nodes hold nothing but the stage's name: the run that they belong to is looked up in this process.
-A stage that wants GPUs, or a gang, says so as Dask resources, so that two that want the same wait
-for each other.
+A stage that needs GPUs, or a gang, declares them as Dask resources, so that two that need the same
+wait for each other.
 """
 
 from __future__ import annotations

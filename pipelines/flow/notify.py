@@ -18,7 +18,7 @@ _SECONDS = 60
 
 
 def notify(flow: Flow, run: RunRecord) -> None:
-    """Call ``on_success`` or ``on_failure``; that it fails is said, and changes nothing else."""
+    """Call ``on_success`` or ``on_failure``; a failure is reported, and changes nothing else."""
     target = flow.on_success if run.state == State.PASSED else flow.on_failure
     if not target:
         return
@@ -38,11 +38,11 @@ def notify(flow: Flow, run: RunRecord) -> None:
 
 
 def _call(command: str, run: RunRecord, home: Path) -> None:
-    """Run a shell command of the flow's owner in its folder; its environment tells of the run."""
+    """Run a shell command of the flow's owner in its folder; its environment describes the run."""
     given = {
         "PENSTOCK_RUN": str(run.folder),
         "PENSTOCK_FLOW": str(run.body["flow"]),
-        "PENSTOCK_RUN_STATE": run.state,  # PENSTOCK_STATE is where clusters are registered
+        "PENSTOCK_RUN_STATE": run.state,  # PENSTOCK_STATE is the folder of the cluster registry
     }
     subprocess.run(
         command, shell=True, cwd=home, env={**os.environ, **given}, timeout=_SECONDS, check=True,

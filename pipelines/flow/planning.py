@@ -19,7 +19,7 @@ from penstock.sizes import format_bytes
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What would be done of one stage; what it takes is None where that is not known.
+    """The plan of one stage; its needs are None if they are not known.
 
     last_seconds  what it took when it was last run
     assumed       what runs before it: the figures are for the output that this has at present
@@ -48,7 +48,7 @@ class FlowPlan(CountsReport):
     stages: tuple[StagePlan, ...]
 
     def text(self) -> str:
-        """Return a line a stage."""
+        """Return one line per stage."""
         width = max(len(one.name) for one in self.stages)
         jobs = max(len(one.job) for one in self.stages)
         lines = [f"{self.flow} would write {self.folder}"]
@@ -81,7 +81,7 @@ def _needs(one: StagePlan) -> str:
 def plan_flow(
     flow: Flow, choice: Choice, *, replace_targets: bool = False, replace_outputs: bool = False
 ) -> FlowPlan:
-    """Return what a run would do; jobs whose inputs are there are asked what they would take.
+    """Return the plan of a run; jobs whose inputs exist estimate their needs.
 
     Of inputs that will be rebuilt, those of the last run will do: nights are much alike.
     """

@@ -3,8 +3,8 @@
     vectors: {job: embed, input: graph, init: "{{previous}}"}
 
 A job replaces its output while it runs, so the one before is kept as a copy, until the stage has
-ended well. Files are linked, which takes no space: a job makes all of its output
-again, and writes to none of its old files. An option is left out where there is nothing yet.
+succeeded. Files are linked, which takes no space: a job makes all of its output
+again, and writes to none of its old files. An option is left out if there is no output yet.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The process of one stage: a command of ours, or a user's function, with its order in a file.
+"""The process of one stage: a Penstock command, or a user's function, with its order in a file.
 
     python -P -m penstock.pipelines.flow.process order.json <alive>
 
 The order holds the command's words, inputs, options and cluster. What the command reports goes to
 the order's ``result`` as JSON, messages go to standard error, which is the stage's log. Standard
-input is a pipe that the flow's process keeps open: where it ends, the flow is gone, and so is this,
-with all that it has started: it leads a process group of its own.
+input is a pipe that the flow's process keeps open: if it closes, the flow has exited, and this
+process exits, with all that it has started: it leads a process group of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(order_file: str) -> None:
     from penstock.pipelines.signals import ignore_more, raise_terminations
 
     flow = os.dup(0)
-    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - for what a function asks, and children
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - input of a function, and of children
         os.dup2(nothing.fileno(), 0)
     threading.Thread(target=_end_with_flow, args=(flow,), daemon=True).start()
     raise_terminations()
@@ -121,7 +121,7 @@ def call_command(order: dict[str, Any]) -> None:
 def call_python(order: dict[str, Any]) -> Any:
     """Call a user's function with the paths of its inputs, its output, and the stage's options."""
     sys.path.insert(0, order["home"])
-    # What it prints goes to the log at once: where it hangs or fails, that says how far it came.
+    # Its output goes to the log at once: if it hangs or fails, the log shows the progress.
     with redirect_stdout(sys.stderr):
         found = _called(order["python"], lambda: _loaded(order)(
             *map(Path, order["inputs"]), Path(order["out"]), **order["options"]
@@ -155,7 +155,7 @@ def _loaded(order: dict[str, Any]) -> Callable[..., Any]:
 
 
 def _called(name: str, function: Callable[[], Any]) -> Any:
-    """Call a user's function; what it raises is an error of its own, whose place the log tells."""
+    """Call a user's function; if it raises, the log has its traceback."""
     try:
         return function()
     except PenstockError:
@@ -165,14 +165,14 @@ def _called(name: str, function: Callable[[], Any]) -> Any:
             return None
         raise PenstockError(
             f"python: {name} called sys.exit({error.code!r})",
-            remedy="Raise an error that says what is wrong; its place is then in the log",
+            remedy="Raise an error that describes the problem; its traceback is then in the log",
         ) from error
     except Exception as error:
         with suppress(Exception):  # as its __str__ may raise too
             print(masked(traceback.format_exc()), file=sys.stderr, end="")
         if isinstance(error, FileExistsError):
             raise PenstockError(
-                f"python: {name} found something where it would write", got=str(error.filename),
+                f"python: {name} found something at its output path", got=str(error.filename),
                 remedy="The output of an earlier run is still there when a function is called: "
                 "have it go on from that, or begin with shutil.rmtree(out, ignore_errors=True)",
             ) from error  # fmt: skip

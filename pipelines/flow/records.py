@@ -2,9 +2,9 @@
 
 flow.yaml      the flow as it was run
 run.json       state, stages with times, metrics, gates, errors, what was published; versions
-metrics.jsonl  a line a metric
+metrics.jsonl  one line per metric
 logs/          what each stage wrote
-end.json       room for how the run ended, where the disk is full; gone once run.json has it
+end.json       room for the result of the run, if the disk is full; removed once run.json has it
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _END, _END_BYTES = "end.json", 8192
 
 
 class State(StrEnum):
-    """How a run stands, or a stage of one: what run.json says of them."""
+    """The state of a run, or of a stage, in run.json."""
 
     RUNNING = "running"
     FAILED = "failed"
@@ -62,9 +62,9 @@ class State(StrEnum):
     PASSED = "passed"
     # Of a stage alone
     DONE = "done"
-    SKIPPED = "skipped"  # its output is there, made of the same
+    SKIPPED = "skipped"  # its output exists, and its inputs are unchanged
     GATE_FAILED = "gate failed"
-    NOT_RUN = "not run"  # what it reads did not end well
+    NOT_RUN = "not run"  # a stage that it reads failed
     NOT_CHOSEN = "not chosen"  # --only, --from
 
 
@@ -78,7 +78,7 @@ def shown_state(state: str) -> str:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run's folder, and what run.json says."""
+    """One run's folder, and the content of run.json."""
 
     folder: Path
     body: dict[str, Any]
@@ -103,7 +103,7 @@ class RunRecord:
 
     @property
     def seconds(self) -> float | None:
-        """How long the run took, where that is known."""
+        """How long the run took, if that is known."""
         found = self.body.get("seconds")
         return float(found) if isinstance(found, int | float) else None
 
@@ -124,7 +124,7 @@ class RunRecord:
         return found
 
     def save(self) -> None:
-        """Write run.json again; what it says in words, without values from the environment."""
+        """Write run.json again; its texts without values from the environment."""
         self.body.update(_masked(self.body))
         FORMAT.save(self.folder, with_named_numbers(self.body))
 
@@ -137,7 +137,7 @@ class RunRecord:
             file.write(_end_of(self.body))
 
     def free_end(self) -> None:
-        """Give back the room that was kept, as run.json tells how the run ended."""
+        """Free the reserved room, because run.json holds the result of the run."""
         (self.folder / _END).unlink(missing_ok=True)
 
 
@@ -201,14 +201,14 @@ def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
         with full_disk_explained(folder / _END):
             (folder / _END).write_bytes(b" " * _END_BYTES)
         record.save()
-    except BaseException:  # nobody would list it, and nobody remove it
+    except BaseException:  # no command would list or remove it
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return record
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what a run depends on."""
+    """Return the versions that a run depends on."""
     found = {"penstock": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -219,7 +219,7 @@ def versions() -> dict[str, str]:
 
 
 def load_run(folder: Path) -> RunRecord:
-    """Return the record of a run's folder; what says running, and is not, says killed."""
+    """Return the record of a run's folder; if its state is running but the run is not, killed."""
     run = RunRecord(folder, FORMAT.load(folder))
     if run.state != State.RUNNING:
         return run
@@ -234,7 +234,7 @@ def load_run(folder: Path) -> RunRecord:
 
 
 def _with_end(folder: Path, body: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with how the run ended, where only that could be written."""
+    """Return a record with the result of the run, if only that could be written."""
     try:
         end = parse_json((folder / _END).read_bytes())
     except (OSError, ValueError):  # it is blank while the run is under way
@@ -266,7 +266,7 @@ def _recorded(base: Path) -> Iterator[RunRecord]:
 
 
 def began(run: RunRecord) -> float:
-    """Return when a run began, in seconds: clocks are put back in autumn, and text is not."""
+    """Return when a run began, in seconds: clocks go back in autumn, and text does not show it."""
     return _began(run.body)
 
 
@@ -309,13 +309,13 @@ def find_run(base: Path, name: str | None) -> RunRecord:
     if name is None or name == "latest":
         if runs:
             return runs[-1]
-        raise InputError(f"there are no runs in {base}", remedy="Make one with penstock run")
+        raise InputError(f"{base} has no runs", remedy="Make one with penstock run")
     near = [run.name for run in runs if run.name.startswith(name)]
     if len(near) == 1:
         return load_run(base / near[0])
     known = ", ".join(run.name for run in runs[-5:])
     raise InputError(
-        f"there is no run {name!r} in {base}",
+        f"{base} has no run {name!r}",
         expected="a run's folder" + (f", or the name of a run, such as {known}" if runs else ""),
     )
 
@@ -336,9 +336,9 @@ def clean(base: Path, keep: int) -> list[str]:
 
 
 def _is_alive(folder: Path, body: dict[str, Any]) -> bool:
-    """Return whether the process of a run is there: one that was killed says running for ever.
+    """Return whether the process of a run exists: the record of a killed run says running for ever.
 
-    Of another host's processes nothing is known here. But two runs of one folder never meet: where
+    Processes of another host are unknown here. But two runs of one folder never overlap: if
     one has begun since, that of before has ended.
     """
     if body.get("host") not in (None, platform.node()):

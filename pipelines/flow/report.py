@@ -1,4 +1,4 @@
-"""What is reported of a run: a line a stage, the gates that broke, where the outputs are."""
+"""The report of a run: one line per stage, the broken gates, the paths of the outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.paths import shown
 from penstock.pipelines.flow.records import RunRecord, State, shown_state
 from penstock.sizes import plural
 
-# Of which the record says why.
+# The record has their reason.
 _NOT_WELL = (
     State.FAILED, State.GATE_FAILED, State.INTERRUPTED, State.NOT_RUN, State.NOT_CHOSEN,
 )  # fmt: skip
@@ -33,11 +33,11 @@ class FlowReport:
     stages: dict[str, dict[str, Any]]
     published: list[dict[str, Any]]
     error: dict[str, Any] | None = None
-    report: str | None = None  # the page about the run, where one was written
+    report: str | None = None  # the page about the run, if one was written
 
     @staticmethod
     def of(run: RunRecord) -> FlowReport:
-        """Return what a run's record tells."""
+        """Return the report in a run's record."""
         body = run.body
         error, published = body.get("error"), body.get("published")
         return FlowReport(
@@ -73,7 +73,7 @@ class FlowReport:
         return "\n".join(lines)
 
     def failure(self) -> PenstockError | None:
-        """Return the error that ends the command, where the run did not pass."""
+        """Return the error that ends the command, if the run did not pass."""
         if self.state == State.PASSED:
             return None
         for name, one in self.stages.items():
@@ -100,7 +100,7 @@ class FlowReport:
 
 
 def shown_target(destination: str) -> str:
-    """Return where something is published for people."""
+    """Return the path of a publication as people read it."""
     return destination if "://" in destination else shown(destination)
 
 

@@ -1,9 +1,9 @@
 """One run of a flow: what must run, the Dask graph of its stages, gates, publishing.
 
-Every stage is a node of one Dask graph, which a scheduler in this process runs: it knows what
-depends on what, what may run side by side, and shows it on its dashboard. A node starts the process
-of its stage and waits for it. The cluster of the flow is another one: it is started once, and the
-stages' processes connect to it.
+Every stage is a node of one Dask graph, which a scheduler in this process runs: it tracks
+dependencies, decides which stages run side by side, and shows them on its dashboard. A node
+starts the process of its stage and waits for it. The cluster of the flow is another one: it is
+started once, and the stages' processes connect to it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from penstock.workers.processes import process_began
 
 PARALLEL = 4
 _KEPT_RUNS = 100
-_GOES_ON = "The next run goes on from what is whole"
+_GOES_ON = "The next run resumes from the complete stages"
 _STARTED_KINDS = ("local", "mpi", "cuda")
 
 
@@ -60,7 +60,7 @@ _STARTED_KINDS = ("local", "mpi", "cuda")
 class Choice:
     """Which stages of a flow run.
 
-    force   also those whose outputs are there
+    force   also those whose outputs exist
     first   only this one and those that depend on it; the others' outputs must be there
     only    these alone
     """
@@ -140,7 +140,7 @@ class FlowRun:
             except BaseException as error:
                 ended = any(not isinstance(one, Exception) for one in causes(error))
                 for one in causes(error):
-                    if isinstance(one, KeyboardInterrupt):  # the command's last line says so
+                    if isinstance(one, KeyboardInterrupt):  # the command's last line shows it
                         one.add_note(_GOES_ON)
                 record.body["state"] = State.INTERRUPTED if ended else State.FAILED
                 record.body["error"] = _told(error)
@@ -157,7 +157,7 @@ class FlowRun:
         return FlowReport.of(record)
 
     def _end(self, record: RunRecord) -> None:
-        """Write the record and tell others, who learn of a failure also where the disk is full."""
+        """Write the record and notify others, also of a failure because of a full disk."""
         with suppress(PenstockError, OSError):  # they are computed again
             self.state.save_digests()
         try:
@@ -194,13 +194,13 @@ class FlowRun:
             run_graph(self, width, quiet=self.quiet)
 
     def _running(self) -> list[str]:
-        """Return the stages that will run, as far as can be said before."""
+        """Return the stages that will run, as far as is known before."""
         keys: dict[str, str] = {}
         found: list[str] = []
         for name, stage in self.flow.stages.items():
             try:
                 made = self.state.made_of(stage, keys)
-            except OSError:  # an input that cannot be read: its stage says so
+            except OSError:  # an input that cannot be read: its stage reports it
                 keys[name], runs = "", True
             else:
                 keys[name] = self.state.identity(name, made.key)
@@ -262,11 +262,11 @@ class FlowRun:
             outcome |= {"state": State.NOT_CHOSEN, "why": f"{waiting[0]} is to be made first"}
             return
         if waiting:
-            outcome |= {"state": State.NOT_RUN, "why": f"{waiting[0]} did not end well"}
+            outcome |= {"state": State.NOT_RUN, "why": f"upstream stage {waiting[0]} failed"}
             return
         made = self.state.made_of(stage, self.keys)
         self.keys[stage.name] = self.state.identity(stage.name, made.key)
-        # Where the page about the run finds what was made, and whether it is still the same.
+        # The page about the run finds the output here, and whether it is unchanged.
         outcome |= {"out": str(self.flow.output(stage.name)), "key": made.key}
         why = self.state.why(stage, made)
         if stage.name not in self.chosen:
@@ -324,7 +324,7 @@ class FlowRun:
                 time.sleep(min(2.0**attempt, 60))
                 continue
             finally:
-                process.stop()  # where the disk was full before it was waited for
+                process.stop()  # if the disk was full before it was waited for
                 with self._lock:
                     self._processes.discard(process)
             break
@@ -350,7 +350,7 @@ class FlowRun:
             outcome["why"] = "; ".join(one.text() for one in broken)
 
     def _note_begin(self, name: str, outcome: dict[str, Any]) -> None:
-        """Note that a stage runs: of a flow that is killed, the record says where it was."""
+        """Note that a stage runs: the record of a killed flow shows its progress."""
         self._display.begin(name, outcome["why"], self._log(name))
         with self._lock:
             self._under_way[name] = {**outcome, "state": State.RUNNING}
@@ -363,7 +363,7 @@ class FlowRun:
     def _save_stages(self) -> None:
         assert self.record is not None
         self.record.body["stages"] = {**self.outcomes, **self._under_way}
-        with suppress(PenstockError, OSError):  # its end says so, where the disk is full still
+        with suppress(PenstockError, OSError):  # its end reports it, if the disk is still full
             self.record.save()
 
     def _note(self, name: str, outcome: dict[str, Any]) -> None:
@@ -465,7 +465,7 @@ def run_flow_checked(
 
     replace_targets  publish also over what this flow has not published
     replace_outputs  stages may also replace what this flow has not made
-    failed  called with the run's folder where it fails as a whole, as by a publication
+    failed  called with the run's folder if it fails as a whole, as by a publication
     """
     check_gpus(flow)
     run = FlowRun(
@@ -487,12 +487,12 @@ def check_gpus(flow: Flow) -> None:
         name = next(stage.name for stage in flow.stages.values() if stage.gpus == most)
         raise CapacityError(
             f"stage {name} wants {most} GPUs", expected=f"at most {there}, which there are",
-            remedy="Lower gpus:, or name a cluster with as many",
+            remedy="Lower gpus:, or name a cluster with that number",
         )  # fmt: skip
 
 
 def gpus_of(flow: Flow) -> int:
-    """Return how many GPUs stages can share: of this machine, or as many as workers were asked."""
+    """Return how many GPUs stages can share: those of this machine, or one per requested worker."""
     spec = flow.spec.configured()
     if spec.cluster in ("mpi", "cuda") and spec.workers:
         return spec.workers

@@ -82,17 +82,17 @@ class StageProcess:
         with (self.log or Path(os.devnull)).open("ab") as log:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.flow.home,
-                start_new_session=True,  # Ctrl-C is for the flow, which tells its stages
+                start_new_session=True,  # Ctrl-C is for the flow, which stops its stages
             )  # fmt: skip
 
     def identity(self) -> dict[str, Any]:
-        """Return what tells this process from others, for who comes after a crash."""
+        """Return the identity of this process, for the run after a crash."""
         assert self._process is not None
         pid = self._process.pid
         return {"process": pid, "process_began": process_began(pid)}
 
     def wait(self, timeout: float | None) -> Any:
-        """Return what the stage reported, or raise what it said was wrong."""
+        """Return the stage's report, or raise its error."""
         assert self._process is not None
         try:
             code = self._process.wait(timeout)
@@ -120,7 +120,7 @@ class StageProcess:
             self._folder.close()
 
     def stop(self) -> None:
-        """End it as Ctrl-C would, and at once where that takes long."""
+        """End it like Ctrl-C, and by force if that takes long."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -134,7 +134,7 @@ class StageProcess:
         self._end_group()
 
     def _end_group(self) -> None:
-        """End what a stage has started and left behind, when its own process is gone.
+        """End processes that a stage has left behind, after its own process has exited.
 
         What ends by itself, as a tracker of shared memory, is given a moment.
         """
@@ -166,7 +166,7 @@ class StageProcess:
 
 
 def _is_alive(group: int) -> bool:
-    """Return whether a process of a group is there that is more than a zombie."""
+    """Return whether a group has a process that is not a zombie."""
     import psutil
 
     try:

@@ -1,10 +1,10 @@
-"""What a flow's folder knows of its outputs: of what each was made, so that it need not be again.
+"""The identities of the outputs in a flow's folder, so that unchanged ones are not made again.
 
 <folder>/.flow/<stage>.json      what the output of a stage was made of, and its report
 <folder>/.flow/<stage>.started   the same for a run that has begun, and has not ended yet
 <folder>/.flow/previous/<stage>  a copy of its output before, while it is replaced: previous.py
 <folder>/.flow/digests.json      digests of files outside, by size and time
-<folder>/.flow/published.json    keys of what was published, by stage and destination
+<folder>/.flow/published.json    keys of published outputs, by stage and destination
 <folder>/.flow/publishing.json   which targets are just being changed: publishing/
 """
 
@@ -30,7 +30,7 @@ from penstock.pipelines.flow.publishing.targets import LocalTarget, read_record
 from penstock.pipelines.flow.records import FOLDER, all_runs
 from penstock.secrets import masked
 
-# A change of what jobs make of the same input and options is a new number here.
+# A change in the results of jobs from the same input and options raises this number.
 FORMAT = 1
 _LARGE = 4 << 20
 HIDDEN, _PUBLISHED = ".flow", "published.json"
@@ -39,7 +39,7 @@ _ENVIRONMENT = "what options take from the environment changed"
 
 @dataclass(frozen=True)
 class Made:
-    """Of what an output was made: its key is the digest of this."""
+    """The identity of an output: its key is the digest of this."""
 
     job: str
     options: dict[str, Any]
@@ -94,7 +94,7 @@ class FlowState:
         self._digests: dict[str, list[Any]] | None = None
 
     def made_of(self, stage: StageSpec, keys: dict[str, str]) -> Made:
-        """Return of what the output of a stage is made, given the keys of the stages before it."""
+        """Return the identity of a stage's output, given the keys of the stages before it."""
         inputs = {}
         for one in stage.inputs:
             if one.stage is None:
@@ -114,10 +114,10 @@ class FlowState:
         return Made(job, json.loads(json.dumps(stage.options, default=str)), inputs, version)
 
     def digest(self, path: str) -> str:
-        """Return what tells the content of a file or folder outside of the flow.
+        """Return the identity of the content of a file or folder outside of the flow.
 
-        Files are read once, and again where size or time differ; of folders, and of what is matched
-        by a pattern, every file counts. Of a URL fsspec says what it knows.
+        Files are read once, and again if size or time differ; in a folder, or a pattern, every file
+        counts. For a URL, fsspec's information counts.
         """
         if "://" in path:
             return _remote(path)
@@ -153,7 +153,7 @@ class FlowState:
 
     @property
     def journal(self) -> Path:
-        """The file that is there while something is published."""
+        """The file that exists while something is published."""
         return self.folder / "publishing.json"
 
     def record(self, stage: str) -> dict[str, Any] | None:
@@ -161,7 +161,8 @@ class FlowState:
         return read_record(self.folder / f"{stage}.json")
 
     def identity(self, stage: str, key: str) -> str:
-        """Return what tells an output from others made of the same, for what is made of it.
+        """Return what distinguishes an output from others of the same identity, for dependent
+        outputs.
 
         A stage that was rebuilt, by --force or because its output was gone, may have come out
         different: what depends on it, and what was published of it, is of the one before.
@@ -176,12 +177,12 @@ class FlowState:
         return read_record(self.folder / f"{stage}.started")
 
     def why(self, stage: StageSpec, made: Made) -> str | None:
-        """Return why a stage must run; None: its output is there, made of the same."""
+        """Return why a stage must run; None: its output exists, and its inputs are unchanged."""
         record = self.record(stage.name)
         if record is None:
             if self.interrupted(stage.name):
                 return "its last run failed or was cut off"
-            return "there is no output yet"
+            return "no output yet"
         if record.get("key") != made.key:
             return "; ".join(made.differences(record.get("made") or {})) or _ENVIRONMENT
         if not self._there(stage, record):
@@ -195,7 +196,7 @@ class FlowState:
         process: dict[str, Any],
         by: dict[str, Any] | None = None,
     ) -> None:
-        """Note that a stage runs: its record is gone until it has ended well.
+        """Note that a stage runs: its record is removed until it succeeds.
 
         by     who runs it: owners.py
         """
@@ -237,7 +238,7 @@ class FlowState:
         return copy if copy.exists() else None
 
     def published(self, stage: str, destination: str) -> str | None:
-        """Return the key of what was published to a destination, if it is there still."""
+        """Return the key of the output published to a destination, if it still exists."""
         key = (read_record(self.folder / _PUBLISHED) or {}).get(
             f"{stage} {self._near(destination)}"
         )
@@ -263,7 +264,7 @@ class FlowState:
     def is_own_destination(self, destination: str) -> bool:
         """Return whether this flow has published to a destination before, from whichever stage.
 
-        The records of runs know that too, where the flow's folder is another one every day.
+        The records of runs have it too, if the flow's folder changes every day.
         """
         known = [one.partition(" ")[2] for one in read_record(self.folder / _PUBLISHED) or {}]
         begun = (read_record(self.journal) or {}).get("entries")
@@ -276,7 +277,7 @@ class FlowState:
         """Return destinations and keys that the records of runs name."""
         found = []
         for run in all_runs(self.flow.home / FOLDER, self.flow.name):
-            home = Path(str(run.body.get("file"))).parent  # elsewhere, where all of it was moved
+            home = Path(str(run.body.get("file"))).parent  # elsewhere, if all of it was moved
             listed = run.body.get("published")
             for one in listed if isinstance(listed, list) else []:
                 to = str(one.get("to")) if isinstance(one, dict) else ""
@@ -306,7 +307,8 @@ def _in_place(stage: StageSpec) -> bool:
 
 
 def _stamp(output: Path, *, whole: bool) -> dict[str, Any]:
-    """Return names and sizes of an output's files; of what another stage may add to, names alone.
+    """Return names and sizes of an output's files; of an output that another stage may add to, only
+    names.
 
     Partitions are made inside of a graph, and a run's evaluation inside of the run.
     """

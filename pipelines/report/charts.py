@@ -1,7 +1,7 @@
 """What a page shows, before it is drawn: sections of tables and charts, as plain numbers and text.
 
-Nothing here knows HTML or Bokeh. Every chart has a table, which tells its numbers to who cannot see
-it, and a sentence about how to read it.
+Nothing here knows HTML or Bokeh. Every chart has a table, which gives its numbers to readers who
+cannot see it, and a sentence about how to read it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-MOST_ROWS = 500  # of one table: more make a page slow and tell nobody anything
+MOST_ROWS = 500  # of one table: more make a page slow and help no reader
 _MOST_POINTS = 1000  # of one line
 
 Kind = Literal["lines", "bars", "points"]
@@ -76,7 +76,7 @@ class Section:
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table, cut after as many rows as anybody reads."""
+    """Return a table, cut after MOST_ROWS rows."""
     found = [tuple(row) for row in rows]
     if len(found) > MOST_ROWS:
         caption = f"{caption} (the first {MOST_ROWS} of {len(found):,} rows)"
@@ -94,7 +94,7 @@ def finite(x: Iterable[float], y: Iterable[float | None]) -> tuple[list[float], 
 
 
 def line(name: str, x: Iterable[float], y: Iterable[float | None]) -> Series | None:
-    """Return a line through the points that are numbers, thinned; None where there is none."""
+    """Return a line through the points that are numbers, thinned; None if there is none."""
     xs, ys = finite(x, y)
     if not xs:
         return None

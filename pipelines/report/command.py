@@ -21,7 +21,7 @@ NAME = "report.html"
 
 
 def write_report(run: RunRecord, out: Path | None = None) -> Path:
-    """Write the page of a run, into its folder or a file; return where."""
+    """Write the page of a run, into its folder or a file; return the path."""
     if out is None:
         # Next to the output of a job: within it, readers of Parquet would take the page for a part.
         single = run.body.get("single")

@@ -1,4 +1,4 @@
-"""What the page of a run tells, out of its record and those of the runs before it.
+"""The content of a run's page, from its record and those of earlier runs.
 
 A record may be older, damaged or written by another hand: what has not the type that it should
 have is left out, and nothing here raises because of it.
@@ -39,7 +39,7 @@ class Trend:
 class RunFacts:
     """What is known of a run.
 
-    before  the last run of the same flow before it that passed; where none did, the last
+    before  the last run of the same flow before it that passed; if none did, the last
     """
 
     run: RunRecord
@@ -51,7 +51,7 @@ class RunFacts:
 
 
 def gather(run: RunRecord) -> RunFacts:
-    """Return what the page of a run tells."""
+    """Return the content of a run's page."""
     older = [
         one for one in _runs_of_flow(run)
         if same_file(one.body.get("file"), run.body.get("file")) and one.name != run.name

@@ -1,8 +1,8 @@
 """Charts as Bokeh draws them, in a page that holds everything: the library, the numbers, a legend.
 
 Bokeh paints on a canvas, which no style sheet reaches. Its colours are therefore names of a table
-here, written as the light ones, and a script of ours swaps them where the page is dark. A canvas
-also says nothing to a screen reader: it is hidden from them, and a table stands below.
+here, written as the light ones, and our script swaps them if the page is dark. A screen reader
+cannot read a canvas: it is hidden from them, and a table stands below.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ details .scroll { max-height: 24rem; overflow-y: auto; }
 """
 )
 
-# Draws every chart, and again where the reader changes between light and dark.
+# Draws every chart, and again if the reader changes between light and dark.
 _SCRIPT = """
 "use strict";
 (() => {
@@ -129,12 +129,12 @@ class Drawings:
 
     @property
     def scripts(self) -> tuple[str, ...]:
-        """What draws the charts; nothing where there is none."""
+        """The scripts that draw the charts; empty if there is no chart."""
         return (_library(), _SCRIPT) if self._items else ()
 
     @property
     def data(self) -> str:
-        """The charts as JSON; nothing where there is none."""
+        """The charts as JSON; empty if there is none."""
         if not self._items:
             return ""
         dark = dict((*_SERIES, _TEXT, _AXIS, _GRID, _PAGE))
@@ -293,7 +293,7 @@ def _points(chart: Chart) -> figure:
 
 
 def _legend(chart: Chart) -> str:
-    """Return which series is drawn how; nothing where there is only one."""
+    """Return the legend of the series; empty if there is only one."""
     if len(chart.series) < 2:
         return ""
     lines = []

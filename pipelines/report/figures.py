@@ -1,4 +1,4 @@
-"""The sections of charts and tables of a run's page, out of what its stages reported and wrote."""
+"""The sections of charts and tables of a run's page, from the reports and outputs of its stages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trend_charts(gates: list[Trend]) -> list[Chart]:
 
 
 def _trend(gates: list[Trend]) -> Chart | None:
-    """Return the line of a metric, of which there may be several gates."""
+    """Return the line of a metric, which may have several gates."""
     gate = gates[0]
     first = 1 - len(gate.values)
     x, y = finite(range(first, 1), [value for _, value in gate.values])
@@ -59,7 +59,7 @@ def _trend(gates: list[Trend]) -> Chart | None:
 
 
 def sections(facts: RunFacts) -> list[Section]:
-    """Return the sections of figures that a run has; what cannot be read is said, not raised."""
+    """Return the sections of figures that a run has; an unreadable output is named, not raised."""
     outputs = stage_outputs(facts.run, facts.stages)
     exported = {text(one.manifest.get("run")) for one in outputs
                 if one.format == "penstock-vectors"}  # fmt: skip
@@ -97,7 +97,7 @@ def _guarded(title: str, build: Builder, outputs: list[StageOutput]) -> Section 
     try:
         return build(outputs)
     except Exception as error:
-        # The page tells of a run, whatever has happened to its outputs since: they may be removed,
+        # The page describes a run, even if its outputs have changed since: they may be removed,
         # half-written or damaged in any way, and each reader has errors of its own.
         names = ", ".join(one.name for one in outputs[:3])
         return Section(title, (f"{names}: nothing to show, {error or type(error).__name__}",))

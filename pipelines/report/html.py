@@ -1,4 +1,4 @@
-"""The pieces of HTML of which pages are made; every word that is handed in is escaped here."""
+"""The pieces of HTML that make up pages; every text that is passed in is escaped here."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def safe(value: str) -> str:
 
 
 def section(title: str, inner: str) -> str:
-    """Return a heading with what stands below it; ``inner`` is HTML."""
+    """Return a heading with the content below it; ``inner`` is HTML."""
     anchor = title.lower().replace(" ", "-")
     return f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{title}</h2>{inner}</section>'
 
@@ -85,8 +85,8 @@ def table(
 ) -> str:
     """Return a table; all that it is given is escaped but what is ours.
 
-    last   a column of HTML of ours
-    links  addresses of ours, to which the first cells of the rows lead
+    last   a column of our HTML
+    links  our addresses, which the first cells of the rows link to
     """
     titles = [*heads, *([last[0]] if last else [])]
     narrow = ' class="narrow"' if len(titles) <= 3 else ""

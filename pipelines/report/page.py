@@ -18,8 +18,8 @@ _VERDICT: dict[str, str] = {
     State.RUNNING: "Still running", State.KILLED: "Killed",
 }  # fmt: skip
 _REMEDIES: dict[str, str] = {
-    State.KILLED: "Run the flow again: it goes on where it was",
-    State.INTERRUPTED: "Run the flow again: it goes on where it was",
+    State.KILLED: "Run the flow again: it resumes",
+    State.INTERRUPTED: "Run the flow again: it resumes",
     State.GATE_FAILED: "Nothing was published. Check what changed; change expect: if this is meant",
 }
 _FOLDED = 12  # rows: a longer table is opened by who wants it
@@ -39,7 +39,7 @@ def page(facts: RunFacts) -> str:
 
 
 def _figures(found: Section, drawings: Drawings) -> str:
-    """Return a section: charts next to each other where there is room, tables below each other."""
+    """Return a section: charts side by side if there is room, tables below each other."""
     inner, charts = "", ""
     for part in found.parts:
         if isinstance(part, Chart):
@@ -156,7 +156,7 @@ def _published(facts: RunFacts) -> str:
     ]
     if not rows:
         return ""
-    return section("Published", table("What was published, and where", ("Stage", "Where"), rows))
+    return section("Published", table("Outputs and their targets", ("Stage", "Where"), rows))
 
 
 def _timeline(facts: RunFacts) -> str:

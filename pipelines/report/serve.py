@@ -1,11 +1,11 @@
 """``penstock runs serve``: the runs of a folder and their pages, on this machine, read only.
 
 /                        a table of the runs, the newest first
-/run/NAME                the page of a run: as it was written, or made now where it is older
+/run/NAME                the page of a run: as it was written, or made now if it is older
 /run/NAME/log/STAGE      what a stage wrote
 
-Nothing is written, and no path is made of what a request says: a name in it is looked up among
-those that are there. A page of another site must not read these through a name that it has resolved
+Nothing is written, and no path is built from a request: a name in it is looked up among the
+existing runs. A page of another site must not read these through a name that it has resolved
 to this machine: requests whose Host is not this machine are refused.
 """
 
@@ -31,7 +31,7 @@ from penstock.pipelines.signals import Terminated
 
 ADDRESS = "127.0.0.1"
 _MOST_RUNS = 200
-_LOG_BYTES = 1 << 20  # the end of a log, where it is longer
+_LOG_BYTES = 1 << 20  # the end of a log, if it is longer
 _TIMEOUT = 30.0
 
 
@@ -63,7 +63,7 @@ class RunServer(ThreadingHTTPServer):
         return f"http://{ADDRESS}:{self.server_address[1]}/"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of readers who have gone."""
+        """Ignore readers that have disconnected."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -72,7 +72,7 @@ class RunServer(ThreadingHTTPServer):
         return next((run for run in all_runs(self.folder) if run.name == name), None)
 
     def page_of(self, run: RunRecord) -> str:
-        """Return the page of a run as it was written, or make it where the record is newer."""
+        """Return the page of a run as it was written, or make it if the record is newer."""
         changed = (run.folder / "run.json").stat().st_mtime_ns
         written = run.folder / NAME
         own = written.is_file()
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing of each request."""
+        """Do not log requests."""
 
     def _parts(self) -> list[str]:
         path = self.path.partition("?")[0].partition("#")[0]
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         run = self.server.run_named(parts[1]) if parts[0] == "run" and len(parts) > 1 else None
         if run is not None and len(parts) == 2:
-            # A page was written some time, by whoever may write there: it sees nothing but itself.
+            # Anyone who may write to the folder can have written the page: it may load nothing.
             self._send(HTTPStatus.OK, self.server.page_of(run), sandbox=True)
         elif run is not None and len(parts) == 4 and parts[2] == "log":
             self._log(run, parts[3])

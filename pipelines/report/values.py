@@ -14,7 +14,7 @@ def text(value: Any) -> str:
 
 
 def number(value: Any) -> float | None:
-    """Return a number, which may be NaN or infinite, or None for what is none."""
+    """Return a number, which may be NaN or infinite, or None if the value is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return named_number(value) if isinstance(value, str) else None
     try:
@@ -30,7 +30,7 @@ def amount(value: Any) -> float | None:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Return a dict with its keys as text; an empty one for what is none."""
+    """Return a dict with its keys as text; an empty one if the value is not one."""
     return {str(key): one for key, one in value.items()} if isinstance(value, dict) else {}
 
 
@@ -41,7 +41,7 @@ def mappings(value: Any) -> list[dict[str, Any]]:
 
 
 def shown_number(value: Any) -> str:
-    """Return a number as people read it; nothing for what is none."""
+    """Return a number as people read it; an empty text if the value is not one."""
     found = number(value)
     if found is None:
         return ""
@@ -53,6 +53,7 @@ def shown_number(value: Any) -> str:
 
 
 def shown_seconds(value: Any) -> str:
-    """Return seconds with three digits after the point; nothing for what is no amount."""
+    """Return seconds with three digits after the point; an empty text if the value is not a
+    number."""
     found = amount(value)
     return "" if found is None else f"{found:.3f}"

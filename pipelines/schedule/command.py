@@ -1,4 +1,4 @@
-"""``penstock schedule``: flows by cron expression, on APScheduler, or for a scheduler of yours."""
+"""``penstock schedule``: flows by cron expression, on APScheduler, or for your own scheduler."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def remove(
     state: StateOptions = StateOptions(),
     output: Display = Display(),
 ) -> None:
-    """Remove a schedule; a run of it that is under way goes on."""
+    """Remove a schedule; its active run continues."""
     from apscheduler.jobstores.base import JobLookupError
 
     from penstock.pipelines.schedule.store import schedules, state_file

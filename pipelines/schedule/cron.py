@@ -1,6 +1,6 @@
 """Cron expressions, in cron's own meaning, as a trigger of APScheduler and as systemd's calendar.
 
-APScheduler counts days of the week from Monday, cron from Sunday; and where both the day of the
+APScheduler counts days of the week from Monday, cron from Sunday; and if both the day of the
 month and the day of the week are restricted, cron means either, APScheduler both.
 """
 
@@ -59,7 +59,7 @@ class Cron:
 
         from penstock.pipelines.schedule.trigger import WallTime
 
-        # Every hour or every few minutes goes on through the hour that comes twice, as with cron.
+        # Every hour or every few minutes continues through the repeated hour, as with cron.
         often = self.any[0] or self.any[1]
         common = {
             "minute": listed(0), "hour": listed(1), "month": listed(3),
@@ -75,7 +75,7 @@ class Cron:
         return found if often else WallTime(found, zone_of(zone))
 
     def calendar(self, zone: str | None) -> tuple[str, ...]:
-        """Return it as lines of systemd's ``OnCalendar=``, any of which will do."""
+        """Return it as lines of systemd's ``OnCalendar=``, any of which may match."""
 
         def listed(position: int) -> str:
             if self._whole(position):
@@ -98,11 +98,11 @@ class Cron:
 
 
 def parse_cron(text: str) -> Cron:
-    """Return a cron expression, or say which field is wrong."""
+    """Return a cron expression; the error names the wrong field."""
     words = _SHORT.get(text.strip().lower(), text).split()
     if len(words) != len(_FIELDS):
         raise UsageError(
-            f"{text!r} is no cron expression",
+            f"{text!r} is not a cron expression",
             expected='minute, hour, day of the month, month, day of the week: "30 2 * * *"; or '
             f"{', '.join(_SHORT)}",
         )

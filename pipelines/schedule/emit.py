@@ -93,7 +93,7 @@ def crontab(entry: Entry) -> str:
 
 
 def kubernetes(entry: Entry, image: str) -> str:
-    """Return a CronJob; the flow's folder must be in the image, or mounted where it is here."""
+    """Return a CronJob; the flow's folder must be in the image, or mounted at the same path."""
     zone = f"  timeZone: {json.dumps(entry.zone)}\n" if entry.zone else ""
     words = ["penstock", *entry.words[1:]]
     # A CronJob's name has at most 52 characters, and ends with a letter or digit.
@@ -123,7 +123,7 @@ def kubernetes(entry: Entry, image: str) -> str:
 
 
 def airflow(entry: Entry) -> str:
-    """Return a DAG of one task: penstock knows what depends on what, and what is done."""
+    """Return a DAG of one task: penstock tracks the dependencies, and what is done."""
     zone = repr(entry.zone or "UTC")
     command = " ".join(shlex.quote(word) for word in entry.words)
     # Airflow renders commands with Jinja, to which braces mean something.

@@ -1,7 +1,7 @@
 """What is to be run, and when: by the options of ``penstock schedule``, else by the flow's file.
 
 A stored schedule keeps the options that were given when it was added. All else is the flow's, and
-changes with it: ``changes`` says what a stored schedule lacks of what its flow says now.
+changes with it: ``changes`` returns how a stored schedule differs from its flow.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _entry(flow: Path, name: str, own: Mapping[str, Any], options: ScheduleOptio
     )
     if found.cron is None:
         raise UsageError(
-            f"{flow} says nothing of when it runs", expected='--cron "30 2 * * *", or in the flow '
+            f"{flow} has no schedule", expected='--cron "30 2 * * *", or in the flow '
             'schedule: {cron: "30 2 * * *"}',
         )  # fmt: skip
     name = found.name or name
@@ -61,7 +61,7 @@ def stored(state: Path, entry: Entry) -> dict[str, Any]:
 
 
 def given_of(options: ScheduleOptions) -> dict[str, Any]:
-    """Return the options that were given: the flow does not change what they say."""
+    """Return the given options: they take precedence over the flow."""
     given = {key: getattr(options, key) for key in _TIMING}
     return {key: one for key, one in given.items() if one is not None}
 
@@ -72,7 +72,7 @@ def flow_of(job: Any) -> Path:
 
 
 def changes(job: Any) -> dict[str, Any]:
-    """Return what is to be changed of a stored schedule, since its flow says something else now.
+    """Return the changes to a stored schedule, because its flow has changed.
 
     What is due already stays due.
     """

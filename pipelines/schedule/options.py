@@ -19,7 +19,7 @@ def seconds_before_retry(number: int, backoff: float) -> float:
 
 @options
 class StateOptions:
-    """Where the scheduler keeps what it knows."""
+    """The file of the scheduler's state."""
 
     state: ClientPath | None = None
     """the SQLite file of schedules and runs [default: in the user's state folder]"""

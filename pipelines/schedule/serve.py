@@ -1,7 +1,7 @@
 """The scheduler: runs flows when they are due, one run of a flow at a time, retries with back-off.
 
 A run is a process of its own, ``penstock run``. Runs that were missed, while the machine was off or
-an earlier run took longer, are made up for by one.
+an earlier run took longer, are coalesced into one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 5.0  # for schedules that another process has added or removed
 _END_SECONDS = 60.0
 _AGAIN_SECONDS = 60.0  # after the state could not be read or written
-_PUT_BACK = 60.0  # seconds that a clock is put back by; less is a clock that is being adjusted
+_PUT_BACK = 60.0  # seconds by which a clock goes back; less is a clock that is being adjusted
 # What was wrong with the flow itself is so again: exit code 2 is bad usage.
 _NOT_AGAIN = (0, 2)
 
@@ -59,7 +59,7 @@ def run_scheduled(
     *,
     given: dict[str, Any] | None = None,
 ) -> int:
-    """Run a flow, and again where it fails; APScheduler calls this, by its name."""
+    """Run a flow, and retry if it fails; APScheduler calls this, by its name."""
     code = 1
     for attempt in range(retries + 1):
         if _stopping.is_set():
@@ -102,7 +102,7 @@ def _attempt(state: Path, name: str, flow: str, settings: list[str], attempt: in
 
 
 def _noted(note: Callable[[], Any]) -> Any:
-    """Note something of a run; where the state cannot be written, say so and go on."""
+    """Record something about a run; if the state cannot be written, report that and continue."""
     try:
         return note()
     except sqlite3.Error as error:
@@ -141,7 +141,7 @@ def serve(state: Path, *, ready: Any = None) -> None:
         def make_up(event: Any) -> None:
             if event.job_id in missed and not _stopping.is_set():
                 missed.discard(event.job_id)
-                _run_now(scheduler, event.job_id, "was due while it ran, and is made up for now")
+                _run_now(scheduler, event.job_id, "was due while it ran, and runs now")
 
         scheduler.add_listener(make_up, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
         scheduler.start(paused=True)
@@ -176,7 +176,7 @@ def serve(state: Path, *, ready: Any = None) -> None:
 
 
 def look_again(scheduler: BaseScheduler) -> None:
-    """Have no schedule wait longer than from now on: the clock may have been put back.
+    """Compute the next time of every schedule from now: the clock may have been set back.
 
     A machine that starts with a clock years ahead would else wait for years.
     """
@@ -184,12 +184,12 @@ def look_again(scheduler: BaseScheduler) -> None:
     for job in scheduler.get_jobs():
         following = job.trigger.get_next_fire_time(None, now)
         if following is not None and job.next_run_time and job.next_run_time > following:
-            _say(f"{job.id}: the clock was put back, next {following.isoformat()}")
+            _say(f"{job.id}: the clock was set back, next {following.isoformat()}")
             scheduler.modify_job(job.id, next_run_time=following)
 
 
 class Flows:
-    """The files of all schedules' flows, which may come to say that they run at other times."""
+    """The files of all schedules' flows, whose times may change."""
 
     def __init__(self, scheduler: BaseScheduler) -> None:
         self._scheduler, self._seen = scheduler, dict[str, Any]()
@@ -239,7 +239,7 @@ def _make_up_for(scheduler: BaseScheduler, state: Path, cut_off: list[ScheduledR
     for one in cut_off:
         if scheduler.get_job(one.schedule) is not None:
             _noted(lambda number=one.id: note_end(state, number, None))  # type: ignore[misc]
-            _run_now(scheduler, one.schedule, "its last run was cut off, and is made up for now")
+            _run_now(scheduler, one.schedule, "its last run was cut off, and runs again now")
 
 
 def _last_runs(state: Path) -> list[ScheduledRun]:
@@ -251,12 +251,12 @@ def _last_runs(state: Path) -> list[ScheduledRun]:
 
 
 def is_alive(run: ScheduledRun) -> bool:
-    """Return whether the process of a run is there."""
+    """Return whether the process of a run exists."""
     return runs_still(run.process or -1, run.process_began or 0)
 
 
 def _end_runs() -> None:
-    """End what runs as Ctrl-C would: a flow ends its stages, and goes on where it was."""
+    """End running flows like Ctrl-C: a flow ends its stages, and its next run resumes."""
     with _lock:
         processes = list(_running)
     for process in processes:

@@ -1,7 +1,7 @@
 """What the scheduler knows, in one SQLite file: schedules, in APScheduler's table; runs, in ours.
 
 A run is noted before it starts and again when it has ended: one that has no end, and whose process
-is gone, was cut off with the machine or the scheduler, and is run again at once.
+no longer exists, was cut off with the machine or the scheduler, and is run again at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ScheduledRun:
 
 
 def state_file(given: Path | None) -> Path:
-    """Return the file of the state, in a folder that is there and this user's alone."""
+    """Return the file of the state, in an existing folder that only this user can access."""
     if given is None:
         from penstock.cluster.daemon.registry import state_home
 
@@ -58,12 +58,12 @@ def job_store(path: Path) -> Any:
     from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
     from sqlalchemy import NullPool, select
 
-    # Not as the umask says: what is in it is run.
+    # Whatever the umask is: the content of the state is executed.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
     class Store(SQLAlchemyJobStore):  # type: ignore[misc]
-        """One that keeps schedules that it cannot read, where APScheduler's would delete them."""
+        """A job store that keeps schedules that it cannot read; APScheduler's would delete them."""
 
         def _get_jobs(self, *conditions: Any) -> list[Any]:
             wanted = select(self.jobs_t.c.id, self.jobs_t.c.job_state)
@@ -113,7 +113,7 @@ def schedules(path: Path) -> Iterator[Any]:
 
 
 def check_state(path: Path) -> None:
-    """Raise where the state is not a database, or another user's: what is in it is run."""
+    """Raise if the state is not a database, or another user's: its content is executed."""
     if not path.exists():
         return
     found = path.stat()

@@ -1,7 +1,7 @@
-"""A trigger of APScheduler that means the time on the wall, also where clocks are put on or back.
+"""A trigger of APScheduler for the time on the wall clock, also if clocks go forward or back.
 
 APScheduler's own fires twice at 2:30 in the night in which there are two, and leaves a day out
-where midnight is skipped. As with cron, what is due at a given time is due once every day.
+if midnight is skipped. As with cron, a run at a given time is due once every day.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TICK = dt.timedelta(microseconds=1)
 class WallTime(BaseTrigger):  # type: ignore[misc]
     """Fires when a clock on the wall shows what ``inner``, a trigger in UTC, names.
 
-    A time that is skipped comes as much later; of one that is shown twice, the first counts.
+    A skipped time comes later by the skipped amount; of a repeated time, the first counts.
     """
 
     __slots__ = ("inner", "zone")

@@ -1,7 +1,7 @@
-"""A flow as its YAML file says it: stages that name their inputs, checked before anything runs.
+"""A flow as its YAML file declares it: stages that name their inputs, checked before anything runs.
 
 name: nightly
-folder: out                      # where the outputs of stages are [default: the flow's name]
+folder: out                      # folder of the outputs of stages [default: the flow's name]
 cluster: {cluster: local, workers: 4}
 variables: {day: "{{date}}"}
 stages:
@@ -145,7 +145,7 @@ class Flow:
         )
 
     def output(self, stage: str) -> Path:
-        """Return where the output of a stage is."""
+        """Return the path of a stage's output."""
         found = self.stages[stage]
         if found.command is not None and (found.command.in_place or not found.command.writes):
             first = found.inputs[0] if found.inputs else None
@@ -198,7 +198,7 @@ def read_flow(
         stages = _stages(keys.stages, names, path)
         cluster = with_underscores(names.all_filled(keys.cluster, "cluster"), f"{path}: cluster")
         with given_in(f"{path}: cluster"):
-            ClusterSpec(**cluster)  # so that what is wrong is said before anything runs
+            ClusterSpec(**cluster)  # so that errors are found before anything runs
         hooks = {
             key: value if value is None else names.filled(value, key)
             for key in ("on_success", "on_failure")
@@ -222,7 +222,7 @@ def read_flow(
 
 
 def read_schedule(path: Path) -> dict[str, Any]:
-    """Return what a flow's file says of when it runs; nothing else of it is checked."""
+    """Return the schedule in a flow's file; nothing else is checked."""
     _, body = _parsed(path)
     given = body.get("schedule") if isinstance(body, dict) else None
     keys = read_keys(FlowKeys, {"stages": {"any": {}}, "schedule": given or {}}, path)
@@ -383,7 +383,7 @@ def _stage(
     uses = tuple(sorted(set(_named_stages(options))))
     for one in (*after, *uses):
         if one not in given:
-            raise UsageError(f"{where} names the stage {one!r}, which there is not",
+            raise UsageError(f"{where} names the stage {one!r}, which does not exist",
                              expected=f"one of {', '.join(given)}")  # fmt: skip
     needed = [one.stage for one in inputs if one.stage is not None] + [*after, *uses]
     for one in needed:
@@ -413,8 +413,8 @@ def _stage(
     )
     if spec.previous and (command is None or command.in_place or not command.writes):
         raise UsageError(
-            f"{where} has no output of its own that its job replaces: no {{{{previous}}}}",
-            remedy="A function finds its earlier output where it writes" if command is None
+            f"{where} has no own output that its job replaces: no {{{{previous}}}}",
+            remedy="A function finds its earlier output at its output path" if command is None
             else "Name the output of a stage, or a path",
         )  # fmt: skip
     if spec.publish and command is not None and not command.writes:
@@ -425,7 +425,7 @@ def _stage(
 
 
 def _check_previous(body: dict[str, Any], where: str) -> None:
-    """Refuse {{previous}} where it is not the whole, or the beginning, of an option's path."""
+    """Refuse {{previous}} if it is not the whole, or the beginning, of an option's path."""
     for key, value in body.items():
         if names_previous(value) and (key in STAGE_KEYS or not is_previous(value)):
             raise UsageError(
@@ -472,7 +472,7 @@ def _input(value: str, stages: Mapping[str, Any], name: str, where: str) -> Inpu
     if named := re.match(r"\{\{\s*stage\.([^{}]*?)\s*\}\}", value):
         value = named[1] + value[named.end() :]
         if value.partition("/")[0] not in stages:
-            raise UsageError(f"{where}: input names the stage {named[1]!r}, which there is not",
+            raise UsageError(f"{where}: input names the stage {named[1]!r}, which does not exist",
                              expected=f"one of {', '.join(stages)}")  # fmt: skip
     first, _, rest = value.partition("/")
     if first in stages:

@@ -1,7 +1,7 @@
-"""What a stage of a flow can run: any command of ours, as the command line knows it, or a function.
+"""What a stage of a flow can run: any Penstock command, as on the command line, or a function.
 
 The command line is the only place where commands are listed. Here a stage's ``job`` is looked up
-in it, and the signature of what is found says how many inputs the command takes, whether it writes
+in it, and the signature of the command shows how many inputs it takes, whether it writes
 an output, and which options it has.
 """
 
@@ -37,7 +37,7 @@ class StageCommand:
     words     what stands after ``penstock``; empty: a function of the user's
     function  what the command line calls
     inputs    least and most positional inputs; None: any number
-    listed    whether the first positional takes several inputs, as a list; kind: of what
+    listed    whether the first positional takes several inputs, as a list; kind: their kind
     writes    whether it makes an output: the last positional, or what the option ``out`` names
     out       the option that names the output; None: it is the last positional
     classes   parameters that are sets of options, by name; single: options that are parameters
@@ -79,8 +79,8 @@ class StageCommand:
         """Return the keyword arguments of ``function`` for a stage's options, which are checked."""
         if self.out in options:
             raise UsageError(
-                f"option {self.out} is the flow's, which knows where the output of a stage is",
-                remedy="Leave it out; publish: names the target where others find it",
+                f"option {self.out} is set by the flow, which chooses the path of a stage's output",
+                remedy="Leave it out; publish: names the target for readers",
             )
         unknown = [name for name in options if name not in self.names]
         if unknown:
@@ -104,7 +104,7 @@ def job_name(job: str, before: str | None) -> str:
             raise UsageError(
                 f"job {job!r} follows a stage that trained something",
                 expected="as its first input a stage with job gnn, embed or word2vec",
-                remedy=f"Or say which: 'gnn {words[0]}', 'embed {words[0]}'",
+                remedy=f"Or name the job: 'gnn {words[0]}', 'embed {words[0]}'",
             )
         return f"{family} {words[0]}"
     return _SHORT.get(" ".join(words), " ".join(words))
@@ -119,7 +119,7 @@ def command_of(name: str) -> StageCommand:
     found = _resolved(app, words)
     if found is None or not words or words[0] in _NOT_STAGES:
         raise UsageError(
-            f"there is no job {name!r}",
+            f"unknown job {name!r}",
             expected=f"one of {', '.join(job_names())}, or python: module:function",
         )
     return _described(words, found)

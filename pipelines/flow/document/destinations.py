@@ -1,4 +1,4 @@
-"""Where the stages of a flow write and publish: no two of these may meet."""
+"""The paths that the stages of a flow write and publish: no two of these may overlap."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_destinations(flow: Flow) -> None:
     for name, output in [("folder", flow.folder.resolve()), *outputs.items()]:
         if output == runs or runs in output.parents:
             raise UsageError(
-                f"{flow.path}: {name} would write {output}, where the records of runs are",
+                f"{flow.path}: {name} would write {output}, which holds the records of runs",
                 remedy="Give the flow another folder:, or the stage another name",
             )
     closed = (runs, flow.folder.resolve() / ".flow", *outputs.values())
@@ -47,22 +47,22 @@ def check_destinations(flow: Flow) -> None:
                     if one == path.resolve() or one in path.resolve().parents or within:
                         raise UsageError(
                             f"{flow.path}: stage {stage.name} would publish to {used[0]}"
-                            f"{'' if one == used[0] else f', and keep what was there as {one}'}, "
+                            f"{'' if one == used[0] else f', and keep the old output as {one}'}, "
                             f"which {'lies in' if within else 'is or holds'} {what}",
-                            remedy="Name a target of its own: what is there would be replaced",
+                            remedy="Name another target: the existing files would be replaced",
                         )
             for (other, name), one in itertools.product(destinations.items(), used):
                 if _meet(one, other):
                     raise UsageError(
                         f"{flow.path}: publish names {name} and {target}, which are the same "
-                        "path, or one within the other, or where the other's earlier one is kept",
+                        "path, or one within the other, or the other's previous output",
                         remedy="Name a target of its own for each",
                     )
             destinations |= dict.fromkeys(used, target)
 
 
 def _used_by(destination: str, keep: int) -> list[Path]:
-    """Return the paths that publishing writes: the destination, and what was there before."""
+    """Return the paths that publishing writes: the destination, and that of the previous output."""
     if "://" in destination:
         return [Path(os.path.normpath(destination))]
     whole = Path(destination).resolve()

@@ -74,7 +74,7 @@ class StageKeys(_Keys):
     """what metrics must be, so that anything is published: ">= 0.9", within 5 % of previous, not
     worse than previous by 0.02"""
     publish: Texts = []
-    """where the output goes once all gates are met: a path, or a URL of fsspec"""
+    """target of the output once all gates are met: a path, or a URL of fsspec"""
     retries: Annotated[int, Field(ge=0, le=100)] = 0
     """how often a stage that failed is run again"""
     gpus: Annotated[int, Field(ge=0, le=100_000)] = 0
@@ -97,7 +97,7 @@ class FlowKeys(_Keys):
     name: Name | None = None
     """of its runs [default: the file's]"""
     folder: StrictStr | None = None
-    """where outputs of stages are [default: the name]"""
+    """folder of the outputs of stages [default: the name]"""
     cluster: Annotated[dict[str, Any], BeforeValidator(_named)] = {}
     """started once, and used by every stage"""
     variables: dict[str, Value] = {}
@@ -117,7 +117,7 @@ class FlowKeys(_Keys):
 
 
 def read_keys(kind: type[Model], body: Any, where: str | Path) -> Model:
-    """Return the keys of a mapping; pydantic says what is wrong, and ``where`` it is."""
+    """Return the keys of a mapping; pydantic describes the error, ``where`` names its place."""
     try:
         return kind.model_validate(body)
     except ValidationError as error:

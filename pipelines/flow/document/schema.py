@@ -1,4 +1,4 @@
-"""The JSON schema of a flow, made of the options of all commands: nothing is said twice."""
+"""The JSON schema of a flow, made from the options of all commands."""
 
 from __future__ import annotations
 

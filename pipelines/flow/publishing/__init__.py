@@ -1,17 +1,17 @@
-"""Moving what passed to where others read it: all targets of a run, or none.
+"""Moving outputs that passed to their targets: all targets of a run, or none.
 
     publication = Publication(journal, note)
     publication.recover()                 # what an earlier run left half-done
     publication.publish(items, run, keep)
 
-First everything is prepared where no reader sees it. Then every target is swapped, one rename each,
-so readers see a mixture for as long as that takes; if one cannot be, those that were are swapped
-back. A journal says which targets there are and which way they go. A kill between two swaps leaves
+First everything is prepared under names that no reader uses. Then every target is swapped, one
+rename each, so readers see a mixture for as long as that takes; if one cannot be, those that were
+are swapped back. A journal lists the targets and the direction. A kill between two swaps leaves
 it there, and the next run goes the same way to its end.
 
     back      preparing, or swapping back: nothing of the new is to stay
     forward   everything is prepared and checked: everything new is to be seen
-    settle    everything new is seen: what was there before becomes the previous one
+    settle    all new outputs are visible: the old ones become the previous ones
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.pipelines.flow.publishing.targets import (
 
 @dataclass(frozen=True)
 class Item:
-    """An output and where it goes; the key tells of what it was made."""
+    """An output and its target; the key is its identity."""
 
     stage: str
     key: str | None
@@ -63,7 +63,7 @@ class Publication:
     """What a flow publishes.
 
     journal  a file in the flow's folder, there only while something is published
-    note     called with stage, destination and key of what was published
+    note     called with stage, destination and key of each published output
     """
 
     def __init__(self, journal: Path, note: Callable[[str, str, str | None], None]) -> None:
@@ -78,10 +78,10 @@ class Publication:
         by: dict[str, Any] | None = None,
         check: Callable[[Item], None] | None = None,
     ) -> list[str]:
-        """Publish all of them or none; return where each is now.
+        """Publish all of them or none; return the path of each.
 
         by     who publishes, for the records next to the targets
-        check  called with each item while its target is locked; raises where others are there
+        check  called with each item while its target is locked; raises if others exist there
         """
         self.recover()
         if not items:
@@ -157,7 +157,7 @@ class Publication:
             self._back(entries)
             said = "every target is as it was"
         except (PenstockError, OSError) as more:
-            said = f"the next run takes back what could not be taken back now ({more})"
+            said = f"the next run reverts what could not be reverted now ({more})"
         if isinstance(error, PenstockError):
             error.what = f"{error.what}; {said}"
 

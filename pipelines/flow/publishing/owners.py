@@ -31,13 +31,13 @@ Body = dict[str, Any]
 
 
 def made_by(flow: Flow, run: str) -> Body:
-    """Return what tells others who made something: kept with it."""
+    """Return the record of a thing's maker, which is kept with it."""
     return {"flow": flow.name, "file": str(flow.path.absolute()), "run": run,
             "host": platform.node(), "from_folder": _from_folder(flow)}  # fmt: skip
 
 
 def output_problem(flow: Flow, state: FlowState, stage: str) -> PenstockError | None:
-    """Return the error of a stage whose output would take the place of what is not the flow's."""
+    """Return the error of a stage whose output would replace something that is not the flow's."""
     output = _written(flow, flow.stages[stage])
     if output is None:
         return None
@@ -49,7 +49,7 @@ def output_problem(flow: Flow, state: FlowState, stage: str) -> PenstockError | 
         elif is_taken(output):
             record = LocalTarget(str(output)).publisher()
             who = "" if record is None else f", published by {_named(record)}"
-            problem = f"where there is something that this flow did not make{who}"
+            problem = f"where something exists that this flow did not make{who}"
         else:
             return None
     else:
@@ -91,7 +91,7 @@ def target_problem(
         if not own and (there.exists() or there.is_symlink()):
             return OutputExists(
                 f"stage {stage} would publish to {destination}, and keep what was there before as "
-                f"{there}, where there is something that this flow did not keep there",
+                f"{there}, where something exists that this flow did not keep there",
                 remedy="Move it away, or publish elsewhere; or give --replace-targets, "
                 "which lets it be replaced",
             )
@@ -121,7 +121,7 @@ def _taken_by(
     record = target.publisher()
     if not state.is_own_destination(destination):
         who = "" if record is None else f", published by {_named(record)}"
-        return f"where there is something already{who}"
+        return f"where something exists already{who}"
     if record is not None and _is_other_publisher(flow, state, destination, record):
         return f"where {_named(record)} has published since"
     return None
@@ -130,7 +130,7 @@ def _taken_by(
 def _is_other_publisher(flow: Flow, state: FlowState, destination: str, record: Body) -> bool:
     """Return whether a record next to a target is another flow's.
 
-    A flow that was moved, or runs in a new container every day, knows the key of what it published.
+    A flow that was moved, or runs in a new container every day, knows the keys of its publications.
     """
     known = record.get("key") in list(state.published_keys(destination))
     return not known and _is_another(flow, record)
@@ -164,7 +164,7 @@ def _from_folder(flow: Flow) -> str:
 
 
 def _written(flow: Flow, stage: StageSpec) -> Path | None:
-    """Return what a stage replaces; None: nothing, or a part of what another stage has made."""
+    """Return the path that a stage replaces; None: nothing, or a part of another stage's output."""
     if stage.in_place and stage.inputs[0].stage is not None:
         return None
     return flow.written(stage.name)

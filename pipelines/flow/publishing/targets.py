@@ -1,18 +1,18 @@
-"""Where an output is published: a path or a URL, each changed in steps that can be taken back.
+"""The target of an output: a path or a URL, each changed in steps that can be reverted.
 
-prepare    what is new lies next to the target, and no reader sees it
-taken      something is there already; publisher: who published it, as a record says
-swap       readers see what is new
-swap_back  readers see again what they saw before
-settle     what was there before is kept as the previous one, older ones are removed
-discard    what was prepared and not swapped is removed
+prepare    the new output lies next to the target, and no reader sees it
+taken      something exists already; publisher: who published it, by its record
+swap       readers see the new output
+swap_back  readers see the old output again
+settle     the old output is kept as the previous one, older ones are removed
+discard    a prepared copy that was not swapped is removed
 
-A path: the output is copied next to the target under a hidden name, and the two change names; what
-was there before is kept as ``<name>.previous`` (and ``.previous-2`` and so on), and
-``.<name>.published.json`` says whose all that is. A URL of fsspec: a folder with the run's name is
-written, and then ``latest.json``, which names it: readers look there.
+A path: the output is copied next to the target under a hidden name, and the two change names; the
+old output is kept as ``<name>.previous`` (and ``.previous-2`` and so on), and
+``.<name>.published.json`` names the owner of all these. A URL of fsspec: a folder with the run's
+name is written, and then ``latest.json``, which names it: readers look there.
 
-Each step may be taken again after a kill in the middle of it: what there is says how far it came.
+Each step may be repeated after a kill in the middle of it: the existing files show its progress.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BY = "published_by"
 
 
 def target_of(destination: str, run: str, by: dict[str, Any] | None = None) -> Target:
-    """Return the target at a path or URL, for a run of this name, which ``by`` tells more of."""
+    """Return the target at a path or URL, for a run of this name, which ``by`` describes."""
     if "://" in destination and not destination.startswith("file://"):
         return RemoteTarget(destination.rstrip("/"), run, by=by)
     return LocalTarget(destination.removeprefix("file://"), by=by)
@@ -52,7 +52,7 @@ def from_dict(body: dict[str, Any]) -> Target:
 class LocalTarget:
     """A path.
 
-    number  the inode of what was prepared: what has it now is what is new; None: not prepared yet
+    number  the inode of the prepared copy: the new output has it; None: not prepared yet
     by      who publishes, for the record next to it; None: no record
     """
 
@@ -88,7 +88,7 @@ class LocalTarget:
         return read_record(self._record)
 
     def previous_names(self, keep: int) -> list[str]:
-        """Return the names under which what was there before is kept."""
+        """Return the names under which previous outputs are kept."""
         before = f"{self.target.name}.previous"
         return [before if n == 1 else f"{before}-{n}" for n in range(1, keep + 1)]
 
@@ -121,7 +121,7 @@ class LocalTarget:
         with explained(self.path):
             if not self._is_new(self.target):
                 if not self._is_new(self.copy):
-                    raise FileNotFoundError(2, "what was prepared is gone", str(self.copy))
+                    raise FileNotFoundError(2, "the prepared copy no longer exists", str(self.copy))
                 put_in_place(self.copy, self.target)
             if self._old.exists():
                 self._old.rename(self.copy)
@@ -254,7 +254,7 @@ class RemoteTarget:
         """Have latest.json name the runs that it named before."""
         with self._explained():
             system, root = self._system()
-            # Nothing of it may be there, where writing it was cut off.
+            # If writing was cut off, no file may exist.
             now, _ = _latest(system, root)
             if self.before is None or (now[:1] != [self.run] and (now or not self.before)):
                 return
@@ -264,7 +264,7 @@ class RemoteTarget:
         self._point_to(self.before, self.before_by)
 
     def settle(self, keep: int) -> None:
-        """Remove the folders of runs that are no longer kept, and have nobody look for them."""
+        """Remove the folders of runs that are no longer kept, and their entries."""
         kept = [self.run, *self._before()][: keep + 1]
         self._point_to(kept, self.by)
         with self._explained():
@@ -345,7 +345,7 @@ def is_taken(path: Path) -> bool:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """Return a record of ours; None where there is none that can be read."""
+    """Return our record; None if there is none that can be read."""
     try:
         body = parse_json(path.read_bytes())
     except (OSError, ValueError):

@@ -26,9 +26,9 @@ Grouping = tuple[str, Callable[[Array], list[str]]]
 
 
 def groups_of_ids(graph: str, digest: str, ids: pa.Array) -> tuple[str, list[str]] | None:
-    """Return what nodes are coloured by, and the group of each id; None where nothing is known.
+    """Return the kind of the groups that colour nodes, and the group of each id; None if unknown.
 
-    graph, digest  of the graph that the vectors were trained on; another one tells nothing
+    graph, digest  of the graph that the vectors were trained on; another one does not help
     """
     opened = open_graph(graph, digest)
     if opened is None or opened.manifest.graphs is not None:
@@ -49,7 +49,7 @@ def groups_of_nodes(graph: Graph, nodes: Array) -> tuple[str, list[str]] | None:
 
 
 def open_graph(graph: str, digest: str) -> Graph | None:
-    """Return a graph, if it is there, is the same as then, and is not too large for a picture."""
+    """Return a graph, if it exists, is unchanged, and is not too large for a picture."""
     path = Path(graph)
     try:
         if not graph or graph_digest(path) != digest:
@@ -123,7 +123,7 @@ def communities(indptr: Array, indices: Array) -> Array:
         before = of[node[first]]
         of[node[first]] = community[first]
         still = still + 1 if (before == of[node[first]]).all() else 0
-        if still == 4:  # nobody has moved, in two ways to halve them
+        if still == 4:  # no node has moved, in two ways to halve them
             break
     found, numbers, sizes = np.unique(of, return_inverse=True, return_counts=True)
     rank = np.empty(len(found), np.int64)

@@ -26,7 +26,7 @@ _FITTED, _DRAWN = 20_000, 2_000  # vectors that decide the plane; points
 _GROUPS = 9  # that have a colour; all others share one
 _MOST_IDS = 5_000_000
 _ROW_GROUPS = 8  # of predictions that are read
-_LABEL = 60  # characters of what is shown of a point
+_LABEL = 60  # characters of a point's label
 _OTHERS = "all others"
 
 
@@ -50,7 +50,7 @@ def principal_plane(values: Array, shown: Array) -> Plane:
     centred = values - mean
     variances, directions = np.linalg.eigh(centred.T @ centred / max(len(values) - 1, 1))
     two = directions[:, ::-1][:, :2]
-    # The sign of a direction is arbitrary: its largest entry is positive, whatever LAPACK says.
+    # The sign of a direction is arbitrary: its largest entry is made positive.
     largest = np.abs(two).argmax(axis=0)
     two = two * np.where(two[largest, np.arange(two.shape[1])] < 0, -1.0, 1.0)
     points = np.zeros((len(shown), 2))
@@ -133,7 +133,7 @@ def _graph_of(run: Path) -> tuple[str, str]:
 
 
 def _of_training(name: str, folder: Path) -> list[Chart | str]:
-    """Return the picture of a checkpoint's vectors, of the first partition where it has several."""
+    """Return the picture of a checkpoint's vectors, of the first partition if it has several."""
     from penstock.arrow import read_column, take
     from penstock.errors import InputError
     from penstock.pipelines.embed.run import Run, checkpoint_name

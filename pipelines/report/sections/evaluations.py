@@ -1,4 +1,4 @@
-"""Tables of what evaluations found: of classes, of ranks, of words."""
+"""Tables of the results of evaluations: classes, ranks, words."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _classes(name: str, report: dict[str, Any]) -> list[Table]:
 
 
 def _matrix(value: Any, size: int) -> list[list[float]]:
-    """Return a square matrix of counts; an empty one for what is none."""
+    """Return a square matrix of counts; an empty one if the value is not one."""
     if not isinstance(value, list) or len(value) != size:
         return []
     if any(not isinstance(row, list) or len(row) != size for row in value):

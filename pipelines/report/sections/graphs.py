@@ -63,7 +63,7 @@ def degree_section(outputs: Iterable[StageOutput]) -> Section | None:
 
 
 def degrees_of(graph: Graph) -> tuple[Degrees, bool]:
-    """Count the out-degrees of a graph, and say whether of all shards or of some."""
+    """Count the out-degrees of a graph, and return whether all shards were counted."""
     found = Degrees()
     chosen = thinned(graph.num_shards, _MOST_SHARDS)
     for number in chosen:

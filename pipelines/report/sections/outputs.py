@@ -1,4 +1,4 @@
-"""Where the outputs of a run's stages are, and the record of a job that ran without a flow.
+"""The paths of the outputs of a run's stages, and the record of a job that ran without a flow.
 
 The output of a stage belongs to the last run that made it. The page of an older run must not show
 it as its own: an output counts only while the folder of the flow knows it by the run's key.
@@ -38,8 +38,8 @@ _STATES: dict[str, str] = {
 class StageOutput:
     """A stage, what it reported, and its output.
 
-    at        where its output is; None: nowhere, or a later run has replaced it
-    manifest  what the manifest of the output holds; empty where there is none
+    at        path of its output; None: there is none, or a later run has replaced it
+    manifest  content of the output's manifest; empty if there is none
     """
 
     name: str
@@ -80,7 +80,7 @@ def stage_outputs(run: RunRecord, stages: dict[str, dict[str, Any]]) -> list[Sta
 
 
 def _there(run: RunRecord, name: str, stage: dict[str, Any]) -> Path | None:
-    """Return where a stage's output is, if no later run has made another one of it."""
+    """Return the path of a stage's output, if no later run has replaced it."""
     out, key = stage.get("out"), stage.get("key")
     if not isinstance(out, str) or "\0" in out:
         return None
@@ -98,7 +98,7 @@ def _there(run: RunRecord, name: str, stage: dict[str, Any]) -> Path | None:
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return what the manifest of an output of ours holds; an empty dict where there is none."""
+    """Return the content of our output's manifest; an empty dict if there is none."""
     for name in _MANIFESTS:
         body = _read(folder / name)
         if body and body.get("format") in _JOBS:
@@ -146,7 +146,7 @@ def _stage(folder: Path, body: dict[str, Any], state: str) -> dict[str, Any]:
 
 
 def _results(body: dict[str, Any]) -> dict[str, Any]:
-    """Return what a manifest says that a report would."""
+    """Return the part of a manifest that a report would have."""
     if body.get("format") == "penstock-partition":
         return body | {"arcs": body.get("edges"), "seconds": None,
                        "seconds_by_step": body.get("seconds")}  # fmt: skip

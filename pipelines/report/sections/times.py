@@ -23,10 +23,10 @@ _MOST_BARS = 40
 
 
 def times_section(outputs: Iterable[StageOutput]) -> Section | None:
-    """Return where the time of the stages went."""
+    """Return the section about the time of the stages."""
     ran = [one for one in outputs if one.state != State.SKIPPED and one.seconds]
     parts: list[Chart] = []
-    if any(len(split_time(one)) > 1 for one in ran):  # else the timeline says it all
+    if any(len(split_time(one)) > 1 for one in ran):  # else the timeline shows everything
         parts.append(_stages(ran))
     hidden = [pair for one in ran for pair in _overlaps(one)]
     if hidden:
@@ -57,7 +57,7 @@ def split_time(output: StageOutput) -> dict[str, float]:
 
 
 def _known(output: StageOutput) -> dict[str, float]:
-    """Return what a job says of its time, by kind."""
+    """Return the seconds that a job reports, by kind."""
     lines, report = epoch_lines(output), output.report
     if output.format == "penstock-gnn":
         kinds = [mapping(one.get("kinds")) for one in lines]
@@ -80,7 +80,7 @@ def _known(output: StageOutput) -> dict[str, float]:
 
 def _steps(output: StageOutput) -> list[tuple[str, float]]:
     """Return the steps that a job times, named after the stage."""
-    report = output.report  # partition says it by "seconds"
+    report = output.report  # partition reports "seconds"
     found = map(mapping, map(report.get, ("seconds_by_step", "seconds")))
     steps: dict[str, Any] = next(filter(None, found), {})
     return [
@@ -91,7 +91,7 @@ def _steps(output: StageOutput) -> list[tuple[str, float]]:
 
 
 def _overlaps(output: StageOutput) -> list[tuple[str, float, float, str]]:
-    """Return what was overlapped: its name, exposed and hidden seconds, and of what they are."""
+    """Return the overlapped work: its name, exposed and hidden seconds, and their source."""
     found = []
     overlap = mapping(output.report.get("overlap"))
     exposed, whole = _median(overlap.get("exposed")), _median(overlap.get("whole"))

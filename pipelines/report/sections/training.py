@@ -1,4 +1,5 @@
-"""Curves of training runs: loss, scores and throughput by epoch, from what each appends to a file.
+"""Curves of training runs: loss, scores and throughput by epoch, from the metrics that each appends
+to a file.
 
     metrics.jsonl   of penstock gnn and penstock embed, there from the first epoch on
     epochs.jsonl    of penstock word2vec

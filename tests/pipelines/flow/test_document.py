@@ -1,4 +1,4 @@
-"""What a flow's file says, and every way in which it can be wrong."""
+"""The content of a flow's file, and its errors."""
 
 from __future__ import annotations
 
@@ -170,10 +170,10 @@ def test_a_stage_can_begin_with_the_output_that_it_had_before(write, tmp_path):
     (out / "checkpoints/nodes.table").write_text("yesterday")
     (out / ".buckets").write_text("")
     state.begin("v", made, {})
-    assert state.keep_previous(stage) is None  # what was cut off is no output
+    assert state.keep_previous(stage) is None  # an interrupted stage has no output
     state.end(stage, made, {}, 1.0)
     assert state.made_of(stage, {}) == made
-    assert state.why(stage, made) is None  # what it had before is no input
+    assert state.why(stage, made) is None  # its previous output is not an input
 
     copy = state.keep_previous(stage)
     assert copy is not None

@@ -191,7 +191,7 @@ def test_the_next_run_ends_what_a_kill_left(
     with monkeypatch.context() as patch:
         patch.setattr(Publication, "_give_up", lambda *given: None)
         fail_at(patch, kind, step, count, kill)
-        if renames:  # earlier, where there are as many: between two renames
+        if renames:  # earlier, if there are enough: between two renames
             renames_killed_after(patch, renames)
         with pytest.raises(Killed):
             publish(tmp_path, folder(tmp_path / "2", "2"), places, "run-2")
@@ -212,7 +212,7 @@ def test_the_next_run_ends_what_a_kill_left(
 
 
 def renames_killed_after(patch: pytest.MonkeyPatch, count: int) -> None:
-    """Die after so many renames of what is published."""
+    """Die after a number of renames of published files."""
     original, calls = Path.rename, []
 
     def rename(self: Path, other: Path) -> Path:
@@ -235,7 +235,7 @@ def test_what_cannot_be_completed_is_taken_back(
         with pytest.raises(Killed):
             publish(tmp_path, folder(tmp_path / "2", "2"), places, "run-2")
     assert sorted(filter(None, seen(places))) == ["1", "2", "2", "2"]
-    LocalTarget(str(places[2])).discard()  # somebody cleaned up
+    LocalTarget(str(places[2])).discard()  # a user cleaned up
     said = publication(tmp_path).recover()
     assert said is not None
     assert seen(places) == [None, "1", "1", "1"]
@@ -322,7 +322,7 @@ def test_what_others_have_put_there_is_refused_before_anything_runs(
     # From then on it is the flow's own, also from another folder every day.
     run_flow(path, variables={"day": "2"})
     assert (place / "v").read_text() == "2"
-    # Where it is gone it is published again, of what is there.
+    # If it was removed it is published again, from the existing output.
     place.rename(tmp_path / "gone")
     run_flow(path, variables={"day": "2"})
     assert (place / "v").read_text() == "2"

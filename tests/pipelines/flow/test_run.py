@@ -1,4 +1,4 @@
-"""Flows that run: what is skipped, what depends on what, gates, publishing, kills and resume."""
+"""Flows that run: skipping, dependencies, gates, publishing, kills and resume."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_night_from_its_first_run_to_a_broken_gate(home):
 
     again = run_flow(path)
     assert set(states(again).values()) == {"skipped"}
-    assert again.published == []  # it is there already
+    assert again.published == []  # it exists already
 
     other = run_flow(path, variables={"value": "5"})
     assert states(other) == {"a": "done", "b": "done", "c": "skipped", "d": "done"}
@@ -123,7 +123,7 @@ def test_only_some_stages_run(home, capsys):
     assert alone.stages["c"]["state"] == "done"
     assert alone.state == "passed"
     assert states(alone) == {"a": "not chosen", "b": "not chosen", "c": "done", "d": "not chosen"}
-    assert not (home / "pub").exists()  # of a flow of which only a part is up to date
+    assert not (home / "pub").exists()  # a flow that is only partly up to date
     refused = run_flow(path, only=("b",))
     assert refused.state == "failed"
     assert run(["run", str(path), "--only", "b", "--plan", "--json"]) == 0
@@ -322,7 +322,7 @@ stages:
 
 @pytest.mark.slow
 def test_a_training_run_that_failed_without_a_checkpoint_begins_again(home):
-    """It has put back the run that it was to replace, which it cannot resume."""
+    """It has restored the run that it was to replace, which it cannot resume."""
     text = """
 name: real
 cluster: {cluster: threads}
@@ -415,7 +415,7 @@ stages:
 
 @pytest.mark.slow
 def test_what_was_made_anew_is_read_and_published_anew(home):
-    """A function may give something else each time: its key alone does not tell."""
+    """A function may return something else each time: its key alone does not show it."""
     (home / "mine.py").write_text("""
 import time
 def fetch(out):
@@ -486,7 +486,7 @@ def test_what_a_stage_leaves_behind_ends_with_it(home, hangs):
 
 @pytest.mark.slow
 def test_a_stage_that_does_not_hear_that_its_flow_is_gone_is_killed(home):
-    """Its flow is killed, and the stage catches all that it is told."""
+    """Its flow is killed, and the stage catches all signals."""
     (home / "mine.py").write_text("""
 import os, signal, subprocess, time
 def deaf(out):

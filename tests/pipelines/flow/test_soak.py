@@ -15,7 +15,7 @@ import pytest
     ("kind", "warm", "flows"), [("functions", 3, 5), ("cluster", 3, 3), ("serve", 2, 2)]
 )
 def test_flows_in_a_row_leave_nothing(root: Path, kind: str, warm: int, flows: int) -> None:
-    """A few of each; benchmarks/results/soak.md tells of fifty."""
+    """A few of each; benchmarks/results/soak.md has fifty."""
     command = [sys.executable, "-P", str(root / "benchmarks/soak_flows.py"), "--json"]
     command += ["--kinds", kind, "--flows", str(flows), "--warm", str(warm)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
@@ -27,4 +27,4 @@ def test_flows_in_a_row_leave_nothing(root: Path, kind: str, warm: int, flows: i
     assert left["kilobytes"] < step + (450 if kind == "cluster" else 150), left
     assert left["objects"] < 200, left
     assert max(left[name] for name in ("descriptors", "processes", "files")) <= 0, left
-    assert left["threads"] <= (kind == "serve"), left  # soak_flows.py says why
+    assert left["threads"] <= (kind == "serve"), left  # soak_flows.py has the reason

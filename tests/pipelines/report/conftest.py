@@ -78,7 +78,7 @@ class Browser:
         )
         while True:
             message = await asyncio.wait_for(self._socket.read_message(), 60)
-            assert message is not None, "Chromium has gone"
+            assert message is not None, "Chromium has exited"
             body = json.loads(message)
             if body.get("id") == mine:
                 assert "error" not in body, body
@@ -159,14 +159,14 @@ class Browser:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        with suppress(ProcessLookupError):  # its helpers, where they outlive it
+        with suppress(ProcessLookupError):  # its helpers, if they outlive it
             os.killpg(self._process.pid, signal.SIGKILL)
         self._loop.close()
 
 
 @pytest.fixture(scope="module")
 def browser():
-    """Give a browser; skip where there is none."""
+    """Give a browser; skip if there is none."""
     program = next((found for name in _NAMES if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip(f"no Chromium: none of {', '.join(_NAMES)} is installed")

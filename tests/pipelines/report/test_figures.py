@@ -1,4 +1,4 @@
-"""What the figures of a page show: compared with what NumPy says, or with what was written."""
+"""The figures of a page, compared with NumPy's results, or with the written data."""
 
 from __future__ import annotations
 

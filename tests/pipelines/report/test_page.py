@@ -1,4 +1,4 @@
-"""The page of a run: what it tells, and what it makes of hostile, odd and damaged records."""
+"""The page of a run: its content, also for hostile, odd and damaged records."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def fires(text: str, zone: str, begin: str, count: int) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "zone", "begin", "times"),
     [
-        # 2:30 is skipped, and comes as much later
+        # 2:30 is skipped, and comes later by the skipped hour
         ("30 2 * * *", "Europe/Zurich", "2026-03-28T12:00+01:00",
          ["03-29T03:30+0200", "03-30T02:30+0200"]),
         # 2:30 is shown twice, and counts once
@@ -147,7 +147,7 @@ def fires(text: str, zone: str, begin: str, count: int) -> list[str]:
         # two that fall together are one
         ("30 2,3 * * *", "Europe/Zurich", "2026-03-28T12:00+01:00",
          ["03-29T03:30+0200", "03-30T02:30+0200"]),
-        # what runs all the time goes on through both
+        # frequent schedules continue through both
         ("*/30 * * * *", "Europe/Zurich", "2026-10-25T02:20+02:00",
          ["10-25T02:30+0200", "10-25T02:00+0100", "10-25T02:30+0100", "10-25T03:00+0100"]),
     ],

@@ -129,7 +129,7 @@ def test_a_run_that_was_cut_off_with_the_scheduler_is_made_up_for(home, number, 
     server.wait_for(lambda: begun(home) == 1)
     server.wait_for(lambda: bool(runs_of(state)))
     server.end(number)
-    # Where the scheduler was killed, the run goes on by itself; the machine would have ended it.
+    # After the scheduler is killed, the run continues by itself; the machine would have ended it.
     flow = psutil.Process(runs_of(state)[0].process or 0) if number == signal.SIGKILL else None
     if flow is not None:
         flow.terminate()
