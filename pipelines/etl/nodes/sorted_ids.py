@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.arrays import Array
+from penstock.arrow import as_arrow
 from penstock.errors import InputError
 from penstock.graph import load_npy
 from penstock.kernels import kernel
@@ -62,7 +63,7 @@ class SortedIds:
     def to_arrow(self) -> pa.Array:
         """Return the ids as an Arrow array."""
         values = self.values
-        return pa.array(np.asarray(values)) if isinstance(values, np.ndarray) else values
+        return as_arrow(values) if isinstance(values, np.ndarray) else values
 
     def to_list(self) -> list[Any]:
         """Return the ids as Python objects."""

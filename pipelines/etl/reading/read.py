@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_arrow
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout
 from penstock.pipelines.etl.reading.pieces import needed_columns
@@ -90,7 +91,7 @@ def _table(columns: dict[str, Any], keep: Array | None) -> pa.Table:
     arrays = {}
     for name, values in columns.items():
         if isinstance(values, np.ndarray):
-            arrays[name] = pa.array(values if keep is None else values[keep])
+            arrays[name] = as_arrow(values if keep is None else values[keep])
         else:
             arrays[name] = values if mask is None else values.filter(mask)
     return pa.table(arrays)

@@ -31,6 +31,7 @@ from penstock.pipelines.etl.zoos.runs import (
     GraphRange,
     Run,
     choose_ranges,
+    drop_run,
     number_graphs,
     runs_in,
     take_ids,
@@ -120,7 +121,7 @@ def build_zoo(
         job.counts.count_loops(result["loops"], kept=job.options.self_loops == "keep")
     for run in runs:
         # What the pieces counted stays in done.json; the rest no later step reads.
-        Path(run.path).unlink(missing_ok=True)
+        drop_run(run)
     return _write(job, built, built_in, shard_size)
 
 
@@ -188,14 +189,14 @@ def build_range(
     import pyarrow.compute as pc
 
     def make(folder: Path) -> dict[str, Any]:
-        edges = part.count(runs)
+        edges = int(as_numpy(part.count(runs).column("rows")).sum())
         need_memory(
             edges * row_bytes,
             f"building {edges} edges of graphs that are built at once",
             limit=limit,
             remedy="Give each worker more memory, or read so large a graph without --format zoo",
         )
-        read = number_graphs(part.read(runs))
+        read = number_graphs(*part.read(runs))
         columns = {
             f"{name}s": as_numpy(read.columns.column(name))
             for name in ("weight", "time")
@@ -253,7 +254,7 @@ def _write(
         root=root,
     )
     # One table each, in order: one task, which holds a row group at a time.
-    unsigned = job.layout.id_type == "uint64"
+    unsigned = [kind == "uint64" for kind in (job.layout.id_type, job.layout.graph_type)]
     tables = job.connected.tasks(
         "write nodes and graphs",
         _write_tables,
@@ -265,6 +266,8 @@ def _write(
     return replace(made.with_files(tables[0]), graphs=graphs)
 
 
-def _write_tables(root: Path, ranges: list[Path], graphs: int, unsigned: bool) -> list[FileEntry]:
-    nodes = write_zoo_nodes(root, ranges, graphs, unsigned=unsigned)
-    return [nodes, write_zoo_graphs(root, ranges)]
+def _write_tables(
+    root: Path, ranges: list[Path], graphs: int, unsigned: list[bool]
+) -> list[FileEntry]:
+    nodes = write_zoo_nodes(root, ranges, graphs, unsigned=unsigned[0])
+    return [nodes, write_zoo_graphs(root, ranges, unsigned=unsigned[1])]

@@ -1,9 +1,9 @@
 """Many small graphs on their way: rows of edges are sorted by graph into runs, and read by graph.
 
-A run is a Parquet file of rows in memory at once, with the columns graph, source, target and what
-else edges have; a row without an end is a node, without both a graph. Row groups say which graphs
-they have, so that a range of graphs is read from all runs without the rest. In a graph rows keep
-the order of the input.
+A run is rows that were in memory at once, as two Parquet files: the rows, with the columns source,
+target and what else edges have; and the graphs, with the first row of each and how many it has. So
+a range of graphs is read from all runs without the rest. A row without an end is a node, one
+without both a graph. In a graph rows keep the order of the input.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _ROWS = 1 << 17  # of a row group: what is read of a run for one graph
 # Graphs of a run that the choice of ranges sees: ranges are then equal to about a tenth of a
 # per cent of the input.
 _SAMPLES = 1024
+_GRAPHS = ".graphs"  # of a run: the file beside that of its rows
 ENDS = ("source", "target")
 
 
@@ -57,65 +58,78 @@ class GraphRange:
             and (self.low is None or run.last >= self.low)
         ]
 
-    def count(self, runs: Sequence[Run]) -> int:
-        """Return how many rows of runs are theirs."""
-        return int(self._dataset(runs).count_rows(filter=self._filter(), use_threads=False))
+    def count(self, runs: Iterable[Run]) -> pa.Table:
+        """Return their ``rows`` in runs, by ``graph``, run after run."""
+        import pyarrow as pa
 
-    def read(self, runs: Sequence[Run], columns: Sequence[str] | None = None) -> pa.Table:
-        """Return their rows, run after run."""
-        listed = None if columns is None else list(columns)
-        dataset = self._dataset(runs)
-        return dataset.to_table(columns=listed, filter=self._filter(), use_threads=False)
+        return pa.concat_tables([self._graphs(run) for run in runs])
 
-    def _dataset(self, runs: Sequence[Run]) -> Any:
-        from pyarrow import dataset, fs
+    def read(self, runs: Iterable[Run]) -> tuple[pa.Table, pa.Table]:
+        """Return what ``count`` does, and the rows themselves."""
+        import pyarrow as pa
 
-        files = fs.LocalFileSystem(use_mmap=True)
-        return dataset.dataset([run.path for run in runs], format="parquet", filesystem=files)
+        counts = [self._graphs(run) for run in runs]
+        rows = [_read_rows(run, graphs) for run, graphs in zip(runs, counts, strict=True)]
+        return pa.concat_tables(counts), pa.concat_tables(rows)
 
-    def _filter(self) -> Any:
-        from pyarrow.dataset import field
+    def _graphs(self, run: Run) -> pa.Table:
+        """Return what the graphs of one run are, which follow each other there."""
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
 
-        graph = field("graph")
-        high = None if self.high is None else graph < self.high
-        if self.low is None:
-            return high
-        return graph >= self.low if high is None else (graph >= self.low) & high
+        with pq.ParquetFile(run.path + _GRAPHS, memory_map=True) as file:
+            groups = range(file.num_row_groups)
+            about = [file.metadata.row_group(n).column(0).statistics for n in groups]
+            chosen = [
+                n
+                for n, known in zip(groups, about, strict=True)
+                if not known.has_min_max  # of ids that are very long
+                or (
+                    (self.low is None or known.max >= self.low)
+                    and (self.high is None or known.min < self.high)
+                )
+            ]
+            table = file.read_row_groups(chosen, use_threads=False)
+        before = [
+            0 if bound is None else pc.sum(pc.less(table.column("graph"), bound)).as_py() or 0
+            for bound in (self.low, self.high)
+        ]
+        stop = len(table) if self.high is None else before[1]
+        return table.slice(before[0], stop - before[0])
 
 
 def write_run(table: pa.Table, path: Path) -> dict[str, Any]:
-    """Write rows, and say what is in them, as JSON can hold it.
+    """Write rows with a column of graphs, and say what is in them, as JSON can hold it.
 
     first, last  graphs
     samples      graphs, ascending, each with how many rows there are up to the next one given
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    graphs, starts, order = _by_graph(table.column("graph"))
-    if order is not None:
-        table = table.take(as_arrow(order))
-    texts = [one.name for one in table.schema if not pa.types.is_primitive(one.type)]
-    pq.write_table(
-        table,
-        path,
-        row_group_size=_ROWS,
-        compression={name: "lz4" if name in texts else "none" for name in table.column_names},
-        use_dictionary=False,
-        write_statistics=["graph"],
-    )
+    named = table.column("graph")
+    graphs, starts, order = by_graph(named)
+    table = table.drop_columns(["graph"])
+    _write(table if order is None else table.take(as_arrow(order)), str(path))
+    rows = np.diff(starts)
+    columns = [graphs.to_arrow().cast(named.type), as_arrow(starts[:-1]), as_arrow(rows)]
+    _write(pa.table(columns, names=["graph", "first", "rows"]), f"{path}{_GRAPHS}")
     some = np.unique(np.linspace(0, len(graphs), _SAMPLES, endpoint=False).astype(np.int64))
-    ids = take_ids(graphs, np.append(some, len(graphs) - 1)).to_list()
-    sums = np.add.reduceat(np.diff(starts), some).tolist()
-    samples = list(zip(ids[:-1], sums, strict=True))
+    names = take_ids(graphs, np.append(some, len(graphs) - 1)).to_list()
+    samples = list(zip(names[:-1], np.add.reduceat(rows, some).tolist(), strict=True))
     return {
         "name": path.name,
         "rows": len(table),
         "bytes": table.nbytes,
-        "first": ids[0],
-        "last": ids[-1],
+        "first": names[0],
+        "last": names[-1],
         "samples": samples,
     }
+
+
+def drop_run(run: Run) -> None:
+    """Delete the files of a run that no later step reads."""
+    for path in (run.path, run.path + _GRAPHS):
+        Path(path).unlink(missing_ok=True)
 
 
 def runs_in(folder: Path, written: Iterable[dict[str, Any]]) -> list[Run]:
@@ -157,14 +171,14 @@ class SmallGraphs:
     columns: pa.Table
 
 
-def number_graphs(table: pa.Table, empty: Sequence[int] = ()) -> SmallGraphs:
-    """Sort rows by graph and number nodes.
+def number_graphs(counts: pa.Table, table: pa.Table, empty: Sequence[int] = ()) -> SmallGraphs:
+    """Sort what ``GraphRange.read`` returns by graph, and number nodes.
 
     empty  graphs, by number, whose rows count for nothing
     """
     from penstock.kernels.cpu.small_graphs import NO_SOURCE, NO_TARGET, number_nodes
 
-    graphs, starts, order = _by_graph(table.column("graph"))
+    graphs, starts, order = by_graph(counts.column("graph"), as_numpy(counts.column("rows")))
     if order is not None:
         table = table.take(as_arrow(order))
     ends = [table.column(name) for name in ENDS]
@@ -177,7 +191,7 @@ def number_graphs(table: pa.Table, empty: Sequence[int] = ()) -> SmallGraphs:
     known, sources, targets = _numbers(ends)
     names, ptr, us, vs = number_nodes(starts, sources, targets, flags)
     ids = SortedIds(names) if known is None else take_ids(known, names)
-    return SmallGraphs(graphs, starts, ids, ptr, us, vs, table.drop_columns(["graph", *ENDS]))
+    return SmallGraphs(graphs, starts, ids, ptr, us, vs, table.drop_columns(list(ENDS)))
 
 
 def take_ids(ids: SortedIds, positions: Array) -> SortedIds:
@@ -187,27 +201,59 @@ def take_ids(ids: SortedIds, positions: Array) -> SortedIds:
     return SortedIds(ids.values.take(as_arrow(positions)))
 
 
-def _by_graph(graphs: pa.ChunkedArray) -> tuple[SortedIds, Array, Array | None]:
+def by_graph(
+    graphs: pa.ChunkedArray, rows: Array | None = None
+) -> tuple[SortedIds, Array, Array | None]:
     """Return the distinct graphs, ascending, where the rows of each begin, and in which order.
 
-    The order is stable; None where rows come in it, as they often do.
+    rows  how many each of ``graphs`` stands for [default: one]
+    ->    (graphs + 1,) starts; the order is stable, None where rows come in it, as they often do
     """
     import pyarrow as pa
 
     if pa.types.is_int64(graphs.type):
         values = as_numpy(graphs)
-        steps = values[1:] != values[:-1]
-        if not len(values) or not (values[1:] < values[:-1]).any():
-            at = np.concatenate([[0] * bool(len(values)), np.flatnonzero(steps) + 1])
-            at = at.astype(np.int64)
-            return SortedIds(values[at]), np.append(at, len(values)), None
+        if not (values[1:] < values[:-1]).any():
+            at = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
+            starts = np.append(at, len(values))
+            starts = starts if rows is None else offsets_of(rows)[starts]
+            return SortedIds(values[at]), starts, None
     ids, codes = encode_ids([graphs])
+    codes = codes if rows is None else np.repeat(codes, rows)
     starts = offsets_of(np.bincount(codes, minlength=len(ids)))
     if not (codes[1:] < codes[:-1]).any():
         return ids, starts, None
     bits = max(len(ids) - 1, 1).bit_length()
     sort = kernel("csr", codes).sort_keys
     return ids, starts, np.asarray(sort(codes.astype(np.uint64), bits, with_order=True)[1])
+
+
+def _read_rows(run: Run, graphs: pa.Table) -> pa.Table:
+    """Return the rows of some graphs of a run that follow each other."""
+    import pyarrow.parquet as pq
+
+    first, rows = (as_numpy(graphs.column(name)) for name in ("first", "rows"))
+    start, stop = (int(first[0]), int(first[-1] + rows[-1])) if len(first) else (0, 0)
+    group = start // _ROWS
+    groups = range(group, max(-(-stop // _ROWS), group))
+    with pq.ParquetFile(run.path, memory_map=True) as file:
+        table = file.read_row_groups(list(groups), use_threads=False)
+    return table.slice(start - group * _ROWS, stop - start)
+
+
+def _write(table: pa.Table, path: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = [one.name for one in table.schema if not pa.types.is_primitive(one.type)]
+    pq.write_table(
+        table,
+        path,
+        row_group_size=_ROWS,
+        compression={name: "lz4" if name in texts else "none" for name in table.column_names},
+        use_dictionary=False,
+        write_statistics=["graph"],
+    )
 
 
 def _numbers(ends: list[pa.ChunkedArray]) -> tuple[SortedIds | None, Array, Array]:
