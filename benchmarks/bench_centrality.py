@@ -41,7 +41,7 @@ from penstock import ClusterSpec, Graph, centrality, generate
 from penstock.kernels.centrality_rules import GraphBatch, betweenness_scale, closeness
 from penstock.kernels.cpu import centrality as kernels
 from penstock.pipelines.centrality import pieces, tasks
-from penstock.pipelines.centrality.inputs import table_piece
+from penstock.pipelines.etl.zoos.runs import GraphRange
 from penstock.threads import spread
 
 STEP = 20
@@ -258,13 +258,13 @@ def draw_table(path: Path, graphs: int) -> None:
 
 def whole_command(given: argparse.Namespace) -> dict[str, Any]:
     """Time Parquet to Parquet in this process, with pieces read and written ahead and without."""
-    read, seconds = table_piece.read_columns, {}
+    read, seconds = GraphRange.read, {}
 
     def slow(*arguments: Any) -> Any:
         time.sleep(given.read_delay)  # stands for a disk that is far away
         return read(*arguments)
 
-    table_piece.read_columns = slow
+    GraphRange.read = slow
     if given.items is not None:
         pieces._MOST_ITEMS = pieces._MOST_ITEMS_OF_LARGE = 1 << given.items
     with tempfile.TemporaryDirectory() as folder:

@@ -282,12 +282,12 @@ class Phases:
 def from_parquet(given: argparse.Namespace) -> dict[str, Any]:
     from penstock import ClusterSpec, centrality
     from penstock.pipelines.centrality import pieces, tasks
-    from penstock.pipelines.centrality.inputs import layout
+    from penstock.pipelines.centrality.inputs import table as tables
     from penstock.pipelines.centrality.inputs.table_piece import TablePiece
     from penstock.pipelines.centrality.output import CentralityWriter
 
     if given.items is not None:
-        layout._LEAST_COST, pieces._MOST_ITEMS = 2e10, 1 << given.items
+        tables._LEAST_COST, pieces._MOST_ITEMS = 2e10, 1 << given.items
         pieces._MOST_ITEMS_OF_LARGE = 1 << given.items
     if given.switch is not None:
         sys.setswitchinterval(given.switch)

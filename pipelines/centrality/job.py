@@ -99,8 +99,8 @@ def _plan(
     """Say how the graphs are cut into tasks, and what these take of memory and disk."""
     specs, problem = source.specs, None
     if specs is None:
-        how = f"{plural(len(source.files), 'file')}, surveyed first"
-        memory = Need(None, where="tables are surveyed first")
+        how = f"{plural(len(source.files), 'file')}, sorted by graph first"
+        memory = Need(None, where="rows are sorted by graph first")
     else:
         how = f"{plural(source.graphs, 'graph')} in {plural(len(specs), 'task')}"
         if shares is not None and options.wanted & OF_PATHS:

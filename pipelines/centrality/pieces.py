@@ -113,14 +113,11 @@ def cut(
     items: Array,
     barriers: Array | None = None,
     *,
-    aligned: Array | None = None,
     least_cost: float | None = None,
 ) -> list[tuple[int, int, bool]]:
     """Cut graphs into ranges of about equal cost: first, one after the last, and whether large.
 
     barriers  (graphs,) int64, ascending: no range has graphs of two values
-    aligned   (graphs,) int64, ascending: ranges begin where the value does, if they can; for that
-              they may cost twice as much where there are many
     A large graph has a range of its own.
     """
     least = _LEAST_COST if least_cost is None else least_cost
@@ -146,18 +143,6 @@ def cut(
             stop = min(stop, int(larges[at]))
         if barriers is not None:
             stop = min(stop, int(np.searchsorted(barriers, barriers[first], side="right")))
-        if aligned is not None and stop < count:
-            begins = int(np.searchsorted(aligned, aligned[stop], side="left"))
-            ends = int(np.searchsorted(aligned, aligned[stop], side="right"))
-            if begins > first:
-                stop = begins
-            elif (
-                most > least
-                and before_costs[ends] - before_costs[first] <= 2 * most
-                and before_items[ends] - before_items[first] <= most_items
-                and not large[first:ends].any()
-            ):
-                stop = ends
         stop = max(stop, first + 1)
         found.append((first, stop, False))
         first = stop

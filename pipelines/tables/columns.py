@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import as_numpy
+from penstock.arrow import as_arrow, as_numpy
 from penstock.pipelines.tables.rows import SKIP, RowChecks, shorten, shown
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def integers(
         lambda row: f"{what} {shown(column[row])!r} is not an integer, as the first rows have",
         remedy,
     )
-    numbers = np.asarray(values.fill_null(0))
+    numbers = as_numpy(values, 0)
     return (numbers ^ _TOP).view(np.int64) if unsigned else numbers
 
 
@@ -101,12 +101,12 @@ def floats(column: pa.Array, what: str, checks: RowChecks, *, missing: str | Non
         )
         column, hard = cast_rows(pc.if_else(numbers, texts, None), pa.float64())
         if hard.any():  # beyond the range of floats: 0 or infinite to Python
-            values = np.array(column.fill_null(empty))
+            values = np.array(as_numpy(column, empty))
             values[hard] = [float(text.as_py()) for text in texts.filter(pa.array(hard))]
             column = pa.array(values)
     if missing is not None:
         checks.fail(gaps, f"{what} is missing", missing)
-    return np.asarray(column.cast(pa.float64(), safe=False).fill_null(empty))
+    return as_numpy(column.cast(pa.float64(), safe=False), empty)
 
 
 def weights(column: pa.Array, checks: RowChecks) -> Array:
@@ -208,7 +208,7 @@ def _whole_numbers(column: pa.Array, id_type: str, what: str, checks: RowChecks)
 def _whole_floats(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
     import pyarrow as pa
 
-    values = np.asarray(column.cast(pa.float64()).fill_null(0.0))
+    values = as_numpy(column.cast(pa.float64()), 0.0)
     whole = np.isfinite(values) & (np.trunc(values) == values)
     checks.fail(~whole, lambda row: f"{what} {values[row]} is not an integer", TEXT_IDS)
     inside = whole & (np.abs(values) <= _EXACT)
@@ -216,7 +216,7 @@ def _whole_floats(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
         whole & ~inside,
         lambda row: f"{what} {values[row]:.0f} is beyond what a float holds exactly",
     )
-    return pa.array(np.where(inside, values, 0.0).astype(np.int64))
+    return as_arrow(np.where(inside, values, 0.0).astype(np.int64))
 
 
 def _fail_range(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_numpy
 from penstock.pipelines.tables.columns import (
     cast_rows,
     floats,
@@ -39,7 +40,7 @@ def times(column: pa.Array, time_type: str, checks: RowChecks) -> Array:
     zone = column.type.tz if pa.types.is_timestamp(column.type) else None
     stamps, bad = cast_rows(column, pa.timestamp("ns", zone))
     checks.fail(bad, "time is beyond what 64-bit nanoseconds hold, the years 1677 to 2262")
-    return np.asarray(stamps.cast(pa.int64()).fill_null(0))
+    return as_numpy(stamps.cast(pa.int64()), 0)
 
 
 def days(column: pa.Array, what: str, checks: RowChecks) -> Array:
@@ -53,11 +54,11 @@ def days(column: pa.Array, what: str, checks: RowChecks) -> Array:
         missing = nulls_of(texts)
         numbers = _stamps(texts, "us", what, checks) // _DAY["us"]
     elif pa.types.is_date32(column.type):
-        missing, numbers = nulls_of(column), np.asarray(column.cast(pa.int32()).fill_null(0))
+        missing, numbers = nulls_of(column), as_numpy(column.cast(pa.int32()), 0)
     else:
         unit = "ms" if pa.types.is_date64(column.type) else column.type.unit
         missing = nulls_of(column)
-        numbers = np.asarray(column.cast(pa.int64()).fill_null(0)) // _DAY[unit]
+        numbers = as_numpy(column.cast(pa.int64()), 0) // _DAY[unit]
     return np.where(missing, np.nan, numbers)
 
 
@@ -76,10 +77,10 @@ def _stamps(column: pa.Array, unit: str, what: str, checks: RowChecks) -> Array:
     import pyarrow as pa
 
     stamps, bad = cast_rows(column, pa.timestamp(unit))
-    values: Array = np.array(stamps.cast(pa.int64()).fill_null(0))
+    values: Array = np.array(as_numpy(stamps.cast(pa.int64()), 0))
     if bad.any():
         zoned, wrong = cast_rows(column.filter(pa.array(bad)), pa.timestamp(unit, "UTC"))
-        values[bad] = np.asarray(zoned.cast(pa.int64()).fill_null(0))
+        values[bad] = as_numpy(zoned.cast(pa.int64()), 0)
         bad[bad] = wrong
     checks.fail(
         bad, lambda row: f"{what} {shorten(column[row].as_py())!r} is not a date such as 2026-11-20"

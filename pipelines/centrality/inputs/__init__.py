@@ -2,12 +2,9 @@
 
 module       reads
 directory    a graph or a zoo in the format of docs/format.md
-table        tables of edges, whatever wrote them: columns, chunks, from these to pieces
-layout       which graphs lie where, how they are cut, what a piece reads
+table        tables of edges, whatever wrote them, and text: sorted by graph, then cut into pieces
 table_piece  a piece: from rows to a batch
-chunks       rows that are read together: a row group of Parquet, or an IPC file; surveys
-ipc_files    Arrow IPC files on the scratch disk: what text becomes, and graphs that lie apart
-tu, edge_lists, json_lines    text, which becomes IPC files
+tu, edge_lists, json_lines    text, parsed into rows
 """
 
 from __future__ import annotations

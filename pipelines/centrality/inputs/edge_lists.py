@@ -15,8 +15,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.pipelines.centrality.inputs import stem_of
-from penstock.pipelines.centrality.inputs.chunks import first_line
-from penstock.pipelines.centrality.inputs.ipc_files import EdgeLists, Parsed
+from penstock.pipelines.centrality.inputs.parsed import EdgeLists, Parsed, first_line
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.tables.sample import is_number
 from penstock.pipelines.tables.sources import open_stream, read_fully
@@ -43,10 +42,8 @@ def parts(path: Path, files: list[Path]) -> Iterator[tuple[Any, int]]:
         yield (path, several), max(size, 1)
 
 
-def parse(
-    what: Any, scratch: Path, name: str, directed: bool, options: CentralityOptions
-) -> Parsed:
-    """Make an IPC file of some files; runs on a worker. A file that cannot be read is a failure."""
+def parse(what: Any, directed: bool, options: CentralityOptions) -> Parsed:
+    """Read some files; runs on a worker. A file that cannot be read is a failure."""
     folder, files = what
     found = EdgeLists()
     for file in files:
@@ -63,7 +60,7 @@ def parse(
             found.add(graph, edges, alone)
         except (OSError, ValueError, PenstockError) as error:
             found.fail(graph, f"{file} cannot be read: {first_line(error)}")
-    return found.save(scratch, name)
+    return found.parsed()
 
 
 def read_edges(

@@ -17,8 +17,7 @@ from typing import Any, BinaryIO
 
 from penstock.documents import parse_json
 from penstock.errors import PenstockError
-from penstock.pipelines.centrality.inputs.chunks import first_line
-from penstock.pipelines.centrality.inputs.ipc_files import EdgeLists, Parsed
+from penstock.pipelines.centrality.inputs.parsed import EdgeLists, Parsed, first_line
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.tables.sources import codec_of, open_file, open_stream
 
@@ -64,10 +63,8 @@ def parts(path: Path, files: list[Path]) -> Iterator[tuple[Any, int]]:
                 low, line = high, line + count
 
 
-def parse(
-    what: Any, scratch: Path, name: str, directed: bool, options: CentralityOptions
-) -> Parsed:
-    """Make an IPC file of some lines; runs on a worker. A line that cannot be read is a failure."""
+def parse(what: Any, directed: bool, options: CentralityOptions) -> Parsed:
+    """Read some lines; runs on a worker. A line that cannot be read is a failure."""
     file, prefix, low, high, first = what
     found = EdgeLists()
     reader = _Reader(directed, options.weighted, options.weight or "weight")
@@ -81,7 +78,7 @@ def parse(
                 _read_line(found, reader, line, where, _default_id(prefix, first + number))
     except (OSError, PenstockError) as error:
         found.fail(None, f"{file} cannot be read: {first_line(error)}")
-    return found.save(scratch, name)
+    return found.parsed()
 
 
 def _default_id(prefix: str, number: int) -> Any:

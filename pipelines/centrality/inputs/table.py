@@ -1,55 +1,56 @@
-"""Tables of edges as an input: their columns, their chunks, and from these to pieces.
+"""Tables of edges with a column of graphs, or text that becomes such, as an input.
 
-Every chunk is surveyed first: only the column of graphs is read. So it is known where each graph
-lies, also one whose rows lie apart, and what it costs. Then a piece reads its ranges of rows.
+1. ``read_table``, ``read_text``  rows are sorted by graph and left as runs: etl/zoos/runs.py
+2. ``count_graphs``  ranges of graphs say how many rows each graph has, in which order they came
+3. graphs are cut into pieces by that; a piece reads its graphs from the runs
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.arrow import as_arrow
-from penstock.errors import CapacityError, InputError, UsageError
-from penstock.options import flag
+from penstock.arrow import as_arrow, as_numpy
+from penstock.errors import InputError
 from penstock.output import file_stamp
 from penstock.pipelines.centrality.inputs import CentralityInput
-from penstock.pipelines.centrality.inputs.chunks import (
-    Chunk,
-    ColumnNames,
-    ipc_chunks,
-    parquet_chunks,
-    survey_chunks,
-    type_of,
-)
-from penstock.pipelines.centrality.inputs.ipc_files import (
-    GRAPHS,
-    SAME_ID,
-    Parsed,
-    sort_chunk,
-    write_ipc,
-)
-from penstock.pipelines.centrality.inputs.layout import GraphIndex, Read
+from penstock.pipelines.centrality.inputs.parsed import SAME_ID, Parsed
 from penstock.pipelines.centrality.inputs.table_piece import TablePiece
 from penstock.pipelines.centrality.options import CentralityOptions
-from penstock.pipelines.centrality.pieces import PieceSpec
-from penstock.pipelines.etl.reading.layout import KNOWN
-from penstock.pipelines.tables.names import known_column
-from penstock.pipelines.tables.parquet import naming
+from penstock.pipelines.centrality.pieces import PieceSpec, costs_of, cut
+from penstock.pipelines.etl.nodes.sorted_ids import as_user_has_them
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.batch import Layout
+from penstock.pipelines.etl.reading.layout import find_layout
+from penstock.pipelines.etl.reading.pieces import find_pieces, needed_columns
+from penstock.pipelines.etl.writing import spill
+from penstock.pipelines.etl.zoos.runs import (
+    ENDS,
+    GraphRange,
+    Run,
+    by_graph,
+    choose_ranges,
+    runs_in,
+    write_run,
+)
+from penstock.pipelines.tables import columns as convert
+from penstock.pipelines.tables.pieces import Piece
+from penstock.pipelines.tables.read import read_rows
+from penstock.pipelines.tables.rows import Rows
 from penstock.sizes import need_disk
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from penstock.output import Output
     from penstock.pipelines.job.workers import Workers
 
-# Graphs that surveys list for this process, counted in each chunk: some GB. What is in order is no
-# more than there are graphs.
-_LISTED, _LISTED_OF_CHUNK = 1 << 26, 1 << 12
 _TABLES = ("parquet", "arrow")  # other kinds are text
-_SURVEYS_OF_WORKER = 8  # tasks of a core, at least, where there are so many chunks
+_ROWS = 1 << 22  # whose graphs one task counts
+_LEAST_COST = 2e9  # of a piece: below, reading it takes longer than computing it
 
 
 class TableInput(CentralityInput):
@@ -63,14 +64,23 @@ class TableInput(CentralityInput):
         self.failures: list[str] = []
         self.has_weights, self.directed = True, bool(options.directed)
         self.bytes = sum(file.stat().st_size for file in files)
-        self.chunks: list[Chunk] = []
-        self.columns = ColumnNames("graph", "source", "target", "weight", "int64", "int64")
+        self.nodes = self.bytes // 16  # nodes have some edges each
+        self.scratch_bytes = 5 * self.bytes  # numbers are longer than most are in files
+        self.layout = Layout("source", "target", graph="graph")
         if kind in _TABLES:
-            self._open_tables()
-        else:
-            self.nodes = self.bytes // 16  # nodes have some edges each
-            self.scratch_bytes = 5 * self.bytes  # numbers are longer than most are in text
-        if kind == "tu":
+            given = EtlOptions(
+                format="zoo",
+                graph_id=options.graph_id,
+                source=options.source,
+                target=options.target,
+                weight=options.weight if options.weighted else "none",
+                relation="none",
+            )
+            paths = [str(file) for file in files]
+            self.layout = find_layout(paths, given, kind)
+            self.pieces = find_pieces(paths, kind, self.layout, given)
+            self.has_weights = self.layout.weight is not None
+        elif kind == "tu":
             self.has_weights = False
         elif kind == "json":
             from penstock.pipelines.centrality.inputs.json_lines import first_direction
@@ -87,159 +97,182 @@ class TableInput(CentralityInput):
         return {"input": str(self.path), "input_format": self.kind, "directed": self.directed}
 
     def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
-        """Survey all chunks, and cut their graphs into pieces."""
-        failed: list[tuple[Any, str]] = []
-        if self.kind not in _TABLES:
-            failed = self._parse(workers, output.scratch)
-        most = max(_LISTED // max(len(self.chunks), 1), _LISTED_OF_CHUNK)
-        # A chunk takes milliseconds, and so does a task that begins.
-        size = max(len(self.chunks) // (_SURVEYS_OF_WORKER * workers.task_capacity.tasks), 1)
-        several = [self.chunks[n : n + size] for n in range(0, len(self.chunks), size)]
-        calls = [(each, self.columns, most) for each in several]
-        rows = [sum(chunk.rows for chunk in each) for each in several]
-        surveyed = workers.tasks("survey", survey_chunks, calls, rows, "edges")
-        surveys = [one for each in surveyed for one in each]
-        if any(one.too_many for one in surveys):
-            raise CapacityError(
-                f"the rows of {self.path} are too mixed: too many row groups have some of too "
-                "many graphs",
-                expected=f"{_LISTED:,} graphs at most, counted again in every row group",
-                remedy="Sort the rows by graph, or take penstock etl --format zoo, which reads "
-                "them in any order, and give its output to centrality",
-            )
-        found = GraphIndex.of(self.chunks, surveys, self.columns)
-        self.graphs = len(found.ids)
-        if not len(found.ids) and self.failures:
-            raise InputError(f"there is no graph in {self.path}", got=self.failures[0])
-        doubtful = found.numbers(failed)
-        pieces = found.pieces(distances=self.options.distances)
-        reads, costs = found.reads(pieces), found.costs
-        if found.apart(reads):
-            reads = self._sorted(workers, output.scratch, found, pieces)
+        """Read all of it into runs, and cut their graphs into pieces."""
+        import pyarrow as pa
+
+        need_disk(output.scratch, self.scratch_bytes, f"the rows of {self.path}")
+        written = self._read(workers, output.scratch / "runs")
+        self.failures += [reason for _, result in written for reason in result.get("lost", [])]
+        runs = [run for folder, result in written for run in runs_in(folder, result["runs"])]
+        if not runs:
+            raise InputError(f"there is no graph in {self.path}", got=", ".join(self.failures[:1]))
+        samples = [one for _, result in written for run in result["runs"] for one in run["samples"]]
+        ranges = choose_ranges(samples, _ROWS)
+        calls = [(part, part.of(runs)) for part in ranges]
+        sizes = [sum(rows for _, rows in samples) // len(ranges)] * len(ranges)
+        counted = workers.tasks("count", count_graphs, calls, sizes, "edges")
+        table = pa.concat_tables(counted)
+        failed = [each for _, result in written for each in result.get("failed", [])]
+        return list(self._pieces(runs, table, failed))
+
+    def _pieces(
+        self, runs: list[Run], table: pa.Table, failed: list[tuple[Any, str]]
+    ) -> Iterator[PieceSpec]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        ids = table.column("graph").combine_chunks()
+        rows, again = (as_numpy(table.column(name)) for name in ("rows", "runs"))
+        self.graphs = len(ids)
+        doubtful: dict[int, str] = {}
+        if failed:
+            words = pa.array([str(graph) for graph, _ in failed], pa.string())
+            numbers = as_numpy(pc.index_in(words, value_set=ids.cast(pa.string()))).tolist()
+            doubtful = {n: reason for n, (_, reason) in zip(numbers, failed, strict=True)}
         if self.kind in ("json", "edgelists"):  # a graph is in one line, or in one file
-            doubtful |= dict.fromkeys(found.in_several_chunks(), SAME_ID)
-        return [
-            TablePiece(
-                ids=found.ids.take(as_arrow(np.arange(first, stop))),
-                items=4 * int(found.rows[first:stop].sum()) + (stop - first),
+            doubtful |= dict.fromkeys(np.flatnonzero(again > 1).tolist(), SAME_ID)
+        costs = costs_of(rows // 4 + 1, 2 * rows)  # guessed from edges alone
+        items = 3 * rows
+        if self.options.distances:
+            items = items + rows**2 // 32
+        users = as_user_has_them(ids, unsigned=self.layout.graph_type == "uint64")
+        for first, stop, large in cut(costs, items, least_cost=_LEAST_COST):
+            part = GraphRange(ids[first].as_py(), ids[stop].as_py() if stop < len(ids) else None)
+            yield TablePiece(
+                ids=users.take(as_arrow(np.arange(first, stop))),
+                items=4 * int(rows[first:stop].sum()) + (stop - first),
                 cost=float(costs[first:stop].sum()),
                 large=large,
-                reads=tuple(reads[piece]),
-                columns=self.columns,
+                part=part,
+                runs=part.of(runs),
+                unsigned=self.layout.id_type == "uint64",
                 directed=self.directed,
                 # A TU folder lists the entries of a matrix, an edge once or in both directions.
                 added="pagerank" in self.options.wanted and self.kind != "tu",
                 doubtful={n - first: doubtful[n] for n in sorted(doubtful) if first <= n < stop},
             )
-            for piece, (first, stop, large) in enumerate(pieces)
-        ]
 
-    def _open_tables(self) -> None:
-        """Find the columns, and the row groups or batches."""
-        seen: dict[str, ColumnNames] = {}
-        for path in map(str, self.files):
-            with naming(path, self.kind, "not what its name says"):
-                schema, chunks = (ipc_chunks if self.kind == "arrow" else parquet_chunks)(path)
-            columns = self._columns(schema, path)
-            if not self.options.weighted:
-                columns = replace(columns, weight=None)
-            seen[path] = columns
-            self.has_weights &= columns.weight is not None
-            self.chunks += [chunk for chunk in chunks if chunk.rows]
-        first_path, self.columns = next(iter(seen.items()))
-        for path, columns in seen.items():
-            if columns != self.columns:
-                raise InputError(
-                    f"{path} has other columns than {first_path}",
-                    expected=str(self.columns), got=str(columns),
-                    remedy="Write all files with the same names and types",
-                )  # fmt: skip
-        self.nodes = sum(chunk.rows for chunk in self.chunks) // 2  # nodes have some edges each
-
-    def _columns(self, schema: Any, path: str) -> ColumnNames:
-        found: dict[str, str | None] = {}
-        for role, option in (
-            ("graph", "graph_id"), ("source", "source"), ("target", "target"), ("weight", "weight"),
-        ):  # fmt: skip
-            asked = getattr(self.options, option)
-            names = KNOWN[role]
-            if asked is not None:
-                if asked not in schema.names:
-                    raise UsageError(
-                        f"{path} has no column {asked!r}, which {flag(option)} names",
-                        expected=f"one of {', '.join(schema.names[:20])}",
-                    )
-                found[role] = asked
-                continue
-            at = known_column(schema.names, names, role, path, flag(option))
-            found[role] = None if at is None else schema.names[at]
-            if at is None and role != "weight":
-                raise UsageError(
-                    f"{path} has no column of the {role}s that is known by its name",
-                    expected=f"{' or '.join(names)}, or {flag(option)} COLUMN",
-                    got=f"columns {', '.join(schema.names[:20])}",
-                )
-        taken = [name for name in found.values() if name is not None]
-        if twice := sorted({name for name in taken if taken.count(name) > 1}):
-            roles = [role for role, name in found.items() if name == twice[0]]
-            raise UsageError(
-                f"the column {twice[0]!r} of {path} cannot be {' and '.join(roles)} at once",
-                remedy="Name the others with --graph-id, --source, --target and --weight",
-            )
-        graph, source, target = (str(found[role]) for role in ("graph", "source", "target"))
-        kinds = {name: type_of(schema.field(name).type, path, name) for name in (source, target)}
-        if len(set(kinds.values())) > 1:
-            raise InputError(f"{path} has ids of two types", got=str(kinds))
-        if (weight := found["weight"]) is not None:
-            kind = schema.field(weight).type
-            import pyarrow as pa
-
-            if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-                raise InputError(
-                    f"the column {weight} of {path} holds no weights",
-                    expected="numbers", got=str(kind),
-                )  # fmt: skip
-        graph_type = type_of(schema.field(graph).type, path, graph)
-        return ColumnNames(graph, source, target, weight, graph_type, kinds[source])
-
-    def _parse(self, workers: Workers, scratch: Path) -> list[tuple[Any, str]]:
-        """Make IPC files of text, and return the graphs that cannot be computed, and why."""
+    def _read(self, workers: Workers, folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+        """Make runs, and return what each task says of its own, and where they are."""
+        calls: list[tuple[Any, ...]]
+        if self.kind in _TABLES:
+            folders = [folder / f"{n:05d}" for n in range(len(self.pieces))]
+            calls = [(p, self.layout, f) for p, f in zip(self.pieces, folders, strict=True)]
+            sizes = [piece.bytes for piece in self.pieces]
+            return [
+                *zip(folders, workers.tasks("read", read_table, calls, sizes, "B"), strict=True)
+            ]
         from penstock.pipelines.centrality.inputs import edge_lists, json_lines, tu
 
         parser: Any = {"tu": tu, "edgelists": edge_lists, "json": json_lines}[self.kind]
-        calls, sizes = [], []
-        for number, (what, size) in enumerate(parser.parts(self.path, self.files)):
-            name = f"text-{number:05d}"
-            calls.append((what, scratch, name, self.directed, self.options))
-            sizes.append(size)
-        parsed: list[Parsed] = workers.tasks("read", parser.parse, calls, sizes, "B")
-        self.chunks = [one.chunk for one in parsed]
-        kinds = {}
-        for name in ("graph_type", "node_type"):
-            several = {getattr(one, name) for one in parsed} - {""}
-            kinds[name] = "string" if "string" in several else "int64"
-        weight = "weight" if self.options.weighted else None
-        self.columns = ColumnNames("graph", "source", "target", weight, **kinds)
-        self.failures += [reason for one in parsed for reason in one.lost]
-        return [each for one in parsed for each in one.failed]
+        given = list(parser.parts(self.path, list(self.files)))
+        folders = [folder / f"{n:05d}" for n in range(len(given))]
+        calls = [
+            (f, parser.parse, what, self.directed, self.options)
+            for f, (what, _) in zip(folders, given, strict=True)
+        ]
+        results = workers.tasks("read", read_text, calls, [size for _, size in given], "B")
+        # What is a word in one part is one in all.
+        for names in (("graph",), ENDS):
+            kinds = [result["kinds"][names[0]] for result in results]
+            if len({*kinds}) < 2:
+                continue
+            numbers = [n for n, kind in enumerate(kinds) if kind != "string"]
+            written = [(folders[n], results[n]) for n in numbers]
+            for n in numbers:
+                folders[n] = folders[n].with_name(f"{folders[n].name}-{names[0]}")
+            calls = [(*old, names, folders[n]) for n, old in zip(numbers, written, strict=True)]
+            again = workers.tasks("read again", as_words, calls, [1] * len(calls), "parts")
+            for n, result in zip(numbers, again, strict=True):
+                results[n] = result
+        return list(zip(folders, results, strict=True))
 
-    def _sorted(
-        self,
-        workers: Workers,
-        scratch: Path,
-        found: GraphIndex,
-        pieces: list[tuple[int, int, bool]],
-    ) -> list[list[Read]]:
-        """Sort the rows of every chunk by graph, and return what pieces read: a range of each."""
-        import pyarrow as pa
 
-        size = 8 * len(self.columns.names()) * sum(chunk.rows for chunk in found.chunks)
-        need_disk(scratch, size, f"the rows of {self.path}, sorted by graph,")
-        write_ipc(scratch, GRAPHS.removesuffix(".arrow"), pa.table({"id": found.ids}))
-        calls = [(chunk, self.columns, scratch, n) for n, chunk in enumerate(found.chunks)]
-        sizes = [chunk.rows for chunk in found.chunks]
-        made = workers.tasks("sort", sort_chunk, calls, sizes, "edges")
-        files = [each for several in made for each in several]
-        chunks, surveys = [chunk for chunk, _ in files], [survey for _, survey in files]
-        again = GraphIndex.of(chunks, surveys, self.columns, found)
-        return again.reads(pieces)
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def read_table(piece: Piece, layout: Layout, folder: Path) -> dict[str, Any]:
+    """Read a piece of a table, and leave a run for some rows at a time; a step for ``once``."""
+    kind = "binary" if layout.id_type == "binary" else "string"
+    columns = dict.fromkeys(needed_columns(layout).values(), kind)
+
+    def make(folder: Path) -> dict[str, Any]:
+        written: list[dict[str, Any]] = []
+        for rows in read_rows(piece, columns, layout.shape):
+            path = folder / f"{len(written):05d}.parquet"
+            written.append(write_run(_clean(rows, layout), path))
+        return {"runs": written}
+
+    return spill.once(folder, make)
+
+
+def _clean(rows: Rows, layout: Layout) -> pa.Table:
+    """Return the columns of a run; an end or a weight may be missing, a graph may not."""
+    import pyarrow as pa
+
+    columns = {role: rows.columns[name] for role, name in needed_columns(layout).items()}
+    checks = rows.checks
+    found: dict[str, Any] = {
+        "graph": convert.ids(columns["graph"], layout.graph_type, "graph", checks)
+    }
+    for end in ENDS:
+        column, gaps = columns[end], convert.nulls_of(columns[end])
+        if layout.id_type in ("int64", "uint64"):
+            given = column.fill_null(0) if gaps.any() else column
+            found[end] = as_arrow(convert.integers(given, layout.id_type, end, checks), gaps)
+        else:
+            text = pa.binary() if layout.id_type == "binary" else pa.string()
+            found[end], bad = convert.cast_rows(column, text)
+            checks.fail(bad, f"{end} is not valid UTF-8")
+    if "weight" in columns:
+        found["weight"] = convert.floats(columns["weight"], "weight", checks, missing=None)
+    checks.report(rows.source, "error")
+    return pa.table(
+        {name: as_arrow(v) if isinstance(v, np.ndarray) else v for name, v in found.items()}
+    )
+
+
+def read_text(folder: Path, parse: Callable[..., Parsed], *given: Any) -> dict[str, Any]:
+    """Read a part of some text, and leave a run; a step for ``once``."""
+
+    def make(folder: Path) -> dict[str, Any]:
+        found = parse(*given)
+        return _written(found.table, folder) | {"failed": found.failed, "lost": found.lost}
+
+    return spill.once(folder, make)
+
+
+def as_words(
+    old: Path, result: dict[str, Any], names: tuple[str, ...], folder: Path
+) -> dict[str, Any]:
+    """Write a run again with ids of ``names`` as strings; a step for ``once``."""
+    import pyarrow as pa
+
+    def make(folder: Path) -> dict[str, Any]:
+        counts, table = GraphRange(None, None).read(runs_in(old, result["runs"]))
+        numbers = np.repeat(np.arange(len(counts)), as_numpy(counts.column("rows")))
+        graphs = counts.column("graph").take(as_arrow(numbers))
+        table = table.append_column("graph", graphs)
+        for name in names:
+            number = table.column_names.index(name)
+            table = table.set_column(number, name, table.column(name).cast(pa.string()))
+        return result | _written(table, folder)
+
+    return spill.once(folder, make)
+
+
+def _written(table: pa.Table, folder: Path) -> dict[str, Any]:
+    runs = [write_run(table, folder / "00000.parquet")] if len(table) else []
+    return {"runs": runs, "kinds": {one.name: str(one.type) for one in table.schema}}
+
+
+def count_graphs(part: GraphRange, runs: list[Run]) -> pa.Table:
+    """Return the graphs of a range, their rows, and in how many runs they are; on a worker."""
+    import pyarrow as pa
+
+    counts = part.count(runs)
+    named, rows = counts.column("graph"), as_numpy(counts.column("rows"))
+    graphs, starts, order = by_graph(named)
+    rows = np.add.reduceat(rows if order is None else rows[order], starts[:-1])
+    columns = [graphs.to_arrow().cast(named.type), as_arrow(rows), as_arrow(np.diff(starts))]
+    return pa.table(columns, names=["graph", "rows", "runs"])

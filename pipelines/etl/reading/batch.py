@@ -6,7 +6,7 @@ source, target  node ids: int64 (uint64 shifted by -2**63, see Layout.id_type), 
 weight          float32, finite, not negative
 relation        string or int64
 time            int64 or float64 (timestamps: int64 nanoseconds)
-graph           zoo only: int64 or string
+graph           zoo only: int64 (uint64 shifted likewise) or string
 source_type, target_type    string, where types of nodes are in columns
 """
 
@@ -45,7 +45,7 @@ class Layout:
     id_type: str = "int64"  # int64, uint64, string or binary; every batch's ids have it
     time_type: TimeType = "int64"
     relation_type: str = "string"  # string or int64
-    graph_type: str = "int64"  # int64 or string
+    graph_type: str = "int64"  # int64, uint64 (shifted as ids are) or string
     since: int | float | None = None  # in the unit of the time column, an int where that is whole
     until: int | float | None = None
 

@@ -203,6 +203,8 @@ def schema_types(
     layout: Layout, types: dict[str, pa.DataType], options: EtlOptions, path: str
 ) -> Layout:
     """Complete a layout with what the types of the columns say."""
+    import pyarrow as pa
+
     ends = types["source"], types["target"]
     found: dict[str, Any] = {"id_type": types_of.id_type(*ends, options.id_type, path)}
     if "weight" in types:
@@ -212,6 +214,8 @@ def schema_types(
     for role in ("relation", "graph"):
         if role in types:
             found[f"{role}_type"] = types_of.whole_or_text(types[role], role, path)
+    if "graph" in types and pa.types.is_uint64(types_of.bare_type(types["graph"])):
+        found["graph_type"] = "uint64"
     return replace(layout, **found)
 
 
@@ -227,7 +231,8 @@ def _roles(
     asked = {role: getattr(options, _OPTION.get(role, role)) for role in KNOWN}
     asked |= {role: type_column(asked[role]) for role in ("source_type", "target_type")}
     needed = ["source", "target"]
-    if kind == "zoo":
+    zoo = "zoo" in (kind, options.format)
+    if zoo:
         needed.append("graph")
     elif kind == "triples" and (options.relation != "none" or "none" in names):
         needed.append("relation")
@@ -236,7 +241,7 @@ def _roles(
         there = f"no header, {len(names)} columns, and the first row {' '.join(shown)!r}"
     roles: dict[str, int] = {}
     for role, option in asked.items():
-        if role == "graph" and kind != "zoo":
+        if role == "graph" and not zoo:
             continue
         if option == "none" and role in ("weight", "relation") and "none" not in names:
             continue

@@ -11,25 +11,40 @@ Graphs follow the user's graph ids in order, and the nodes of a graph their own 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from penstock.arrow import as_numpy
 from penstock.errors import InputError
 from penstock.files import FileEntry
 from penstock.manifest import Manifest
+from penstock.pipelines.etl.options import EtlOptions
+from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.build import manifest_of
-from penstock.pipelines.etl.zoos.ranges import build_range
-from penstock.pipelines.etl.zoos.runs import GraphRange, choose_ranges, spill_piece
+from penstock.pipelines.etl.zoos.rows import build_csr, keep_nodes
+from penstock.pipelines.etl.zoos.runs import (
+    GraphRange,
+    Run,
+    choose_ranges,
+    drop_run,
+    number_graphs,
+    runs_in,
+    take_ids,
+    write_run,
+)
 from penstock.pipelines.etl.zoos.write import (
     join_shard,
     plan_shards,
     write_zoo_graphs,
     write_zoo_nodes,
 )
-from penstock.sizes import need_disk
+from penstock.pipelines.tables.pieces import Piece
+from penstock.sizes import need_disk, need_memory
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
@@ -38,6 +53,9 @@ if TYPE_CHECKING:
 SHARD_SIZE = 1 << 24
 # A range smaller than this is not worth a task.
 _LEAST_RANGE = 64 << 20
+# Bytes that an edge needs while its range is built, besides what is read of it three times: both
+# directions' keys and order, rows and columns.
+_EDGE_BYTES = 56
 
 
 def build_zoo(
@@ -68,30 +86,31 @@ def build_zoo(
     for result in spilled:
         job.counts.count_input(result)
     job.relations = tuple(sorted({name for result in spilled for name in result["relations"]}))
-    edges = sum(sum(result["rows"]) for result in spilled)
+    written = [run for result in spilled for run in result["runs"]]
+    edges = sum(run["rows"] for run in written)
     if edges == 0:
         raise InputError(
             "there are no edges to make a zoo of",
             got=f"{job.counts.rows_read} rows, none usable",
         )
-    batches = [
-        folder / f"{i:05d}"
+    size = sum(run["bytes"] for run in written)
+    row_bytes = _EDGE_BYTES + 3 * size // edges
+    runs = [
+        run
         for folder, result in zip(folders, spilled, strict=True)
-        for i in range(len(result["rows"]))
+        for run in runs_in(folder, result["runs"])
     ]
-    ranges = _ranges(job, spilled, range_bytes)
+    ranges = _ranges(job, written, row_bytes, range_bytes)
     built_in = [scratch / "ranges" / f"{i:05d}" for i in range(len(ranges))]
     built = job.connected.tasks(
         "build graphs",
         build_range,
-        list(zip(ranges, built_in, strict=True)),
+        [(part, folder, part.of(runs)) for part, folder in zip(ranges, built_in, strict=True)],
         [edges // len(ranges)] * len(ranges),
         "edges",
-        runs=batches,
         relations=job.relations,
-        time_type=job.layout.time_dtype,
-        weighted=job.layout.weight is not None,
         options=job.options,
+        row_bytes=row_bytes,
         limit=job.capacity.task_memory,
     )
     for result in built:
@@ -100,22 +119,17 @@ def build_zoo(
             job.counts.duplicates_merged += result["merged"]
         job.counts.in_both_directions += result["pairs"]
         job.counts.count_loops(result["loops"], kept=job.options.self_loops == "keep")
-    for batch in batches:
+    for run in runs:
         # What the pieces counted stays in done.json; the rest no later step reads.
-        rmtree(batch, ignore_errors=True)
+        drop_run(run)
     return _write(job, built, built_in, shard_size)
 
 
 def _ranges(
-    job: EtlJob, spilled: list[dict[str, Any]], range_bytes: int | None
+    job: EtlJob, written: list[dict[str, Any]], row_bytes: int, range_bytes: int | None
 ) -> list[GraphRange]:
     """Choose the ranges once: a resumed run may have other workers but must not cut again."""
-    samples = [
-        (graph, cost)
-        for result in spilled
-        for sample in result["samples"]
-        for graph, cost in sample
-    ]
+    samples = [(graph, rows * row_bytes) for run in written for graph, rows in run["samples"]]
     if range_bytes is None:
         # Two ranges a worker even out; half of the memory allows for ranges cut unevenly.
         share = sum(cost for _, cost in samples) // (2 * job.capacity.tasks)
@@ -127,6 +141,98 @@ def _ranges(
 
     plan = spill.once(job.partial.scratch / "plan", choose)
     return [GraphRange(low, high) for low, high in plan["ranges"]]
+
+
+def spill_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path) -> dict[str, Any]:
+    """Read a piece of the input and leave a run a batch; a step for ``once``.
+
+    -> counts, the relations, and what ``write_run`` says of each run
+    """
+    from penstock.pipelines.etl.reading.read import read_piece
+
+    def make(folder: Path) -> dict[str, Any]:
+        result: dict[str, Any] = {"runs": [], "bad": [], "bad_count": 0, "filtered": 0}
+        relations: set[str | int] = set()
+        for batch in read_piece(piece, layout, options):
+            result["bad"] = [*result["bad"], *(vars(bad) for bad in batch.bad)][:10]
+            result["bad_count"] += batch.bad_count
+            result["filtered"] += batch.filtered
+            if batch.table.num_rows:
+                path = folder / f"{len(result['runs']):05d}.parquet"
+                result["runs"].append(write_run(batch.table, path))
+                if "relation" in batch.table.column_names:
+                    relations |= {*batch.table.column("relation").unique().to_pylist()}
+            del batch  # before the next one is read
+        result["rows"] = [run["rows"] for run in result["runs"]]
+        result["relations"] = sorted(relations)
+        return result
+
+    return spill.once(folder, make)
+
+
+def build_range(
+    part: GraphRange,
+    folder: Path,
+    runs: Sequence[Run],
+    *,
+    relations: Sequence[str | int],
+    options: EtlOptions,
+    row_bytes: int,
+    limit: int,
+) -> dict[str, Any]:
+    """Build the rows of all graphs in ``part`` from the runs; ids count from 0 inside the range.
+
+    Leaves ``graphs`` (ids), ``graph_nodes`` and ``graph_edges`` (counts), ``ids`` (of the nodes),
+    and the arrays of a CSR; a step for ``once``.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def make(folder: Path) -> dict[str, Any]:
+        edges = int(as_numpy(part.count(runs).column("rows")).sum())
+        need_memory(
+            edges * row_bytes,
+            f"building {edges} edges of graphs that are built at once",
+            limit=limit,
+            remedy="Give each worker more memory, or read so large a graph without --format zoo",
+        )
+        read = number_graphs(*part.read(runs))
+        columns = {
+            f"{name}s": as_numpy(read.columns.column(name))
+            for name in ("weight", "time")
+            if name in read.columns.column_names
+        }
+        types = None
+        if relations:
+            named = read.columns.column("relation")
+            types = as_numpy(pc.index_in(named, value_set=pa.array(relations, named.type)))
+        ids, ptr = read.ids, read.ptr
+        first = np.repeat(ptr[:-1].astype(np.int32), np.diff(read.starts))
+        sources, targets = read.us + first, read.vs + first
+        loops = int(np.count_nonzero(sources == targets))
+        csr, counts = build_csr(sources, targets, len(ids), types, columns, options)
+        csr, kept = keep_nodes(csr, options)
+        ends = ptr[1:]
+        if kept is not None:
+            ids = take_ids(ids, np.flatnonzero(kept))
+            ends = np.append(0, np.cumsum(kept))[ends]
+        read.graphs.save(folder, "graphs")
+        ids.save(folder)
+        spill.put(folder, "graph_nodes", np.diff(ends, prepend=0))
+        spill.put(folder, "graph_edges", np.diff(csr.indptr[ends], prepend=0))
+        for name, array in csr.arrays():
+            spill.put(folder, name, array)
+        return {
+            "graphs": len(read.graphs),
+            "nodes": csr.rows,
+            "edges": csr.edges,
+            "loops": loops,
+            **counts,
+            "dropped": len(kept) - csr.rows if kept is not None else 0,
+            "dtypes": {name: str(array.dtype) for name, array in csr.arrays()},
+        }
+
+    return spill.once(folder, make)
 
 
 def _write(
@@ -148,7 +254,7 @@ def _write(
         root=root,
     )
     # One table each, in order: one task, which holds a row group at a time.
-    unsigned = job.layout.id_type == "uint64"
+    unsigned = [kind == "uint64" for kind in (job.layout.id_type, job.layout.graph_type)]
     tables = job.connected.tasks(
         "write nodes and graphs",
         _write_tables,
@@ -160,6 +266,8 @@ def _write(
     return replace(made.with_files(tables[0]), graphs=graphs)
 
 
-def _write_tables(root: Path, ranges: list[Path], graphs: int, unsigned: bool) -> list[FileEntry]:
-    nodes = write_zoo_nodes(root, ranges, graphs, unsigned=unsigned)
-    return [nodes, write_zoo_graphs(root, ranges)]
+def _write_tables(
+    root: Path, ranges: list[Path], graphs: int, unsigned: list[bool]
+) -> list[FileEntry]:
+    nodes = write_zoo_nodes(root, ranges, graphs, unsigned=unsigned[0])
+    return [nodes, write_zoo_graphs(root, ranges, unsigned=unsigned[1])]

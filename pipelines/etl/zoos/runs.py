@@ -1,13 +1,14 @@
-"""Runs of a zoo: the input sorted by graph, batch by batch, and the ranges that cut all runs.
+"""Many small graphs on their way: rows of edges are sorted by graph into runs, and read by graph.
 
-A run is one batch sorted by graph. It lists its graphs in ascending order, for each graph its
-nodes in ascending order, and its edges as positions in that list, in input order inside a
-graph. All that a run knows about a range of graphs is therefore contiguous on disk.
+A run is rows that were in memory at once, as two Parquet files: the rows, with the columns source,
+target and what else edges have; and the graphs, with the first row of each and how many it has. So
+a range of graphs is read from all runs without the rest. A row without an end is a node, one
+without both a graph. In a graph rows keep the order of the input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,27 +17,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
+from penstock.arrow import as_arrow, as_numpy
 from penstock.csr import offsets_of
 from penstock.kernels import kernel
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids
-from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.reading.batch import Layout
-from penstock.pipelines.etl.writing import spill
-from penstock.pipelines.etl.zoos.write import cut_graphs
-from penstock.pipelines.tables.pieces import Piece
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Bytes that an edge and a node of a run need while their range is built, all copies counted:
-# both directions' keys and order, rows and columns; ids, hash slots and codes twice.
-EDGE_BYTES = 56
-NODE_BYTES = 64
+_ROWS = 1 << 17  # of a row group: what is read of a run for one graph
 # Graphs of a run that the choice of ranges sees: ranges are then equal to about a tenth of a
 # per cent of the input.
 _SAMPLES = 1024
-# Edges whose nodes are numbered at a time: few enough that the hash table stays in the cache.
-_TOGETHER = 1 << 18
+_GRAPHS = ".graphs"  # of a run: the file beside that of its rows
+ENDS = ("source", "target")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: its file, and the first and last of its graphs."""
+
+    path: str
+    first: Any
+    last: Any
 
 
 @dataclass(frozen=True)
@@ -46,126 +49,102 @@ class GraphRange:
     low: Any
     high: Any
 
+    def of(self, runs: Iterable[Run]) -> list[Run]:
+        """Return the runs that may have some of them."""
+        return [
+            run
+            for run in runs
+            if (self.high is None or run.first < self.high)
+            and (self.low is None or run.last >= self.low)
+        ]
 
-def spill_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path) -> dict[str, Any]:
-    """Read a piece of the input and leave a run ``folder/00000``, ... a batch; a step for ``once``.
+    def count(self, runs: Iterable[Run]) -> pa.Table:
+        """Return their ``rows`` in runs, by ``graph``, run after run."""
+        import pyarrow as pa
 
-    -> counts of all runs, the relations, and what ``choose_ranges`` needs of each run
+        return pa.concat_tables([self._graphs(run) for run in runs])
+
+    def read(self, runs: Iterable[Run]) -> tuple[pa.Table, pa.Table]:
+        """Return what ``count`` does, and the rows themselves."""
+        import pyarrow as pa
+
+        counts = [self._graphs(run) for run in runs]
+        rows = [_read_rows(run, graphs) for run, graphs in zip(runs, counts, strict=True)]
+        return pa.concat_tables(counts), pa.concat_tables(rows)
+
+    def _graphs(self, run: Run) -> pa.Table:
+        """Return what the graphs of one run are, which follow each other there."""
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(run.path + _GRAPHS, memory_map=True) as file:
+            groups = range(file.num_row_groups)
+            about = [file.metadata.row_group(n).column(0).statistics for n in groups]
+            chosen = [
+                n
+                for n, known in zip(groups, about, strict=True)
+                if not known.has_min_max  # of ids that are very long
+                or (
+                    (self.low is None or known.max >= self.low)
+                    and (self.high is None or known.min < self.high)
+                )
+            ]
+            table = file.read_row_groups(chosen, use_threads=False)
+        before = [
+            0 if bound is None else pc.sum(pc.less(table.column("graph"), bound)).as_py() or 0
+            for bound in (self.low, self.high)
+        ]
+        stop = len(table) if self.high is None else before[1]
+        return table.slice(before[0], stop - before[0])
+
+
+def write_run(table: pa.Table, path: Path) -> dict[str, Any]:
+    """Write rows with a column of graphs, and say what is in them, as JSON can hold it.
+
+    first, last  graphs
+    samples      graphs, ascending, each with how many rows there are up to the next one given
     """
-    from penstock.pipelines.etl.reading.read import read_piece
+    import pyarrow as pa
 
-    def make(folder: Path) -> dict[str, Any]:
-        result: dict[str, Any] = {
-            "rows": [],
-            "samples": [],
-            "bad": [],
-            "bad_count": 0,
-            "filtered": 0,
-        }
-        relations: set[str | int] = set()
-        for batch in read_piece(piece, layout, options):
-            result["bad"] = [*result["bad"], *(vars(bad) for bad in batch.bad)][:10]
-            result["bad_count"] += batch.bad_count
-            result["filtered"] += batch.filtered
-            if batch.table.num_rows:
-                target = folder / f"{len(result['rows']):05d}"
-                target.mkdir()
-                samples, named = _write_run(batch.table, target)
-                result["rows"].append(batch.table.num_rows)
-                result["samples"].append(samples)
-                relations |= named
-            del batch  # before the next one is read
-        result["relations"] = sorted(relations)
-        return result
-
-    return spill.once(folder, make)
+    named = table.column("graph")
+    graphs, starts, order = by_graph(named)
+    table = table.drop_columns(["graph"])
+    _write(table if order is None else table.take(as_arrow(order)), str(path))
+    rows = np.diff(starts)
+    columns = [graphs.to_arrow().cast(named.type), as_arrow(starts[:-1]), as_arrow(rows)]
+    _write(pa.table(columns, names=["graph", "first", "rows"]), f"{path}{_GRAPHS}")
+    some = np.unique(np.linspace(0, len(graphs), _SAMPLES, endpoint=False).astype(np.int64))
+    names = take_ids(graphs, np.append(some, len(graphs) - 1)).to_list()
+    samples = list(zip(names[:-1], np.add.reduceat(rows, some).tolist(), strict=True))
+    return {
+        "name": path.name,
+        "rows": len(table),
+        "bytes": table.nbytes,
+        "first": names[0],
+        "last": names[-1],
+        "samples": samples,
+    }
 
 
-def _write_run(table: pa.Table, folder: Path) -> tuple[list[tuple[Any, int]], set[str | int]]:
-    names = table.column_names
-    graphs, graph_of = encode_ids([table.column("graph")])
-    edge_counts = np.bincount(graph_of, minlength=len(graphs))
-    order = _order(graph_of, len(graphs))
-    del graph_of
-    graphs.save(folder, "graphs")
-    spill.put(folder, "edge_offsets", offsets_of(edge_counts))
-    for name in ("weight", "time"):
-        if name in names:
-            spill.put(folder, name + "s", _sorted(table, name, order).to_numpy())
-    relations: set[str | int] = set()
-    if "relation" in names:
-        named, codes = encode_ids([table.column("relation")])
-        named.save(folder, "relation_names")
-        spill.put(folder, "relations", codes if order is None else codes[order])
-        relations = set(named.to_list())
-    ends = [_sorted(table, name, order) for name in ("source", "target")]
-    node_ids, node_counts = _number_run(ends, edge_counts, folder)
-    node_ids.save(folder)
-    spill.put(folder, "node_offsets", offsets_of(node_counts))
-    costs = edge_counts * EDGE_BYTES + node_counts * _node_bytes(node_ids)
-    return _samples(graphs, costs), relations
+def drop_run(run: Run) -> None:
+    """Delete the files of a run that no later step reads."""
+    for path in (run.path, run.path + _GRAPHS):
+        Path(path).unlink(missing_ok=True)
 
 
-def _number_run(
-    ends: list[pa.ChunkedArray], edge_counts: Array, folder: Path
-) -> tuple[SortedIds, Array]:
-    """Number the nodes of edges that are sorted by graph, and spill ``sources`` and ``targets``.
-
-    -> the id of each node, and how many nodes each graph has
-    """
-    node_counts = np.zeros(len(edge_counts), np.int64)
-    codes = [np.empty(len(column), np.int32) for column in ends]
-    edge_ends = offsets_of(edge_counts)
-    ids: list[pa.Array] = []
-    node = 0
-    cuts, _ = cut_graphs(edge_counts, _TOGETHER, _TOGETHER)
-    for low, high in pairwise([0, *cuts, len(edge_counts)]):
-        start, stop = int(edge_ends[low]), int(edge_ends[high])
-        distinct, positions = encode_ids([column.slice(start, stop - start) for column in ends])
-        graph_of = np.repeat(np.arange(high - low), edge_counts[low:high])
-        keys = np.tile(graph_of, 2) * len(distinct) + positions
-        nodes, numbers = kernel("ids", keys).encode(keys)
-        for side, column in enumerate(codes):
-            column[start:stop] = numbers[side * (stop - start) :][: stop - start] + node
-        graph, position = np.divmod(nodes, len(distinct))
-        node_counts[low:high] = np.bincount(graph, minlength=high - low)
-        ids.append(take_ids(distinct, position).to_arrow())
-        node += len(nodes)
-    for name, column in zip(("sources", "targets"), codes, strict=True):
-        spill.put(folder, name, column)
-    return joined_ids(ids), node_counts
+def runs_in(folder: Path, written: Iterable[dict[str, Any]]) -> list[Run]:
+    """Return the runs of a folder, from what ``write_run`` said of them."""
+    return [Run(str(folder / one["name"]), one["first"], one["last"]) for one in written]
 
 
-def _sorted(table: pa.Table, name: str, order: Array | None) -> pa.ChunkedArray:
-    column = table.column(name)
-    return column if order is None else column.take(order)
-
-
-def _order(graph_of: Array, graphs: int) -> Array | None:
-    """Return the stable order by graph; None where edges come in that order, as they often do."""
-    if np.all(graph_of[1:] >= graph_of[:-1]):
-        return None
-    bits = max(graphs - 1, 1).bit_length()
-    _, order = kernel("csr", graph_of).sort_keys(graph_of.astype(np.uint64), bits, with_order=True)
-    return np.asarray(order)
-
-
-def _samples(graphs: SortedIds, costs: Array) -> list[tuple[Any, int]]:
-    """Return graphs, each with the bytes from it up to the next one given."""
-    firsts = np.unique(np.linspace(0, len(graphs), _SAMPLES, endpoint=False).astype(np.int64))
-    sums = np.add.reduceat(costs, firsts).tolist()
-    ids = take_ids(graphs, firsts).to_list()
-    return list(zip(ids, sums, strict=True))
-
-
-def choose_ranges(samples: Iterable[tuple[Any, int]], range_bytes: int) -> list[GraphRange]:
-    """Cut all graphs into consecutive ranges of about ``range_bytes`` each."""
+def choose_ranges(samples: Iterable[tuple[Any, int]], most: int) -> list[GraphRange]:
+    """Cut all graphs into consecutive ranges of about ``most`` in sum."""
     cuts: list[Any] = []
     first, filled = None, 0
     for graph, cost in sorted(samples):
         if first is None:
             first = graph
-        elif filled + cost > range_bytes and graph > first:
+        elif filled + cost > most and graph > first:
             cuts.append(graph)
             first, filled = graph, 0
         filled += cost
@@ -173,76 +152,117 @@ def choose_ranges(samples: Iterable[tuple[Any, int]], range_bytes: int) -> list[
     return [GraphRange(low, high) for low, high in pairwise(bounds)]
 
 
-@dataclass(frozen=True)
-class RunSlice:
-    """What one run holds of a range of graphs."""
+@dataclass(frozen=True, eq=False)
+class SmallGraphs:
+    """Graphs whose nodes are numbered, graph by graph in the order of their ids.
 
-    folder: Path
-    first: int  # position of its first graph in the run
-    graphs: int
-    edge_start: int
-    edges: int
-    node_start: int
-    nodes: int
+    graphs   the users' ids, ascending; starts: (graphs + 1,) int64, where the rows of each begin
+    ids      of the nodes, graph after graph; ptr: (graphs + 1,) int64, where those of each begin
+    us, vs   (rows,) int32: the ends of each row by number in its graph, -1: none
+    columns  what else the rows have
+    """
 
-    @staticmethod
-    def of(folder: Path, part: GraphRange) -> RunSlice:
-        """Find the graphs of ``part`` in the run that lies in ``folder``."""
-        ids = SortedIds.load(folder, "graphs")
-        first, stop = ids.position(part.low), ids.position(part.high, end=True)
-        stop = max(first, stop)
-        at = [
-            int(spill.take(folder, name, np.int64, start=i, count=1)[0])
-            for name in ("edge_offsets", "node_offsets")
-            for i in (first, stop)
-        ]
-        return RunSlice(folder, first, stop - first, at[0], at[1] - at[0], at[2], at[3] - at[2])
+    graphs: SortedIds
+    starts: Array
+    ids: SortedIds
+    ptr: Array
+    us: Array
+    vs: Array
+    columns: pa.Table
 
-    def cost(self) -> int:
-        """Return the bytes that building it needs."""
-        ids = SortedIds.load(self.folder)
-        return self.edges * EDGE_BYTES + self.nodes * _node_bytes(ids)
 
-    def graph_ids(self) -> pa.Array:
-        """Return the ids of its graphs, ascending."""
-        return SortedIds.load(self.folder, "graphs").slice(self.first, self.first + self.graphs)
+def number_graphs(counts: pa.Table, table: pa.Table, empty: Sequence[int] = ()) -> SmallGraphs:
+    """Sort what ``GraphRange.read`` returns by graph, and number nodes.
 
-    def node_ids(self) -> pa.Array:
-        """Return the ids of its nodes, graph after graph."""
-        stop = self.node_start + self.nodes
-        return SortedIds.load(self.folder).slice(self.node_start, stop)
+    empty  graphs, by number, whose rows count for nothing
+    """
+    from penstock.kernels.cpu.small_graphs import NO_SOURCE, NO_TARGET, number_nodes
 
-    def node_counts(self) -> Array:
-        """Return how many nodes each graph has here."""
-        return np.diff(
-            spill.take(
-                self.folder, "node_offsets", np.int64, start=self.first, count=self.graphs + 1
-            )
-        )
-
-    def take(self, name: str, dtype: Any) -> Array:
-        """Read a column of its edges; ends are positions among all nodes of the run."""
-        return spill.take(self.folder, name, dtype, start=self.edge_start, count=self.edges)
+    graphs, starts, order = by_graph(counts.column("graph"), as_numpy(counts.column("rows")))
+    if order is not None:
+        table = table.take(as_arrow(order))
+    ends = [table.column(name) for name in ENDS]
+    flags = np.zeros(len(table), np.uint8)
+    for end, flag in zip(ends, (NO_SOURCE, NO_TARGET), strict=True):
+        if end.null_count:
+            flags[~np.asarray(end.is_valid())] |= flag
+    for number in empty:
+        flags[starts[number] : starts[number + 1]] = NO_SOURCE | NO_TARGET
+    known, sources, targets = _numbers(ends)
+    names, ptr, us, vs = number_nodes(starts, sources, targets, flags)
+    ids = SortedIds(names) if known is None else take_ids(known, names)
+    return SmallGraphs(graphs, starts, ids, ptr, us, vs, table.drop_columns(list(ENDS)))
 
 
 def take_ids(ids: SortedIds, positions: Array) -> SortedIds:
     """Return the ids at some positions."""
     if isinstance(ids.values, np.ndarray):
         return SortedIds(ids.values[positions])
-    return SortedIds(ids.values.take(positions))
+    return SortedIds(ids.values.take(as_arrow(positions)))
 
 
-def joined_ids(parts: list[pa.Array]) -> SortedIds:
-    """Return Arrow arrays of ids as one; integers become NumPy."""
+def by_graph(
+    graphs: pa.ChunkedArray, rows: Array | None = None
+) -> tuple[SortedIds, Array, Array | None]:
+    """Return the distinct graphs, ascending, where the rows of each begin, and in which order.
+
+    rows  how many each of ``graphs`` stands for [default: one]
+    ->    (graphs + 1,) starts; the order is stable, None where rows come in it, as they often do
+    """
     import pyarrow as pa
 
-    whole = pa.concat_arrays(parts)
-    return SortedIds(whole.to_numpy() if pa.types.is_int64(whole.type) else whole)
+    if pa.types.is_int64(graphs.type):
+        values = as_numpy(graphs)
+        if not (values[1:] < values[:-1]).any():
+            at = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
+            starts = np.append(at, len(values))
+            starts = starts if rows is None else offsets_of(rows)[starts]
+            return SortedIds(values[at]), starts, None
+    ids, codes = encode_ids([graphs])
+    codes = codes if rows is None else np.repeat(codes, rows)
+    starts = offsets_of(np.bincount(codes, minlength=len(ids)))
+    if not (codes[1:] < codes[:-1]).any():
+        return ids, starts, None
+    bits = max(len(ids) - 1, 1).bit_length()
+    sort = kernel("csr", codes).sort_keys
+    return ids, starts, np.asarray(sort(codes.astype(np.uint64), bits, with_order=True)[1])
 
 
-def _node_bytes(ids: SortedIds) -> int:
-    # Characters are held in the slices, joined, and once more taken in order.
-    values = ids.values
-    if isinstance(values, np.ndarray) or not len(ids):
-        return NODE_BYTES
-    return NODE_BYTES + 4 * int(values.nbytes) // len(ids)
+def _read_rows(run: Run, graphs: pa.Table) -> pa.Table:
+    """Return the rows of some graphs of a run that follow each other."""
+    import pyarrow.parquet as pq
+
+    first, rows = (as_numpy(graphs.column(name)) for name in ("first", "rows"))
+    start, stop = (int(first[0]), int(first[-1] + rows[-1])) if len(first) else (0, 0)
+    group = start // _ROWS
+    groups = range(group, max(-(-stop // _ROWS), group))
+    with pq.ParquetFile(run.path, memory_map=True) as file:
+        table = file.read_row_groups(list(groups), use_threads=False)
+    return table.slice(start - group * _ROWS, stop - start)
+
+
+def _write(table: pa.Table, path: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = [one.name for one in table.schema if not pa.types.is_primitive(one.type)]
+    pq.write_table(
+        table,
+        path,
+        row_group_size=_ROWS,
+        compression={name: "lz4" if name in texts else "none" for name in table.column_names},
+        use_dictionary=False,
+        write_statistics=["graph"],
+    )
+
+
+def _numbers(ends: list[pa.ChunkedArray]) -> tuple[SortedIds | None, Array, Array]:
+    """Return both ends of rows as int64: as they are, or as positions among ids that are sorted."""
+    import pyarrow as pa
+
+    if pa.types.is_int64(ends[0].type):
+        return None, as_numpy(ends[0], 0), as_numpy(ends[1], 0)
+    empty = pa.scalar(b"" if pa.types.is_binary(ends[0].type) else "", ends[0].type)
+    ids, codes = encode_ids([end.fill_null(empty) if end.null_count else end for end in ends])
+    codes = codes.astype(np.int64)
+    return ids, codes[: len(ends[0])], codes[len(ends[0]) :]

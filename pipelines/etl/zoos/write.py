@@ -152,7 +152,7 @@ def write_zoo_nodes(
     return write_in_groups(root, "nodes.parquet", schema, tables())
 
 
-def write_zoo_graphs(root: Path, ranges: Sequence[Path]) -> FileEntry:
+def write_zoo_graphs(root: Path, ranges: Sequence[Path], *, unsigned: bool) -> FileEntry:
     """Write graphs.parquet: the user's ``id``, ``first`` node, and counts of nodes and edges."""
 
     def tables() -> Iterator[pa.Table]:
@@ -160,13 +160,14 @@ def write_zoo_graphs(root: Path, ranges: Sequence[Path]) -> FileEntry:
         for folder in ranges:
             nodes = spill.take(folder, "graph_nodes", np.int64)
             edges = spill.take(folder, "graph_edges", np.int64)
-            ids = SortedIds.load(folder, "graphs").to_arrow()
-            yield graphs_table(ids, nodes, edges, base)
+            yield graphs_table(user_ids(folder), nodes, edges, base)
             base += int(nodes.sum())
 
-    empty = SortedIds.load(ranges[0], "graphs").slice(0, 0)
+    def user_ids(folder: Path) -> Any:
+        return as_user_has_them(SortedIds.load(folder, "graphs").to_arrow(), unsigned=unsigned)
+
     none = np.empty(0, np.int64)
-    schema = graphs_table(empty, none, none, 0).schema
+    schema = graphs_table(user_ids(ranges[0]).slice(0, 0), none, none, 0).schema
     return write_in_groups(root, "graphs.parquet", schema, tables())
 
 

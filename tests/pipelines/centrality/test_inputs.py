@@ -94,13 +94,12 @@ def compute(path, out, **options):
 
 
 @pytest.mark.parametrize("graphs", [int, str], ids=["integers", "strings"])
-@pytest.mark.parametrize("how", ["read again", "sorted"])
-def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
-    """Over rows, row groups and files, in any order; also where rows are sorted on disk."""
-    if how == "sorted":
-        monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._FEW_ROWS", -(10**9))
-        monkeypatch.setattr("penstock.pipelines.centrality.inputs.ipc_files._SORTED_ROWS", 100)
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._LEAST_COST", 2_000.0)
+def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs):
+    """Over rows, row groups and files, in any order."""
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LEAST_COST", 2_000.0)
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._ROWS", 100)
+    monkeypatch.setattr("penstock.pipelines.tables.parquet.BATCH_ROWS", 150)
+    monkeypatch.setattr("penstock.pipelines.tables.parquet._LEAST_ROWS", 150)
     zoo = {graphs(name): graph for name, graph in draw(60).items()}
     rows = rows_of(zoo)
     np.random.default_rng(1).shuffle(rows)
@@ -112,24 +111,6 @@ def test_a_graph_that_returns_is_one_graph(tmp_path, monkeypatch, graphs, how):
     report = compute(tmp_path / "edges", tmp_path / "out", weighted=True)
     assert report.pieces > 3
     same_as_networkx(tmp_path / "out", zoo, weight="weight")
-
-
-def test_rows_that_are_too_mixed_are_refused(tmp_path, monkeypatch):
-    """What lies in order may have any number of graphs; what does not is listed in memory."""
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LISTED", 40)
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.table._LISTED_OF_CHUNK", 10)
-    zoo = draw(60)
-    rows = rows_of(zoo)
-    pq.write_table(table_of(rows), tmp_path / "e.parquet", row_group_size=200)
-    compute(tmp_path / "e.parquet", tmp_path / "out")
-    same_as_networkx(tmp_path / "out", zoo)
-    np.random.default_rng(1).shuffle(rows)
-    rows = [(int(a), b, c, d) for a, b, c, d in rows]
-    pq.write_table(table_of(rows), tmp_path / "mixed.parquet", row_group_size=200)
-    with pytest.raises(CapacityError):
-        compute(tmp_path / "mixed.parquet", tmp_path / "out2")
-    assert not (tmp_path / "out2").exists()
-    assert not (tmp_path / ".out2.partial").exists()
 
 
 def test_rows_without_ends_are_nodes_and_empty_graphs(tmp_path):
@@ -151,7 +132,7 @@ def test_columns_by_name(tmp_path):
     compute(tmp_path / "e.parquet", tmp_path / "out", weighted=True, **names)
     same_as_networkx(tmp_path / "out", zoo, weight="weight")
     for wrong in ({}, {**names, "weight": "weights"}, {**names, "source": "callee"}):
-        with pytest.raises(UsageError):
+        with pytest.raises(PenstockError):
             compute(tmp_path / "e.parquet", tmp_path / "out2", weighted=bool(wrong), **wrong)
 
 
@@ -211,11 +192,8 @@ def spoil(path, group, name):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("how", ["read", "sorted"])
 @pytest.mark.parametrize("column", ["source", "graph_id"])
-def test_a_corrupt_row_group_is_an_error(tmp_path, column, how, monkeypatch):
-    if how == "sorted":
-        monkeypatch.setattr("penstock.pipelines.centrality.inputs.layout._FEW_ROWS", -(10**9))
+def test_a_corrupt_row_group_is_an_error(tmp_path, column):
     rows = rows_of(draw(40))
     pq.write_table(table_of(rows), tmp_path / "e.parquet", row_group_size=len(rows) // 4)
     spoil(tmp_path / "e.parquet", 1, column)
@@ -517,6 +495,19 @@ def test_one_id_in_two_tasks(tmp_path, monkeypatch):
     centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS)
     assert set(reasons(tmp_path / "out")) == {1}
     assert set(values(tmp_path / "out")) == {(2, 0), (2, 1)}
+
+
+def test_ids_that_are_words_in_one_task_and_numbers_in_others(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.pipelines.centrality.inputs.json_lines._TASK_BYTES", 8)
+    bodies = [
+        {"id": 10, "edges": [[0, 1]]},
+        {"id": "a", "edges": [["x", 7]]},
+        {"id": 9, "edges": [[2, 10]], "nodes": ["7"]},
+    ]
+    path = lines_of(tmp_path / "a.jsonl", bodies)
+    assert not centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS).failed
+    found = [("10", "0"), ("10", "1"), ("9", "10"), ("9", "2"), ("9", "7"), ("a", "7"), ("a", "x")]
+    assert list(values(tmp_path / "out")) == found
 
 
 def test_lists_of_one_name_are_not_one_graph(tmp_path):

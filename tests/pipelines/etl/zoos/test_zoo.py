@@ -25,7 +25,6 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Batch, Layout
 from penstock.pipelines.etl.report import EtlReport
 from penstock.pipelines.etl.zoos import rows as zoo_rows
-from penstock.pipelines.etl.zoos import runs as zoo_runs
 from penstock.pipelines.etl.zoos.build import build_zoo
 from penstock.pipelines.job.capacity import TaskCapacity
 from penstock.pipelines.tables.pieces import Piece
@@ -68,13 +67,11 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         id_type: str = "int64",
         report: EtlReport | None = None,
         home: Path | None = None,
-        together: int = 1 << 18,
         row_bits: int = 16,
         **options: Any,
     ) -> Graph:
         nonlocal count
         count += 1
-        monkeypatch.setattr(zoo_runs, "_TOGETHER", together)
         monkeypatch.setattr(zoo_rows, "_BIN_ROW_BITS", row_bits)
         inputs.clear()
         for number, table in enumerate(tables):
@@ -221,7 +218,6 @@ CHOICES = {
     batch_rows=st.integers(1, 40),
     pieces=st.integers(1, 3),
     shard_size=st.integers(1, 60),
-    together=st.integers(1, 40),
     row_bits=st.integers(0, 5),
 )
 def test_zoo_is_what_pandas_makes(
@@ -232,7 +228,6 @@ def test_zoo_is_what_pandas_makes(
     batch_rows: int,
     pieces: int,
     shard_size: int,
-    together: int,
     row_bits: int,
 ) -> None:
     if "time" in table.column_names and options["duplicates"] != "keep":
@@ -244,7 +239,6 @@ def test_zoo_is_what_pandas_makes(
         batch_rows=batch_rows,
         range_bytes=1000,
         shard_size=shard_size,
-        together=together,
         row_bits=row_bits,
         **options,
     )
