@@ -93,14 +93,15 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         split=split_file(out.result, split),
     )  # fmt: skip
     # The share of right predictions says something of classes only.
-    scores = () if run.task == "value" else ("train", "valid")
-    with TrainingBar(training.epochs, "epochs", "epoch", scores=scores, quiet=context.quiet) as bar:
+    names = () if run.task == "value" else ("train", "valid")
+    scores = {name: f"{name} {{:.1%}}" for name in names}
+    with TrainingBar(training.epochs, "epochs", scores=scores, quiet=context.quiet) as bar:
         function = "penstock.workers.gnn.train:train"
         trained: Trained = workers.ranks(
             function, (task,), title="train", on_metrics=bar.on_metrics
         )[0]
         if trained.epochs > trained.first_epoch:
-            bar.on_metrics(0, {"epoch": trained.epochs})  # not every epoch is reported
+            bar.on_metrics(0, {"done": trained.epochs})  # not every epoch is reported
     if trained.stopped is Stopped.NAN:
         raise _diverged(out, trained)
     return TrainReport(

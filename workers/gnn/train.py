@@ -174,6 +174,7 @@ class _Trainer(Trainer):
         self.times.after(seconds, kinds)
         metrics = {**(evaluated.scores if evaluated else {}), "train": self._metrics["train"]}
         shown = {name: round(found["score"], 4) for name, found in metrics.items()}
+        shown["done"] = self.position.epoch
         return {
             **metrics,
             "seconds": round(seconds, 6),
