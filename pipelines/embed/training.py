@@ -67,7 +67,7 @@ def train_vectors(
     training = training.for_graph(has_relations=graph.manifest.relations is not None)
     check_graph(graph, training, ranks)
     refuse_ignored(options, _IGNORED, graph.manifest)
-    init = _init(options, training, checkpoints, before, out.path)
+    init = _init(options, training, checkpoints, before, out.result)
     begin = 0
     if init is not None and options.init is not None:
         begin = memory_to_begin(graph, options.init, init)

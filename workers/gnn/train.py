@@ -129,6 +129,7 @@ class _Trainer(Trainer):
             overlap=None if ended.stopped is Stopped.NAN else self._overlap(),
             first_epoch=ended.first_epoch,
             device="gpu" if self.network.context.on_gpu else "cpu",
+            known=self.state.known,
         )
 
     # -- what the loop drives ----------------------------------------------------------------------
