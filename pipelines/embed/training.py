@@ -24,12 +24,12 @@ from penstock.pipelines.embed.planning import (
     too_large,
     too_wide,
 )
-from penstock.pipelines.embed.progress import EdgeBar
 from penstock.pipelines.embed.report import TrainReport
 from penstock.pipelines.embed.run import FORMAT, Run, checkpoint_name, keep_ids
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.training import epochs_text, refuse_fewer
+from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import plural
@@ -66,7 +66,7 @@ def train_vectors(
     training = training.for_graph(has_relations=graph.manifest.relations is not None)
     check_graph(graph, training, ranks)
     refuse_ignored(options, _IGNORED, graph.manifest)
-    init = _init(options, training, checkpoints, before, out.path)
+    init = _init(options, training, checkpoints, before, out.result)
     begin = 0
     if init is not None and options.init is not None:
         begin = memory_to_begin(graph, options.init, init)
@@ -140,7 +140,8 @@ def train_vectors(
             only = "only relations began" if any(known.values()) else "nothing began"
             warn(f"{options.init} has no node of {graph.path}: {only} with its vectors")
 
-    with EdgeBar(graph.num_edges * training.epochs, training.epochs, quiet=context.quiet) as bar:
+    total, scores = graph.num_edges * training.epochs, {"mrr": "valid MRR {:.3f}"}
+    with TrainingBar(total, "edges", scores=scores, quiet=context.quiet) as bar:
 
         def on_metrics(rank: int, metrics: dict[str, Any]) -> None:
             warn_unknown(metrics.get("known"))

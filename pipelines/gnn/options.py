@@ -106,7 +106,7 @@ _IGNORED_IN_SCORES: Rules = ((("split_by",), "with --split all", lambda o: o.spl
     model="Model",
     epochs="Training",
     overlap="Computation",
-    split="Training",
+    init="Training",
     parts="Computation",
 )
 class GnnOptions(Training):
@@ -155,6 +155,9 @@ class GnnOptions(Training):
     spec: Declared | None = None
     """a YAML file that declares the model, layer by layer, in place of these options"""
 
+    init: ClientPath | None = None
+    """warm start from the last checkpoint of this run: weights of equal name and shape keep their
+    values, with the optimizer's state if it is the same one; others are initialised at random"""
     split: tuple[float, float, float] | None = None
     """draw training, validation and test nodes: fractions of the labelled ones; the rest is in no
     split. Each node draws by --seed and its id: no other node moves it, and sizes are approximate

@@ -101,6 +101,9 @@ class TrainReport(JobReport):
             f"{'sparse' if done.sparse else 'dense'} features"
         )
         yield from self._scores()
+        if done.known:
+            of = plural(done.parameters, "parameter")
+            yield f"{done.known:,} of {of} began with the weights of --init"
         again = f", resumed after epoch {done.first_epoch}" if done.first_epoch else ""
         why = "; early stopping" if done.stopped is Stopped.PATIENCE else ""
         yield f"best epoch {done.best_epoch} of {done.epochs}{again}{why}"

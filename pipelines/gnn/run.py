@@ -5,6 +5,7 @@ split.parquet                   training, validation and test nodes
 metrics.jsonl, plan.txt         a line per epoch; the plan
 checkpoints/{last,best}.safetensors
 profile.json                    with --profile
+init.safetensors                the checkpoint of --init
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.files import atomic
 from penstock.graph import Graph
 from penstock.options import given_options
 from penstock.pipelines.gnn.declare import EdgeRules, complete, ignored, task_of, warn_ignored
@@ -28,7 +30,7 @@ from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import plural
 from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
-from penstock.workers.gnn.checkpoint import BEST, LAST, epochs_of
+from penstock.workers.gnn.checkpoint import BEST, INIT, LAST, epochs_of, load
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.training.stopped import Stopped
@@ -48,6 +50,10 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     if options.split is not None:  # the same nodes, if the run is resumed
         split = DrawnSplit(options.split, options.split_stratified)
         split, splits = draw_split(split, graph, training.seed)
+    first = None
+    if options.init is not None and not (out.resumes and (out.result / INIT).is_file()):
+        first = Run.load(options.init).checkpoint(options.init, "last")
+        load(first)  # damage is said of it, and not of its copy
     about = graph.manifest
     assert about.features is not None
 
@@ -64,7 +70,8 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         what,
         steps=made.steps,
         memory=made.memory,
-        disk=disk_to_train(model, about.features.width, training.epochs),
+        disk=disk_to_train(model, about.features.width, training.epochs)
+        + (0 if first is None else first.stat().st_size),
         problem=made.problem,
         detail=made.detail,
     )
@@ -85,22 +92,27 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         options=given_options(options),
     )
     out.begin(FORMAT, run.to_dict())
+    init = out.result / INIT
+    if first is not None:
+        with atomic(init) as copy:
+            shutil.copyfile(first, copy)
     keep_split(out.result, graph, splits)
     if split is not None and not context.quiet:
         print(f"Drew a split {split.declared}", file=sys.stderr)
     task = TrainTask(
         graph.path, workers.partition_path, model, training, made.detail, out.result,
-        split=split_file(out.result, split),
+        init if init.is_file() else None, split_file(out.result, split),
     )  # fmt: skip
     # The share of right predictions says something of classes only.
-    scores = () if run.task == "value" else ("train", "valid")
-    with TrainingBar(training.epochs, "epochs", "epoch", scores=scores, quiet=context.quiet) as bar:
+    names = () if run.task == "value" else ("train", "valid")
+    scores = {name: f"{name} {{:.1%}}" for name in names}
+    with TrainingBar(training.epochs, "epochs", scores=scores, quiet=context.quiet) as bar:
         function = "penstock.workers.gnn.train:train"
         trained: Trained = workers.ranks(
             function, (task,), title="train", on_metrics=bar.on_metrics
         )[0]
         if trained.epochs > trained.first_epoch:
-            bar.on_metrics(0, {"epoch": trained.epochs})  # not every epoch is reported
+            bar.on_metrics(0, {"done": trained.epochs})  # not every epoch is reported
     if trained.stopped is Stopped.NAN:
         raise _diverged(out, trained)
     return TrainReport(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.progress import Progress
@@ -11,34 +11,39 @@ from penstock.progress import Progress
 class TrainingBar(Progress):
     """Progress of training: ``train: 40 %, 25 epochs/s, loss 0.61, train 83.1 %, valid 79.4 %``.
 
-    counted  the metric that says how many of ``unit`` all ranks have done
-    scores   metrics to show, in percent
+    Rank 0 logs how many of ``unit`` all ranks have done, as ``done``, and ``before`` this run.
+
+    scores  metrics to show, each with its text, as ``{"mrr": "MRR {:.3f}"}``
     """
 
     def __init__(
-        self, total: int, unit: str, counted: str, *, scores: Sequence[str] = (), quiet: bool
+        self, total: int, unit: str, *, scores: Mapping[str, str] | None = None, quiet: bool
     ) -> None:
         super().__init__("train", total=total, unit=unit, quiet=quiet)
-        self._counted, self._scores, self._before = counted, scores, -1
+        self._scores, self._before = scores or {}, -1
         self._figures: dict[str, Any] = {}
 
     def on_metrics(self, rank: int, metrics: dict[str, Any]) -> None:
         """Take what a rank logs; all ranks know the same."""
-        if rank != 0 or self._counted not in metrics:
+        if rank != 0:
             return
-        counted = int(metrics[self._counted])
+        self._figures.update(metrics)
+        if "done" not in metrics:
+            return
+        counted = int(metrics["done"])
         if self._before < 0:  # what was done before this run is not its speed
             self._before = int(metrics.get("before", counted - 1))
             self.total = max(self.total - self._before, 1)
-        self._figures.update(metrics)
         # A rank that was started again goes on from its checkpoint.
         self.advance(counted - self._before - self.done)
 
     def _state(self, elapsed: float) -> str:
-        figures = [super()._state(elapsed)]
+        figures, epoch = [super()._state(elapsed)], self._figures.get("epoch")
+        if epoch is not None and self.unit != "epochs":
+            figures.append(f"epoch {epoch}")
         if (loss := self._figures.get("loss")) is not None:
             figures.append(f"loss {loss:.4g}")
-        for name in self._scores:
+        for name, text in self._scores.items():
             if (score := self._figures.get(name)) is not None:
-                figures.append(f"{name} {100 * score:.1f} %")
+                figures.append(text.format(score).replace("%", " %"))
         return ", ".join(figures)

@@ -105,7 +105,7 @@ def train(
         ids=vocabulary.file,
     )
     total = prepared.tokens * training.epochs
-    with TrainingBar(total, "words", "words", quiet=context.quiet) as bar:
+    with TrainingBar(total, "words", quiet=context.quiet) as bar:
         function = "penstock.workers.word2vec.train:train"
         trained: Trained = workers.ranks(
             function, (task,), title="train", on_metrics=bar.on_metrics

@@ -192,6 +192,7 @@ class EmbedTrainer(Trainer):
         self._looked = 0.0
         self.done = 0  # edges, in this process
         self.zeros = 0.0  # their loss, if all vectors were zeros
+        self._done_before = 0  # edges of all ranks, before this process
 
     # -- what is there before the first epoch ----------------------------------------------------
 
@@ -387,7 +388,8 @@ class EmbedTrainer(Trainer):
 
     def _log(self, **metrics: Any) -> None:
         """Send figures of the whole training run to the client."""
-        self.comm.log(**metrics)
+        if self.comm.rank == 0:
+            self.comm.log(**metrics)
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
         """Say whether theorem 3 holds for this graph, by what was measured in this run."""
@@ -415,9 +417,9 @@ class EmbedTrainer(Trainer):
     def steps(self) -> Generator[Step, bool, None]:
         """Train a state of the buffer a step: its edges, and then partitions are swapped."""
         position, edges = self.position, self.graph.num_edges
-        left = edges * (self.training.epochs - position.epoch) - self.epoch_edges
-        known = {} if self.warm is None else {"known": self.initialised}
-        self._log(left=left, edges=0, **known)
+        self._done_before = position.epoch * edges + self.epoch_edges
+        if self.warm is not None:
+            self._log(known=self.initialised)
         while position.epoch < self.training.epochs:
             self._begun = 1 - self.epoch_edges / edges, self.busy.seconds, self.done, self._exposed
             self.busy.pause()
@@ -527,7 +529,9 @@ class EmbedTrainer(Trainer):
             return True
         self._looked = now
         self.comm.check()
-        self.comm.log(edges=self.done)
+        total = self.training.epochs * self.graph.num_edges
+        done = min(int(self._share() * total), total - 1)  # the last epoch ends with its figures
+        self._log(done=done, before=self._done_before)
         return self._settle(keep=_LAUNCHED if gpu() else 0)
 
     def _settle(self, keep: int = 0) -> bool:
@@ -595,7 +599,8 @@ class EmbedTrainer(Trainer):
         self._before, self.loss = self.loss, self.epoch_loss / max(self.epoch_edges, 1)
         self.epoch_loss, self.epoch_edges = 0.0, 0
         line: dict[str, Any] = {"loss": round(self.loss, 6)}
-        shown: dict[str, Any] = {"edges": self.done, "loss": self.loss}
+        done = self.position.epoch * self.graph.num_edges
+        shown: dict[str, Any] = {"done": done, "before": self._done_before, "loss": self.loss}
         if evaluated is not None:
             line["valid"], shown["mrr"] = evaluated.scores, evaluated.score
         line["seconds"] = round(seconds, 6)

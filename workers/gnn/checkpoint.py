@@ -1,8 +1,8 @@
 """A training run's state in one safetensors file: weights, the optimizer's moments, metadata.
 
 Weights have the model's names; those of other vectors begin with what they are of, as
-``optimizer/mean``. The metadata says in JSON what else is needed to resume: model, epoch, seed.
-There is no state of a random generator, because draws are counted by epoch.
+``optimizer/0/layers.0.weight``. The metadata says in JSON what else is needed to resume: model,
+epoch, seed. There is no state of a random generator, because draws are counted by epoch.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from penstock.system_errors import DISK_FULL
 from penstock.workers.resources.device import to_host
 
 LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"  # of a run
+INIT = "init.safetensors"  # the last one of the run that it began with
 FORMAT = Format(
     name="penstock-gnn",
     version=1,

@@ -30,6 +30,8 @@ class State:
         values = network.parameters.values
         count = 1 if self.training.optimizer == "sgd" else 2
         self.moments = [np.zeros_like(values) for _ in range(count)]
+        self.steps_before = 0  # the optimizer's, of the run that this one began with
+        self.known = 0  # parameters that began as that run had them
         self._best: Weights | None = None
         self._best_about: dict[str, Any] | None = None  # until it is saved
 
@@ -52,7 +54,7 @@ class State:
             parameters.values, parameters.gradients, *self.moments,
             lr=lr, beta1=training.beta1, beta2=training.beta2, epsilon=training.epsilon,
             weight_decay=training.weight_decay, decoupled=training.optimizer == "adamw",
-            scale=scale, step=epoch + 1,
+            scale=scale, step=self.steps_before + epoch + 1,
         )  # fmt: skip
 
     def is_finite(self) -> bool:
@@ -81,7 +83,7 @@ class State:
 
     def save(self, position: Position) -> None:
         """Save a checkpoint to resume from."""
-        vectors = {f"optimizer/{i}": to_host(v) for i, v in enumerate(self.moments)}
+        vectors = {name: np.array(to_host(value)) for name, value in self._optimizer().items()}
         if self._best is not None:
             vectors |= {f"best/{n}": value for n, value in self._tensors(self._best).items()}
         path = self.task.run / LAST
@@ -98,13 +100,16 @@ class State:
         """Take what the last checkpoint holds, and return its position; None: there is none."""
         path = self.task.run / LAST
         if not path.exists():
+            if self.task.init is not None:
+                self._begin_with(self.task.init)
             return None
         tensors, about = checkpoint.load(path)
         load_tensors(self.network, tensors, path)
         put = _putter(self.network)
-        for i, vector in enumerate(self.moments):
-            vector[...] = put(tensors[f"optimizer/{i}"])
         try:
+            for name, array in self._optimizer().items():
+                array[...] = put(tensors[name])
+            self.steps_before, self.known = about["steps"], about["known"]
             position = Position.of(about, steps=1)
         except (ValueError, TypeError, KeyError) as error:
             raise checkpoint.damaged(path, f"no position of a run: {error}") from error
@@ -114,6 +119,27 @@ class State:
                 array[...] = put(tensors[f"best/{name}"])
             self._best_about = {**about, "epoch": position.best_epoch}
         return position
+
+    def _begin_with(self, path: Path) -> None:
+        """Take what another run's checkpoint has of the same name and shape, with its moments."""
+        tensors, about = checkpoint.load(path)
+        put, parameters = _putter(self.network), self.network.parameters.named()
+        kept = {**parameters, **self.network.moments()}
+        if about["training"]["optimizer"] == self.training.optimizer:
+            kept |= self._optimizer()
+            self.steps_before = about["steps"] + about["epoch"]
+        for name, array in kept.items():
+            if name in tensors and tensors[name].shape == array.shape:
+                array[...] = put(tensors[name])
+                self.known += int(array.size) * (name in parameters)
+
+    def _optimizer(self) -> dict[str, AnyArray]:
+        """Return the moments of every parameter by their names."""
+        return {
+            f"optimizer/{i}/{name}": array
+            for i, vector in enumerate(self.moments)
+            for name, array in self.network.parameters.named(vector).items()
+        }
 
     def _copy(self) -> Weights:
         """Return the parameters as they are now, and the moments of batch norms."""
@@ -133,6 +159,8 @@ class State:
             "graph": str(self.task.graph),
             "outputs": self.network.local.outputs,
             "label_kind": self.network.local.label_kind,
+            "steps": self.steps_before,
+            "known": self.known,
             **asdict(position),
         }
 

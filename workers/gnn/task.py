@@ -22,6 +22,7 @@ class TrainTask:
     model      complete: with every width, as the plan was made for
     run        an existing folder. Rank 0 writes there: metrics.jsonl (a line per epoch), plan.txt,
                checkpoints/ (``last`` and ``best`` .safetensors), profile.json with --profile
+    init       the checkpoint to begin with, if this run has none
     split      which nodes train, validate and test; None: as the graph says
     """
 
@@ -31,6 +32,7 @@ class TrainTask:
     training: Training
     plan: ModelPlan
     run: Path
+    init: Path | None = None
     split: SplitFile | None = None
 
 
@@ -46,6 +48,7 @@ class Trained:
     overlap  what was measured of the hidden share of the communication, as overlap.py says; None
              where that was not asked for, or one rank trained
     stopped  why it ended
+    known    parameters that began with those of --init
     device   what computed: cpu or gpu
     """
 
@@ -65,6 +68,7 @@ class Trained:
     first_epoch: int = 0
     overlap: dict[str, Any] | None = None
     device: str = ""
+    known: int = 0
 
 
 @dataclass(frozen=True)

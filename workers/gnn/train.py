@@ -129,6 +129,7 @@ class _Trainer(Trainer):
             overlap=None if ended.stopped is Stopped.NAN else self._overlap(),
             first_epoch=ended.first_epoch,
             device="gpu" if self.network.context.on_gpu else "cpu",
+            known=self.state.known,
         )
 
     # -- what the loop drives ----------------------------------------------------------------------
@@ -174,6 +175,7 @@ class _Trainer(Trainer):
         self.times.after(seconds, kinds)
         metrics = {**(evaluated.scores if evaluated else {}), "train": self._metrics["train"]}
         shown = {name: round(found["score"], 4) for name, found in metrics.items()}
+        shown["done"] = self.position.epoch
         return {
             **metrics,
             "seconds": round(seconds, 6),

@@ -348,8 +348,7 @@ class _Trainer(Trainer):
         if self.comm.rank == 0 and now - self._said > _SAY_EVERY:
             self._said = now
             loss = losses.loss / max(losses.pairs, 1)
-            done, epoch = self._done(), self.position.epoch + 1
-            self.comm.log(words=done, before=self._before, loss=loss, epoch=epoch)
+            self.comm.log(done=self._done(), before=self._before, loss=loss)
 
     def _trained(self) -> int:
         """Return how many words were trained; places beyond the ends of walks are none."""

@@ -298,8 +298,10 @@ def test_a_warm_start_begins_where_the_other_run_ended(
         assert name in str(error.value)
     with pytest.raises(UsageError):
         embed.train(graph, tmp_path / "warm", init=tmp_path / "cold", resume=True, **options)
-    with pytest.raises(UsageError):
-        embed.train(graph, run, init=run, overwrite=True, **options)
+    own = shutil.copytree(run, tmp_path / "own")  # and in its place
+    again = embed.train(graph, own, init=own, overwrite=True, **options)
+    assert again.trained.known == warm.trained.known
+    assert again.trained.loss == warm.trained.loss
 
 
 # -- bad input -------------------------------------------------------------------------------------

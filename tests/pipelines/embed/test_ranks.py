@@ -13,7 +13,6 @@ import pytest
 from penstock import ClusterSpec, Graph, embed
 from penstock.errors import GraphError, UsageError
 from penstock.pipelines.embed.planning import disk_to_train, fewest_partitions, memory_to_train
-from penstock.pipelines.embed.progress import EdgeBar
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
@@ -141,18 +140,3 @@ def test_a_plan_says_what_a_rank_needs(graph: Graph) -> None:
     assert memory_to_train(large, replace(training, partitions=count - 8), 4) > 8e9
     cover = replace(training, order="cover")
     assert fewest_partitions(large, cover, 8 * 10**9, 4) in (4 * 16, 4 * 64)
-
-
-def test_progress_is_that_of_all_ranks() -> None:
-    with EdgeBar(100, 2, quiet=True) as bar:
-        for rank, metrics in [
-            (0, {"left": 100, "edges": 0}), (1, {"edges": 20}), (0, {"edges": 10}),
-            (1, {"edges": 30}), (0, {"edges": 50, "epoch": 1, "loss": 0.5}),
-        ]:  # fmt: skip
-            bar.on_metrics(rank, metrics)
-        assert (bar.done, bar.total) == (80, 100)
-        bar.on_metrics(0, {"left": 40, "edges": 0})  # a rank was lost
-        bar.on_metrics(1, {"edges": 40})
-        assert (bar.done, bar.total) == (119, 120)
-        bar.on_metrics(0, {"edges": 0, "epoch": 2, "loss": 0.4})
-        assert (bar.done, bar.total) == (120, 120)

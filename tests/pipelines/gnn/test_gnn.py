@@ -25,7 +25,7 @@ from penstock.errors import (
 from penstock.files import sha256_of
 from penstock.pipelines.cli import run
 from penstock.temporary import TemporaryFolder, host_name
-from penstock.workers.gnn import predict
+from penstock.workers.gnn import checkpoint, predict
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
@@ -473,3 +473,44 @@ def test_two_ranks_learn_the_same(
     here = gnn.evaluate(folder).scores
     assert there["confusion"] == here["confusion"]
     assert there["roc_auc"] == pytest.approx(here["roc_auc"], abs=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_warm_start_goes_on_as_the_other_run_would(
+    blocks: Graph, tmp_path: Path, cluster: ClusterSpec, optimizer: str
+) -> None:
+    options: dict[str, Any] = {"hidden": 8, "dropout": 0.0, "cluster": cluster}
+    options["optimizer"] = optimizer
+    gnn.train(blocks, tmp_path / "whole", epochs=9, **options)
+    gnn.train(blocks, tmp_path / "run", epochs=5, **options)
+    warm = {**options, "init": tmp_path / "run", "overwrite": True}
+    report = gnn.train(blocks, tmp_path / "run", epochs=4, **warm)  # in the place of that run
+    assert report.trained.known == report.trained.parameters
+    found, expected = (
+        checkpoint.load(tmp_path / name / "checkpoints/last.safetensors")[0]
+        for name in ("run", "whole")
+    )
+    for name in expected:
+        if not name.startswith("best/"):
+            np.testing.assert_array_equal(found[name], expected[name])
+    again = gnn.train(
+        blocks, tmp_path / "run", epochs=6, resume=True, **{**warm, "overwrite": False}
+    )
+    assert (again.trained.known, again.trained.first_epoch) == (report.trained.known, 4)
+
+
+def test_weights_of_another_shape_begin_at_random(
+    blocks: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    gnn.train(blocks, tmp_path / "run", epochs=2, hidden=8, cluster=cluster)
+    options: dict[str, Any] = {"epochs": 1, "lr": 1e-12, "weight_decay": 0.0, "hidden": 8}
+    options |= {"init": tmp_path / "run", "cluster": cluster, "layers": 3}
+    trained = gnn.train(blocks, tmp_path / "deeper", **options).trained
+    assert 0 < trained.known < trained.parameters
+    found, before = (
+        checkpoint.load(tmp_path / name / "checkpoints/last.safetensors")[0]
+        for name in ("deeper", "run")
+    )
+    np.testing.assert_allclose(found["layers.0.weight"], before["layers.0.weight"], atol=1e-9)
+    with pytest.raises(InputError):
+        gnn.train(blocks, tmp_path / "new", **{**options, "init": tmp_path / "nowhere"})

@@ -8,12 +8,11 @@ from penstock.pipelines.job.training_bar import TrainingBar
 
 
 def test_the_bar_shows_the_latest_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    with TrainingBar(10, "epochs", "epoch", scores=("train", "valid"), quiet=False) as bar:
+    scores = {"train": "train {:.1%}", "valid": "valid {:.1%}"}
+    with TrainingBar(10, "epochs", scores=scores, quiet=False) as bar:
         bar._start -= 5  # nothing is said of what takes less than two seconds
         for epoch in range(1, 11):
-            bar.on_metrics(
-                0, {"epoch": epoch, "loss": 1 / epoch, "train": 0.5, "valid": epoch / 20}
-            )
+            bar.on_metrics(0, {"done": epoch, "loss": 1 / epoch, "train": 0.5, "valid": epoch / 20})
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 10
     assert lines[-1].startswith("train: 100 %, ")
@@ -23,13 +22,13 @@ def test_the_bar_shows_the_latest_figures(capsys: pytest.CaptureFixture[str]) ->
 def test_the_bar_begins_where_the_run_goes_on_and_goes_back(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with TrainingBar(100, "epochs", "epoch", quiet=False) as bar:
+    with TrainingBar(100, "epochs", quiet=False) as bar:
         bar._start -= 5
-        bar.on_metrics(0, {"epoch": 51, "loss": 0.5, "train": 0.0})
+        bar.on_metrics(0, {"done": 51, "loss": 0.5, "train": 0.0})
         assert (bar.done, bar.total) == (1, 50)
-        bar.on_metrics(0, {"epoch": 100})
+        bar.on_metrics(0, {"done": 100})
         assert bar.done == 50
-        bar.on_metrics(0, {"epoch": 60})  # a rank was lost
+        bar.on_metrics(0, {"done": 60})  # a rank was lost
         assert bar.done == 10
         bar.on_metrics(0, {"loss": 0.2})
         assert bar.done == 10
@@ -37,9 +36,9 @@ def test_the_bar_begins_where_the_run_goes_on_and_goes_back(
 
 
 def test_what_was_done_before_is_said_by_the_ranks() -> None:
-    with TrainingBar(1000, "words", "words", quiet=True) as bar:
-        bar.on_metrics(0, {"words": 700, "before": 600, "loss": 2.5})
-        bar.on_metrics(1, {"words": 900, "before": 600, "loss": 2.5})  # all ranks know the same
+    with TrainingBar(1000, "words", quiet=True) as bar:
+        bar.on_metrics(0, {"done": 700, "before": 600, "loss": 2.5})
+        bar.on_metrics(1, {"done": 900, "before": 600, "loss": 2.5})  # all ranks know the same
         assert (bar.done, bar.total) == (100, 400)
-        bar.on_metrics(0, {"words": 1000, "before": 600, "loss": 2.5})
+        bar.on_metrics(0, {"done": 1000, "before": 600, "loss": 2.5})
         assert bar.done == 400

@@ -78,7 +78,7 @@ def test_a_training_learns_and_says_so(graph: Graph, tmp_path: Path, more: dict[
     assert found.validation is not None
     assert found.validation["mrr"] > 0.1  # of a random order: 0.02
     assert found.batches >= 8 * graph.num_edges // (more.get("batch", 64))
-    assert max(one.get("edges", 0) for one in comm.logged) == 8 * graph.num_edges
+    assert max(one.get("done", 0) for one in comm.logged) == 8 * graph.num_edges
     assert (found.bytes_read > 0) == bool(more)  # in memory only checkpoints touch the disk
 
 

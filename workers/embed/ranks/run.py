@@ -35,7 +35,7 @@ from penstock.workers.embed.storage.versions import BEST, LAST, RankVersions, Ve
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.train import BUCKETS, EmbedTrainer, EpochTime
 from penstock.workers.resources.device import gpu
-from penstock.workers.training.loop import Evaluation, Position
+from penstock.workers.training.loop import Position
 
 if TYPE_CHECKING:
     from penstock.partition.order import PartitionOrder
@@ -227,18 +227,6 @@ class RankTrainer(EmbedTrainer):
         return min((self.position.epoch + done) / self.training.epochs, 1.0)
 
     # -- after an epoch --------------------------------------------------------------------------
-
-    def _log(self, **metrics: Any) -> None:
-        if self.comm.rank == 0:
-            super()._log(**metrics)
-
-    def figures(
-        self, evaluated: Evaluation | None, seconds: float
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the same; every rank says how many edges it has trained."""
-        if self.comm.rank > 0:
-            self.comm.log(edges=self.done)
-        return super().figures(evaluated, seconds)
 
     @property
     def _on_disk(self) -> bool:
