@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--out-of-core", action="store_true")
     parser.add_argument(
-        "--folder", type=Path, default=None, help="where files go [a temporary one]"
+        "--folder", type=Path, default=None, help="folder of files [a temporary one]"
     )
     options = parser.parse_args()
     count = int(options.edges or (100e6 if options.out_of_core else 50e6))
@@ -137,7 +137,7 @@ def main() -> None:
         source = rmat(folder, count, scale)
         size = sum(p.stat().st_size for p in source.rglob("*.parquet"))
         print(f"R-MAT scale {scale}, {count:,} edges, {size / 1e6:,.0f} MB of Parquet")
-        etl(source, folder / "ours")  # compiles the kernels where they are not cached yet
+        etl(source, folder / "ours")  # compiles the kernels if they are not cached yet
         if options.out_of_core:
             run = etl(source, folder / "ours", "--memory-limit", "1.5GB")
             print(
