@@ -1,4 +1,4 @@
-"""The folder of a run that replaces another one: whichever is worth more is there after a kill."""
+"""The folder of a run that replaces another one: the more valuable one exists after a kill."""
 
 from __future__ import annotations
 
