@@ -1,13 +1,13 @@
-"""Every benchmark with its gate, one after the other, and one table of what came of them.
+"""Every benchmark with its gate, one after the other, and one table of the results.
 
     python -P benchmarks/all.py --quick [--only walk,etl] [--out results.json]
     python -P benchmarks/all.py                                           in full: an hour and more
 
 Each runs in a process of its own, as it would by hand; what it prints goes to a log next to the
 results. A gate is what the benchmark checks before it times anything, and the promises that it
-makes: it fails where the process ends with anything but 0. One that needs what is not here (real
+makes: it fails if the process does not end with 0. One whose requirements are missing (real
 data in PENSTOCK_DATA, a GPU, several, a peer) is skipped, with the reason. Results are kept as JSON
-with machine, versions and date; ``compare.py`` says what got slower from one file to another.
+with machine, versions and date; ``compare.py`` lists what got slower from one file to another.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ HERE = Path(__file__).parent
 
 
 def data() -> str | None:
-    """Say why there is no real data, if so."""
+    """Return why there is no real data, or an empty text."""
     return None if os.environ.get("PENSTOCK_DATA") else "needs real data: set PENSTOCK_DATA"
 
 
 def gpus(count: int) -> Callable[[], str | None]:
-    """Say why there are not so many GPUs, if so."""
+    """Return why there are too few GPUs, or an empty text."""
 
     def missing() -> str | None:
         if find_spec("cupy") is None:
@@ -56,12 +56,12 @@ def gpus(count: int) -> Callable[[], str | None]:
 
 
 def peer(module: str) -> Callable[[], str | None]:
-    """Say that a peer is not installed, if so."""
+    """Return that a peer is not installed, or an empty text."""
     return lambda: None if find_spec(module) else f"needs {module}: pip install '.[bench]'"
 
 
 def cite(pattern: str, sentence: str) -> Callable[[str], str]:
-    """Say a sentence about what an output holds, by the groups of a pattern."""
+    """Make a function that describes an output by the groups of a pattern."""
 
     def say(text: str) -> str:
         found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
@@ -71,7 +71,7 @@ def cite(pattern: str, sentence: str) -> Callable[[str], str]:
 
 
 def centralities(text: str) -> str:
-    """Say how many times as fast closeness and betweenness are as peers."""
+    """Describe how many times as fast closeness and betweenness are as peers."""
     found = json.loads(text[text.index("{") :])
     said = []
     for name in ("closeness", "betweenness"):
@@ -87,7 +87,7 @@ def centralities(text: str) -> str:
 class Benchmark:
     """One benchmark: its file, its arguments in full and quickly, and what it needs.
 
-    says  what the table tells of its output; None: the last line
+    says  makes the table's text from its output; None: the last line
     """
 
     name: str
@@ -224,7 +224,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Run them all; 1 where a gate failed."""
+    """Run them all; return 1 if a gate failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small inputs, one round: minutes")
     parser.add_argument("--only", default="", help="names that hold one of these, with commas")

@@ -5,8 +5,8 @@
 
 The graphs are those of OpenSSL's functions (zoo/openssl-cfg of the data), directed and without
 weights, each file a compiler's output. Peers are called a graph at a time, as their users do, on
-graphs that they have already; their conversion is not timed. igraph and NetworKit, where they are
-installed, run on one core, and in as many processes as we have threads, graphs spread over these
+graphs that they have already; their conversion is not timed. igraph and NetworKit, if installed,
+run on one core, and in one process per thread of Penstock, graphs spread over these
 by cost; NetworKit also by its threads, which share the sources of a graph. NetworkX takes every
 STEP-th graph of each file, and its time is scaled by the number of edges times nodes that it saw.
 Nothing is timed before all our values of these graphs equal NetworkX's to 1e-9, and betweenness
@@ -168,7 +168,7 @@ def networkit_calls(graphs: list, metric: str, threads: int = 1) -> list[Callabl
         made.append(graph)
     if metric == "betweenness":
         return [networkit.centrality.Betweenness(graph, True).run for graph in made]
-    # The searches go along the edges, ours against them: as many, of the same lengths in all.
+    # The searches go along the edges, ours against them: the same total number of the same lengths.
     kind = networkit.centrality.ClosenessVariant.GENERALIZED
     some = (graph for graph in made if graph.numberOfNodes())
     return [networkit.centrality.Closeness(graph, False, kind).run for graph in some]

@@ -149,7 +149,8 @@ def cost(batch: GraphBatch) -> float:
 
 
 def packed(costs: list[float], parts: int) -> list[list[int]]:
-    """Return the numbers of batches of each part: the most costly first, to whom has least."""
+    """Return the numbers of batches of each part: the most costly first, to the part with the
+    least."""
     found, loads = [list[int]() for _ in range(parts)], [0.0] * parts
     for number in sorted(range(len(costs)), key=lambda n: -costs[n]):
         at = loads.index(min(loads))
@@ -232,7 +233,7 @@ FILES_AT_ONCE = 8
 
 
 def write_table(folder: Path, graphs: int, size: int) -> None:
-    """Write graphs as edges, each once: a file a batch, and row groups of a million."""
+    """Write graphs as edges, each once: one file per batch, and row groups of a million."""
     folder.mkdir(parents=True)
 
     def write(number: int, columns: list[Any]) -> None:
@@ -354,7 +355,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=20_000)
     parser.add_argument("--metrics", default="closeness,betweenness,betweenness32,distances")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--devices", type=int, help="compare one GPU with so many")
+    parser.add_argument("--devices", type=int, help="compare one GPU with this number")
     parser.add_argument("--batches", type=int, default=8, help="of --devices")
     parser.add_argument("--parquet", metavar="FOLDER", help="time the whole command there")
     parser.add_argument("--cluster", default="auto", help="of --parquet, as -n and --threads are")

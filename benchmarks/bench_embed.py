@@ -5,11 +5,11 @@
 
 Speed: batches of 10,000 edges with 1,000 shared negatives for tails and for heads, vectors of 100
 values of 200,000 nodes, Adagrad. Before anything is timed, a batch of the same rules is compared
-with the naive kernels, losses and rows. PyTorch does the same batch with as many threads: scores by
-matrix products, cross-entropy against the true answer, sparse gradients summed by row, Adagrad by
-hand on those rows alone (its own optimizer is slower); it may live in an environment of its own.
-It does so twice: as it is written, of which 2 times are asked for, and with the loss compiled by
-``torch.compile``, where it finds a C++ compiler.
+with the naive kernels, losses and rows. PyTorch does the same batch with the same number of
+threads: scores by matrix products, cross-entropy against the true answer, sparse gradients summed
+by row, Adagrad by hand on those rows alone (its own optimizer is slower); it may live in an
+environment of its own. It does so twice: as it is written (2 times its speed are required), and
+with the loss compiled by ``torch.compile``, if it finds a C++ compiler.
 
 Quality: the filtered MRR of the whole test set with default options, in memory and out of core (12
 partitions, three of them in memory).
@@ -140,7 +140,7 @@ def check(model: Model, threads: int) -> None:
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
     for mine, their in zip(ours, theirs, strict=True):
         if mine is not None and their is not None:
-            # Adagrad's first step has the length of the rate, whatever the gradient: where that is
+            # Adagrad's first step has the length of the rate, whatever the gradient: if that is
             # nearly nothing its sign is a matter of rounding.
             clear = their.state > 1e-10
             close = np.isclose(mine.values, their.values, rtol=1e-3, atol=1e-4) | ~clear
@@ -174,7 +174,7 @@ def pytorch(args: argparse.Namespace, name: str, *, compiled: bool = False) -> t
 
 
 def speed(args: argparse.Namespace) -> bool:
-    """Check, time, print; return whether what is asked for is there."""
+    """Check, time, print; return whether the requirement is met."""
     good = True
     for name, model in MODELS.items():
         check(model, args.threads)
@@ -218,7 +218,7 @@ def quality(args: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Run what was asked for; 1 where a figure is missed."""
+    """Run what was requested; return 1 if a figure is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="?", choices=("speed", "quality"), default="speed")
     parser.add_argument("--torch", help="a Python that has PyTorch")

@@ -7,11 +7,11 @@ First checked: on fresh random data, a step changes rows as the naive one does. 
 negatives drawn: batches of 100,000 edges that share 1,000 negatives, 100 values, softmax, Adagrad,
 5 million nodes and 1,000 relations on the GPU; with tails replaced, and with tails and heads.
 PyTorch does the same with TF32 products, ``torch.unique`` and ``index_add``, in the same run: as it
-is written, and where scores are products once more with the loss compiled by ``torch.compile``;
+is written, and if scores are products once more with the loss compiled by ``torch.compile``;
 distances with ``torch.cdist``, RotatE's with differences of 5,000 edges at a time, a few GB.
 ``--dims`` times other widths, of 200,000 nodes and without PyTorch.
 
-What a step must do, whoever does it:
+The minimal work of a step, for any implementation:
 
     operations  of products, and of L2 distances, whose squares are made of them: 4 products (scores
                 and sums, for queries and for negatives) of 2 S E N d each; of other distances,
@@ -180,7 +180,7 @@ for model in models:
 
 
 def torch_rates(python, models, *, quick, limit):
-    """Return PyTorch's rates, its version, and the seconds and bytes of what it did in the time."""
+    """Return PyTorch's rates, its version, and the seconds and bytes of its work in the time."""
     given = [NODES, RELATIONS, EDGES, NEGATIVES, DIM, *((5, 3) if quick else (10, 5)), models]
     try:
         done = subprocess.run(
@@ -250,14 +250,14 @@ def check(model: Model, dim: int) -> None:
             for name in ("values", "state"):
                 got, expected = getattr(ours, name).get(), getattr(truth, name)
                 apart = np.abs(got - expected) > close * (1 + np.abs(expected))
-                # The slope of L1 changes its sign at 0, where rounding may decide: for some ten of
+                # The slope of L1 changes its sign at 0, and rounding may decide: for about ten of
                 # the 60 million differences of three steps, each of which changes three rows.
                 few = 100 if model == Model.TRANSE_L1 else 0
                 assert apart.sum() <= few, f"{model.name}: {apart.sum()} values of {name} differ"
 
 
 def bytes_of(rules: EmbedRules) -> float:
-    """Return the bytes that any step has to move, whoever does it.
+    """Return the bytes that any implementation of a step has to move.
 
     Rows of nodes, negatives and relations, with Adagrad's state, each read and written once.
     """
@@ -291,7 +291,7 @@ def timed(rules: EmbedRules, steps: int, rounds: int) -> tuple[float, int]:
 
 
 def main() -> int:
-    """Check, time, print; 1 where what is asked for is missed."""
+    """Check, time, print; return 1 if a requirement is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--torch", help="a Python that has PyTorch; '': none [default: this one; --quick: none]"

@@ -1,4 +1,5 @@
-r"""Training runs whose vectors are on the disk, with and without prefetch, where it matters.
+r"""Training runs whose vectors are on the disk, with and without prefetch, in cases in which it
+matters.
 
     python -P benchmarks/bench_embed_prefetch.py [--folder .] [--seconds 40]
     NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python -P benchmarks/bench_embed_prefetch.py \
@@ -10,10 +11,10 @@ epoch are of `penstock embed train`, the first epoch left out, which fills parti
 
 With C seconds of training an epoch, I of swaps and s swaps, each swap hides behind the edges that
 are trained meanwhile, h C at the least. Prefetch can be (1 + I/C) / (1 + exposed/C) times as fast,
-which the schedule decides: most where I / s is h C, as theorem 3 says. So the work is chosen by
+which the schedule decides: most if I / s is h C, by theorem 3. So the work is chosen by
 the disk: what the table's requests move a second is measured first, and gives the size of the graph
 (--scale at most) with which everything fits in --seconds; then the number of negatives is chosen
-for I / C = --ratio, by runs without prefetch, and again where a run came out otherwise,
+for I / C = --ratio, by runs without prefetch, and again if a run came out differently,
 as disks vary. Each training run with prefetch follows one without, with which it is compared.
 
 --count trains nothing: it counts what orders of partitions and buffers move in an epoch.
@@ -36,12 +37,12 @@ from penstock.errors import UsageError
 from penstock.partition.order import order
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 
-# python -P leaves the script's folder out, where the modules of this benchmark lie.
+# python -P leaves out the script's folder, which has the modules of this benchmark.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from storage_bandwidth import measure
 
-TIMES, BUSY = 1.25, 0.9  # asked for where theorem 3 holds
+TIMES, BUSY = 1.25, 0.9  # required if theorem 3 holds
 
 
 def hidden_shares(name, partitions):
@@ -57,7 +58,7 @@ def hidden_shares(name, partitions):
 
 
 def best_ratio(shares, ratio):
-    """Return how many times as fast prefetch can be where I is ``ratio`` times C."""
+    """Return how many times as fast prefetch can be if I is ``ratio`` times C."""
     exposed = np.maximum(0.0, ratio / len(shares) - shares).sum()
     return (1 + ratio) / (1 + exposed), 1 / (1 + exposed)
 
@@ -117,7 +118,7 @@ def negatives_for(ratio, runs):
     (last, *before) = sorted(runs, key=lambda one: abs(one["busy"] - wanted))
     slope = last["busy"] / last["negatives"]
     others = [one for one in before if one["negatives"] != last["negatives"]]
-    if others:  # times scatter, so that two close to each other say little of the slope
+    if others:  # times scatter, so two close to each other determine the slope poorly
         steep = last["busy"] - others[0]["busy"]
         steep /= last["negatives"] - others[0]["negatives"]
         slope = min(max(steep, slope / 2), slope)
@@ -126,7 +127,7 @@ def negatives_for(ratio, runs):
 
 
 def scale_for(rate, ratio, swaps, given):
-    """Return how large a graph is of which the epochs of seven runs fill about half of the time."""
+    """Return the size of a graph for which the epochs of seven runs fill about half of the time."""
     trains = 0.5 * given.seconds / (4 * given.epochs * (1 + ratio))
     nodes = rate * ratio * trains * given.partitions / (swaps * 2 * 8 * given.dim)
     return int(np.clip(np.log2(max(nodes, 1)), 10, given.scale))
@@ -236,15 +237,15 @@ def report(pairs, shares, limit):
                 held.append(without["seconds"] / prefetched["seconds"])
     if not held:
         print(
-            f"\nMISSED: in no pair did theorem 3 hold where {TIMES} times can be had: I / C must "
+            f"\nMISSED: in no pair did theorem 3 hold with {TIMES} times possible: I / C must "
             f"be between {TIMES - 1:.2f} and {limit:.3f}"
         )
         return False
     times, share = statistics.median(held), statistics.median(busy)
     kept = times >= TIMES and share >= BUSY
     print(
-        f"\n{'kept' if kept else 'MISSED'}: where theorem 3 held and {TIMES} times can be had "
-        f"({len(held)} of {len(pairs)} pairs) {times:.3f} times; where it held "
+        f"\n{'kept' if kept else 'MISSED'}: with theorem 3 and {TIMES} times possible "
+        f"({len(held)} of {len(pairs)} pairs) {times:.3f} times; with theorem 3 "
         f"({len(busy)} pairs) kernels train {share:.1%} ({BUSY:.0%})"
     )
     return kept

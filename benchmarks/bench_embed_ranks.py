@@ -14,7 +14,7 @@ timed.
     exchange    share in which blocks change hands
     waits       what is left: for other ranks, and for the host
 
-Ends with 1 where losses are apart, or GPUs are slower than asked for.
+Ends with 1 if losses differ, or GPUs are slower than required.
 """
 
 import argparse
@@ -37,7 +37,7 @@ SMALL_TRIPLES, SMALL_EPOCHS = 400_000, 4
 
 
 class Memory:
-    """The most memory that any GPU has had in use, as nvidia-smi says: all processes on it."""
+    """The most memory that any GPU has had in use, as nvidia-smi reports: all processes on it."""
 
     def __init__(self):
         self.most, self._ended = 0, threading.Event()
@@ -65,7 +65,7 @@ class Memory:
 
 
 def make(path, given, triples):
-    """Write a graph of about so many triples."""
+    """Write a graph of about this number of triples."""
     share = triples / given.triples
     generate(
         "kg",
@@ -81,7 +81,7 @@ def make(path, given, triples):
 
 
 def train(graph, folder, ranks, given, epochs):
-    """Train, and return what came of it and the seconds of the whole command."""
+    """Train, and return the result and the seconds of the whole command."""
     alone = ranks == 1 and given.device == "cpu"
     cluster = ClusterSpec(
         cluster="threads" if alone else "mpi",
@@ -115,7 +115,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", default="1,2", help="numbers of ranks, 1 first")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu")
-    parser.add_argument("--folder", type=Path, help="where the graph and runs are written")
+    parser.add_argument("--folder", type=Path, help="folder of the graph and the runs")
     parser.add_argument("--entities", type=int, default=2_000_000)
     parser.add_argument("--relations", type=int, default=1000)
     parser.add_argument("--triples", type=int, default=52_000_000)

@@ -5,7 +5,7 @@
 
 First checked: the same training with and without prefetch leaves the same bytes on the disk. Then
 timed, in turns: the table's requests, dd and, with ``--fio``, fio with O_DIRECT in the same folder,
-and where there is a GPU the table's from its memory, by way of pinned buffers; then an epoch of
+and if there is a GPU the table's from its memory, by way of pinned buffers; then an epoch of
 buffer states with and without prefetch. The schedule is that of a training, which divides buckets
 among all states that hold them. The training is work of as long as theorem 3 wants: of the buckets
 that are trained during a swap at the least, what a swap takes, times ``--work``; it is NumPy on the
@@ -33,7 +33,7 @@ from penstock.workers.embed.storage import THREADS, Geometry, open_table
 from penstock.workers.embed.storage.versions import Checkpoints, table_path
 from penstock.workers.resources.device import gpu
 
-# python -P leaves the script's folder out, where the modules of this benchmark lie.
+# python -P leaves out the script's folder, which has the modules of this benchmark.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from storage_bandwidth import measure, measure_dd, measure_fio
@@ -106,7 +106,7 @@ def main():
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=12)
     parser.add_argument("--order", default="prefetch")
-    parser.add_argument("--work", type=float, default=1.5, help="of what theorem 3 asks for")
+    parser.add_argument("--work", type=float, default=1.5, help="share of theorem 3's work")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--fio", action="store_true", help="compare with fio too")
     options = parser.parse_args()

@@ -3,7 +3,7 @@
     python -P benchmarks/bench_encryption.py [--kind local] [--starts 5] [--json]
 
 Clusters of two workers with TLS and with --no-tls, in turn, after one of each that is not counted.
-What was sent is compared before anything is timed. Ends with 1 where the start of a cluster takes
+Sent data is compared before anything is timed. Ends with 1 if the start of a cluster takes
 more than 0.3 s longer: the median of the differences between neighbours.
 """
 
@@ -35,7 +35,7 @@ def seconds_of(call) -> float:
 
 
 def start(kind: str, no_tls: bool) -> float:
-    """Return how long a cluster takes until its workers are there."""
+    """Return how long a cluster takes until its workers are connected."""
     begun = time.monotonic()
     with connect(kind, workers=2, no_tls=no_tls) as client:
         took = time.monotonic() - begun
@@ -45,7 +45,7 @@ def start(kind: str, no_tls: bool) -> float:
 
 
 def transfers(kind: str, no_tls: bool) -> dict[str, float]:
-    """Return medians of seconds by what is sent."""
+    """Return medians of seconds by kind of message."""
     found = {}
     with connect(kind, workers=2, no_tls=no_tls) as client:
         first, second = client.scheduler_info(n_workers=-1)["workers"]

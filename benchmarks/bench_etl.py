@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--out-of-core", action="store_true")
     parser.add_argument("--texts", action="store_true", help="2 M edges whose ids are texts")
     parser.add_argument(
-        "--folder", type=Path, default=None, help="where files go [a temporary one]"
+        "--folder", type=Path, default=None, help="folder of files [a temporary one]"
     )
     options = parser.parse_args()
     count = int(options.edges or (100e6 if options.out_of_core else 50e6))

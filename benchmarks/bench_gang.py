@@ -3,7 +3,7 @@
     python -P benchmarks/bench_gang.py [--workers 4] [--json]
 
 Raw mpi4py is Isend, Irecv and Waitall; both ways exchange the same arrays between the same two
-ranks, in alternating rounds, after every result was checked. Ends with 1 where a promise is broken.
+ranks, in alternating rounds, after every result was checked. Ends with 1 if a promise is broken.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How fast graphs are made, compared with what the machine's cores and disk could do at best.
+"""How fast graphs are made, compared with the limits of the machine's cores and disk.
 
     python benchmarks/bench_generate.py [--scale 22] [--folder /scratch]
 
@@ -104,7 +104,7 @@ def write_alone(folder: Path, size: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=int, default=22, help="of the R-MAT graphs (default 22)")
-    parser.add_argument("--folder", default=None, help="where to write (default: a temporary one)")
+    parser.add_argument("--folder", default=None, help="output folder (default: a temporary one)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)

@@ -8,16 +8,16 @@
 
 An epoch is forward, backward and Adam's update on the whole graph, of a GCN with ReLU and biases.
 Each side trains in a process of its own, one after the other, from the same arrays and the same
-first weights; times count only where the losses of the first epochs agree. They are medians
+first weights; times count only if the losses of the first epochs agree. They are medians
 without the first epoch, the peak is the most that the process ever had in memory, Python and
 libraries included (on GPUs: what the pool of CuPy or torch took). On the CPU PyG is timed all its
 ways, as it is and normalising once ("cached"), and the faster one is compared with; on a GPU in
-those of --ways. Ends with 1 where a promise is broken. Cora is read from PENSTOCK_DATA. --pyg names
+those of --ways. Ends with 1 if a promise is broken. Cora is read from PENSTOCK_DATA. --pyg names
 a Python with torch and torch_geometric.
 
 The floor is what gathered rows, indices and products take at least at rates measured first. On a
 GPU rows come from the L2 and from memory, as the power law of the sources has it, and products run
-in TF32 or, where that takes longer, as fast as memory gives their operands. Elementwise passes are
+in TF32 or, if that takes longer, as fast as memory gives their operands. Elementwise passes are
 not counted, and rows that the L1 serves can make a gather beat its floor.
 """
 
@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-# python -P leaves the script's folder out, where the modules of this benchmark lie.
+# python -P leaves out the script's folder, which has the modules of this benchmark.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gnn_accuracy import accuracy

@@ -1,4 +1,4 @@
-"""Training on several ranks: the same curve as on one, and how much of what they say is hidden.
+"""Training on several ranks: the same curve as on one, and the hidden share of communication.
 
     python -P benchmarks/bench_gnn_distributed.py [--ranks 1,2,4] [--epochs 30] [--rounds 15]
     python -P benchmarks/bench_gnn.py write amazon-like g
@@ -12,8 +12,8 @@ with edges at random have no better parts than random ones, which --method rando
 
 After the plain training, --rounds rounds of epochs measure the hidden share, as --measure-overlap
 of penstock gnn train does: exposed is what an epoch is longer than with the communication left out,
-whole the same where nothing overlaps and each exchange begins after a barrier that is not counted,
-hidden = 1 - exposed / the median whole; medians, and quartiles in brackets. Ends with 1 where a
+whole the same if nothing overlaps and each exchange begins after a barrier that is not counted,
+hidden = 1 - exposed / the median whole; medians, and quartiles in brackets. Ends with 1 if a
 promise is broken. With more ranks than cores only the curves mean something.
 """
 
@@ -32,7 +32,7 @@ from penstock import ClusterSpec, Graph, generate, gnn, partition_graph
 LEAST_AGREEMENT = 1e-4
 SPEEDUPS = {2: 1.7, 4: 3.0}  # of GPUs
 DEGREE = 50.5
-NOISE = 100  # of features, so that losses stay far from 0, where relative differences mean nothing
+NOISE = 100  # of features, so that losses, compared relatively, stay far from 0
 
 
 def make_graph(path, outside, nodes):
@@ -43,7 +43,7 @@ def make_graph(path, outside, nodes):
 
 
 def train(graph, run, ranks, device, epochs, **options):
-    """Train, and return the losses of all epochs with what the run came to."""
+    """Train, and return the losses of all epochs with the result of the run."""
     alone = ranks == 1 and device != "gpu"
     kind = "threads" if alone else "mpi"
     workers = {} if alone else {"workers": ranks}

@@ -6,7 +6,7 @@ Two hosts are two sets of namespaces of this machine, joined by a bridge whose p
 tc tbf, as in tests/netns; that takes root, and two cores, one for each host. Ranks exchange by MPI
 messages. Graph and model are those of bench_gnn_distributed.py, curves are compared there. What is
 measured is what penstock gnn train --measure-overlap measures: exposed is what an epoch is longer
-than with the communication left out, whole the same where nothing overlaps and each exchange begins
+than with the communication left out, whole the same if nothing overlaps and each exchange begins
 after a barrier that is not counted, hidden = 1 - exposed / the median whole; medians, quartiles in
 brackets.
 """
@@ -59,7 +59,7 @@ def train(hosts, graph, run, rounds):
 def main():
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rates", default="1gbit,10gbit", help="of the links, as tc says them")
+    parser.add_argument("--rates", default="1gbit,10gbit", help="of the links, as tc writes them")
     parser.add_argument("--outside", default="0.005,0.02", help="shares of edges to other blocks")
     parser.add_argument("--nodes", type=int, default=153_064)
     parser.add_argument("--rounds", type=int, default=15)

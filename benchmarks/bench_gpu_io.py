@@ -4,17 +4,17 @@
 
 Compared, each ``--rounds`` times and in turns, medians in GB/s:
 
-    direct   threads of the host alone, as many as the controller has, with O_DIRECT and the most
+    direct   threads of the host alone, the number of the controller's, with O_DIRECT and the most
              bytes a call that the controller moves at once, to and from page-locked memory
     batch    the kernel that enqueues at places known beforehand, rings once and polls together
     locked   the kernel whose threads each take the queue's lock to enqueue, ring and free
 
 Before anything is timed, fresh random data are written and read by each producer and compared. Then
 batch reads while training steps run on another stream: what each costs the other. A last part moves
-pages of 4 KiB of a file in memory (/dev/shm), where no disk hides what the queues cost.
+pages of 4 KiB of a file in memory (/dev/shm), so that no disk hides the cost of the queues.
 
 Everything is printed as it is measured. What the threads write in a second is measured first: the
-file is smaller than --size where it would not be moved as often as needed within --seconds, and no
+file is smaller than --size if it would not be moved often enough within --seconds, and no
 round or part begins after them.
 
 With --host the producer is that of naive/queues.py, which needs no GPU and copies pages by itself,
@@ -41,7 +41,7 @@ SMALL_FORM, SMALL_SIZE = QueueFormat(entries=256, page_bytes=4096), 64 << 20
 
 
 class Device:
-    """Where data lie and who produces commands: a GPU, or the host."""
+    """The memory of the data and the producer of commands: a GPU, or the host."""
 
     def __init__(self, host):
         self.host = host
@@ -73,7 +73,7 @@ class Device:
         return aligned(np.frombuffer(memory, np.uint8, size + 4096), size)
 
     def seconds(self, call):
-        """Return how long a call takes until its result is there."""
+        """Return how long a call takes until its result is complete."""
         self.wait()
         start = time.perf_counter()
         result = call()
@@ -199,7 +199,7 @@ def fitting(path, size, memory, device, given):
 
 
 def say(given, text):
-    """Print a line of the way there, where people read."""
+    """Print a line of progress for people."""
     if not given.json:
         print(text, flush=True)
 

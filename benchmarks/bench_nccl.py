@@ -2,12 +2,12 @@
 
     python benchmarks/bench_nccl.py [--ranks 4] [--sizes 1 64 1024] [--rounds 7]
 
-Starts a rank a GPU with mpiexec. All three reduce, or exchange parts of, the same float32 arrays of
-1 MB, 64 MB and 1 GB a rank, in turn; each result is compared with one computed from the seeds. A
-time is the median over rounds of the slowest rank's: "in a row" for many operations and one wait at
-the end, "each" for operations that are waited for one by one. Bus bandwidth is what NCCL's own
-tests print: 2 (n - 1) / n of the bytes for a reduction, (n - 1) / n for all-to-all, over the time.
-From 64 MB on, ours must reach 90 % of torch's.
+Starts one rank per GPU with mpiexec. All three reduce, or exchange parts of, the same float32
+arrays of 1 MB, 64 MB and 1 GB a rank, in turn; each result is compared with one computed from the
+seeds. A time is the median over rounds of the slowest rank's: "in a row" for many operations and
+one wait at the end, "each" for operations that are waited for one by one. Bus bandwidth is what
+NCCL's own tests print: 2 (n - 1) / n of the bytes for a reduction, (n - 1) / n for all-to-all, over
+the time. From 64 MB on, ours must reach 90 % of torch's.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Rank:
         }
 
     def check(self, operation: str, size: int, methods: dict[str, Method]) -> None:
-        """Compare each method's result on fresh random numbers with what the seeds say."""
+        """Compare each method's result on fresh random numbers with those of the seeds."""
         part = size // 4 // self.size
         for seed, (name, method) in enumerate(methods.items()):
             self.fill(seed, size)
@@ -194,7 +194,7 @@ class Rank:
                 )
             error = float(self.cupy.abs(found - expected).max())
             limit = 1e-6 if operation == "allreduce" else 0.0
-            if not error <= limit:  # also where it is no number
+            if not error <= limit:  # also if it is NaN
                 raise AssertionError(f"{name} {operation} of {size} bytes is wrong by {error}")
         self.cupy.get_default_memory_pool().free_all_blocks()
 
@@ -240,7 +240,7 @@ class Rank:
         return ratios
 
     def through_the_host(self, megabytes: int) -> None:
-        """Print what the same costs where there is no NCCL, by way of pinned memory and MPI."""
+        """Print the cost of the same without NCCL, by pinned memory and MPI."""
         size, found = megabytes << 20, []
         nccl, (self.ours, _) = self.ours, self.gang(staged=True)
         for operation, made in (
@@ -261,7 +261,7 @@ class Rank:
 
 
 def measure(given: argparse.Namespace) -> int:
-    """Be one rank; return 0 where the gate was passed."""
+    """Be one rank; return 0 if the gate was passed."""
     rank = Rank(max(given.sizes) << 20)
     props = rank.cupy.cuda.runtime.getDeviceProperties(0)
     first, second, memory = rank.costs

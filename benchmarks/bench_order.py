@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def replay(order: PartitionOrder) -> None:
-    """Stop unless the steps train every bucket once, with what is in the buffer."""
+    """Stop unless the steps train every bucket once, with the partitions in the buffer."""
     buffer, trained = set(order.states[0]), set()
     for step in order.steps:
         for bucket in step.before + step.during:

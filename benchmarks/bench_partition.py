@@ -45,7 +45,7 @@ def write(path, sources, targets, nodes):
 
 
 def real_graphs(folder):
-    """Yield the graphs under PENSTOCK_DATA, those that are there."""
+    """Yield the existing graphs under PENSTOCK_DATA."""
     data = os.environ.get("PENSTOCK_DATA")
     if data is None:
         print("PENSTOCK_DATA is not set: real graphs are left out")
@@ -79,7 +79,7 @@ def made_graphs(folder, scale):
 
 
 def check(path, report):
-    """Raise unless the parts are the graph and the report counts what is there."""
+    """Raise unless the parts are the graph and the report counts are right."""
     graph, partition = Graph.open(path), Partition.open(report.path)
     partition.validate()
     csr, parts = graph.csr(), np.asarray(partition.assignment)

@@ -1,8 +1,8 @@
-"""What is given up where a graph is streamed and refined, not cut by METIS.
+"""The loss if a graph is streamed and refined, not cut by METIS.
 
     PENSTOCK_DATA=/data python benchmarks/bench_partition_streamed.py [--scale 18] [--k 2 8]
 
-Both get the same graph and k. A row says how many stored arcs each cuts, the ratio of the two, and
+Both get the same graph and k. A row has the stored arcs that each cuts, the ratio of the two, and
 the imbalance of load and of nodes, counted again from the assignment.
 """
 

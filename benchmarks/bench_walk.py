@@ -140,10 +140,10 @@ def pecanpy(python, base, threads, runs=2):
 
 
 def check_app(walk, host, rules, draw):
-    """Raise unless the walks are right; return the least chance of what was seen.
+    """Raise unless the walks are right; return the lowest probability of the observed counts.
 
     walk  (walks, starts, length) -> paths, all NumPy
-    host  the rows in NumPy, a row a node
+    host  the rows in NumPy, one row per node
     draw  a NumPy generator
     """
     truth = replace(rules, sampler=Sampler.RESERVOIR)
@@ -171,12 +171,13 @@ def check_app(walk, host, rules, draw):
 
 
 def numbers(count, draw):
-    """Return as many walks' numbers, from anywhere."""
+    """Return the numbers of this many walks, from anywhere."""
     return draw.integers(1 << 39) + np.arange(count, dtype=np.int64)
 
 
 def check_edges(host, truth, paths):
-    """Raise unless every step is an edge that it may take, and every walk goes on while it can."""
+    """Raise unless every step is an edge that it may take, and every walk continues while it
+    can."""
     for step in range(1, paths.shape[1]):
         gone = paths[:, step] >= 0
         edges = edge_numbers(host, paths[gone, step - 1], paths[gone, step])
@@ -185,7 +186,7 @@ def check_edges(host, truth, paths):
             assert (host.relations[edges] == truth.schema[step - 1]).all(), "another relation"
             continue
         assert truth.stop or gone.all(), "a walk ended early"
-        assert not (gone & (paths[:, step - 1] < 0)).any(), "a walk went on after its end"
+        assert not (gone & (paths[:, step - 1] < 0)).any(), "a walk continued after its end"
 
 
 def edge_numbers(host, sources, targets):
@@ -223,7 +224,8 @@ def check_step(walk, host, truth, node, previous, draw):
 
 
 def chance(seen, expected):
-    """Return the chance that counts differ so much from what is expected; rare ones are pooled."""
+    """Return the probability of this deviation of counts from the expected ones; rare ones are
+    pooled."""
     rare = expected < 5
     seen = np.append(seen[~rare], seen[rare].sum())
     expected = np.append(expected[~rare], expected[rare].sum())

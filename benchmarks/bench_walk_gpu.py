@@ -9,7 +9,7 @@ the same run: steps are edges, and first steps from the largest hub have their c
 medians after a warm-up; tables are apart; "to host" is from the start of the walks to the last
 result in page-locked memory (PPR: on the GPU). The floor counts 32-byte sectors at the rate of a
 copy on the device, or the results at the rate to the host, whichever takes longer. Several devices:
-a thread each, from a barrier to the last result of all. Ends with 1 where a promise is broken.
+a thread each, from a barrier to the last result of all. Ends with 1 if a promise is broken.
 """
 
 import argparse
@@ -85,7 +85,7 @@ class Workload:
         return (self.queries, self.hubs) if app == "ppr" else (self.walks, self.starts)
 
     def check(self, rows: WalkGraph, rules: WalkRules, app: str, made: Callable[..., Any]) -> str:
-        """Return "" where steps are edges and first steps from the hub have their chances."""
+        """Return "" if steps are edges and first steps from the hub have their chances."""
         walks, starts = self.asked(app)
         seed = int(time.time_ns() % 2**62)  # fresh numbers every time
         rules = replace(rules, seed=seed)
@@ -104,7 +104,7 @@ class Workload:
         targets = self.rows.indices[low:high].get()
         counts = np.bincount(found, minlength=self.nodes)[targets]
         if counts.sum() != len(found) or counts[weights == 0].any():
-            return "steps to where none can be"
+            return "steps to impossible nodes"
         expected = weights / weights.sum() * len(found)
         bins = np.arange(0, len(counts), 64)
         expected, counts = np.add.reduceat(expected, bins), np.add.reduceat(counts, bins)

@@ -1,12 +1,12 @@
-"""Whole commands, from the shell's start to their end: what a user waits for, and where it goes.
+"""Whole commands, from the shell's start to their end: a user's wait, and its parts.
 
     python benchmarks/bench_whole.py [--rounds 5] [--only walk] [--gpu-scale 22]
 
 Every command runs in a fresh process: once cold (an empty folder of compiled kernels), then warm,
-of which the best wall clock and the least CPU time stand in the table; on a shared machine CPU time
-(user + sys, of all its processes) is the steadier figure. Where the time goes is shown by one more
-run under whole_phases.py. What a command wrote is checked before its times count. A row more is a
-Row in ROWS.
+the table has the best wall clock and the least CPU time; on a shared machine CPU time
+(user + sys, of all its processes) is the steadier figure. The parts of the time are shown by one
+more run under whole_phases.py. What a command wrote is checked before its times count. A row more
+is a Row in ROWS.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-# python -P leaves the script's folder out, where the modules of this benchmark lie.
+# python -P leaves out the script's folder, which has the modules of this benchmark.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 PHASES = ("imports", "start", "load", "compile", "read", "rows", "counts", "tables", "vectors")
@@ -42,7 +42,7 @@ class Row:
     name: str
     command: str  # behind ``penstock``; -c CODE is Python's
     at_most: float | None = None  # seconds, warm
-    check: Callable[[Path], None] | None = None  # of what it wrote at {out}
+    check: Callable[[Path], None] | None = None  # of its output at {out}
     gpu: bool = False
 
 
@@ -137,7 +137,7 @@ def flowed(out: Path) -> None:
     vectors(out / "vectors")
 
 
-# A row is a line; walk and gnn say what they wrote to {out}.
+# One line per row; walk and gnn write {out}.
 SMALL = "-q --cluster threads --dim 32"
 WALK, GNN = "walk {small} {out} -q --length 20 --cluster", "gnn train {cora} {out} -q --hidden 16"
 ROWS = [
@@ -276,7 +276,7 @@ def _cpu() -> float:
 
 
 def where(path: Path) -> str:
-    """Return where a run's time went, in words: the client's thread, then the tasks' threads."""
+    """Return the parts of a run's time, in words: the client's thread, then the tasks' threads."""
     body = json.loads(path.read_text())
     client, threads = body["client"], body["threads"]
     said = [f"{name} {client[name]:.2f}" for name in PHASES if client.get(name, 0) >= 0.005]

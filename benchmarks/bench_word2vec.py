@@ -1,4 +1,4 @@
-"""How fast and how good word vectors are, and gensim's in the same run; on a GPU where one is.
+"""The speed and quality of word vectors, and gensim's in the same run; on a GPU if there is one.
 
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py text [--words 1000000] [--ranks 1 2]
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py blogcatalog [--shared-windows 1 8]
@@ -10,14 +10,14 @@
 
 Quality is checked before any time is printed: on text the rank correlations of both with ws353 and
 SimLex999 and Google's analogies, on BlogCatalog micro and macro F1 at half of the labels. All have
-the same parameters and as many threads; gensim draws windows up to ``--window``, and ours are fixed
-at half of it. BlogCatalog is trained on streamed walks, then on the same walks from the disk. Times
-are of training alone for text, and of whole commands for a graph, where PecanPy's SparseOTF walks
-and gensim trains, in an environment of their own.
+the same parameters and number of threads; gensim draws windows up to ``--window``, and ours are
+fixed at half of it. BlogCatalog is trained on streamed walks, then on the same walks from the disk.
+Times are of training alone for text, and of whole commands for a graph, for which PecanPy's
+SparseOTF walks and gensim trains, in an environment of their own.
 
 ``ranks`` trains the whole text on one and on several GPUs for three epochs, whose qualities, means
 of seeds, are compared with gensim's of the same parameters (its means of five seeds, as
-results/word2vec.md has them), and then, with ``--long``, for so many epochs that one GPU takes half
+results/word2vec.md has them), and then, with ``--long``, for enough epochs that one GPU takes half
 a minute, whose speed and loss are compared. With ``--graph`` it trains walks of an R-MAT graph of
 that scale instead, and compares speed, loss, and how often edges are nearer than random pairs of
 the same degrees.
@@ -80,12 +80,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="of whole: warm runs")
     parser.add_argument("--pecanpy", help="a Python that has PecanPy and gensim")
     parser.add_argument("--shared-windows", type=int, nargs="+", default=[1])
-    parser.add_argument("--seeds", type=int, default=1, help="of which qualities are means")
+    parser.add_argument("--seeds", type=int, default=1, help="qualities are their means")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1], help="of text: that train")
     parser.add_argument("--long", type=int, default=650, help="epochs of text for its speed")
     parser.add_argument("--graph", type=int, default=0, help="scale of ranks' graph; 0: text")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="gpu", help="of ranks")
-    parser.add_argument("--sync-words", type=int, help="of ranks; as many as follow without it")
+    parser.add_argument("--sync-words", type=int, help="of ranks; without it the default")
     parser.add_argument("--no-gensim", action="store_true", help="of text: ours alone")
     given = parser.parse_args()
     print(f"{cores()} cores, {given}")
@@ -101,7 +101,7 @@ def data() -> Path:
 
 
 def write_text(corpus: Path, most: int) -> Path:
-    """Write so many words of the text, 0 for all, in sentences of 1,000."""
+    """Write a number of words of the text, 0 for all, in sentences of 1,000."""
     left = most or sys.maxsize
     with (
         gzip.open(data() / "words/wikipedia-text8-style.txt.gz", "rt") as whole,
@@ -202,7 +202,7 @@ def ranks(given: argparse.Namespace, folder: Path) -> None:
 
 
 def on_ranks(given: argparse.Namespace, count: int, source: Path, out: Path, **how: Any) -> Any:
-    """Train on so many GPUs."""
+    """Train on a number of GPUs."""
     kind = {} if count == 1 else {"cluster": "mpi", "workers": count}
     more = {} if count == 1 else {"sync_words": given.sync_words}
     return penstock.word2vec(
@@ -212,7 +212,7 @@ def on_ranks(given: argparse.Namespace, count: int, source: Path, out: Path, **h
 
 
 def compared(count: int, report: Any, one: Any, rate: float, rate_of_one: float) -> list[str]:
-    """Say how several ranks compare with one; return what is not as it is asked for."""
+    """Print how several ranks compare with one; return missed requirements."""
     if count == 1:
         return []
     worse, faster, asked = report.loss / one.loss - 1, rate / rate_of_one, SPEEDUPS.get(count, 0.0)
@@ -296,7 +296,7 @@ def ranks_of_graph(given: argparse.Namespace, folder: Path, walks: dict[str, Any
 
 
 def blogcatalog(given: argparse.Namespace, folder: Path) -> None:
-    """Check F1 on BlogCatalog, then tell how long the whole command took."""
+    """Check F1 on BlogCatalog, then print how long the whole command took."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from scipy.io import loadmat
@@ -414,7 +414,7 @@ def zipf(given: argparse.Namespace, folder: Path) -> None:
 
 
 def whole(given: argparse.Namespace, folder: Path) -> None:
-    """Time the whole command on a large graph, cold and warm, and say where its time goes."""
+    """Time the whole command on a large graph, cold and warm, and print the parts of its time."""
     compiled = Path(penstock.__cached__).is_file()
     print(f"bytecode is {'there' if compiled else 'missing: imports take some times as long'}")
     made, out = folder / "graph", folder / "out"

@@ -2,10 +2,10 @@
 
     python -P benchmarks/compare.py BEFORE.json AFTER.json [--tolerance 0.1]
 
-Times, by names that end in seconds, s, ms or us, and bytes are better where they are smaller; rates
-and ratios, by names with per_second, rate, speed or ratio, where they are larger; other figures are
-not compared. Ends with 1 where anything is worse by more than the tolerance, or a gate that passed
-fails now. Results of different machines are compared, and that is said first.
+Times, by names that end in seconds, s, ms or us, and bytes are better if they are smaller; rates
+and ratios, by names with per_second, rate, speed or ratio, if they are larger; other figures are
+not compared. Ends with 1 if anything is worse by more than the tolerance, or a gate that passed
+fails now. Results of different machines are compared, with a note first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGER = re.compile(r"(per_second|rate|speed|ratio)")
 
 
 def change(name: str, before: float, after: float) -> float | None:
-    """Return how many times worse a figure is; None where it has no better or worse."""
+    """Return how many times worse a figure is; None if it has no better or worse."""
     if not (before > 0 and after > 0 and math.isfinite(before) and math.isfinite(after)):
         return None
     if LARGER.search(name):

@@ -26,7 +26,7 @@ def roles_of(labels: Any, seed: int) -> Any:
 
 
 def accuracy(python: str, threads: int, peer_results: Path | None) -> bool:
-    """Print the accuracy on Cora of ours and PyG's models; return whether ours are as good."""
+    """Print the accuracy on Cora of our and PyG's models; return whether ours are as good."""
     data = cora()
     roles = np.stack([roles_of(data.labels, seed) for seed in range(SEEDS)])
     print(

@@ -70,7 +70,7 @@ class Work:
 def work_of(data: Data, widths: list[int]) -> Work:
     """Return the least an epoch does.
 
-    A layer gathers the narrower of what it takes and gives, forward and back; the first, with dense
+    A layer gathers the narrower of its input and output, forward and back; the first, with dense
     features, not at all: what it gathers is the same in every epoch. Sparse features are gathered
     like edges, rows of weights and of gradients.
     """

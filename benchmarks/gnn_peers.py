@@ -7,7 +7,7 @@ Reads FOLDER/peer.npz and prints one line of JSON. WAY is edge_index or csr (a t
 adjacency), with "-cached" behind it to normalise once instead of in every epoch, and "-sparse" to
 hold the features as torch.sparse_csr. The peak is the most that the process ever had in memory,
 Python and torch included, and "imported" what it had before it read anything; on a GPU the peak is
-what torch had taken there, and where its memory does not suffice "out_of_memory" is all there is.
+torch's memory there, and if memory does not suffice only "out_of_memory".
 """
 
 import json
@@ -113,7 +113,7 @@ def epochs_that_fit(folder, way, runs, threads, device):
     try:
         return epochs(folder, way, runs, threads, device)
     except RuntimeError as error:
-        # torch's own error, and what cuSPARSE and cuBLAS say.
+        # torch's own error, and those of cuSPARSE and cuBLAS.
         texts = "out of memory", "ALLOC_FAILED", "INSUFFICIENT_RESOURCES"
         if device == "cpu" or not any(text in str(error) for text in texts):
             raise

@@ -60,7 +60,7 @@ class GpuRates:
 
 
 def gpu_rates() -> GpuRates:
-    """Measure this GPU; TF32 only where CUPY_TF32 was 1 before cupy was imported."""
+    """Measure this GPU; TF32 only if CUPY_TF32 was 1 before cupy was imported."""
     import cupy as cp
 
     device = cp.cuda.runtime.getDeviceProperties(0)
@@ -131,7 +131,7 @@ def tf32_rate() -> float:
 
 
 def _device_seconds(work: Callable[[], Any], repeats: int) -> float:
-    """Return what as many rounds take on the device, after one more."""
+    """Return the time of this many rounds on the device, after one more."""
     import cupy as cp
 
     work()

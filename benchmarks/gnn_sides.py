@@ -71,7 +71,7 @@ def _resident() -> int:
 
 
 def call(python: str, script: Path, *words: Any, threads: int) -> dict[str, Any]:
-    """Run one side on as many cores, and return what it printed last.
+    """Run one side on a number of cores, and return the last line it printed.
 
     Not in TF32, which on a GPU only the floor's products are measured in.
     """

@@ -3,7 +3,7 @@
     python -P benchmarks/order_search.py 5 7 8 9 10 11 12 14 15 18 19 22 23 26 27 30 31
 
 An order with buffers of three is a strip of triangles: consecutive triangles share an edge, and
-property 1 says that no three in a row share the same edge. A strip that never brings a pair
+by property 1 no three in a row share the same edge. A strip that never brings a pair
 together twice covers ``2 * triangles + 1`` pairs, which is the lower bound; so the search grows
 such a strip until no pair is left. It alternates two moves and keeps what is not worse:
 
@@ -37,7 +37,7 @@ _ROUNDS = 100_000  # moves before the search starts afresh from the next seed
 def search(partitions: int, seeds: int = 1000) -> list[tuple[int, int, int]]:
     """Return a strip that meets the lower bound for ``partitions`` (4 or more, 32 or fewer).
 
-    Rows are (loaded, loaded before, kept). The list is empty where no seed led to one; for 6
+    Rows are (loaded, loaded before, kept). The list is empty if no seed led to one; for 6
     partitions there is none.
     """
     strip = np.zeros((_MAX_TRIANGLES, 3), np.int64)
@@ -182,7 +182,7 @@ def _grow(
     """Extend the strip depth first and return its new size.
 
     With ``length`` 0, as far as it gets. Otherwise by exactly ``length`` triangles, the last of
-    which leads over to ``goal`` (left again by the edge ``exit_``); -1 where none was found.
+    which leads over to ``goal`` (left again by the edge ``exit_``); -1 if none was found.
     """
     options = np.zeros((_MAX_TRIANGLES if length == 0 else length, 130, 2), np.int64)
     counts = np.zeros(len(options), np.int64)

@@ -4,7 +4,7 @@
 
 First every kind runs undisturbed, which gives its result and how long it takes. Then, until the
 minutes are over and the jobs are done: a random kind, a random signal to one or several random
-processes of it at random times, and the same command again (with --resume where the job has it)
+processes of it at random times, and the same command again (with --resume if the job has it)
 until it exits with 0. Counted are
 
     wrong        results that differ from the undisturbed ones
@@ -42,13 +42,13 @@ LIMIT = 150.0  # seconds: a worker that is silent is lost after 30, a start give
 GRACE = 10.0
 TRIES = 12
 KEPT = "soak"
-MARK = "PENSTOCK_SOAK"  # in the environment of every process that a job of ours starts
+MARK = "PENSTOCK_SOAK"  # in the environment of every process that our job starts
 SIGNALS = ("KILL", "TERM", "INT", "HUP", "STOP")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A job: its command, where it writes, whether it can go on, and what of the output counts."""
+    """A job: its command, its output, whether it can resume, and the files that count."""
 
     command: str
     resumes: bool = True
@@ -58,7 +58,7 @@ class Kind:
 KINDS = {
     "etl": Kind("etl {edges} {out} -n 2 --relabel degree"),
     "generate": Kind("generate rmat {out} --scale 17 --edge-factor 16", resumes=False),
-    # ``auto`` would take another way, and say so, where METIS is killed.
+    # ``auto`` would take another method, and report it, if METIS is killed.
     "partition": Kind("partition {out} -k 3 --method metis --overwrite", resumes=False),
     "walk": Kind("walk {graph} {out} --length 40 --walks 4 --cluster local -n 2"),
     "walk in parts": Kind(
@@ -77,7 +77,7 @@ KINDS = {
 
 @dataclass
 class Tally:
-    """What came of all jobs."""
+    """The results of all jobs."""
 
     jobs: int = 0
     runs: int = 0
@@ -108,7 +108,7 @@ class Soak:
             MARK: str(os.getpid()),
             "TMPDIR": str(self.temporary),
             "HOME": str(home),
-            # Compiled kernels are kept where they are.
+            # Compiled kernels keep their folder.
             "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", ""),
         }
         if not self.environment["NUMBA_CACHE_DIR"]:
@@ -185,7 +185,7 @@ class Soak:
         try:
             root = psutil.Process(process.pid)
             found = [root, *root.children(recursive=True)]
-            # Python's own helper: stopped it would stay, as nobody is left to wake it.
+            # Python's own helper: stopped it would stay, because no process is left to wake it.
             found = [one for one in found if "resource_tracker" not in " ".join(one.cmdline())]
             pid = self.random.choice(found).pid
         except (psutil.NoSuchProcess, IndexError):
@@ -277,14 +277,14 @@ class Soak:
             raise SystemExit(f"{words}: {(self.folder / 'log').read_text()}")
 
     def out(self, name: str) -> Path:
-        """Return where a job writes; a partition lies in its graph."""
+        """Return the path of a job's output; a partition lies in its graph."""
         out = self.folder / "out"
         if name == "partition":
             shutil.copytree(self.folder / "graph", out)
         return out
 
     def digest(self, name: str, out: Path) -> str:
-        """Return the digest of what a job has made."""
+        """Return the digest of a job's output."""
         found = hashlib.sha256()
         where = out / "partition/k3" if name == "partition" else out
         files = [p for p in sorted(where.rglob("*")) if p.name.endswith(KINDS[name].suffixes)]
@@ -351,7 +351,7 @@ class Soak:
 
 
 def made_otherwise(truth: Path, out: Path) -> bool:
-    """Return whether a partition says that METIS's first way failed, and another made it."""
+    """Return whether METIS's first method failed, and another made the partition."""
     said = [path / "partition/k3/partition.json" for path in (truth, out)]
     if not said[1].is_file():
         return False
@@ -369,8 +369,8 @@ def content(path: Path) -> bytes:
     )
 
 
-# Python's own helper complains where it was killed itself and is started again; and a signal may
-# come before the first line of ours has run.
+# Python's own helper complains if it was killed itself and is started again; and a signal may
+# come before our first line has run.
 NO_BUG = (
     r"Traceback [^\n]*\n  File [^\n]*/resource_tracker\.py.*?Error: \S+",
     r'Traceback [^\n]*\n  File "<string>", line \d, in <module>\nKeyboardInterrupt\n',
@@ -392,7 +392,7 @@ def send(pid: int, number: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--jobs", type=int, default=200, help="at least so many jobs")
+    parser.add_argument("--jobs", type=int, default=200, help="least number of jobs")
     parser.add_argument("--minutes", type=float, default=0.0, help="and at least so long")
     parser.add_argument("--most-minutes", type=float, help="but never longer")
     parser.add_argument("--seed", type=int, default=0)

@@ -9,8 +9,8 @@ serve       a job, a function and a publication, by penstock schedule serve, one
 
 Each process first warms up: imports, pools, what the allocator takes and keeps. Then every flow may
 leave at most MOST of memory and objects, and nothing else: no descriptor, no thread, no process
-(also none that nobody waits for any more), no file in the temporary folder or next to the flow, but
-for its record in runs/. Ends with 1 where it does.
+(also no zombie), no file in the temporary folder or next to the flow, but
+for its record in runs/. Ends with 1 if it does.
 """
 
 import argparse
@@ -34,8 +34,8 @@ MOST = {"kilobytes": 80.0, "objects": 40.0}
 THREADS = {"serve": 1}
 LONGEST = 120.0  # seconds that a flow may take to begin and end
 SECONDS = 3.0  # in which a scheduler runs a flow, about
-EVERY = 8  # seconds: longer than that, also where cores are busy, so that it is idle in between
-MARK = "PENSTOCK_SOAK"  # in the environment of what it starts
+EVERY = 8  # seconds: longer than that, also if cores are busy, so that it is idle in between
+MARK = "PENSTOCK_SOAK"  # in the environment of its processes
 MODULE = """
 def make(*given, value=1):
     *_, out = given
@@ -89,7 +89,7 @@ def held(process: psutil.Process, home: Path, *, ours: bool) -> Held:
 
 
 def files_in(home: Path) -> int:
-    """Count what lies next to a flow and in the temporary folder, which is there too."""
+    """Count the files next to a flow and in the temporary folder, which exists too."""
     found = 0
     for folder, folders, files in os.walk(home):
         if Path(folder) == home:  # a record of every run is kept
@@ -99,7 +99,7 @@ def files_in(home: Path) -> int:
 
 
 def descendants() -> set[int]:
-    """Return all processes that this one has brought about, also where their parents are gone."""
+    """Return all processes that descend from this one, also if their parents have exited."""
     found = set()
     for one in psutil.process_iter():
         with suppress(psutil.Error):
@@ -177,7 +177,7 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
 def idle(process: psutil.Process, home: Path) -> Held:
     """Return the least that a scheduler holds while it runs a flow and waits for the next.
 
-    What it leaks is there at every moment; pipes to a run and connections to its state are not.
+    Leaks exist at every moment; pipes to a run and connections to its state are not.
     """
     looks, end = list[Held](), time.monotonic() + SECONDS
     while time.monotonic() < end or min(one.processes for one in looks):

@@ -28,7 +28,7 @@ class Bandwidth:
     """Bytes a second.
 
     read, write  alone
-    exchange     read and written together, both counted; None where it was not measured
+    exchange     read and written together, both counted; None if it was not measured
     why_not_direct  why the page cache was not bypassed; None: it was
     """
 
@@ -90,7 +90,7 @@ def measure(
 def measure_dd(folder: Path, size: int = 256 << 20, *, block: int = 4 << 20) -> Bandwidth:
     """Return what ``dd`` with O_DIRECT reads and writes in ``folder``; PenstockError without one.
 
-    It writes over what is there already, and its own seconds count.
+    It overwrites the existing data, and its own seconds count.
     """
     need_disk(folder, size, "a measurement of the disk")
     count = max(size // block, 1)
@@ -110,7 +110,7 @@ def measure_fio(
 ) -> Bandwidth:
     """Return what ``fio`` with O_DIRECT reads and writes in ``folder``; PenstockError without one.
 
-    ``depth`` requests of ``block`` bytes are in flight, as many as the table makes.
+    ``depth`` requests of ``block`` bytes are in flight, the number of the table's.
     """
     need_disk(folder, size, "a measurement of the disk")
     with TemporaryDirectory(prefix=".bandwidth-", dir=folder) as place:

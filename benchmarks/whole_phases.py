@@ -1,9 +1,9 @@
-"""Runs ``penstock`` with the arguments given and writes where its time went, as JSON, to $PHASES.
+"""Runs ``penstock`` with the arguments given and writes the parts of its time, as JSON, to $PHASES.
 
 Used by bench_whole.py and bench_word2vec.py. The client's thread is cut into phases without
 overlap; what other threads of the process do (tasks on threads) is added up apart. ``spans`` lists
 what was timed and when, of every thread, so that what happens at once is seen. Processes of workers
-are not looked into. What is launched on a GPU counts where the host waits for it.
+are not measured. GPU work counts where the host waits for it.
 """
 
 import atexit
@@ -124,7 +124,7 @@ WAITING["penstock.cluster.connect", "connect"] = timed_connect
 
 
 def patching(load):
-    """Time outermost imports, and wrap what is to be timed as soon as its module is there."""
+    """Time outermost imports, and wrap timed functions as soon as their module is loaded."""
     depth = threading.local()
 
     def inner(*args, **options):

@@ -1,4 +1,4 @@
-"""What every test shares: the guard, the skips that say why, the data folder, small graphs."""
+"""Shared by all tests: the guard, the skips and their reasons, the data folder, small graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# An example that takes long says that the machine is busy: these tests run while others do.
+# A slow example means that the machine is busy: these tests run while others do.
 settings.register_profile("busy", settings.default, deadline=None)
 settings.load_profile("busy")
 
@@ -32,8 +32,8 @@ if (
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if find_spec("penstock") is None or find_spec("penstock.kernels") is None:
-    # ``python -m pytest`` puts the repository on sys.path, where the folder penstock/ hides the
-    # installed package, of which the other six folders are part.
+    # ``python -m pytest`` puts the repository on sys.path, whose folder penstock/ hides the
+    # installed package, which has the other six folders.
     pytest.exit(
         "The tests need an installed penstock, and do not see one: install it (pip install "
         "'.[test]' or pip install -e '.[test]') and run `pytest`, not `python -m pytest`, whose "
@@ -44,7 +44,7 @@ if find_spec("penstock") is None or find_spec("penstock.kernels") is None:
 
 @cache
 def cuda_devices() -> tuple[int, str]:
-    """Return how many CUDA devices CuPy sees, and what to say where that is not enough."""
+    """Return how many CUDA devices CuPy sees, and the reason to skip if they are too few."""
     if find_spec("cupy") is None:
         return 0, "CuPy is not installed"
     import cupy
@@ -58,7 +58,7 @@ def cuda_devices() -> tuple[int, str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run all tests in several processes where pytest-xdist is installed, if no option says how.
+    """Run all tests in several processes if pytest-xdist is installed and no option decides.
 
     Three on two cores, as a third of their time they wait for processes that they started; four at
     most, of which each may take two GB. Tests of a file stay together, so that they share its
@@ -82,7 +82,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Not in pyproject.toml, from where penstock would be imported before it is looked for above.
+    # Not in pyproject.toml, which would import penstock before the check above.
     # In the second place: it overrides "error", and what stands behind it overrides it.
     config.getini("filterwarnings").insert(1, "always::penstock.errors.PenstockWarning")
 
@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _skip_once(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the cases of a test that are skipped here keep one, which says why: of thousands."""
+    """Of a test's skipped cases keep one, which shows the reason: there are thousands."""
     skipped, kept, others = set(), [], []
     for item in items:
         name = item.nodeid.partition("[")[0]
@@ -121,7 +121,7 @@ def _skip_once(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 
 def _keep_one_case(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what says nothing more about the versions of the libraries below us.
+    """Deselect tests that do not depend on the versions of our libraries.
 
     A library that changed breaks a call, whatever numbers it is given. So one case of a test will
     do: the first of those that no marker keeps from running here. Property tests of kernels look
@@ -146,9 +146,9 @@ def _needs_more(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """Spare the garbage collector what is there until the end: modules, tests, Numba's tables.
+    """Spare the garbage collector all permanent objects: modules, tests, Numba's tables.
 
-    It would examine every object now and then, of which there are more than a million in the end:
+    It would examine every object now and then, and at the end there are more than a million:
     a quarter of the time that collecting tests takes, and some of every test's.
     """
     gc.disable()
@@ -174,7 +174,7 @@ def _lacks_devices(item: pytest.Item) -> str | None:
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The repository; skipped where the tests run without it."""
+    """The repository; skipped if the tests run without it."""
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("needs the repository around the tests")
     return ROOT

@@ -1,15 +1,15 @@
 """Every CUDA source compiles for the GPUs we name, on a machine that has none.
 
-NVRTC compiles what CuPy would compile, and comes as a wheel (the ``dev`` extra); where it is not
+NVRTC compiles what CuPy would compile, and comes as a wheel (the ``dev`` extra); if it is not
 installed, nvcc of a CUDA toolkit does. A template only means something once it is instantiated, so
 a .cu file names instances to try, one a line:
 
     // instance: merge_values<float, SUM>
 
-PENSTOCK_CUDA_ARCHITECTURES says for what: CI names real GPUs, for which the assembler reads what
-the compiler wrote; without it the compiler stops at PTX. Little is optimized, which takes three
-quarters of the time and finds nothing: tests on GPUs run optimized code. All sources take a minute
-or more, and are slow:
+PENSTOCK_CUDA_ARCHITECTURES names the targets: CI names real GPUs, for which the assembler reads
+what the compiler wrote; without it the compiler stops at PTX. Little is optimized, which takes
+three quarters of the time and finds nothing: tests on GPUs run optimized code. All sources take a
+minute or more, and are slow:
 
     pytest -m "slow or not slow" tests/test_cuda_sources.py
 """
@@ -180,4 +180,4 @@ def test_launches_name_sources_that_are_there():
     assert len(named) > 10
     sources = {str(path.relative_to(FOLDER).with_suffix("")) for path in SOURCES}
     assert set(named) <= sources, {name: named[name] for name in set(named) - sources}
-    assert sources <= set(named), "nobody launches these"
+    assert sources <= set(named), "no code launches these"

@@ -1,4 +1,4 @@
-"""What the documents show works, and what they repeat is what the code says."""
+"""The examples in the documents work, and facts they repeat match the code."""
 
 import re
 

@@ -172,7 +172,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in the block when so many seconds have passed."""
+    """Raise TimeoutError in the block after a number of seconds."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"it did not end within {seconds} s")
@@ -205,7 +205,7 @@ def run_all(page: str, marks: set[str], capsys: pytest.CaptureFixture[str]) -> N
             exec(block["text"], session)
             continue
         for words in commands_of(block["text"]):
-            if words[1:2] != ["serve"]:  # which goes on until it is stopped
+            if words[1:2] != ["serve"]:  # which runs until it is stopped
                 with within(600):
                     assert run(smaller(words)) == 0, (words, capsys.readouterr())
 

@@ -1,4 +1,4 @@
-"""Every flow of examples/ runs on small tables, publishes what it says; its script reads that."""
+"""Every flow of examples/ runs on small tables, publishes its targets; its script reads them."""
 
 import shutil
 import subprocess

@@ -119,7 +119,8 @@ def test_every_kernel_has_its_naive_twin(root):
 
 
 def test_no_module_hides_a_name_of_its_package(root):
-    """Importing ``walk.launch`` binds ``launch`` in the package ``walk``, whatever it was there."""
+    """Importing ``walk.launch`` binds ``launch`` in the package ``walk``, whatever it was
+    before."""
     faults = {}
     for folder in LAYERS:
         for package in (root / folder).rglob("__init__.py"):

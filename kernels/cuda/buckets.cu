@@ -11,7 +11,8 @@ using penstock::u64;
 
 constexpr int BLOCK = 16, ROUNDS = 6;  // as bucket_rules.py has them
 
-// Where the permutation of 0 .. count - 1 takes index: a Feistel network, walked until it is inside.
+// The image of index in the permutation of 0 .. count - 1: a Feistel network, walked until it is
+// inside.
 __device__ __forceinline__ u64 permuted(u64 index, u64 count, int half,
                                         const u64* __restrict__ keys) {
   const u64 mask = (1ull << half) - 1;

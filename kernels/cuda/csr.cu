@@ -1,4 +1,5 @@
-// Edges become rows: what CuPy's primitives cannot say. Names and meaning are naive/csr.py's.
+// Edges become rows: the steps that CuPy's primitives cannot express. Names and meaning are
+// naive/csr.py's.
 #include "grid.cuh"
 
 // instance: merge_values<float, 0>

@@ -5,7 +5,8 @@
 
 using namespace penstock;
 
-// `found` is true before; whoever meets NaN or an infinity writes false, and all write the same.
+// `found` is true before; a thread that finds NaN or an infinity writes false, and all write the
+// same.
 __global__ void are_finite(const float* __restrict__ values, long long count, bool* found) {
   bool bad = false;
   for (long long i = thread_number(); i < count; i += thread_count()) {

@@ -11,7 +11,7 @@ from penstock.kernels.cuda.module import launch
 def are_finite(array: DeviceArray) -> DeviceArray:
     """Return whether all values of a contiguous float32 array are numbers: () bool, on the GPU.
 
-    One kernel that reads the array once: nothing waits for it until somebody asks for the bool.
+    One kernel that reads the array once: nothing waits for it until the caller reads the bool.
     """
     found = cp.empty((), cp.bool_)
     found.data.memset_async(1, 1)

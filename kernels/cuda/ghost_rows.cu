@@ -1,4 +1,4 @@
-// Rows that other ranks want, packed, and what came of ghosts added: workers/gnn/halo/rows.py.
+// Rows that other ranks need, packed, and received rows of ghosts added: workers/gnn/halo/rows.py.
 #include "gnn/values.cuh"
 
 // instance: take_rows<uint4>

@@ -1,4 +1,5 @@
-"""Rows that other ranks want, packed, and what came of ghosts added: on the GPU, a kernel each."""
+"""Rows that other ranks need, packed, and received rows of ghosts added: on the GPU, a kernel
+each."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ __launch_bounds__(256, sizeof(Value) == 4 ? 4 : 2) __global__
     }
     const bool strange = largest != largest;
     const bool counts = now.split >= 0 && now.label >= 0;
-    // Where the label is among this lane's logits, and whether one before it is as large.
+    // The position of the label among this lane's logits, and whether an earlier one is as large.
     const int ahead = now.label - place;
     Value labelled = Value(0), total = Value(0);
     bool before = false;

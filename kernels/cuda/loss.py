@@ -67,7 +67,7 @@ def binary_cross_entropy(
 ) -> None:
     """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``.
 
-    A class is predicted where its logit is above 0.
+    A class is predicted if its logit is above 0.
     """
     kernel = f"binary_cross_entropy<{c_value(logits)}, {c_id(classes)}>"
     truth = (cp.ascontiguousarray(indptr, np.int64), cp.ascontiguousarray(classes))
@@ -107,7 +107,7 @@ def _run(
     shape: tuple[np.int32, ...] = (),
     most: int | None = None,
 ) -> None:
-    """Run a kernel in which so many lanes have a row, in ``most`` blocks at most."""
+    """Run a kernel in which a number of lanes share a row, in at most ``most`` blocks."""
     if last <= first:
         return
     blocks = summing_blocks(last - first, 4 * _THREADS // lanes)

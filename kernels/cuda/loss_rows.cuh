@@ -60,7 +60,7 @@ struct Tally {
   }
 };
 
-// The same where rows are counted, in fewer registers.
+// The same if rows are counted, in fewer registers.
 struct RowTally {
   double losses[kRoles];
   int rows[kRoles], right[kRoles];

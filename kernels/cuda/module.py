@@ -43,7 +43,7 @@ def launch_blocks(
     prologue: str = "",
     shared: int = 0,
 ) -> None:
-    """Run ``instance`` of ``file.cu`` in so many blocks of so many threads.
+    """Run ``instance`` of ``file.cu`` in a number of blocks of a number of threads.
 
     prologue  what stands before the source, such as a function that a user wrote
     shared    bytes of dynamic shared memory a block
@@ -73,7 +73,7 @@ def _options() -> tuple[str, ...]:
 
 @cache
 def _together(file: str, instance: str) -> tuple[str, ...]:
-    """Return what is compiled with an instance: with what is no template, all such of its file."""
+    """Return what is compiled with an instance: for a plain kernel, all plain ones of its file."""
     if "<" in instance:
         return (instance,)
     return tuple(sorted(re.findall(r"^// instance: (\w+)$", _source(file), re.MULTILINE)))

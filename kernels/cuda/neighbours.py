@@ -28,7 +28,7 @@ def nearest(
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return the rows of ``vectors`` nearest to each query, and scores, as the naive twin does.
 
-    lengths  what ``norms(vectors)`` returns, where it is known
+    lengths  the result of ``norms(vectors)``, if it is known
     """
     lengths = norms(vectors) if lengths is None else lengths
     rows = cp.full((len(queries), k), -1, np.int64)
@@ -70,7 +70,7 @@ def _with_block(
     *,
     cosine: bool,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Return the nearest so far, with what a block of rows from ``first`` on has."""
+    """Return the nearest so far, including a block of rows from ``first`` on."""
     count, k = rows.shape
     query_lengths = norms(queries)
     estimates = cp.empty((count, len(block)), np.float32)

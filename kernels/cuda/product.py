@@ -2,7 +2,7 @@
 
 CuPy refuses its own calls of cuBLAS while a stream's launches are captured in a graph; cuBLAS
 itself can be captured, if it has a workspace that stays. A call from here costs less time, too.
-Where many rows give few outputs, cuBLAS is far from memory's speed; these have their own kernel.
+If many rows give few outputs, cuBLAS is far from memory's speed; these have their own kernel.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _ZERO = {name: value(0) for name, value in _C_VALUES.items()}
 _LEAST_ROWS = 4096
 _MOST_COLUMNS = (1024, 256)  # of a and of b
 _MOST_OUTPUTS = 1 << 16
-_MOST_OUTPUTS_TF32 = 1 << 13  # beyond, cuBLAS is faster where it may use tensor cores
+_MOST_OUTPUTS_TF32 = 1 << 13  # beyond, cuBLAS is faster if it may use tensor cores
 _FILE = "product_columns"
 _THREADS = 128
 _BLOCKS = 384  # about three on each multiprocessor of an H200, which is what its registers hold
 _ROWS_A_STEP = 16  # of a block
 _LEAST_STEPS = 4
 _ADDING_THREADS, _ADDED_TOGETHER = 256, 32
-# Outputs of a lane, of which a warp has 8 along a's columns and 4 along b's.
+# Outputs of a lane; a warp has 8 lanes along a's columns and 4 along b's.
 _TILES = (
     *((4, 4), (4, 8), (4, 12), (8, 4), (8, 8), (8, 12)),
     *((13, 4), (13, 8), (16, 4), (16, 8)),
@@ -102,7 +102,7 @@ def product_of_columns(
 ) -> None:
     """Write a.T @ b at ``out``, such as the gradient of weights; matrices as ``product`` takes.
 
-    What it says of the first call on a stream holds here, too.
+    Its note on the first call on a stream holds here, too.
     """
     _check(a.T, b, out)
     outputs, (rows, down), along = out.size, a.shape, b.shape[1]
@@ -123,7 +123,7 @@ def product_of_columns(
     steps = -(-rows // _ROWS_A_STEP)
     steps_a_share = max(_LEAST_STEPS, -(-steps // max(1, _BLOCKS // tiles)))
     shares = -(-steps // steps_a_share)
-    partial = partial_sums(-(-shares * outputs // 2))  # float32, two where one float64 would be
+    partial = partial_sums(-(-shares * outputs // 2))  # float32, two in the space of one float64
     launch_blocks(
         _FILE,
         f"multiply_columns<{tile[0]}, {tile[1]}>",
@@ -179,7 +179,7 @@ def _stored(matrix: DeviceArray) -> tuple[int, int]:
     """Return whether a matrix lies column by column, and how many values its lines are apart."""
     size = matrix.itemsize
     (rows, columns), (down, along) = matrix.shape, matrix.strides
-    # With one row or one column, the stride along it says nothing.
+    # With one row or one column, the stride along it has no meaning.
     if (columns == 1 or along == size) and (rows == 1 or _apart(down, columns, size)):
         return _AS_IT_IS, columns if rows == 1 else down // size
     if (rows == 1 or down == size) and (columns == 1 or _apart(along, rows, size)):
@@ -193,7 +193,7 @@ def _stored(matrix: DeviceArray) -> tuple[int, int]:
 
 
 def _apart(stride: int, length: int, size: int) -> bool:
-    """Return whether lines of that many values may lie so many bytes apart."""
+    """Return whether lines of that many values may lie this many bytes apart."""
     return stride % size == 0 and stride >= length * size
 
 

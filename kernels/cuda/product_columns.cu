@@ -29,7 +29,7 @@ constexpr int kCopiers = 8;     // lanes that copy a row of a step
 constexpr int kSteps = 4;       // in shared memory: one is multiplied, three are on their way
 constexpr int kAdders = 8;      // warps that add the shares of some outputs
 
-// Copy so many bytes to shared memory, or zeros, without waiting.
+// Copy a number of bytes to shared memory, or zeros, without waiting.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 template <int Bytes>
 __device__ __forceinline__ void copy_later(float* to, const float* from, bool wanted) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void copy_later(float* to, const float* from, bool wa
   }
 }
 __device__ __forceinline__ void end_step() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until all but the newest steps of this lane are there.
+// Wait until all but the newest steps of this lane are loaded.
 template <int Newest>
 __device__ __forceinline__ void await_step() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory");
@@ -108,7 +108,7 @@ __launch_bounds__(kLanes* kWarps, Down* Along > 64 ? 3 : 4) __global__
                           int rows_a_share, int a_columns, int b_columns, int tiles_along,
                           int tiles, float* __restrict__ partial) {
   constexpr int kTileDown = kLanesDown * Down, kTileAlong = kLanesAlong * Along;
-  constexpr int kRight = Columns<kTileDown>::kPitch;  // where b's columns begin
+  constexpr int kRight = Columns<kTileDown>::kPitch;  // start of b's columns
   // Rows begin in different banks, so that values copied one by one do not wait for each other.
   constexpr int kPitch = kRight + Columns<kTileAlong>::kPitch + kCopiers;
   constexpr int kStep = kRows * kPitch, kRing = kSteps * kStep;
@@ -148,7 +148,7 @@ __launch_bounds__(kLanes* kWarps, Down* Along > 64 ? 3 : 4) __global__
 #pragma unroll 1
   while (next - copied - (kSteps - 1) * kWarps * kRows < mine) {
     await_step<kSteps - 2>();
-    __syncwarp();  // all lanes' copies are there, and all have read the step that is overwritten
+    __syncwarp();  // all lanes' copies are complete, and all have read the step that is overwritten
     copy_step((slot + kSteps - 1) % kSteps);
     const float* const step = ring + slot * kStep;
 #pragma unroll
@@ -194,7 +194,7 @@ __launch_bounds__(kLanes* kWarps, Down* Along > 64 ? 3 : 4) __global__
   }
 }
 
-// A block has as many outputs as a warp has lanes; each warp adds some of the shares.
+// A block has one output per lane of a warp; each warp adds some of the shares.
 __launch_bounds__(kLanes* kAdders) __global__
     void add_shares(const float* __restrict__ partial, int shares, int outputs, int columns,
                     float* out, i64 stride) {

@@ -33,8 +33,8 @@ def batches(
 ) -> Iterator[tuple[int, Array]]:
     """Yield each batch's first place among the walks and its paths on the host, in order.
 
-    An array holds until the next but one is asked for. size: walks of a batch, if not as many as
-    the GPU has under way at once, or more where paths are short.
+    An array is valid until the next but one is requested. size: walks of a batch, if not as many as
+    the GPU has under way at once, or more if paths are short.
     """
     size = size or _batch(rows, rules)
     shape = min(size, len(walks)), rules.length
@@ -43,7 +43,7 @@ def batches(
     def buffer(number: int, first: int, count: int) -> Array:
         return buffers[number % _BUFFERS][:count]
 
-    # Two batches are under way while a third is in the hands of who asks.
+    # Two batches run while the caller holds a third.
     yield from _in_order(_started(rows, rules, walks, starts, size, buffer), ahead=2)
 
 
@@ -118,7 +118,7 @@ def _in_order(started: Iterator[Started], ahead: int) -> Iterator[tuple[int, Arr
                 yield _copied(under_way.popleft())
         while under_way:
             yield _copied(under_way.popleft())
-    finally:  # nothing may be given back while it is copied, even if nobody asks for the rest
+    finally:  # no buffer may be freed while it is copied, even if the caller stops early
         while under_way:
             _copied(under_way.popleft())
 

@@ -15,10 +15,10 @@ _FEW = 1 << 20  # bytes that the GPU is sent more of than there are, rather than
 
 
 def to_gpu(array: Array) -> DeviceArray:
-    """Return a copy of ``array`` for what is launched on the current stream from now on.
+    """Return a copy of ``array`` for later launches on the current stream.
 
     CuPy's ``asarray`` pins memory of the array's size, and keeps it for arrays of that very size.
-    Where hardly two are of one size, each copy would pin memory of its own, which takes
+    If few have the same size, each copy would pin memory of its own, which takes
     milliseconds in which no other thread launches, copies or maps anything. Here sizes are rounded.
     """
     array = np.ascontiguousarray(array)
@@ -41,7 +41,7 @@ def to_gpu(array: Array) -> DeviceArray:
 
 
 def upload(array: Array, there: DeviceArray, stream: cp.cuda.Stream) -> None:
-    """Fill ``there`` with an array of any size, such as a mapped one; return once it is there.
+    """Fill ``there`` with an array of any size, such as a mapped one; return once it is complete.
 
     It goes in pieces by way of two pinned buffers, of which one is filled while the other is sent:
     what is not pinned would go by way of the driver's, and half as fast.

@@ -32,7 +32,7 @@ def epilogue_backward(grad: Array, out: Array, epilogue: Epilogue, first: int, l
 
 
 def factors(drop: Dropout | None, first: int, last: int, like: Array) -> Array:
-    """Return what values are multiplied with at the end: 0 where they are dropped."""
+    """Return the factors of values at the end: 0 if they are dropped."""
     width = like.shape[1]
     if drop is None:
         return np.ones((last - first, width), like.dtype)
@@ -84,7 +84,7 @@ def _act(value: Array, activation: Activation) -> Array:
 
 
 def _slope(value: Array, activation: Activation) -> Array:
-    """Return the derivative, of what the activation gave."""
+    """Return the derivative, from the output of the activation."""
     if activation == Activation.RELU:
         return np.where(value > 0, 1, 0)
     if activation == Activation.LEAKY_RELU:

@@ -22,8 +22,8 @@ def reverse_rows(
 ) -> None:
     """Append each row to the list of each of its neighbours.
 
-    ``cursor[v]`` is where the next source of ``v`` goes in ``in_indices``; it moves on. Row ranges
-    given in ascending order make every list ascending.
+    ``cursor[v]`` is the position of the next source of ``v`` in ``in_indices``; it advances. Row
+    ranges given in ascending order make every list ascending.
     """
     for row in range(len(indptr) - 1):
         for neighbour in indices[indptr[row] : indptr[row + 1]]:

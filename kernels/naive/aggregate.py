@@ -37,7 +37,7 @@ def gather(
 def scatter(block: ScaledCSR, grad: Array, out: Array) -> None:
     """Add to ``out`` the backward pass of ``gather`` over all rows, without the block's transpose.
 
-    For where there is no room for the transpose. On GPUs the order of additions is not fixed.
+    For graphs whose transpose does not fit. On GPUs the order of additions is not fixed.
     """
     for row in range(block.rows):
         span = slice(int(block.indptr[row]), int(block.indptr[row + 1]))

@@ -111,7 +111,7 @@ def _score_gradient(
 
 
 def _columns(block: ScaledCSR, row: int) -> Array:
-    """Return whom a row reads: for each edge to another, and itself once."""
+    """Return the rows that a row reads: one per edge to another, and itself once."""
     listed = block.indices[int(block.indptr[row]) : int(block.indptr[row + 1])]
     return np.append(listed[listed != row], row).astype(np.int64)
 

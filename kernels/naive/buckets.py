@@ -1,8 +1,8 @@
 """Edges sorted into buckets by the partitions of their ends, shuffled there, and mixed again.
 
 Bucket i * n + j has the edges from partition i to partition j, each as the rows of its ends in
-their partitions. ``starts`` (n + 1,) says where partitions begin in the order of nodes,
-``positions`` where in it each node is; None: at its own number.
+their partitions. ``starts`` (n + 1,) has the starts of partitions in the order of nodes,
+``positions`` the position of each node; None: at its own number.
 
 A bucket is shuffled as Rao and Sandelius do it: each edge comes to one of its ``groups`` at random,
 by its number in the graph (``first_edge`` is that of the first one given), and each group is
@@ -95,7 +95,7 @@ def mix_keys(seed: int, which: int) -> Array:
 
 
 def permuted(index: int, count: int, keys: Array) -> int:
-    """Return where a permutation of ``0 .. count - 1`` that ``keys`` names takes ``index``.
+    """Return the image of ``index`` in the permutation of ``0 .. count - 1`` that ``keys`` names.
 
     A Feistel network over two halves of as few bits as hold ``count``, walked until the number is
     below ``count``: any place can be asked for without the others.

@@ -38,7 +38,7 @@ def shortest_paths(batch: GraphBatch, sources: Array | None = None) -> Paths:
 def distances(batch: GraphBatch) -> Array:
     """Return the distances of all pairs, a square matrix a graph, one after another.
 
-    (sum of sizes squared,): int32 with -1 where there is no path, float64 with inf of weights.
+    (sum of sizes squared,): int32 with -1 if there is no path; with weights float64 with inf.
     """
     found = [matrix.ravel() for _, matrix, _ in _all_distances(batch)]
     flat = np.concatenate([*found, np.empty(0)])
@@ -85,7 +85,7 @@ def pagerank(
 ) -> tuple[Array, Array]:
     """Return PageRank and, a graph, after how many steps it stood: -1 if not after ``most``.
 
-    (nodes,) float64 and (graphs,) int32. It stands where a step changes it by less than
+    (nodes,) float64 and (graphs,) int32. It has converged if a step changes it by less than
     ``tolerance`` a node. Who has no edge, or none of any weight, gives to all alike.
     """
     ranks, steps = np.zeros(batch.nodes), np.full(batch.graphs, -1, np.int32)

@@ -1,7 +1,8 @@
 """Edges become rows: the truth about binning, sorting and merging, in plain NumPy.
 
 An edge travels as one 64-bit key, ``row within its bin | target | relation``, most significant
-first, so that sorting keys sorts edges; ``target_bits`` and ``relation_bits`` say where to cut.
+first, so that sorting keys sorts edges; ``target_bits`` and ``relation_bits`` are the positions to
+cut at.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def bin_edges(
     starts            (bins + 1,) first row of each bin, then the number of rows
     both_ways         also take each edge reversed, right after itself (a loop only once)
     ->                keys (e,) uint64 bin after bin, order (e,) the edge each key comes from,
-                      offsets (bins + 1,) where each bin begins
+                      offsets (bins + 1,) the start of each bin
     """
     edge = np.arange(len(sources), dtype=np.int32)
     if not keep_loops:
@@ -81,7 +82,7 @@ def compare_directions(
 ) -> tuple[Array, Array | None, int]:
     """Find the edges that are listed in both directions, and take the direction off their keys.
 
-    keys   (n,) sorted but for the lowest bit, which says in which direction an edge is listed
+    keys   (n,) sorted but for the lowest bit, the direction in which an edge is listed
     times  (n,) in the order of the keys, by which edges differ too; or None
     ->     the keys without that bit; with ``once`` a mask of the edges that are listed in the
            direction of the first of their equals; how many different edges have both directions

@@ -1,4 +1,4 @@
-"""Degrees of a graph of which some nodes are gone: the truth."""
+"""Degrees of a graph without its removed nodes: the truth."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def queries(
 ) -> Array:  # fmt: skip
     """Return the queries of a side: (n, dim) float32.
 
-    given     (n,) rows of ``nodes``: heads, where tails are asked for
+    given     (n,) rows of ``nodes``: heads, if tails are queried
     relation  (n,) rows of ``relations``, as edges name them: inverses are found here; None for DOT
     """
     x = nodes[given].astype(np.float64)
@@ -157,7 +157,7 @@ def count(
     asked: Array, scores: Array, answers: Array, table: Array, rules: EmbedRules, counts: Array,
     first: int = 0, known: Known | None = None, work: Any = None,
 ) -> None:  # fmt: skip
-    """Add how many candidates score more than each query's answer, and as much.
+    """Add the number of candidates that score more than each query's answer, and the same.
 
     asked    (n, dim) float32, queries
     scores   (n,) float64, of the answers
@@ -183,7 +183,7 @@ def top(
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return the best k candidates of each query: scores (n, k) float64 and ids (n, k) int64.
 
-    The best first, of equals the lower id; NaN is no candidate. Where there are fewer, -infinity
+    The best first, of equals the lower id; NaN is not a candidate. If there are fewer, -infinity
     and -1. ``best`` is what other candidates, all with other ids, gave before.
     """
     if best is None:

@@ -1,4 +1,4 @@
-"""Rows that other ranks want, packed, and what came of ghosts added, in plain NumPy."""
+"""Rows that other ranks need, packed, and received rows of ghosts added, in plain NumPy."""
 
 from __future__ import annotations
 

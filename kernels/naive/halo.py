@@ -31,7 +31,7 @@ def local_rows(
 
     Equal neighbours keep their order, and ``column[order]`` puts an edge column in step.
     """
-    del parts, rank, k  # local says it all; a faster way than sorting needs them
+    del parts, rank, k  # local is enough; a faster way than sorting needs them
     return global_rows(indptr, indices, local)
 
 

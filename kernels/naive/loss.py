@@ -60,7 +60,7 @@ def binary_cross_entropy(
 ) -> None:
     """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``.
 
-    A class is predicted where its logit is above 0.
+    A class is predicted if its logit is above 0.
     """
     for row in range(first, last):
         split, value = int(splits[row]), logits[row].copy()

@@ -29,7 +29,7 @@ def nearest(
     Returns
     -------
     tuple of Array
-        (queries, k) int64 rows and float32 scores; -1 and -inf where there are no more.
+        (queries, k) int64 rows and float32 scores; -1 and -inf if there are no more.
     """
     scores = queries.astype(np.float64) @ vectors.astype(np.float64).T
     if cosine:

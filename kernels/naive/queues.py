@@ -24,9 +24,9 @@ from penstock.kernels.queue_rules import (
 
 
 class Queues:
-    """Queues in host memory, with what a producer knows of them.
+    """Queues in host memory, with the state of a producer.
 
-    producer is ignored in its effect on places and order: one thread has nobody to lock out.
+    producer is ignored in its effect on places and order: one thread needs no lock.
     """
 
     def __init__(self, queues: int, form: QueueFormat | None = None) -> None:

@@ -45,9 +45,9 @@ def balance(
 def refine(
     indptr: Array, indices: Array, load: Array, parts: Array, k: int, bound: int, passes: int
 ) -> int:
-    """Move each node to the part of most of its neighbours, where that cuts fewer edges.
+    """Move each node to the part of most of its neighbours if that cuts fewer edges.
 
-    A move that leaves the cut as it is is made where it evens out the load. Returns how many
+    A move that keeps the cut is made if it balances the load. Returns how many
     nodes moved.
     """
     loads, counts = _sums(load, parts, k)

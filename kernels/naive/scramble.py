@@ -14,7 +14,8 @@ from penstock.kernels.naive.philox import philox4x32
 
 
 def scramble(seed: int, stream: int, first: int, count: int, size: int) -> Array:
-    """Return where ``first .. first + count`` go in the shuffle of ``size`` ids: (count,) int32."""
+    """Return the positions of ``first .. first + count`` in the shuffle of ``size`` ids: (count,)
+    int32."""
     bits = max(size - 1, 1).bit_length()
     low_bits = bits // 2
     low_mask = np.uint64((1 << low_bits) - 1)

@@ -21,7 +21,7 @@ def number_nodes(
 
     starts   (graphs + 1,) int64: the first row of each graph
     sources, targets  (rows,) int64, any numbers; flags: (rows,) uint8, what is missing
-    Returns the ids of the nodes of all graphs, (nodes,); where those of each graph begin,
+    Returns the ids of the nodes of all graphs, (nodes,); the start of each graph's nodes,
     (graphs + 1,) int64; and the ends of each row by number in its graph, (rows,) int32, -1: none.
     """
     names: list[int] = []
@@ -45,7 +45,7 @@ def rows_of_edges(
 ) -> tuple[Array, Array, Array | None]:
     """Return indptr, indices and weights of all graphs side by side, as a GraphBatch has them.
 
-    Rows ascend, parallel edges are one, the shortest; undirected edges are there both ways.
+    Rows ascend, parallel edges are one, the shortest; undirected edges are stored both ways.
     """
     rows: list[dict[int, float]] = [{} for _ in range(int(ptr[-1]))]
     for graph, (first, stop) in enumerate(pairwise(starts)):

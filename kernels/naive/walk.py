@@ -42,7 +42,7 @@ def check_weights(indptr: Array, weights: Array) -> tuple[Array, int, int]:
     """Return the largest weight of each row, the first bad edge and the first row of only zeros.
 
     indptr (rows + 1,) int64, weights (edges,) float32 -> bounds (rows,) float32, 0 for empty rows;
-    -1 where no weight is negative, NaN or infinite; -1 where no row has edges but no weight
+    -1 if no weight is negative, NaN or infinite; -1 if no row has edges but no weight
     """
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     bounds = np.zeros(len(indptr) - 1, np.float32)
@@ -69,7 +69,7 @@ def rows_by_relation(rows: WalkGraph, wanted: Array) -> WalkGraph:
 def rows_by_time(rows: WalkGraph) -> WalkGraph:
     """Return rows whose edges ascend in time, in their order among equal times.
 
-    ``neighbours`` are the old rows' where they had none.
+    ``neighbours`` are the old rows' if they had none.
     """
     picked = []
     for low, high in pairwise(rows.indptr):
@@ -119,7 +119,7 @@ def alias_table(indptr: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
-    """Return rows with what the sampler needs next to them."""
+    """Return rows with the sampler's data next to them."""
     if rows.weights is None:
         return rows
     bounds, _, _ = check_weights(rows.indptr, rows.weights)
@@ -166,7 +166,7 @@ def factors(rows: WalkGraph, rules: WalkRules, previous: int, targets: Array) ->
 def transition(
     rows: WalkGraph, rules: WalkRules, node: int, previous: int, step: int, now: int = NEVER
 ) -> tuple[Array, Array]:
-    """Return the edges that the step may take and the chance of each; none where the walk ends."""
+    """Return the edges that the step may take and the chance of each; none if the walk ends."""
     low, high = candidates(rows, rules, node, step, now)
     edges = np.arange(low, high)
     targets = rows.indices[low:high]
@@ -191,7 +191,7 @@ def propose(
 ) -> tuple[int, int]:
     """Return a proposed edge of ``low .. high`` and word 3 of the draw that proposed it.
 
-    The edge is -1 where all weights are 0.
+    The edge is -1 if all weights are 0.
     """
     weights = rows.weights
     if weights is None:
@@ -262,9 +262,9 @@ def advance(
 
     rows   of the nodes of this part: row numbers are local, ``indices`` are ids of the whole
            graph, in the order of its rows
-    paths  (slots, length), -1 where unknown: who takes a step writes paths[slot, step]; who makes
-           a walker writes its start. RESERVOIR reads no row of ``previous`` of another part: there
-           it is for walks of first order, and expressions without is_neighbor
+    paths  (slots, length), -1 if unknown: the rank that takes a step writes paths[slot, step]; the
+           one that makes a walker writes its start. RESERVOIR reads no row of ``previous`` of
+           another part: there it is for walks of first order, and expressions without is_neighbor
     """
     for place in range(len(walkers.walk)):
         one = SimpleNamespace(**{name: int(getattr(walkers, name)[place]) for name in NAMES})
@@ -296,7 +296,7 @@ def _advance(rows: WalkGraph, rules: WalkRules, owned: Owned, one: Any, paths: A
 
 
 def _judge(rows: WalkGraph, rules: WalkRules, owned: Owned, one: Any) -> bool | None:
-    """Return whether the candidate is taken; None if another part must say."""
+    """Return whether the candidate is taken; None if another part must decide."""
     if rules.sampler == Sampler.RESERVOIR or not rules.second_order or one.previous < 0:
         return True
     drawn = one.coin * rules.largest_factor
@@ -318,7 +318,7 @@ def _judge(rows: WalkGraph, rules: WalkRules, owned: Owned, one: Any) -> bool | 
 
 
 def _goes_on(rules: WalkRules, one: Any, paths: Array) -> bool:
-    """Return whether there is another step to choose; begins again if the draws say so."""
+    """Return whether there is another step to choose; begins again if the draws require it."""
     while one.step < rules.length:
         stop, again, _, _ = _words(rules.seed, Stream.WALK_STOP, one, 0)
         if stop < rules.stop_below:

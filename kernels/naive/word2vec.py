@@ -46,7 +46,7 @@ def count_words(tokens: Array, counts: Array) -> None:
 
 
 def noise_table(counts: Array) -> tuple[Array, Array]:
-    """Return the alias table by which words are drawn as often as ``counts**0.75`` says.
+    """Return the alias table that draws words in proportion to ``counts**0.75``.
 
     counts (V,) int64, not all 0 -> chance (V,) uint32, alias (V,) int32: see Noise
     """
@@ -175,7 +175,7 @@ def _which(sentences: Sentences, number: int) -> int:
 
 
 def changes(base: Array, copies: Sequence[Array]) -> Array:
-    """Return the sum of what copies of vectors have changed: (rows, dimension) float32."""
+    """Return the sum of the changes of the copies of vectors: (rows, dimension) float32."""
     moved = copies[0] - base
     for copy in copies[1:]:
         moved += copy - base
@@ -195,9 +195,9 @@ def apply_changes(
     square: np.float64,
     exchange: Exchange,
 ) -> None:
-    """Move vectors by a share of what shards have changed, and start the copies from there.
+    """Move vectors by a share of the shards' changes, and start the copies from there.
 
-    moved   the changes of all shards; what is in it afterwards is nobody's
+    moved   the changes of all shards; its content afterwards is undefined
     pairs   (rows,) float32: how many pairs a word of the corpus brings to each row
     square  of the other vectors: mean_square
     """

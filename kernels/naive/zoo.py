@@ -1,6 +1,6 @@
 """A zoo of small graphs: the truth about their shapes and edges, in plain NumPy.
 
-Every graph has a number of distinct undirected edges that is settled beforehand, so that where its
+Every graph has a number of distinct undirected edges that is fixed beforehand, so that where its
 rows lie in the zoo is known before a single edge is drawn.
 """
 

@@ -1,4 +1,4 @@
-"""A worker a GPU: what dask-cuda is told, and what happens where there is no GPU."""
+"""One worker per GPU: the options of dask-cuda, and the error without a GPU."""
 
 from __future__ import annotations
 

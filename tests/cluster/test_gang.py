@@ -47,7 +47,7 @@ def test_every_rank_gives_its_result_in_order(client: Any) -> None:
     assert gang.run(client, mean, (numbers,), {"scale": 2.0}, ranks=4) == [
         (rank, 100.0) for rank in range(4)
     ]
-    assert len(gang.run(client, mean, (numbers,), {"scale": 2.0})) == 4  # all, unless told
+    assert len(gang.run(client, mean, (numbers,), {"scale": 2.0})) == 4  # all by default
 
 
 def test_a_part_of_the_workers(client: Any) -> None:
@@ -400,7 +400,7 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
             gang.run(guest, work, on_metrics=lambda rank, metrics: working.set())
 
     threading.Thread(target=run_in_vain, daemon=True).start()
-    # A member that is told to end just when the ranks meet can leave others waiting inside MPI:
+    # A member that is cancelled just when the ranks meet can leave others waiting inside MPI:
     # these are killed, and the world comes back, which takes longer than is asked for here.
     assert working.wait(20)
     guest.close()

@@ -1,6 +1,6 @@
 """Many gangs in a row, a tenth of which fail at random: no hang, and nothing left over.
 
-PENSTOCK_GANGS says how many: CI takes a thousand with MPICH, 200 with other MPIs.
+PENSTOCK_GANGS is the number: CI takes a thousand with MPICH, 200 with other MPIs.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_many_gangs(
     assert not list(tmp_path.rglob("*"))
 
 
-# What a hundred failures may add: a megabyte of buffers each would be ten times as much.
+# The limit for a hundred failures: a megabyte of buffers each would be ten times this.
 ROOM = {"files": 8, "threads": 4, "bytes": 60 << 20, "rank files": 8, "rank bytes": 60 << 20}
 
 

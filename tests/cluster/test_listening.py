@@ -18,7 +18,7 @@ from penstock.cluster.daemon.registry import find
 from penstock.cluster.mpi.launcher import loaded_library
 from penstock.pipelines.cli import run
 
-# Of mpiexec's control port docs/cluster.md tells: no option binds it, and ranks inherit it.
+# docs/cluster.md describes mpiexec's control port: no option binds it, and ranks inherit it.
 MPIEXEC = ("mpiexec", "hydra_pmi_proxy")
 
 
@@ -54,15 +54,16 @@ def status(address: tuple[str, int], host: str) -> int | None:
 
 
 def ports_of(pid: int) -> dict[psutil.Process, set[tuple[str, int]]]:
-    """Return where a process and those below it listen."""
+    """Return the addresses on which a process and its descendants listen."""
     top = psutil.Process(pid)
     return {one: listening(one) for one in [top, *top.children(recursive=True)]}
 
 
 def look(pid: int, *before: tuple[str, int]) -> tuple[list[str], list[int | None]]:
-    """Return where a process and those below it listen, and what pages answer another host.
+    """Return the addresses of a process and its descendants, and the pages that answer another
+    host.
 
-    before  where they listened already: tests before this one may have left something
+    before  earlier addresses: tests before this one may have left some
     """
     top, ports = psutil.Process(pid), ports_of(pid)
     every = list(ports)

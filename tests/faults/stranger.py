@@ -19,7 +19,7 @@ from distributed.protocol.pickle import dumps
 
 
 def steal() -> int:
-    """What the stranger would like to have run as somebody else."""
+    """The code that the stranger tries to run as another user."""
     return os.getuid()
 
 

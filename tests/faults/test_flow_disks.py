@@ -55,7 +55,7 @@ def states(home: Path) -> list[str]:
 
 @pytest.fixture
 def recovers(whole: dict[str, bytes], capsys: pytest.CaptureFixture[str]) -> Any:
-    """Return what runs a flow that fails, mends what it failed by, and runs it again."""
+    """Return a function that runs a flow that fails, removes the cause, and runs it again."""
 
     def fails_and_recovers(
         flow: Path, said: str, mend: Callable[[], Any], place: Path | None = None

@@ -1,4 +1,5 @@
-"""A worker or a rank killed midway in a flow: the flow ends well, with what it would have made."""
+"""A worker or a rank killed midway in a flow: the flow succeeds, with the result of an undisturbed
+run."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_an_overwrite_that_is_killed_midway(
     assert os.listdir(tmp_path) == ["out"]
 
 
-# Of "vectors", a file, nothing says what it is made of.
+# "vectors" is a file, which has no record of its identity.
 @pytest.mark.parametrize(
     "job", cells(sorted({*JOBS} - {"vectors"}), quick=(*QUICK, "etl", "similar"))
 )

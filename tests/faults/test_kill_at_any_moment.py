@@ -76,12 +76,12 @@ for moment in itertools.count(1):
     found = content(out) if out.exists() else None
     allowed = [new, old] if before else [new, None]
     if not exchanges:
-        allowed.append(None)  # for a moment neither is there
+        allowed.append(None)  # for a moment neither exists
     assert found in allowed, (moment, found)
     if output(out).finished is None or (out.parent / ".out.partial").exists():
         make(out, overwrite=True, resume=True)
     assert content(out) == new, moment
-    left = set(os.listdir(out.parent)) - {".out.lock"}  # which nobody holds
+    left = set(os.listdir(out.parent)) - {".out.lock"}  # which no process holds
     assert left == {"out"}, (moment, left)
     if ended == 0:
         break

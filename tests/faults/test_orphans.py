@@ -17,8 +17,8 @@ import pytest
 from penstock.cluster.mpi.mpiexec import loaded_library
 from penstock.workers.comm.segments import sweep_segments
 
-# What every rank runs first of all, so that it stays where it is: loading its libraries, in
-# MPI_Init, where rank 0 waits for the other, and with MPI up but unknown to the scheduler.
+# The first code of every rank, which stops it at a point: loading its libraries, in MPI_Init, in
+# which rank 0 waits for the other, and with MPI up but unknown to the scheduler.
 PHASES = {
     "import": "import time; time.sleep(600)",
     "mpi": "import time; time.sleep(600 * (rank == '1'))",
@@ -26,7 +26,7 @@ PHASES = {
     "    async def never(self): await asyncio.sleep(600)\n"
     "    distributed.Worker.start_unsafe = never",
 }
-ENDED_WITHIN = 20.0  # on a machine with ten times as much to do as it has cores, too
+ENDED_WITHIN = 20.0  # also with ten times more processes than cores
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def penstock(*words: Any, **how: Any) -> subprocess.Popen[str]:
 
 
 def ends(process: subprocess.Popen[str], within: float = 40) -> str:
-    """Return what a command says that fails in time."""
+    """Return the error of a command that fails in time."""
     said = process.communicate(timeout=within)[1]
     assert process.returncode == 1, said
     assert "Traceback" not in said

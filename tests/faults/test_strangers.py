@@ -45,7 +45,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def listening(pids: list[int]) -> list[str]:
-    """Return where the processes, and all below them, wait for connections."""
+    """Return the addresses on which the processes, and all below them, listen."""
     found = set()
     for pid in pids:
         with suppress(psutil.Error):
@@ -87,7 +87,7 @@ def knocked(pids: list[int], secret: list[Path]) -> tuple[list[str], list[str]]:
 
 def nobody_got_in(client: Any, temporary: Path, *more: Path) -> None:
     keys = [path for path in files(temporary, *more) if path.suffix == ".pem"]
-    # Nannies, too, where they are no children of this process.
+    # Nannies, too, if they are not children of this process.
     workers = [*client.run(os.getpid).values(), *client.run(os.getppid).values()]
     pids = [os.getpid(), *(pid for pid in dict.fromkeys(workers) if pid not in (1, os.getpid()))]
     answered, read = knocked(pids, keys)
@@ -221,7 +221,7 @@ def test_dask_cuda_itself(temporary: Path) -> None:
 
 
 def test_credentials_that_somebody_waits_for(tmp_path: Path) -> None:
-    """Nobody can have put a link, or a file, where the key is written."""
+    """No other user can have put a link, or a file, at the path of the key."""
     from penstock.cluster.security.credentials import make_credentials
 
     (tmp_path / "tls").symlink_to(tempfile.gettempdir())

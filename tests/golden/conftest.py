@@ -13,7 +13,7 @@ from golden import follows, run
 
 @pytest.fixture(autouse=True, scope="module")
 def _cpu() -> Iterator[None]:
-    """Compute on CPUs, on which golden.json was written, where there is a GPU too."""
+    """Compute on CPUs, on which golden.json was written, also if there is a GPU."""
     with dask.config.set({"penstock.cluster.device": "cpu"}):
         yield
 

@@ -59,7 +59,7 @@ def merged(
 
 
 def stored(path: str, *more: str) -> Edges:
-    """Return the edges that a graph holds, by the ids of its users, and columns of theirs."""
+    """Return the edges of a graph, by the ids of its users, and their columns."""
     graph = penstock.Graph.open(path)
     csr, ids = graph.csr(), graph.user_ids().to_pylist()
     ends = [[ids[one] for one in csr.sources()], [ids[one] for one in csr.indices]]

@@ -79,7 +79,7 @@ def test_any_cluster_gives_the_same(
 
 
 def assert_parts(given: Path, expected: dict[str, Result]) -> None:
-    """Compare what two ranks make of a graph, a part each, with what one makes of all of it."""
+    """Compare the result of two ranks, one part each, with that of one rank."""
 
     def parts(job: str, name: str = "") -> Result:
         return result(job, "--cluster golden --parts 2", Path(name or job).absolute(), given)

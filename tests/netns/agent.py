@@ -58,7 +58,7 @@ def feed(connection: socket.socket, source: int) -> None:
             connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
     except OSError:
-        pass  # the other thread sees it too, and says so
+        pass  # the other thread sees it too, and reports it
 
 
 def write(stream: int, data: bytes) -> None:

@@ -97,7 +97,7 @@ class Hosts:
             _in_network(place, "tc", f"qdisc replace dev {device} {bucket}")
 
     def divide_cores(self) -> None:
-        """Give each host cores of its own, as hosts have: for what is started from now on."""
+        """Give each host its own cores, for processes started from now on."""
         cores = sorted(os.sched_getaffinity(0))
         share = max(1, len(cores) // len(self.names))
         for number, first in enumerate(self._first.values()):
@@ -114,7 +114,7 @@ class Hosts:
                 for pid in (pid for host in self.names for pid in self.processes(host)):
                     os.setpriority(os.PRIO_PROCESS, pid, -19)
                     if (group := Path(f"/proc/{pid}/autogroup")).exists():
-                        group.write_text("-19")  # where sessions share the cores, not processes
+                        group.write_text("-19")  # if sessions share the cores, not processes
 
     def processes(self, host: str) -> dict[int, str]:
         """Return the command line of every process of the host, its own process 1 aside."""
@@ -126,7 +126,7 @@ class Hosts:
             try:
                 if _namespace(int(entry), "pid") == namespace:
                     line = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ")
-                    if line:  # empty when it has ended, and its parent was not told yet
+                    if line:  # empty when it has ended, and its parent does not know yet
                         found[int(entry)] = line.decode(errors="replace").strip()
             except OSError:
                 pass  # it ended while we looked
@@ -190,7 +190,7 @@ class Hosts:
             for name, address in addresses.items()
         ]
         _say(switch, "")
-        _hear(switch)  # cat answers, so the namespace is there
+        _hear(switch)  # cat answers, so the namespace exists
         self._switch = switch.pid
         self._at_switch("link add br0 type bridge", "link set br0 up")
         for name, keeper in zip(self.names, keepers, strict=True):
@@ -249,7 +249,7 @@ def _hindrance() -> str | None:
 
 @pytest.fixture
 def make_hosts() -> type[Hosts]:
-    """The class, where hosts can be made; skipped where not."""
+    """The class, if hosts can be made; else skipped."""
     if hindrance := _hindrance():
         pytest.skip(hindrance)
     return Hosts
@@ -263,7 +263,7 @@ def hosts(make_hosts: type[Hosts]) -> Iterator[Hosts]:
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = 10) -> Any:
-    """Wait for what the condition returns to be true, and return it."""
+    """Wait until the condition returns a true value, and return it."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > end:

@@ -4,7 +4,7 @@
 
 FOLDER holds the files that all hosts share: `hosts`, and `tmp`, on which each mounts its own.
 
-It runs in new namespaces of its own. Said on stdout: its process id outside, then `ready`. Awaited
+It runs in new namespaces of its own. On stdout: its process id outside, then `ready`. Awaited
 on stdin: a line when the network cable is plugged in; when stdin ends, so does this process, and
 with it, because it is process 1, every process of the host.
 """
@@ -81,7 +81,7 @@ def serve(connection: socket.socket) -> None:
     """Run the command of one agent, in a process of its own."""
     with connection.makefile("rb", buffering=0) as lines:
         line = lines.readline()
-    if not line:  # somebody looked whether the door is open
+    if not line:  # a probe of the open port
         return
     child = subprocess.Popen(
         ["/bin/sh", "-c", json.loads(line)],
@@ -108,7 +108,7 @@ def serve(connection: socket.socket) -> None:
         status = child.wait()
         connection.sendall(FRAME.pack(0, status if status >= 0 else 128 - status))
     except OSError:
-        pass  # the agent is gone; sshd leaves the command alone, and so do we
+        pass  # the agent has exited; sshd leaves the command alone, and so do we
 
 
 def feed(connection: socket.socket, child: "subprocess.Popen[bytes]") -> None:

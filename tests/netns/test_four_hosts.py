@@ -1,7 +1,7 @@
 """Scheduler and client on h1, an MPI world over h1 to h4: what happens when a host does not play.
 
 A test runs a driver, which is a user's script, on h1; the gang's functions lie in a module next to
-it, and files in the folder of both tell test and ranks of each other.
+it, and files in the folder of both synchronize test and ranks.
 """
 
 import json
@@ -38,7 +38,7 @@ def where(comm):
 
 
 def sums(comm, folder, steps):
-    """Add up rank * step over all ranks and steps, from where the checkpoint left off.
+    """Add up rank * step over all ranks and steps, from the checkpoint on.
 
     Holds in the middle until the test says `go on`.
     """
@@ -108,7 +108,7 @@ FOUR = "h1:1,h2:1,h3:1,h4:1"
 
 
 class Driver:
-    """The user's script on h1, and what it tells."""
+    """The user's script on h1, and its messages."""
 
     def __init__(self, hosts, folder, wait_until):
         self.hosts, self.folder, self.wait_until = hosts, folder, wait_until
@@ -143,7 +143,7 @@ class Driver:
         self.process.stdin.flush()
 
     def hear(self, name):
-        """Return the next thing that the driver tells, which has this name."""
+        """Return the next message of the driver, which has this name."""
         line = self.process.stdout.readline()
         told = json.loads(line) if line else {"name": "nothing", "log": self.log.read_text()}
         assert told["name"] == name, told
@@ -271,7 +271,7 @@ def test_a_host_that_cannot_be_reached_is_named(driver, hosts, wait_until):
 
 @pytest.mark.slow
 def test_a_host_that_does_not_answer_is_named_within_the_timeout(driver, hosts, wait_until):
-    hosts.freeze("h3")  # it takes the call, and says nothing
+    hosts.freeze("h3")  # it accepts the call, and does not answer
     driver.start(start_timeout=3)
     told = driver.hear("not connected")
     assert told["error"] == "ClusterError"

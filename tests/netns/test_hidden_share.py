@@ -1,4 +1,4 @@
-"""Two hosts train a network over a slow link: what they say to each other is mostly hidden."""
+"""Two hosts train a network over a slow link: their communication is mostly hidden."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RATE = "250mbit"
 # still does.
 LEAST_HIDDEN = 0.6
 TRIES = 3
-LINK_SECONDS = 0.02  # half of what the bytes of an epoch take on a link of this rate
+LINK_SECONDS = 0.02  # half of an epoch's bytes on a link of this rate
 
 
 @pytest.fixture
@@ -75,10 +75,10 @@ def test_most_of_the_communication_is_hidden(make_hosts: Any, graph: Path, tmp_p
 
 
 def check(measure: Callable[[int], dict[str, Any]]) -> None:
-    """Measure until a share is told, which must be high enough; three times at most.
+    """Measure until a share is reported, which must be high enough; three times at most.
 
-    Where other processes disturb so much that its own spread is too wide, a measurement says that
-    it cannot tell. That is no failure of the overlap, unless it never can. A share that was told
+    If other processes disturb a measurement so that its spread is too wide, it reports no share.
+    That is not a failure of the overlap, unless it never reports one. A share that was reported
     counts, and is not measured again until it pleases.
     """
     untold = []

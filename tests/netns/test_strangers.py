@@ -25,7 +25,7 @@ pytestmark = [
 NOBODY = 65534
 STRANGER = Path(__file__).parents[1] / "faults/stranger.py"
 
-# Tells where its processes listen, on all of its host's addresses, and where its workers do.
+# Prints the addresses of its processes, on all of its host's addresses, and of its workers.
 DRIVER = """
 import json
 import os

@@ -128,7 +128,7 @@ def test_refining_moves_nodes_of_a_directed_graph_too(tmp_path):
     graph = write(tmp_path / "g", edges[:, 0], edges[:, 1], 500, directed=True)
     made = assign(graph, 4, time_limit=0)
     assert made.made_by == "streaming"
-    # Whoever asks for streaming gets the same parts, and without memory they are not refined.
+    # --method streaming gives the same parts, and without memory they are not refined.
     np.testing.assert_array_equal(made.parts, assign(graph, 4, method="streaming").parts)
     streamed = assign(graph, 4, method="streaming", memory_limit=1000)
     assert cut(graph, made.parts) < cut(graph, streamed.parts)

@@ -70,7 +70,7 @@ def test_a_process_that_dies_is_a_failure(graph, tmp_path, monkeypatch, way, mem
 
 @pytest.mark.parametrize("late", [0.0, 1.0])
 def test_a_sigterm_is_no_error_that_metis_throws(graph, tmp_path, monkeypatch, late):
-    """METIS took it for one, and answered with what it had: parts of which one owned everything.
+    """METIS took it for one, and returned its current parts: one of them owned everything.
 
     late  seconds after which the thread begins to wait for signals, as on a busy machine
     """

@@ -23,7 +23,7 @@ SIZES = (6, 8, 10, 12, 14, 16)
 
 
 def replay(made: PartitionOrder) -> set[tuple[int, int]]:
-    """Do what the steps say with a buffer of our own; return what was trained."""
+    """Run the steps with a buffer of our own; return the trained buckets."""
     buffer = set(made.states[0])
     trained: set[tuple[int, int]] = set()
     for step, state in zip(made.steps, made.states, strict=True):

@@ -8,7 +8,7 @@ from penstock.arrays import copy_in_lines, empty_lines
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 17), (1000, 128), (7,)])
 def test_arrays_begin_with_a_cache_line(shape: tuple[int, ...]) -> None:
-    for _ in range(5):  # where NumPy's begin is a matter of what was there before
+    for _ in range(5):  # NumPy's alignment depends on earlier allocations
         found = empty_lines(shape)
         assert found.shape == shape
         assert found.dtype == np.float32

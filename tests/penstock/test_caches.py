@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept: where this user can write and nobody else, or nowhere."""
+"""The folder of compiled kernels: one that only this user can write to, or none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("PENSTOCK_CACHE", "PENSTOCK_STATE", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name in ("CUPY_CACHE_DIR", "CUPY_CACHE_IN_MEMORY"):
-        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.setenv(name, "")  # so that it is restored
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", NOWHERE)
     return folder

@@ -1,4 +1,4 @@
-"""A path means what it means to the client, and nothing that is no path is touched."""
+"""A path has the client's meaning, and values that are not paths stay unchanged."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_bash_completes(tmp_path, capsys):
 
 @pytest.mark.parametrize(("signal_seen", "code"), [(True, 143), (False, 1)])
 def test_what_fails_after_a_signal_ends_with_its_code(job, signal_seen, code):
-    """Dask may fail in any way where a signal broke into it, and so does cleaning up."""
+    """If a signal interrupts Dask, Dask may fail in any way, and so may the cleanup."""
 
     def fail():
         try:
@@ -227,7 +227,7 @@ def test_what_fails_after_a_signal_ends_with_its_code(job, signal_seen, code):
 
 
 def test_an_error_that_is_its_own_cause_is_reported(job, capsys):
-    """As Dask's are where they were raised in one thread and again in another."""
+    """As Dask's are if they were raised in one thread and again in another."""
 
     def fail():
         first, second = ValueError("first"), CorruptFile("second")

@@ -24,7 +24,7 @@ from penstock.cluster.security import of_folder
 from penstock.pipelines.cli import run
 from penstock.workers.processes import process_start
 
-# Loaded by every Python that a test starts: where CLUSTER says so, connect() is a cluster that
+# Loaded by every Python that a test starts: if CLUSTER is set, connect() is a cluster that
 # starts at once, or fails as a test wants it.
 SITE = """
 import os, signal, subprocess, sys
@@ -120,8 +120,9 @@ def fake(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def processes(state: Path) -> list[Any]:
     """Every process of this test, this one aside.
 
-    A process that was started a moment ago may have no environment yet: its parent goes on when the
-    kernel has closed descriptors for the new program, which is before it has laid out its stack.
+    A process that was started a moment ago may have no environment yet: its parent continues when
+    the kernel has closed descriptors for the new program, which is before it has laid out its
+    stack.
     """
     found = []
     for process in psutil.process_iter():
@@ -134,7 +135,7 @@ def processes(state: Path) -> list[Any]:
 
 
 def left(state: Path) -> tuple[list[Any], list[str]]:
-    """What is there after a cluster: processes, and files in the register and elsewhere."""
+    """What remains after a cluster: processes, and files in the register and elsewhere."""
     files = [*os.listdir(state), *os.listdir(state.parent / "temporary")]
     return processes(state), files
 
@@ -427,7 +428,7 @@ def test_another_process_of_the_same_number_is_left_alone(state: Path) -> None:
 
 def test_a_cluster_of_another_host(fake: Any, state: Path) -> None:
     mine = registry.this_process("default", "mpi")
-    # Nobody listens there; on its own host the daemon may live all the same.
+    # No process listens there; on its own host the daemon may still run.
     there = replace(mine, host="far.host", address="tcp://127.0.0.1:1", workers=4, pid_started=1)
     registry.claim(there, registry.draft())
     assert run(["cluster", "status"]) == 0

@@ -1,4 +1,4 @@
-"""What ``--plan`` says of memory and disk, and what runs write: within a factor of two."""
+"""The memory and disk of ``--plan``, and of runs: within a factor of two."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""On a cluster that somebody else started, in another folder, paths are still the client's."""
+"""On a cluster that was started in another folder, paths are still the client's."""
 
 from __future__ import annotations
 

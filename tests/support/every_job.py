@@ -41,7 +41,7 @@ JOBS = {
 RESUMES = {*JOBS} - {"vectors"}
 # Those that run in the client alone: on no cluster.
 CLIENT = {"generate", "partition", "vectors", "nodes"}
-# Training runs, whose folder exists from the first epoch and says that it is not done.
+# Training runs, whose folder exists from the first epoch and is marked unfinished.
 VISIBLE = {"gnn", "embed"}
 # The input of each, below the folder of ``make_inputs``. generate reads nothing.
 READS = {
@@ -126,7 +126,7 @@ def results(out: Path) -> dict[str, bytes]:
 
 
 def _embedded(run: Path) -> dict[str, bytes]:
-    """Return what was learned; where it lies in its files hangs on how often they were written."""
+    """Return the learned values; their place in the files depends on the number of writes."""
     states, tensors, about = embed_runs.vectors(run)
     found = {name: array.tobytes() for name, array in tensors.items()}
     found |= {f"state {number}": array.tobytes() for number, array in enumerate(states)}

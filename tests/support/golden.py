@@ -98,7 +98,7 @@ def until(happens: Callable[[], Any], process: subprocess.Popen[str]) -> None:
 
 
 def check_keys(name: str, report: Any) -> None:
-    """Assert that no key has gone from what a command prints with ``--json``; some may come."""
+    """Assert that ``--json`` has lost no key; new ones may be added."""
     found, known = set(report[0] if isinstance(report, list) else report), load()
     stored = known.setdefault("keys", {})
     if WRITES:
@@ -123,7 +123,7 @@ def check(name: str, values: dict[str, Any], *, tolerance: float = 1e-5) -> None
 
 
 def fingerprint(values: Any) -> Any:
-    """Return a digest of ids and whole numbers, and of floats sums that show where each is."""
+    """Return a digest of ids and whole numbers, and sums of floats that depend on their order."""
     if not isinstance(values, np.ndarray):
         first = values[0][:1] if values and isinstance(values[0], list) else values[:1]
         values = np.asarray(values) if first and isinstance(first[0], float) else values
@@ -181,7 +181,7 @@ def curve(run: str | Path) -> list[dict[str, Any]]:
 
 
 def tensors(path: str | Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a safetensors file: a length, JSON that says what is where, and data."""
+    """Return the arrays of a safetensors file: a length, JSON with the layout, and data."""
     data = Path(path).read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     found = {}
@@ -194,7 +194,7 @@ def tensors(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def adjacency(path: str | Path, *, weighted: bool = False) -> sp.csr_array:
-    """Return a graph's matrix, read as docs/format.md says."""
+    """Return a graph's matrix, read as docs/format.md describes."""
     about = json.loads((Path(path) / "graph.json").read_text())
     parts = []
     for number, shard in enumerate(about["shards"]):

@@ -3,8 +3,8 @@
     gpus = Gpus(ranks=2, seed=1, how="late")
     gpus.run(function)              function(comm) on a thread for each rank
 
-What is launched is only noted. It runs when somebody waits for it (``late``), at once (``eager``),
-or by chance (``any``), and of the streams of all ranks one chosen by chance goes on. A reduction
+Launched work is only recorded. It runs when a caller waits for it (``late``), at once (``eager``),
+or at random (``any``), and of the streams of all ranks a random one continues. A reduction
 needs all ranks to have come to it. Memory that the host gives back is given out again at once, as
 by CuPy's pool, and spoiled when its own stream comes to that: what another stream still reads, or
 what it writes later, shows in the result. Ranks that do not call the same things end with an error.
@@ -36,13 +36,13 @@ from penstock.workers.comm.communicator import Communicator
 from penstock.workers.comm.exchange_nccl import NcclExchange
 
 _NOT_READY = 600
-_MEMORY = 1 << 30  # bytes of each, of which free ones are asked for
+_MEMORY = 1 << 30  # bytes of each
 _PATIENCE = 20.0  # seconds, before what never comes is an error
 _here = threading.local()
 
 
 class Stream:
-    """What was launched and has not run: in order, each with what it waits for."""
+    """Launched work that has not run: in order, each with its dependencies."""
 
     def __init__(self, gpus: Gpus) -> None:
         self.gpus, self.launched = gpus, deque[tuple[Callable[[], None], Callable[[], bool]]]()
@@ -56,7 +56,7 @@ class Stream:
         self.gpus.after_launch()
 
     def wait_event(self, event: Event) -> None:
-        """Let what is launched next wait for where an event is now."""
+        """Let the next launch wait for the current position of an event."""
         point = event.point
         self.put(lambda: None, lambda: bool(point))
 
@@ -75,12 +75,12 @@ class Event:
         self.ptr = self
 
     def record(self, stream: Stream | None = None) -> None:
-        """Be where the stream is now."""
+        """Take the stream's current position."""
         self.point = point = list[bool]()
         (stream or _here.gpu.stream).put(lambda: point.append(True))
 
     def synchronize(self) -> None:
-        """Wait until the stream is there."""
+        """Wait until the stream reaches it."""
         _here.gpu.gpus.until(lambda: bool(self.point))
 
 
@@ -148,7 +148,7 @@ class DeviceArray:
 class Gpu:
     """That of one rank: memory, and the stream on which it computes.
 
-    used  bytes of what arrays have now
+    used  bytes of current arrays
     """
 
     def __init__(self, gpus: Gpus) -> None:
@@ -159,7 +159,7 @@ class Gpu:
 
 
 class Gpus:
-    """All of them, and what the ranks say to each other."""
+    """All of them, and the messages between ranks."""
 
     def __init__(self, ranks: int, seed: int, how: str) -> None:
         self.size, self.how, self.random = ranks, how, random.Random(seed)
@@ -270,7 +270,7 @@ class Gpus:
 
 
 class Waiter:
-    """Of a rank: nobody cancels it."""
+    """Of a rank: it is never cancelled."""
 
     cancelled = False
 
@@ -278,7 +278,7 @@ class Waiter:
         self._gpus = gpus
 
     def wait(self, requests: Any, timeout: float) -> None:
-        """Return: who asks has met the others."""
+        """Return: the caller has met the others."""
 
     def wait_until(self, done: Callable[[], bool], timeout: float, *, spin: float = 0) -> None:
         """Run what there is until that is so."""
@@ -320,7 +320,7 @@ class Ranks(Communicator):
         self.gpus.reduce(self.rank, values, self.gpus.streams[stream])
 
     def mark(self) -> Any:
-        """Return where the stream is."""
+        """Return the stream's position."""
         self._marks += 1
         return super().mark()
 
@@ -352,7 +352,7 @@ def empty(shape: Any, dtype: Any) -> DeviceArray:
 
 
 def asarray(array: Any) -> DeviceArray:
-    """Launch a copy of what an array holds now."""
+    """Launch a copy of an array's current content."""
     if isinstance(array, DeviceArray):
         return array
     made = empty(array.shape, array.dtype)

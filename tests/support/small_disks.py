@@ -1,6 +1,6 @@
-"""Small disks for tests of what happens where one is full: importable by tests, see pyproject.toml.
+"""Small disks for tests of full disks: importable by tests, see pyproject.toml.
 
-Only root can mount them; where nobody can, a test skips.
+Only root can mount them; otherwise a test skips.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def mount(folder: Path, option: str) -> Path:
 
 
 def unmount(folder: Path, *, seconds: float = 20) -> None:
-    """Unmount a disk once nobody holds files of it; fail with who does where that takes long.
+    """Unmount a disk once no process holds its files; if that takes long, fail with their names.
 
     Threads of Arrow's pool unmap a file some milliseconds after it was read and closed, more where
     cores are busy; and a process that a command has started may end a little after it.

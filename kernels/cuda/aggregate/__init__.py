@@ -1,10 +1,10 @@
 """Gathering over the rows of a block on the GPU; names and meaning are naive/aggregate.py's.
 
-Values are float32 or float64. Rows are read 16 bytes at a time where width, strides and addresses
+Values are float32 or float64. Rows are read 16 bytes at a time if width, strides and addresses
 allow it, so widths that are multiples of 4 are the fastest. What ``gather`` reads may also be what
 aggregate/bf16.py makes of float32: half the bytes, with sums in float32.
 
-``ScaledCSR.right`` costs a read of its own for every edge: where x is the caller's to change,
+``ScaledCSR.right`` costs an extra read for every edge: if the caller may change x,
 multiply it by ``right`` before (activation.scale_rows); making bfloat16 of it does so on the way.
 Measured on an H200 with 32 features and four edges under way, in ms:
 

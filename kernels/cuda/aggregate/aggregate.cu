@@ -3,11 +3,11 @@
 //
 // What a warp reads at once is four neighbours of 32 features (8 lanes of a float4 each), and it
 // has eight such loads under way: with 32 warps on a multiprocessor that is four times what the
-// memory's delay times its rate asks for, since rows lie anywhere. Where rows have few edges each,
-// the lanes of a neighbour are a team of their own. On an H200, 32 features, forward and back over
-// power-law sources, ms:
+// memory's latency times its rate requires, because rows are scattered. If rows have few edges
+// each, the lanes of a neighbour are a team of their own. On an H200, 32 features, forward and back
+// over power-law sources, ms:
 //
-//     edges a row    four under way, a warp a row    eight      eight, 8 lanes a row
+//     edges per row  four in flight, warp per row  eight      eight, 8 lanes per row
 //              14                   0.109, 0.121     0.108, 0.118       0.053, 0.082
 //              50                     3.85, 4.30       3.51, 3.92         3.57, 4.12
 //             168                     6.40, 7.41       6.13, 7.08         6.45, 7.60

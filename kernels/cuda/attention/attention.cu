@@ -1,8 +1,8 @@
 // Attention over the rows of a block. Names and meaning are naive/attention.py's.
 //
 // A first kernel goes over the scores alone and finds each row's peak and total; a second gathers
-// as aggregate/aggregate.cu does, with the weight of an edge computed by every lane for the head it holds
-// values of.
+// as aggregate/aggregate.cu does, with the weight of an edge computed by every lane for the head it
+// holds values of.
 #include "gnn/attention.cuh"
 #include "gnn/columns.cuh"
 
@@ -56,8 +56,8 @@ struct Running {
 
 }  // namespace
 
-// out[n, h] = sum of a[n, h, w] * b[n, h, w] over w; b_stride may be 0. A warp a row, ``lanes`` of
-// it (a power of 2) a head.
+// out[n, h] = sum of a[n, h, w] * b[n, h, w] over w; b_stride may be 0. One warp per row, ``lanes``
+// of it (a power of 2) a head.
 template <typename Value>
 __global__ void head_products(const Value* __restrict__ a, i64 a_stride,
                               const Value* __restrict__ b, i64 b_stride, i64 first, i64 last,
@@ -79,7 +79,7 @@ __global__ void head_products(const Value* __restrict__ a, i64 a_stride,
   }
 }
 
-// dz += grad * vectors, a thread a value of a row.
+// dz += grad * vectors, one thread per value of a row.
 template <typename Value>
 __global__ void add_score_gradients(const Value* __restrict__ grad,
                                     const Value* __restrict__ vectors, i64 rows, int heads,

@@ -1,8 +1,8 @@
 """Centralities of many small graphs on the GPU; names and meaning are naive/centrality.py's.
 
 Graphs are sorted by size: a warp takes a tiny one, a block any other, and several blocks share the
-sources of one where there are few graphs. What changes lies in shared memory, or in global memory
-where a graph is too large for that. Sums are of one order in every run.
+sources of one if there are few graphs. Mutable data lies in shared memory, or in global memory if a
+graph is too large for that. Sums are of one order in every run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def shortest_paths(batch: GraphBatch, sources: DeviceArray | None = None) -> Pat
 def distances(batch: GraphBatch) -> DeviceArray:
     """Return the distances of all pairs, a square matrix a graph, one after another.
 
-    (sum of sizes squared,): int32 with -1 where there is no path, float64 with inf of weights.
+    (sum of sizes squared,): int32 with -1 if there is no path; with weights float64 with inf.
     """
     return unweighted_distances(batch) if batch.weights is None else weighted_distances(batch)
 
@@ -63,7 +63,7 @@ def betweenness(
     """Return sums over sources of the shares of shortest paths through nodes, and over edges.
 
     (nodes,) float64, and (edges,) float64 if asked; counted in ``dtype`` or better: graphs with
-    more paths than float32 can count, and weighted ones, are computed in float64. Where a weight
+    more paths than float32 can count, and weighted ones, are computed in float64. If a weight
     is 0 the CPU counts, in the order that NetworkX does.
     """
     options = {"endpoints": endpoints, "edges": edges}
@@ -98,7 +98,7 @@ def triangles(batch: GraphBatch, multiplicities: DeviceArray | None = None) -> T
 
 
 def _on_host(batch: GraphBatch) -> GraphBatch:
-    """Return a batch for what is computed on the CPU."""
+    """Return a batch for computation on the CPU."""
     arrays = {name: _host(getattr(batch, name)) for name in ("ptr", "indptr", "indices", "weights")}
     return replace(batch, **arrays)
 

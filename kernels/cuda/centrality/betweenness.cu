@@ -2,11 +2,12 @@
 //
 // A warp takes a node, and 32 / SOURCES of its edges at a time. Both passes gather level by level,
 // the forward one path counts over incoming edges, the backward one shares (1 + dependency) / paths
-// over outgoing ones: nobody needs atomics, and sums are of one order in every run. No level is
+// over outgoing ones: no atomics are needed, and sums are of one order in every run. No level is
 // looked up: a node that no path has reached yet has neighbours of the last level, of none, and of
 // the level that is being found, and in the backward pass those of the next level are the last
 // that have a share. Values of even levels are positive, those of odd ones negative, and 0 says
-// that there is none yet. Path counts of the forward pass wait in device memory for the backward one.
+// that there is none yet. Path counts of the forward pass wait in device memory for the backward
+// one.
 //
 // Loads of shared memory bound both passes, so counts may be narrower than shares: as floats, whole
 // numbers below 2^24, they are exact. Then the forward pass has all SOURCES at once, and the
@@ -121,7 +122,7 @@ struct Rows {
   }
 };
 
-// Whether a count of paths is exact, where shares have more digits, or else a number at all.
+// Whether a count of paths is exact, if shares have more digits, or else finite.
 template <bool EXACT>
 __device__ __forceinline__ bool counted(float count) {
   return EXACT ? count < 16777216.0f : isfinite(count);
@@ -179,7 +180,7 @@ __device__ int sort_rows(const long long* in, const long long* out, int n, int* 
 // stashes       for path counts: `stash_stride` bytes a team
 // nodes         a value for each node of an item, at its slot
 // arcs          of the outgoing edges, added to; a graph must be one item
-// failed        of each graph, set where its paths are more than a Count can tell, or its levels
+// failed        of each graph, set if its paths are more than a Count can hold, or its levels
 //               more than a Level
 template <typename Id, typename Count, typename Real, typename Level, int SOURCES, bool WARP,
           bool GLOBAL, bool EDGES>
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(1024)
     const int warp = rank / 32, warps = size / 32;
     const int lane = rank % 32, mine = lane % SOURCES, slot = lane / SOURCES;
     bool wrong = false;
-    int known = n;  // so many nodes, the first ones, have incoming edges
+    int known = n;  // the number of nodes, the first ones, with incoming edges
 
     for (int node = rank; node < n; node += size) sums[node] = 0;
     if (WARP) {
@@ -289,7 +290,7 @@ __global__ void __launch_bounds__(1024)
           }
         }
       }
-      // So many nodes are ends of the source's paths: whole numbers, as their order may differ.
+      // The number of nodes at the ends of the source's paths: whole, as their order may differ.
       if (endpoints && reached) atomicAdd(&reach[mine], reached);
       if (T::any(wrong)) break;
       if (rank < width)  // sources are distinct

@@ -1,10 +1,10 @@
 // Brandes' betweenness of graphs whose state fits in a block's shared memory: a source at a time.
 //
 // A team searches from a source, level by level, with a queue. GROUP lanes take a node of the level
-// and push its paths along its edges; in the backward sweep they gather shares (1 + dependency) / paths,
-// which take the place of paths. Every edge is read twice, whatever the number of levels.
+// and push its paths along its edges; in the backward sweep they gather shares (1 + dependency) /
+// paths, which take the place of paths. Every edge is read twice, whatever the number of levels.
 // Numbers of paths are counted in 32 bits, whose sums are the same in any order; a graph that has
-// more, or more levels than a byte tells apart, is reported to the caller, who takes another kernel.
+// more, or more levels than a byte holds, is reported to the caller, who takes another kernel.
 //
 // instance: brandes<int, 4, true, false>
 // instance: brandes<int, 4, true, true>
@@ -55,7 +55,7 @@ struct Rows {
 // stride            bytes of shared memory a team
 // nodes             a value for each node of an item, at its slot
 // arcs              of the edges, added to; a graph must be one item
-// failed            of each graph, set where its values are not to be used
+// failed            of each graph, set if its values are not to be used
 template <typename Id, int GROUP, bool WARP, bool EDGES>
 __global__ void __launch_bounds__(256)
     brandes(const Item* items, long long count, const long long* indptr, const Id* indices,
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(256)
             unsigned place = 0;
             if ((threadIdx.x & 31) == 0) place = atomicAdd(tail, __popc(firsts));
             place = __shfl_sync(EVERY_LANE, place, 0) + __popc(firsts & before);
-            if (first && place < n) {  // beyond only where counts have wrapped
+            if (first && place < n) {  // beyond only if counts have wrapped
               queue[place] = static_cast<unsigned short>(other);
               levels[other] = static_cast<unsigned char>(level);
             }

@@ -1,7 +1,7 @@
 // Breadth-first searches of small graphs, from 64 sources at once: a bit of a word each.
 //
 // A team takes a graph, 64 sources at a time. In a level, LANES threads gather a node's new bits
-// over its incoming edges; words lie in shared memory, or in global memory where the graph is too
+// over its incoming edges; words lie in shared memory, or in global memory if the graph is too
 // large.
 //
 // instance: breadth_first<int, true, false>
@@ -40,7 +40,7 @@ __global__ void breadth_first(const Item* items, long long count, const long lon
     Word* seen = reinterpret_cast<Word*>(inverses + n);
     Word* now = seen + n;
     Word* then = now + n;
-    Word* flags = then + n;  // which sources found somebody, and which found all
+    Word* flags = then + n;  // which sources found any node, and which found all
     int* counts = reinterpret_cast<int*>(flags + 2);
     const int rank = T::rank(), size = T::size();
     const int lane = rank % LANES, group = rank / LANES, groups = size / LANES;

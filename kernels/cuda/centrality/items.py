@@ -1,4 +1,4 @@
-"""What the teams of a launch compute: which sources of which graph, by size, into which slot."""
+"""The work of the teams of a launch: sources of graphs, by size, and their output slots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ assert ITEM.itemsize == 40  # as Item of team.cuh
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The items of a batch, largest graphs first, and where their values belong.
+    """The items of a batch, largest graphs first, and the positions of their values.
 
     items  (items,) of ITEM
     slots  number of values that are written
@@ -33,9 +33,9 @@ class Items:
 
 
 def plan_items(ptr: Array, source_starts: Array, width: int, wanted: int) -> Items:
-    """Cut a batch into items; every graph has one, and where they are few each has several.
+    """Cut a batch into items; every graph has one; if graphs are few, each has several.
 
-    source_starts  (graphs + 1,): where the sources of each graph begin
+    source_starts  (graphs + 1,): the start of the sources of each graph
     width          of how many sources a team takes at a time
     wanted         of how many items the GPU is busy
     """
@@ -52,7 +52,7 @@ def plan_items(ptr: Array, source_starts: Array, width: int, wanted: int) -> Ite
     first = source_starts[:-1][graph] + part * each[graph] * width
     items["first_source"] = first
     items["last_source"] = np.minimum(first + each[graph] * width, source_starts[1:][graph])
-    # First items of graphs write where the values of their nodes belong, others behind.
+    # First items of graphs write at the final positions of their nodes, others behind.
     later = part > 0
     behind = np.cumsum(np.where(later, sizes[graph], 0))
     items["slot"] = np.where(later, ptr[-1] + behind - sizes[graph], ptr[:-1][graph])

@@ -12,7 +12,7 @@ using penstock::Team;
 
 constexpr int LANES = 8;  // threads a node, as many as divide a warp
 
-// The sum over a team, which all of its threads get; `parts` has room for a number a warp.
+// The sum over a team, which all of its threads get; `parts` has room for one number per warp.
 template <bool WARP>
 __device__ __forceinline__ double over_team(double value, double* parts) {
   typedef Team<WARP> T;

@@ -8,7 +8,7 @@ struct Item {
   long long first_node;    // of the batch
   long long first_source;  // in the list of sources
   long long last_source;
-  long long slot;          // where the values of the graph's nodes go
+  long long slot;          // position of the values of the graph's nodes
   int nodes;
   int graph;
 };
@@ -26,7 +26,7 @@ struct Team {
   __device__ __forceinline__ static long long items() {
     return WARP ? static_cast<long long>(gridDim.x) * blockDim.x >> 5 : gridDim.x;
   }
-  // Where the team's share of the block's shared memory begins, of `bytes` each.
+  // The start of the team's share of the block's shared memory, of `bytes` each.
   __device__ __forceinline__ static long long place(long long bytes) {
     return WARP ? (threadIdx.x >> 5) * bytes : 0;
   }

@@ -1,4 +1,4 @@
-"""How large a team each graph of a batch gets, and where the team's memory lies."""
+"""The size of each graph's team in a batch, and the position of the team's memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _THREADS = 2048  # that a multiprocessor runs at a time, at most
 class Teams:
     """How graphs of up to ``nodes`` nodes are computed.
 
-    threads   of a block; 0: a warp a graph
+    threads   of a block; 0: one warp per graph
     sources   that are searched from at once, a lane each
     anywhere  the memory is in scratch, as it does not fit in a block
     """
@@ -57,7 +57,7 @@ def run(
 
     classes  by size; those whose memory a block does not have are left out, and the last one is
              cut to what it has
-    memory   bytes of a graph of so many nodes
+    memory   bytes of a graph of a given number of nodes
     stash    bytes of device memory that each team has besides, for such a graph
     """
     fits = that_fit(classes, memory)
@@ -68,7 +68,7 @@ def run(
         blocks = _blocks(len(chosen), teams)
         more: tuple[Any, ...] = ()
         if stash is not None:
-            # No more than run at a time: each goes on to another item.
+            # No more than run at a time: each continues with another item.
             blocks = min(blocks, _running(teams, 0 if teams.anywhere else size))
             each = stash(teams, most)
             more = (cp.empty(blocks * _teams_a_block(teams) * each, cp.uint8), np.int64(each))
@@ -147,7 +147,7 @@ def padded(size: int) -> int:
 
 
 def summed(planned: Items, values: DeviceArray, nodes: int) -> DeviceArray:
-    """Return a value a node: the sum of those that several items have, in their order."""
+    """Return one value per node: the sum over its items, in their order."""
     found = values[:nodes]
     for owners, slots in planned.parts:
         found[cp.asarray(owners)] += values[cp.asarray(slots)]
@@ -155,7 +155,7 @@ def summed(planned: Items, values: DeviceArray, nodes: int) -> DeviceArray:
 
 
 def sources_of(batch: GraphBatch, sources: DeviceArray | None) -> tuple[Array, Array, DeviceArray]:
-    """Return on the host where graphs and their sources begin, and the sources in order."""
+    """Return on the host the starts of graphs and of their sources, and the sources in order."""
     ptr = cp.asnumpy(batch.ptr)
     if sources is None:
         return ptr, ptr, cp.arange(batch.nodes, dtype=cp.int64)
@@ -164,7 +164,7 @@ def sources_of(batch: GraphBatch, sources: DeviceArray | None) -> tuple[Array, A
 
 
 def incoming(batch: GraphBatch) -> tuple[AnyArray, AnyArray, AnyArray | None]:
-    """Return the transposed CSR with its weights: its own where every edge is there both ways."""
+    """Return the transposed CSR with its weights: the CSR itself if edges are stored both ways."""
     if not batch.directed:
         return batch.indptr, batch.indices, batch.weights
     edges = cp.arange(len(batch.indices), dtype=cp.int64)

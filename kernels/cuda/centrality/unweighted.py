@@ -48,7 +48,7 @@ _TEAMS = (
     Teams(1024, 1024, 32),
     Teams(1 << 15, 1024, 16),
 )
-_LANES = 32  # as many sources as any team takes at once
+_LANES = 32  # the most sources that a team takes at once
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,15 @@ class _Numbers:
     bytes: int
 
     def sources(self, teams: Teams) -> int:
-        """Return how many sources a team takes: as many counts as fit into a row of 128 bytes."""
+        """Return how many sources a team takes: the counts that fit into a row of 128 bytes."""
         return teams.sources // (1 if teams.anywhere else self.bytes // 4)
 
     def row_bytes(self, teams: Teams) -> int:
-        """Return what the counts of a node take, and its shares of as many sources as fit."""
+        """Return the bytes of a node's counts, and of its shares for the sources that fit."""
         return self.sources(teams) * self.bytes
 
     def memory(self, teams: Teams, nodes: int) -> int:
-        """Return what a team's graph of so many nodes takes."""
+        """Return the bytes of a team's graph of this number of nodes."""
         # A sum and a place a node; of every source its value and its level; a row of no node.
         row, sources = self.row_bytes(teams), self.sources(teams)
         rest = (4 + 4 * sources) if teams.anywhere else (2 + sources)
@@ -82,7 +82,7 @@ _SINGLE = _Numbers("float", "float", 4)
 _MIXED = _Numbers("float", "double", 4)  # with counts below 2^24, which are exact
 _DOUBLE = _Numbers("double", "double", 8)
 
-# Sparse graphs have many levels, of which each takes a pass over nodes: they are searched with a
+# Sparse graphs have many levels, and each takes a pass over nodes: they are searched with a
 # queue, a source at a time.
 _MANY = 4  # edges a node, from which on graphs are not sparse
 _QUEUED = (Teams(64, 0, 1), Teams(512, 64, 1), Teams(1 << 16, 128, 1))
@@ -96,7 +96,7 @@ def unweighted_paths(batch: GraphBatch, sources: DeviceArray | None) -> Paths:
 
 
 def unweighted_distances(batch: GraphBatch) -> DeviceArray:
-    """Return the distances of all pairs, a square matrix a graph, -1 where there is no path."""
+    """Return the distances of all pairs, one square matrix per graph, -1 if there is no path."""
     sizes = np.diff(cp.asnumpy(batch.ptr))
     starts = np.concatenate([[0], np.cumsum(sizes**2)])
     distances = cp.full(int(starts[-1]), -1, cp.int32)

@@ -1,9 +1,9 @@
 // Weighted shortest paths of small graphs, from SOURCES sources at once: a lane each.
 //
-// Distances are relaxed over incoming edges until none changes. An edge is tight where it lies on a
+// Distances are relaxed over incoming edges until none changes. An edge is tight if it lies on a
 // shortest path: numbers of paths, and then shares in the backward pass, are summed over tight
 // edges until none changes, too. Weights are positive, so tight edges form no cycle, unless one is
-// lost in a sum's rounding: a graph that has not converged after as many rounds as it has nodes is
+// lost in a sum's rounding: a graph that has not converged after one round per node is
 // marked.
 //
 // instance: weighted_paths<int, 8, true, false>
@@ -137,7 +137,7 @@ __global__ void weighted_paths(const Item* items, long long count, const long lo
 }
 
 // in, out   edges into and out of each node, and their weights
-// failed    of each graph, set where paths or shares do not converge
+// failed    of each graph, set if paths or shares do not converge
 // Others as in betweenness.cu.
 template <typename Id, int SOURCES, bool WARP, bool GLOBAL, bool EDGES>
 __global__ void weighted_betweenness(const Item* items, long long count,

@@ -31,7 +31,7 @@ _TEAMS = (
     Teams(256, 512, 16),
     Teams(1 << 15, 1024, 8),
 )
-_LANES = 32  # as many sources as any team takes at once
+_LANES = 32  # the most sources that a team takes at once
 
 
 def weighted_paths(batch: GraphBatch, sources: DeviceArray | None) -> Paths:
@@ -40,7 +40,7 @@ def weighted_paths(batch: GraphBatch, sources: DeviceArray | None) -> Paths:
 
 
 def weighted_distances(batch: GraphBatch) -> DeviceArray:
-    """Return the distances of all pairs, a square matrix a graph, inf where there is no path."""
+    """Return the distances of all pairs, one square matrix per graph, inf if there is no path."""
     sizes = np.diff(cp.asnumpy(batch.ptr))
     starts = np.concatenate([[0], np.cumsum(sizes**2)])
     distances = cp.full(int(starts[-1]), cp.inf)
@@ -80,7 +80,7 @@ def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, star
 def weighted_betweenness(
     batch: GraphBatch, sources: DeviceArray | None, *, endpoints: bool, edges: bool
 ) -> tuple[DeviceArray, DeviceArray | None] | None:
-    """Return the sums of nodes, and of edges if asked; None where a weight adds nothing.
+    """Return the sums of nodes, and of edges if asked; None if a weight adds nothing.
 
     A weight of 0, or one that is lost in a sum, makes a cycle of shortest paths, which
     only a search in order of distances counts as NetworkX does.

@@ -1,7 +1,7 @@
 """Training embeddings on a GPU; names and meaning are naive/embed.py's.
 
 No score is ever written to memory; what is, of a batch of E edges, N negatives a chunk, C chunks
-and S sides, are rows: S E queries, S C N negatives, as many sums over them, and the gradients.
+and S sides, are rows: S E queries, S C N negatives, a sum over each, and the gradients.
 
 The floor of a batch of 100,000 edges that share 1,000 negatives, one side, d = 100 and Adagrad,
 with the H200's 411 TFLOP/s of TF32 and 4.25 TB/s:
@@ -17,7 +17,7 @@ come is in benchmarks/results/embed.md. Rows of products wider than tiles hold g
 with scores in memory (wide.py); those of distances are cut in slices (distance.cu).
 
 Scores of products are computed of halves with a scale a row (notes.cuh) while training, which have
-as many bits of mantissa as TF32; of distances in float32; ranks in float64. Sums are made in an
+the same mantissa bits as TF32; of distances in float32; ranks in float64. Sums are made in an
 order that the batch alone decides: the same batch gives the same bits, as one CUDA graph
 (cuda_graphs.py) or kernel by kernel.
 """

@@ -1,4 +1,4 @@
-// A batch's way into a step and its loss out of it; between them everything lies where it lay.
+// A batch's way into a step and its loss out of it; between them nothing moves.
 #include "embed/optimizer.cuh"
 #include "grid.cuh"
 
@@ -8,7 +8,7 @@
 using namespace penstock;
 using i64 = long long;
 
-// Copy rows to where a step reads them, one array after another, and the numbers of its optimizer.
+// Copy rows to the buffers of a step, one array after another, and the numbers of its optimizer.
 __global__ void stage(const int* __restrict__ heads, const int* __restrict__ tails,
                       const int* __restrict__ relations, i64 edges,
                       const int* __restrict__ negatives, i64 count, float lr, float epsilon,

@@ -1,5 +1,6 @@
 // Thread block clusters, whose blocks wait for each other and read each other's shared memory: the
-// PTX behind names. GPUs have them from compute capability 9.0 on; on others nothing launches these.
+// PTX behind names. GPUs have them from compute capability 9.0 on; on others nothing launches
+// these.
 #pragma once
 
 #include "embed/tensor_cores.cuh"
@@ -23,7 +24,7 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-// Where in a block of the cluster lies what is at ``mine`` in this one.
+// The address in a block of the cluster of what is at ``mine`` in this one.
 __device__ __forceinline__ unsigned cluster_address(const void* mine, int block) {
   unsigned there = 0;
 #if __CUDA_ARCH__ >= 900

@@ -4,8 +4,9 @@
         loss = work.run(key, prepare, stage, train)
 
 A step that comes the second time, by its key, is captured, and launched as one graph ever after.
-It reads its batch where ``stage`` puts it. All graphs allocate from one memory pool, from which
-nothing else does: as they run one after another, they may share what is only used within a step.
+It reads its batch from the buffers of ``stage``. All graphs allocate from one memory pool, from
+which nothing else does: as they run one after another, they may share what is only used within a
+step.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import cupy as cp
 from penstock.arrays import DeviceArray
 from penstock.errors import PenstockError
 
-_MOST_GRAPHS = 64  # of batches of as many sizes
+_MOST_GRAPHS = 64  # one per batch size
 _FIRST = -5  # the highest priority: blocks of a side stream start before those that wait already
 
 
@@ -86,7 +87,7 @@ class Workspace:
         if self._pool is None:
             self._pool = cp.cuda.MemoryPool()
         stream = _stream(cp.cuda.Device().id, threading.get_ident(), "capture")
-        # Nothing that is captured may lie where work that is under way still writes.
+        # Captured arrays must not lie where running work still writes.
         cp.cuda.get_current_stream().synchronize()
         with cp.cuda.using_allocator(self._pool.malloc), stream:
             inputs = prepare()
@@ -142,7 +143,7 @@ class _Branch:
 
 @contextmanager
 def side_stream() -> Iterator[Branch]:
-    """Launch while the current stream goes on with its own work; to be waited for before the end.
+    """Launch while the current stream continues its own work; to be waited for before the end.
 
     What is allocated in the block is of the other stream's memory: it is not given to the current
     stream's work when it is freed.
@@ -159,6 +160,6 @@ def side_stream() -> Iterator[Branch]:
 
 @cache
 def _stream(device: int, thread: int, use: str) -> Any:
-    # Kept, because memory pools keep memory by stream. One a thread: nobody else may launch on a
-    # stream that is captured.
+    # Kept, because memory pools keep memory by stream. One per thread: no other thread may launch
+    # on a stream that is captured.
     return cp.cuda.Stream(non_blocking=True, priority=_FIRST if use == "side" else 0)

@@ -1,15 +1,16 @@
 // Scores that are distances, which are no matrix products: the tiles of product.cu on CUDA cores.
-// L2 distances come here where rows are too wide for product.cu.
+// This file computes L2 distances if rows are too wide for product.cu.
 //
 // A block keeps 64 rows, and 64 others come by at a time, or 32 of wide rows. A thread first has
-// 4 x 4 distances; the weights go through shared memory to where a warp keeps sums of 8 rows, in its
-// lanes' registers. Sums are of minus the weight times the unit vector from the other to the row
-// that stays, which is the gradient of either. TRANSE_L2's, but for the distance, is linear: sums
-// are of weighted others, and the row that stays is taken off at the end by its sum of weights.
+// 4 x 4 distances; the weights go through shared memory to where a warp keeps sums of 8 rows, in
+// its lanes' registers. Sums are of minus the weight times the unit vector from the other to the
+// row that stays, which is the gradient of either. TRANSE_L2's, but for the distance, is linear:
+// sums are of weighted others, and the row that stays is taken off at the end by its sum of
+// weights.
 //
 // Rows too wide for a block's shared memory and registers are cut in slices, one for each block of
-// a thread block cluster. Scores are sums over values: a block computes what its slice adds to them,
-// reads from shared memory what the others' slices add, and keeps the sums of its own slice.
+// a thread block cluster. Scores are sums over values: a block computes what its slice adds to
+// them, reads from shared memory what the others' slices add, and keeps the sums of its own slice.
 #include "embed/clusters.cuh"
 #include "embed/losses.cuh"
 #include "embed/models.cuh"
@@ -48,7 +49,7 @@ __device__ __forceinline__ void add_other(float (&out)[kParts], Value mine, Valu
     out[0] += weight * other.re;
   } else if (kModel == TRANSE_L1) {
     const float away = mine.re - other.re;
-    // The weight, with the sign turned where the other is less.
+    // The weight, with the opposite sign if the other is less.
     const unsigned sign = __float_as_uint(away) & 0x80000000u ^ 0x80000000u;
     if (away != 0.0f) out[0] += __uint_as_float(__float_as_uint(weight) ^ sign);
   } else {
@@ -87,7 +88,7 @@ __device__ __forceinline__ void add_slices(float (&score)[4][kColumns], float* s
 }
 
 // Arguments are those of product.cu, but that rows have ``dim`` values and are not rounded.
-// kPieces: how many values a lane has of a row, or complex numbers; of a slice where there are
+// kPieces: number of values of a row, or complex numbers, per lane; of a slice if there are
 // several.
 template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries, int kSlices>
 __device__ __forceinline__ void add_tiles(
@@ -293,7 +294,7 @@ __device__ __forceinline__ void add_tiles(
     }
   }
 
-  if constexpr (!kWhole) cluster_wait();  // shared memory is there until all have read it
+  if constexpr (!kWhole) cluster_wait();  // shared memory remains until all have read it
 
   if (kQueries) {
 #pragma unroll

@@ -36,7 +36,7 @@
 using namespace penstock;
 using i64 = long long;
 
-// Round a value to a half of its row's scale; add the square of what it is then to ``square``.
+// Round a value to a half of its row's scale; add the square of the result to ``square``.
 template <int kModel>
 __device__ __forceinline__ Half packed(float x, float scale, float& square) {
   const Half half = to_half(x * (1.0f / scale));  // a power of 2: only the half is rounded
@@ -233,10 +233,10 @@ __device__ __forceinline__ void change(const Value (&x)[kGroup], const Value (&s
   }
 }
 
-// One warp an edge, for all sides at once. Rows of tables are ``stride`` values apart. A node of
+// One warp per edge, for all sides at once. Rows of tables are ``stride`` values apart. A node of
 // which this gradient is the only one is changed at once, others' gradients are kept for update.cu.
 //   vectors  (splits, sides, count, dim): sums of weighted negatives, of distances of unit vectors
-//   sums     (splits, sides, count, 3): read where there are several splits
+//   sums     (splits, sides, count, 3): read if there are several splits
 //   weights  (sides, count)
 //   alone    (2, count): whether the gradient of a head, of a tail, is the only one of its row; or
 //            null: none is, and no row is changed

@@ -63,7 +63,7 @@ def count(
     rules: EmbedRules, counts: DeviceArray, first: int = 0, known: Known | None = None,
     work: Any = None,
 ) -> None:  # fmt: skip
-    """Add how many candidates score more than each query's answer, and as much.
+    """Add the number of candidates that score more than each query's answer, and the same.
 
     See ``naive.embed.count``; ``counts`` is an int64 array without gaps.
     """

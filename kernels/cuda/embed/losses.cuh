@@ -19,7 +19,7 @@ constexpr bool is_exponential = kLoss == SOFTMAX || kLoss == CONTRASTIVE ||
 
 struct LossNumbers {
   float margin, temperature;
-  float share;  // 1 / N where the loss is a mean over negatives, else 1
+  float share;  // 1 / N if the loss is a mean over negatives, else 1
 };
 
 __device__ __forceinline__ float softplus(float x) {
@@ -37,7 +37,7 @@ __device__ __forceinline__ float exponent(float n, const LossNumbers& numbers) {
   return kLoss == SELF_ADVERSARIAL && n != lowest() ? numbers.temperature * n : n;
 }
 
-// Where no negative is left the largest is -infinity, and differences from it are no numbers.
+// If no negative is left the largest is -infinity, and differences from it are NaN.
 __device__ __forceinline__ float finite_base(float largest) {
   return largest == lowest() ? 0.0f : largest;
 }

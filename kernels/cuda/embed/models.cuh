@@ -82,7 +82,7 @@ __device__ __forceinline__ Value unit(Value a, Value b) {
   return {re * inverse, im * inverse};
 }
 
-// By what the slope in a score is multiplied for ``unit`` to be the derivative.
+// The factor of the slope in a score that makes ``unit`` the derivative.
 template <int kModel>
 __device__ __forceinline__ float unit_scale(float score) {
   if (kModel != TRANSE_L2) return 1.0f;

@@ -6,7 +6,7 @@ namespace penstock {
 struct alignas(16) Note {
   int id;        // a query's answer, or the negative
   float scale;   // by which the halves of the row are to be multiplied
-  float square;  // where squares of distances are wanted: of the row's values as rounded, summed
+  float square;  // if squares of distances are needed: of the row's values as rounded, summed
   float known;   // of a query: the score of its answer; once its sums are finished, what
                  // negative_slope needs of them
 };
@@ -18,8 +18,8 @@ struct alignas(16) Note {
 constexpr float kLeastScale = 1.0f / 1024, kMostScale = 16.0f, kBoost = 2048.0f;
 
 // Weights of L2 distances are divided by these: bounded below, so that a weight times a scale is at
-// most 2048, since a row's norm is at least half of its scale; by what float32 makes of a difference
-// of two sums of squares, these are 0 anyway.
+// most 2048, since a row's norm is at least half of its scale; by what float32 makes of a
+// difference of two sums of squares, these are 0 anyway.
 constexpr float kDistanceBoost = 16.0f, kLeastSquare = 1.0f / (1 << 20);
 
 // The scale of a row whose largest value is this.

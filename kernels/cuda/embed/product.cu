@@ -10,16 +10,17 @@
 // and takes 32 of those that came at a time: the scores that a tensor core leaves in its registers
 // lie as the left factor of the second product, rounded to halves in place. Rows in shared memory
 // are an odd number of 16 bytes apart, so that the eight rows of a matrix lie in different banks.
-// Three tiles are there at once: one is computed, one has come or is coming, and one is asked for
-// when all warps are done with what lay there, which they are when they meet for the next.
+// Three tiles are in memory at once: one is computed, one is loaded or loading, and one is
+// requested when all warps have finished with its buffer, which holds when they synchronize for the
+// next.
 //
 // kSlice columns of the sums are kept: of wide rows a block has one slice, and others the rest.
 //
 // With kDistance scores are negated L2 distances: the root of two squares less twice a product. The
-// rounding of rows moves them by 2^-12 of their size; that is all that is lost, as their squares are
-// those of the rounded rows, but where they nearly meet. Sums are of weighted differences: of what
-// came, as for products, less the row that stays times the sum of its weights, which is one column
-// more of the second product.
+// rounding of rows moves them by 2^-12 of their size; that is all that is lost, as their squares
+// are those of the rounded rows, but where they nearly meet. Sums are of weighted differences: of
+// what came, as for products, less the row that stays times the sum of its weights, which is one
+// column more of the second product.
 #include "embed/losses.cuh"
 #include "embed/notes.cuh"
 #include "embed/tensor_cores.cuh"
@@ -388,7 +389,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
   }
   copies_wait<0>();
-  // A split without a tile has waited for nobody, and other threads copied some of these rows.
+  // A split without a tile has not waited, and other threads copied some of these rows.
   if (kDistance) __syncthreads();
 
 #pragma unroll

@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Write all scores, (count, rows); NaN where a candidate is known already.
+// Write all scores, (count, rows); NaN if a candidate is known already.
 template <int kModel, typename Id>
 __global__ void __launch_bounds__(kThreads)
     write_scores(const float* __restrict__ queries, i64 count, const float* __restrict__ table,
@@ -249,7 +249,7 @@ __device__ __forceinline__ bool before(Found a, Found b) {
   return a.score > b.score || (a.score == b.score && a.id < b.id);
 }
 
-// A block a query: the best k of ``scores`` and of what was best before, one after another.
+// One block per query: the best k of ``scores`` and of the earlier best, one after another.
 __global__ void __launch_bounds__(kThreads)
     keep_best(const double* __restrict__ scores, i64 rows, i64 first, int k,
               const double* __restrict__ old_scores, const i64* __restrict__ old_ids,

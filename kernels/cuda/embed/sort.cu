@@ -1,4 +1,4 @@
-// Which gradients are of the same row: a radix sort of a batch's rows by as many bits as they have.
+// Group gradients by row: a radix sort of a batch's rows by all of their bits.
 //
 // keys      row << 32 | place, where place is that of a gradient among all of the batch
 // counts    (passes, 256): how many keys have each value of a digit
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Tell which of the first ``places`` gradients are the only one of their row, and list where in the
+// Find which of the first ``places`` gradients are the only one of their row, and list where in the
 // sorted keys all other rows begin, in any order.
 __global__ void find_rows(const i64* __restrict__ keys, i64 count, i64 places,
                           bool* __restrict__ alone, int* __restrict__ listed,

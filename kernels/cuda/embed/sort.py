@@ -23,7 +23,7 @@ class SortedRows:
     keys    (count,) int64: row << 32 | place, ascending; the place is that of the gradient
     alone   (places,) bool: whether a gradient of the first places is the only one of its row
     listed  (1,) int32: how many other rows there are
-    begins  (count,) int32: where in the keys they begin, in any order
+    begins  (count,) int32: their starts in the keys, in any order
     """
 
     keys: DeviceArray
@@ -42,7 +42,7 @@ def sort_rows(
     """Sort rows of nodes, of three int32 arrays one after another, and of relations behind them.
 
     places  how many gradients may be alone, those of the first places
-    rows    how many rows there are at most, which says how many bits are sorted by
+    rows    the largest number of rows, which determines the number of sorted bits
     adds    what makes rows of relations, once for each slot of gradients
     """
     slots = len(adds) if relations is not None else 0

@@ -1,5 +1,5 @@
-// Tensor cores on half precision, and copies to shared memory that run at the same time: the PTX behind
-// names. Nothing distinguishes halves from other 16-bit words: two are an ``unsigned``.
+// Tensor cores on half precision, and copies to shared memory that run at the same time: the PTX
+// behind names. Nothing distinguishes halves from other 16-bit words: two are an ``unsigned``.
 #pragma once
 
 namespace penstock {
@@ -77,7 +77,7 @@ __device__ __forceinline__ void load_two_transposed(unsigned& a, unsigned& b, un
                : "r"(address));
 }
 
-// 16 bytes of device memory, or as many zeros, on their way until copies_wait.
+// 16 bytes of device memory, or of zeros, in flight until copies_wait.
 __device__ __forceinline__ void copy_async(unsigned to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(there ? 16 : 0)

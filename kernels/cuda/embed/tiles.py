@@ -1,7 +1,7 @@
 """How the tiles of a batch are launched: which instance of a kernel, and how many blocks.
 
 A group is a side and a chunk of the batch. Of each group, tiles of queries meet its negatives and
-tiles of negatives its queries; where that makes too few blocks, splits share the others of a tile.
+tiles of negatives its queries; if that makes too few blocks, splits share the others of a tile.
 Slices share the values of its rows: of products columns of sums, of distances that are none what is
 wider than ``WIDEST``, in thread block clusters.
 """
@@ -26,7 +26,7 @@ _PRODUCT_BLOCKS, _DISTANCE_BLOCKS = 2, 2  # that a processor runs at once
 _STAGES = 3  # of product.cu
 NOTE, WEIGHTS = 16, 16  # bytes of notes.cuh's Note and of batch_edges.cuh's RowWeights
 WIDEST = 512  # values of a row: tiles of rows lie in shared memory, whole
-_SLICES = 8  # blocks of a cluster, of which every GPU that has clusters takes as many
+_SLICES = 8  # blocks of a cluster, a number that every GPU with clusters supports
 _CLUSTERS = 90  # compute capability from which there are thread block clusters
 _SLICE_BYTES = 222_720  # of shared memory that a block of a cluster takes at most
 _GPC = 16  # processors of a GPC, at least: a cluster runs on those of one
@@ -100,7 +100,7 @@ class Tiles:
         return 16, 4, 32, width // 2
 
     def rows_of(self, count: int) -> DeviceArray:
-        """Return memory for so many rows as tiles read them."""
+        """Return memory for this number of rows, as tiles read them."""
         return cp.empty((count, self.width), cp.float16 if self.product else cp.float32)
 
     def loss_numbers(self) -> tuple[Any, Any, Any]:
@@ -157,7 +157,7 @@ class Tiles:
 def is_product(rules: EmbedRules) -> bool:
     """Return whether scores are made of matrix products.
 
-    Squares of L2 distances are, where tiles hold the rows: cuBLAS would have to write scores.
+    Squares of L2 distances are, if tiles hold the rows: cuBLAS would have to write scores.
     """
     return not rules.is_distance or (rules.model == Model.TRANSE_L2 and rules.dim <= WIDEST)
 

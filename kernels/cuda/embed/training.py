@@ -75,7 +75,7 @@ def step(
     """Train one batch, in place; return its loss, a float64 on the GPU.
 
     Nothing is waited for: ``float`` of the loss does. With ``work``, what has been done before with
-    the same tables and as many edges is launched as one CUDA graph. See ``naive.embed.step``.
+    the same tables and number of edges is launched as one CUDA graph. See ``naive.embed.step``.
     """
     _check(nodes, relations, rules)
 
@@ -146,7 +146,7 @@ class _Inputs:
         return cls(cp.empty(count, cp.int32), cp.empty(6, cp.float32), edges, shape, typed)
 
     def stage(self, batch: Batch, rules: EmbedRules, lr: float, number: int) -> None:
-        """Copy a batch and the numbers of its step to where the step reads them."""
+        """Copy a batch and the numbers of its step to the step's buffers."""
         numbers = (
             *(lr, rules.epsilon, rules.beta1, rules.beta2),
             *(1 - rules.beta1**number, 1 - rules.beta2**number),
@@ -191,7 +191,7 @@ class _Found:
 def _gradients(
     nodes: Table, relations: Table | None, inputs: _Inputs, rules: EmbedRules, *, change: bool
 ) -> _Found:
-    """Return a batch's gradients; with ``change``, change rows of which there is only one."""
+    """Return a batch's gradients; with ``change``, change rows that occur only once."""
     model = rules.model.name
     edges, sides, dim = inputs.edges, len(rules.sides), rules.dim
     heads, tails, typed, negatives = inputs.heads, inputs.tails, inputs.relations, inputs.negatives
@@ -391,12 +391,12 @@ def _update(
 
 
 def _notes(count: int) -> DeviceArray:
-    """Return memory for what tiles are given of rows: notes.cuh's Note."""
+    """Return memory for the tiles' notes on rows: notes.cuh's Note."""
     return cp.empty((count, NOTE // 4), cp.float32)
 
 
 def _arrays_of(table: Table | None) -> tuple[Any, ...]:
-    """Return what tells a table from others: addresses, rows, and how far apart these lie."""
+    """Return what distinguishes a table: addresses, rows, and their stride."""
     if table is None:
         return ()
     return tuple(

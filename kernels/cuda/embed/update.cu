@@ -1,13 +1,13 @@
 // The gradients of a row that a batch names several times are summed, and the row is changed once.
 //
 // keys      sorted: row << 32 | place, where place is that of a gradient among all of the batch
-// begins    (listed) where in the keys the rows begin that are to be changed
+// begins    (listed) the starts in the keys of the rows that are to be changed
 // folded    the unit that the last fold would have had next, or 1
 //
 // Rows of relations follow those of nodes, and their gradients too, in an array of their own.
 //
 // Sums are made in an order that only the keys decide. Keys lie in blocks of 32: of a row that
-// goes beyond its block, ``fold`` puts the sum of what it has in a block at the first of it. Those
+// goes beyond its block, ``fold`` puts the sum of its values in a block at the first of it. Those
 // sums which begin a block are then folded with unit 32, in blocks of 1024 keys, and so on.
 #include "embed/optimizer.cuh"
 #include "grid.cuh"
@@ -74,7 +74,7 @@ __device__ __forceinline__ i64 reach_of(i64 unit) {
   return reach;
 }
 
-// A warp a block. Only its first row and its last can go beyond it.
+// One warp per block. Only its first row and its last can go beyond it.
 __global__ void fold(const i64* __restrict__ keys, i64 count, i64 unit, float* node_slopes,
                      int node_width, i64 nodes, i64 node_places, float* relation_slopes,
                      int relation_width) {
@@ -117,7 +117,7 @@ __global__ void fold(const i64* __restrict__ keys, i64 count, i64 unit, float* n
   }
 }
 
-// A warp a row: sum what is left, and change the row; values and state of a row lie strides from
+// One warp per row: sum the rest, and change the row; values and state of a row lie strides from
 // those of the next.
 template <int kOptimizer>
 __global__ void update_rows(const i64* __restrict__ keys, i64 count,

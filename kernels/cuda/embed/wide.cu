@@ -1,5 +1,5 @@
-// Rows wider than tiles hold: queries and negatives one after another; and, in addition to cuBLAS, what
-// becomes of a row of scores that are products.
+// Rows wider than tiles hold: queries and negatives one after another; and, in addition to cuBLAS,
+// what becomes of a row of scores that are products.
 #include "embed/batch_edges.cuh"
 #include "embed/losses.cuh"
 #include "embed/models.cuh"
@@ -24,7 +24,8 @@ using i64 = long long;
 
 constexpr int kThreads = 256;  // of weigh_scores
 
-// A warp an edge: its queries, those of a side behind those of the other, and the answers' scores.
+// One warp per edge: its queries, those of a side behind those of the other, and the answers'
+// scores.
 template <int kModel>
 __global__ void wide_queries(const float* __restrict__ nodes, i64 stride, int dim,
                              const float* __restrict__ relation_values, i64 relation_stride,
@@ -75,7 +76,7 @@ __global__ void wide_negatives(const float* __restrict__ nodes, i64 stride, int 
   }
 }
 
-// The largest, or the sum, of what the threads of a block have.
+// The largest, or the sum, of the values of a block's threads.
 template <bool kLargest>
 __device__ float over_block(float x, float* shared) {
   x = kLargest ? warp_max(x) : warp_sum(x);
@@ -89,10 +90,10 @@ __device__ float over_block(float x, float* shared) {
   return x;
 }
 
-// A block a row of ``count`` scores, in place of which come the slopes of the loss in them.
+// One block per row of ``count`` scores, which are replaced by the slopes of the loss in them.
 //   notes      (rows): of the row's query
 //   negatives  (count): what the scores are of
-//   weights    (rows), out: they say that nothing is left to do to sums by these slopes
+//   weights    (rows), out: they show that sums by these slopes are complete
 template <int kLoss>
 __global__ void __launch_bounds__(kThreads)
     weigh_scores(float* __restrict__ scores, i64 rows, i64 count, const Note* __restrict__ notes,

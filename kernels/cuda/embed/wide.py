@@ -1,7 +1,7 @@
 """Rows too wide for tiles: of products cuBLAS makes scores and sums, some edges at a time.
 
 Rows of more than ``tiles.WIDEST`` values do not lie in shared memory, as product.cu wants them.
-Each of their scores costs so many operations that writing it is little next to them: it lies in
+Each of their scores costs many operations, and little to write: it lies in
 memory, becomes its slope in place, and both sums are products with these slopes: three products in
 all where tiles, which score twice, need four. They are of TF32 values.
 

@@ -33,7 +33,7 @@ struct Attention {
   }
 };
 
-// Whom a row's edge reads; the row itself by the edge after the last, and by no other.
+// The row that an edge reads; the row itself by the edge after the last, and by no other.
 template <typename Id>
 __device__ __forceinline__ Id reads(const Id* __restrict__ indices, const Span& span, i64 edge) {
   if (edge == span.end) return static_cast<Id>(span.row);
@@ -41,7 +41,7 @@ __device__ __forceinline__ Id reads(const Id* __restrict__ indices, const Span& 
   return id == span.row ? Id(-1) : id;
 }
 
-// The head of each of a lane's tiles; the last one's where the columns have ended.
+// The head of each of a lane's tiles; the last one's if the columns have ended.
 template <class Shape, typename Value>
 __device__ __forceinline__ int head_of(const Attention<Value>& attention, int column, int t) {
   const int head = Shape::feature(column, t) / attention.width;

@@ -1,5 +1,5 @@
 // Sums over rows, column by column, in float64 and in an order that only the shape decides: each
-// block sums a share of the rows, then a warp a column adds what the blocks found.
+// block sums a share of the rows, then one warp per column adds the sums of the blocks.
 #pragma once
 #include "gnn/values.cuh"
 

@@ -86,14 +86,15 @@ def lanes_together(width: int, *arrays: AnyArray | None) -> int:
 
 
 def is_aligned(array: AnyArray, size: int) -> bool:
-    """Return whether all rows begin at multiples of so many bytes."""
+    """Return whether all rows begin at multiples of a number of bytes."""
     return (
         int(cast("DeviceArray", array).data.ptr) % size == 0 and int(array.strides[0]) % size == 0
     )
 
 
 def dropout_arguments(drop: Dropout | None, x: DeviceArray) -> tuple[Any, ...]:
-    """Return the fields of gnn/values.cuh's Dropout, with where the epoch is after the step."""
+    """Return the fields of gnn/values.cuh's Dropout, with the address of the epoch after the
+    step."""
     kind = x.dtype.type
     if drop is None:
         return NULL, np.uint64(0), np.uint32(0), np.uint32(0), NULL, np.uint64(0), kind(1)
@@ -141,7 +142,8 @@ def summing_blocks(rows: int, rows_a_block: int) -> int:
 
 
 def partial_sums(count: int) -> DeviceArray:
-    """Return float64 scratch for so many partial sums, kept: a CUDA graph may have its address."""
+    """Return float64 scratch for a number of partial sums, kept: a CUDA graph may have its
+    address."""
     stream = int(cp.cuda.get_current_stream().ptr)
     return _kept(cp.cuda.Device().id, stream, 1 << max(count - 1, 1).bit_length())
 

@@ -23,7 +23,7 @@ class Cut:
     """Long rows among ``first .. last``, on the GPU.
 
     rows         (long rows,) their numbers
-    first_piece  (long rows + 1,) where the pieces of each begin, counted from ``offset``
+    first_piece  (long rows + 1,) the start of the pieces of each, counted from ``offset``
     pieces       (pieces, 2): the row and first edge of each
     """
 
@@ -57,7 +57,8 @@ class LongRows:
         return self.cuts[low, high]
 
     def partial(self, name: str, cut: Cut, width: int, dtype: Any) -> DeviceArray:
-        """Return scratch for so many values a piece, kept: a CUDA graph may have its address."""
+        """Return scratch for a number of values per piece, kept: a CUDA graph may have its
+        address."""
         count = max(1, len(cut.pieces) * width)
         key = (name, cut.offset, count, np.dtype(dtype), int(cp.cuda.get_current_stream().ptr))
         if key not in self.scratch:

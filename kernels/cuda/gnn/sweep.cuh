@@ -32,7 +32,7 @@ struct Layout {
 };
 
 // The edges ``low .. high`` that a team goes over, of a row with ``start .. end``. ``high`` is
-// beyond ``end`` where the row's edge to itself comes last. piece: -1 for a whole row; row: -1
+// beyond ``end`` if the row's edge to itself comes last. piece: -1 for a whole row; row: -1
 // for nothing.
 struct Span {
   i64 row, start, end, low, high, piece;
@@ -74,7 +74,7 @@ __device__ __forceinline__ i64 warp_largest(i64 value) {
 }
 
 // Go over the edges of a span. ``gathering`` has
-//   column(span, edge)    whom the edge reads, -1: nobody
+//   column(span, edge)    the row that the edge reads, -1: none
 //   factor(edge, column)  of the edge, asked for once, if weighted()
 //   fetch(column)         what is read of it, or nothing of -1
 //   take(fetched, column, factor)
@@ -152,7 +152,7 @@ __device__ __forceinline__ Value join_slots(Value value) {
   return value;
 }
 
-// A lane's part of some columns' values, Vec of each of Tiles: nothing where a row has no more.
+// A lane's part of some columns' values, Vec of each of Tiles: nothing if a row has no more.
 template <class Shape, typename Value>
 struct Part {
   Pack<Value, Shape::Vec> tile[Shape::Tiles];
@@ -200,12 +200,12 @@ struct Choose<false, One, Other> {
   using Type = Other;
 };
 
-// Where a lane reads its part of any row of a matrix.
+// The columns that a lane reads of any row of a matrix.
 template <class Shape, typename Value>
 struct Reader {
   const char* base;
   u32 stride;  // bytes
-  int tiles;   // that this lane has; fewer, or none, where the columns end
+  int tiles;   // that this lane has; fewer, or none, at the end of the columns
 
   __device__ __forceinline__ void begin(const Value* matrix, i64 values, int column, int width) {
     constexpr int kApart = Shape::Lanes * Shape::Vec;

@@ -40,7 +40,7 @@ __device__ __forceinline__ void read_if(bool wanted, const void* from, u32 (&wor
 }
 #endif
 
-// The built-in type of so many values that lie together.
+// The built-in type of a number of adjacent values.
 template <typename Value, int Count>
 struct Wide;
 template <typename Value>
@@ -97,7 +97,7 @@ struct alignas(sizeof(Value) * Count) Pack {
     for (int i = 0; i < Count; ++i) pack.at[i] = Value(0);
     return pack;
   }
-  // For what no kernel writes while this one runs.
+  // For data that no kernel writes while this one runs.
   __device__ __forceinline__ static Pack load(const Value* from) {
     Pack pack;
 #pragma unroll
@@ -113,7 +113,7 @@ struct alignas(sizeof(Value) * Count) Pack {
     memcpy(&pack, words, sizeof pack);
     return pack;
   }
-  // For what may be written in place.
+  // For data that may be written in place.
   __device__ __forceinline__ static Pack read(const Value* from) {
     Pack pack;
 #pragma unroll
@@ -148,7 +148,7 @@ __device__ __forceinline__ Value activate(int activation, Value value) {
   }
 }
 
-// The derivative, of what the activation gave.
+// The derivative, from the output of the activation.
 template <typename Value>
 __device__ __forceinline__ Value slope_of(int activation, Value value) {
   switch (activation) {
@@ -161,13 +161,13 @@ __device__ __forceinline__ Value slope_of(int activation, Value value) {
   }
 }
 
-// The step of dropout, with the epoch at ``epoch`` where there is one: kernels that were captured
+// The step of dropout, with the epoch at ``epoch`` if it is not null: kernels that were captured
 // into a graph take every epoch's from there.
 __device__ __forceinline__ u32 step_now(u32 step, const u32* epoch) {
   return epoch ? __ldg(epoch) << kLayerBits | (step & ((1u << kLayerBits) - 1)) : step;
 }
 
-// Which values are dropped; ids is null where none is.
+// The dropped values; ids is null if none is.
 template <typename Value>
 struct Dropout {
   const i64* ids;

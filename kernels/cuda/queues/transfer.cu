@@ -2,9 +2,9 @@
 //
 // A block owns a queue, a thread an entry of it. In a round each thread asks for one page:
 //
-//   BATCH    the thread's number says where its command stands: no lock, no atomic. One thread rings
+//   BATCH    the thread's number is the position of its command: no lock, no atomic. A thread rings
 //            the doorbell for all. A thread polls the completion whose place has its number,
-//            whoever asked for it; the last one found rings the doorbell of the completions.
+//            for any requester; the last one found rings the doorbell of the completions.
 //   LOCKED   what a queue for any kind of access has to do: a thread takes the queue's lock to
 //            enqueue and ring, looks through the ring for its own ticket, and takes the lock again
 //            to free completions in order and ring.

@@ -20,7 +20,7 @@ def resident_walks(rows: WalkGraph, rules: WalkRules) -> int:
 
 
 def _blocks(rows: WalkGraph, rules: WalkRules) -> int:
-    """Return how many blocks a multiprocessor holds: what walk/walk.cu's launch bounds say."""
+    """Return how many blocks a multiprocessor holds, by the launch bounds of walk/walk.cu."""
     if not is_plain(rows, rules):
         return 4
     return (5 if deciding(rows, rules) == Sampler.REJECTION else 6) - rules.second_order

@@ -27,7 +27,7 @@ namespace {
 
 struct Piece {
   i64 low, high;  // its edges
-  i64 cell;       // where its count for group 0 lies
+  i64 cell;       // position of its count for group 0
   i64 stride;     // from one group to the next
 };
 

@@ -1,7 +1,7 @@
 // Walks whose steps read the whole row: FlowWalker's blocks, with samplers of our own.
 //
-// A block keeps a pool of walks in shared memory, all of which go one step a turn, and refills it
-// from one counter. A turn: threads take a walk each to where it is now and draw for it; warps
+// A block keeps a pool of walks in shared memory; each takes one step per turn; the block refills
+// it from one counter. A turn: each thread moves a walk to its current node and draws for it; warps
 // sample from the rows that are short, eight lanes from the shortest; then all threads together add
 // up one long row after another, and a warp picks for each walk that stands there, while the
 // others go on to the next.
@@ -138,7 +138,7 @@ __device__ __forceinline__ void exact_row(const Graph<Id>& graph, const Job<Id>&
   if (lanes.rank() == 0) pool.edge[slot] = edge;
 }
 
-// A warp picks for one walk from what the whole block found in its row.
+// A warp picks for one walk from the candidates of the whole block in its row.
 template <int Kind, typename Id>
 __device__ __forceinline__ void pick_of_long_row(const Graph<Id>& graph, const Job<Id>& job,
                                                  Pool<Id>& pool, int slot,

@@ -19,8 +19,8 @@ from penstock.kernels.walk_rules import WalkGraph, WalkRules
 LANES, DPRS, ZPRS = "lanes", "dprs", "zprs"
 _METHODS = (LANES, DPRS, ZPRS)
 
-TINY_TO = 32  # eight lanes take a row of so many edges
-LONG_FROM = 16384  # a block takes a row of so many edges; a warp those between
+TINY_TO = 32  # eight lanes take a row of up to this many edges
+LONG_FROM = 16384  # a block takes a row of this many edges or more; a warp those between
 
 # of walk/reservoir.cu
 _THREADS = 256
@@ -28,7 +28,7 @@ _POOL = 256
 _RESIDENT_BLOCKS = 4
 _PLAIN, _RELATED, _GENERAL = 0, 1, 2
 _CYCLIC, _TIMED, _JUDGED, _FACTORS, _SYMMETRIC, _ASKS_NEAR = 1, 2, 4, 8, 16, 32
-_VECTOR = 16  # bytes of a load; where weights and relations must begin
+_VECTOR = 16  # bytes of a load; the alignment of weights and relations
 
 
 def walk_reservoir(

@@ -1,4 +1,5 @@
-// The edges that a step may take, and the weight of each, known only now (naive/walk.py, transition).
+// The edges that a step may take, and the weight of each, known only now (naive/walk.py,
+// transition).
 #pragma once
 
 #include "philox.cuh"
@@ -29,7 +30,7 @@ struct Kinds<GENERAL> {
   using Weight = double;  // as an expression has it
 };
 
-// flags: what Rules says, and whether proposals are judged, or factors part of the weights
+// flags: those of Rules, and whether proposals are judged, or factors part of the weights
 constexpr int CYCLIC = 1, TIMED = 2, JUDGED = 4, FACTORS = 8, SYMMETRIC = 16, ASKS_NEAR = 32;
 
 // Rows and Rules of kernels/walk_rules.py; null for None.
@@ -79,7 +80,7 @@ struct Candidates {
   Id previous;
   i64 earliest;
   bool factors;
-  // where the search for the last target ended, and that target: rows mostly ascend
+  // end of the search for the last target, and that target: rows mostly ascend
   mutable i64 near_from = 0;
   mutable Id near_seen = -1;
 
@@ -128,8 +129,8 @@ struct Candidates {
                              graph.labels ? graph.labels[target] : 0);
   }
 
-  // The weights of ``Count`` fours, ``stride`` apart; 0 for what is not a candidate. Not for GENERAL.
-  // Loads come before what waits for them.
+  // The weights of ``Count`` fours, ``stride`` apart; 0 for what is not a candidate. Not for
+  // GENERAL. Loads come before what waits for them.
   template <int Count>
   __device__ __forceinline__ void weights(int four, int stride, float (&out)[Count][4]) const {
     const int all = fours();

@@ -1,4 +1,4 @@
-// Rows of a graph taken by teams of threads: a warp each, or a block each where they are long.
+// Rows of a graph taken by teams of threads: a warp each, or a block each if they are long.
 #pragma once
 #include "grid.cuh"
 

@@ -22,7 +22,7 @@ constexpr u32 kAll = 0xFFFFFFFFu;
 constexpr double kTwo32 = 4294967296.0;
 constexpr i64 kEarliest = -0x7FFFFFFFFFFFFFFFll - 1;  // before any time
 
-// What a step reads. Null where there is no such array.
+// The arrays that a step reads. Null if there is no such array.
 template <typename Id>
 struct Graph {
   const int4* rows;      // records, node * groups + group
@@ -100,7 +100,7 @@ struct Range {
   i64 low;
   int count;
   float bound;  // the largest weight of the whole row
-  bool whole;   // it begins where the row begins
+  bool whole;   // it begins at the start of the row
 };
 
 template <bool General, typename Id>
@@ -241,7 +241,7 @@ struct Shares {
   }
 };
 
-// A whole warp decides for one of its lanes. Returns the edge, or -1 where all shares are 0.
+// A whole warp decides for one of its lanes. Returns the edge, or -1 if all shares are 0.
 template <typename Id>
 __device__ __forceinline__ i64 decide_exactly(const int4* edges, i64 low, int count, float bound,
                                            u64 wide) {
@@ -274,7 +274,7 @@ __device__ __forceinline__ i64 decide_exactly(const int4* edges, i64 low, int co
   return -1;
 }
 
-// Decide for every lane of the warp that asks. Sets its proposal, edge -1 where there is none.
+// Decide for every lane of the warp that asks. Sets its proposal, edge -1 if there is none.
 template <typename Id>
 __device__ __forceinline__ void decide_together(const Graph<Id>& graph, bool asks,
                                                 const Range& range, u64 wide,
@@ -297,7 +297,7 @@ __device__ __forceinline__ void decide_together(const Graph<Id>& graph, bool ask
 
 enum Verdict { kRefused = 0, kAccepted = 1, kIfNear = 2, kIfFar = 3 };
 
-// What the coin alone says of a candidate.
+// The decision on a candidate by the coin alone.
 __device__ __forceinline__ Verdict judge_by_coin(const Rules& rules, u32 coin, bool leads_back) {
   const double drawn = __dmul_rn(static_cast<double>(coin), rules.largest_factor);
   if (leads_back) return drawn < rules.return_factor * kTwo32 ? kAccepted : kRefused;
@@ -306,7 +306,8 @@ __device__ __forceinline__ Verdict judge_by_coin(const Rules& rules, u32 coin, b
   return near ? kIfNear : kIfFar;
 }
 
-// Is the candidate a neighbour of the previous node? Asked of the shorter row where both know.
+// Is the candidate a neighbour of the previous node? Searched in the shorter row if both can
+// answer.
 template <typename Id>
 __device__ __forceinline__ bool is_near(const Graph<Id>& graph, bool symmetric, Id previous,
                                         const Row& of_previous, Id candidate,

@@ -1,4 +1,4 @@
-// What stands before the walks: names and meaning are naive/walk.py's. A row is a warp's or, where
+// The work before the walks: names and meaning are naive/walk.py's. A row is a warp's or, if
 // it is long and Python lists it, a block's.
 #include "walk/row_teams.cuh"
 

@@ -27,7 +27,7 @@ _C_IDS = {"int32": "int", "int64": "long long"}
 class Packed:
     """Pieces for one sampler, as walk/step.cuh has them; rows and edges are seen as int32.
 
-    rows      (rows * groups, 4): where each row is, and its largest weight
+    rows      (rows * groups, 4): the position of each row, and its largest weight
     adjacent  (nodes, 4): the same of ``WalkGraph.adjacency``, for second-order walks, else None
     edges     (edges, 2, 4 or 8): for REJECTION and ALIAS, else None
     """
@@ -98,7 +98,7 @@ def alias_table(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, De
 
 
 def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
-    """Return rows with what the sampler needs next to them, packed."""
+    """Return rows with the sampler's data next to them, packed."""
     weights: DeviceArray | None = rows.weights  # type: ignore[assignment]
     if weights is not None:
         rows = replace(rows, bounds=_bounds(rows.indptr, weights)[0], packed=None)
@@ -211,7 +211,7 @@ def rows_by_relation(rows: WalkGraph, wanted: Any) -> WalkGraph:
 def rows_by_time(rows: WalkGraph) -> WalkGraph:
     """Return rows whose edges ascend in time, in their order among equal times.
 
-    ``neighbours`` are the old rows' where they had none.
+    ``neighbours`` are the old rows' if they had none.
     """
     times: DeviceArray = rows.times  # type: ignore[assignment]
     order = order_in_rows(rows.indptr, times)

@@ -30,9 +30,9 @@ using namespace penstock;
 
 namespace {
 
-constexpr int kIdle = 8;  // as many lanes without a walk make a warp look for new ones
+constexpr int kIdle = 8;  // this many lanes without a walk make a warp look for new ones
 
-// Nodes go to a path four at a time where they are of 4 bytes, else one by one.
+// Nodes are written to a path four at a time if they have 4 bytes, else one by one.
 template <typename Id>
 struct Path {
   Id* nodes;
@@ -72,7 +72,7 @@ struct Walker {
 
   bool walking;
   u64 walk;
-  Id start, node, previous;  // previous: -1 where there is none
+  Id start, node, previous;  // previous: -1 if there is none
   int step, draw, trial;
   i64 now;
   Range range;
@@ -180,7 +180,7 @@ struct Walker {
   }
 };
 
-// The grid takes walks from a counter, a warp as many as it has lanes.
+// The grid takes walks from a counter, each warp one per lane.
 template <int sampler, bool SecondOrder, bool General, typename Id>
 __device__ __forceinline__ void walk_all(const Graph<Id>& graph, const Rules& rules, int length,
                                          u32 walks, const i64* __restrict__ numbers,

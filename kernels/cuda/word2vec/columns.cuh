@@ -1,4 +1,5 @@
-// A lane's columns of a row: copied ahead, read, written, and added to what other blocks add to.
+// A lane's columns of a row: copied ahead, read, written, and added to rows that other blocks add
+// to.
 #pragma once
 #include "philox.cuh"
 
@@ -30,7 +31,7 @@ __device__ __forceinline__ void copy_bytes(float* to, const float* from, bool wa
 #endif
 }
 
-// Until what the warp's lanes copy is there, for all of them.
+// Wait until the copies of the warp's lanes are complete, for all of them.
 __device__ __forceinline__ void await_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -141,8 +142,8 @@ struct Columns {
 
 // -- sums over the lanes of a warp, of many values at once -----------------------------------------
 
-// Each lane gives and takes half of what it has, so that Count values take about Count shuffles, not
-// 5 * Count. Sums stay in the first held<Count> places, those that place_of names.
+// Each lane gives and takes half of what it has, so that Count values take about Count shuffles,
+// not 5 * Count. Sums stay in the first held<Count> places, those that place_of names.
 template <int Count, int Apart = kLanes / 2, int Size>
 __device__ __forceinline__ void sum_across(float (&part)[Size], int lane) {
   if constexpr (Apart > 0) {

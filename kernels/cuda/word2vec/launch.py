@@ -1,6 +1,6 @@
 """Which instance of train.cu has a dimension and rules, and what it is launched with.
 
-Plain arithmetic of what a GPU has, so that it can be tried without one.
+Plain arithmetic on a GPU's properties, so that it can be tested without one.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def piece_length(words: int, teams: int) -> int:
 
 
 def pieces_together(words: int, sentences: int, teams: int) -> int:
-    """Return how many pieces a team takes at a time: several, where sentences are short."""
+    """Return how many pieces a team takes at a time: several, if sentences are short."""
     a_team = sentences // (teams * _CUTS)
     return max(1, min(_TAKEN * sentences // max(words, 1), a_team))
 

@@ -59,8 +59,8 @@ __global__ void changes(const float* __restrict__ base, const float* __restrict_
   }
 }
 
-// A warp a row, of wide = dimension / kVec groups of values. square is one number on the device,
-// since the host does not wait for it; scale is what it is multiplied with.
+// One warp per row, of wide = dimension / kVec groups of values. square is one number on the
+// device, since the host does not wait for it; scale is what it is multiplied with.
 template <int kVec>
 __global__ void apply_changes(float* __restrict__ base, float* __restrict__ copy,
                               const float* __restrict__ moved, const float* __restrict__ pairs,
@@ -83,8 +83,8 @@ __global__ void apply_changes(float* __restrict__ base, float* __restrict__ copy
   }
 }
 
-// A sum a block of rows' squares by their weights. A warp a row; blocks have 256 threads. The order
-// of adding follows from the number of blocks alone.
+// One sum per block of rows' squares by their weights. One warp per row; blocks have 256 threads.
+// The order of adding follows from the number of blocks alone.
 __global__ void square_sums(const float* __restrict__ weights, const float* __restrict__ vectors,
                             long long rows, int dimension, double* __restrict__ sums) {
   __shared__ double of_warps[8];

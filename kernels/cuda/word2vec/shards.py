@@ -22,7 +22,7 @@ _LANES = 32
 
 
 def changes(base: DeviceArray, copies: Sequence[DeviceArray]) -> DeviceArray:
-    """Return the sum of what copies of vectors have changed: (rows, dimension) float32."""
+    """Return the sum of the changes of the copies of vectors: (rows, dimension) float32."""
     moved = cp.empty_like(base)
     for number, copy in enumerate(copies):
         vec = _columns_together(base.size, base, copy, moved)
@@ -57,9 +57,9 @@ def apply_changes(
     square: DeviceArray,
     exchange: Exchange,
 ) -> None:
-    """Move vectors by a share of what shards have changed, and start the copies from there.
+    """Move vectors by a share of the shards' changes, and start the copies from there.
 
-    moved   the changes of all shards; what is in it afterwards is nobody's
+    moved   the changes of all shards; its content afterwards is undefined
     pairs   (rows,) float32: how many pairs a word of the corpus brings to each row
     square  of the other vectors: mean_square
     """
@@ -76,7 +76,7 @@ def apply_changes(
 
 
 def _columns_together(count: int, *arrays: DeviceArray) -> int:
-    """Return how many values a thread loads at once: 4 where they lie side by side, else 1."""
+    """Return how many values a thread loads at once: 4 if they are adjacent, else 1."""
     aligned = not count % 4 and not any(int(array.data.ptr) % 16 for array in arrays)
     return 4 if aligned else 1
 

@@ -42,7 +42,7 @@ __global__ void share_rows(const double* __restrict__ under_way, long long count
   }
 }
 
-// How many pieces of so many places each sentence has.
+// The number of pieces, of a given number of places, of each sentence.
 __global__ void count_pieces(const long long* __restrict__ offsets, long long count, int piece,
                              long long* __restrict__ pieces) {
   for (long long i = thread_number(); i < count; i += thread_count()) {

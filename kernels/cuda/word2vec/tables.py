@@ -43,7 +43,7 @@ def count_words(tokens: DeviceArray, counts: DeviceArray) -> None:
 
 
 def noise_table(counts: Any) -> tuple[DeviceArray, DeviceArray]:
-    """Return the alias table by which words are drawn as often as ``counts**0.75`` says.
+    """Return the alias table that draws words in proportion to ``counts**0.75``.
 
     As the twins do it one by one, in the same order: the slots with less than a word's share take
     from those with more, and one that has given too much takes from the next. Which slot gives to

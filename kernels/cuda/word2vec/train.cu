@@ -1,9 +1,10 @@
-// Skip-gram training, the rules being kernels/word2vec_rules.py's. A team has a piece of a sentence:
-// a warp where 32 lanes hold a row, else as many warps as do, a block. Input vectors of the words
-// around the centre stay in shared memory, a slot each, from when the window comes to them until it
-// has left them; a word that stands there twice has one slot. Output vectors stay in registers for
-// a window (Single: centre and negatives are kRows at most) or are read from shared memory several
-// times. Rows of the next window are copied while the pairs of this one are computed.
+// Skip-gram training, the rules being kernels/word2vec_rules.py's. A team has a piece of a
+// sentence: a warp where 32 lanes hold a row, else as many warps as do, a block. Input vectors of
+// the words around the centre stay in shared memory, a slot each, from when the window comes to
+// them until it has left them; a word that stands there twice has one slot. Output vectors stay in
+// registers for a window (Single: centre and negatives are kRows at most) or are read from shared
+// memory several times. Rows of the next window are copied while the pairs of this one are
+// computed.
 #include "word2vec/kept.cuh"
 
 // instance: train<1, 1, true, false>
@@ -329,7 +330,7 @@ struct Trainer {
     }
   }
 
-  // Zeros where there is no target: what lies there may be anything.
+  // Zeros if there is no target: the memory there is undefined.
   __device__ __forceinline__ void read_targets(const float* from, int group, u32 valid,
                                                float (&y)[kRows][Each]) const {
 #pragma unroll

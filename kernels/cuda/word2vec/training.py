@@ -31,7 +31,7 @@ _CROWD = 0.4  # times 1 / lr: rows under way at once, of one word, whose changes
 
 
 class Launched:
-    """What training on a block gives, once the GPU is there: called, it waits for that."""
+    """The result of training on a block: a call waits for the GPU."""
 
     def __init__(self, losses: DeviceArray, counts: DeviceArray) -> None:
         self._sums = losses.sum(), counts.sum(axis=1)
@@ -179,7 +179,7 @@ def _expected(noise: Noise, rules: Word2vecRules) -> tuple[DeviceArray, DeviceAr
 
 
 def _pieces(sentences: Sentences, tokens: DeviceArray, piece: int) -> tuple[Any, int, Any, int]:
-    """Return where sentences begin, and which pieces they have; a null pointer for rows."""
+    """Return the starts of sentences, and their pieces; a null pointer for rows."""
     if sentences.offsets is None:
         length = tokens.shape[1]
         return _NULL, length, _NULL, -(-length // piece)

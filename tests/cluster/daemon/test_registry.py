@@ -100,7 +100,7 @@ def test_what_is_no_entry_is_passed_over(text: bytes, state: Path) -> None:
     good = put(registry.this_process("good", "local"))
     assert all_registered() == [good]
     assert find("default") is None
-    put(entry)  # and stands in nobody's way
+    put(entry)  # and blocks no other entry
     assert find("default") == entry
     assert sorted(os.listdir(state)) == [entry.folder.name, good.folder.name]
 

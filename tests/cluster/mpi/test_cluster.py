@@ -92,7 +92,7 @@ def test_a_rank_that_does_not_arrive_is_named(
     ):
         pass
     assert "rank 2" in str(raised.value)
-    # What has started is ended, which takes seconds where the cores are busy, and not 600.
+    # Started processes are ended, which takes seconds if the cores are busy, and not 600.
     assert time.monotonic() - started < 4 + 15
     assert not left_over()
     assert not list(temporary.iterdir())

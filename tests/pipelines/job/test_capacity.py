@@ -1,4 +1,4 @@
-"""What a cluster can do, as its workers and its scheduler say, and what does not fit."""
+"""The capacity of a cluster, as its workers and its scheduler report it, and what does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A first run says that it compiles, on whatever cluster."""
+"""A first run reports that it compiles, on any cluster."""
 
 from __future__ import annotations
 

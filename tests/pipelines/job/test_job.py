@@ -157,7 +157,7 @@ def test_options_are_said_once(example: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_record_that_is_none_is_a_piece_to_be_made(tmp_path, text):
-    """However it came to that: a disk that broke, or somebody who edited it."""
+    """For any reason: a broken disk, or a user who edited it."""
     records = Pieces(tmp_path, tmp_path)
     (tmp_path / "piece.json").write_text(text)
     assert not records.done("piece", "n")

@@ -29,7 +29,7 @@ def test_one_rank_reads_no_part_and_has_what_its_worker_has() -> None:
     with open_ranks(None, None, ClusterSpec(cluster="threads"), quiet=True) as workers:
         assert (workers.count, workers.partition_path) == (1, None)
         has = workers.capacity
-    assert workers.capacity is has, "it can be told once the worker has gone"
+    assert workers.capacity is has, "it can be reported after the worker has exited"
 
 
 def test_a_worker_imports_nothing_of_its_client() -> None:

@@ -1,4 +1,4 @@
-"""Which sampler is taken, and where the graph goes."""
+"""The choice of the sampler, and the placement of the graph."""
 
 from __future__ import annotations
 

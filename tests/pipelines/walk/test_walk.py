@@ -87,7 +87,7 @@ def test_restarts_go_back_to_the_start(make_graph: Any) -> None:
     paths = walk_array(graph, length=50, restart=0.5)
     csr = graph.csr()
     edges = set(zip(csr.sources().tolist(), csr.indices.tolist(), strict=True))
-    # Where no edge leads to the start, only a restart does.
+    # If no edge leads to the start, only a restart does.
     back = [
         path[i] == path[0]
         for path in paths.tolist()
@@ -397,7 +397,7 @@ def test_a_graph_in_parts_as_asked_gives_the_same_walks(
     options = {"app": "node2vec", "p": 0.5, "q": 4, "length": 20, "walks": 2}
     walk(graph, tmp_path / "whole", **options)
     three = walk(graph, tmp_path / "three", cluster=ClusterSpec(), parts=3, **options)
-    assert three.placement == "partitioned", "as --parts says, though the graph would fit"
+    assert three.placement == "partitioned", "because of --parts, although the graph would fit"
     assert (graph.path / "partition/k3").is_dir()
     assert checksums(tmp_path / "three") == checksums(tmp_path / "whole")
 

@@ -18,7 +18,8 @@ NOON = 20_777 * DAY + DAY // 2  # 2026-11-20
 
 
 def chain(tmp_path: Path, times: Any, kind: str | None) -> Graph:
-    """Return a path of nodes, whose edge n has the n-th time; ``kind`` is what graph.json says."""
+    """Return a path of nodes, whose edge n has the n-th time; ``kind`` is the kind in
+    graph.json."""
     nodes = np.arange(len(times))
     with Graph.create(tmp_path / "g") as writer:
         writer.edges(CSR.from_edges(nodes, nodes + 1, len(times) + 1, times=np.asarray(times)))
@@ -36,7 +37,7 @@ def taken(graph: Graph, **options: Any) -> list[int]:
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Graphs as etl makes them: by what their times are."""
+    """Graphs as etl makes them, by the kind of their times."""
     folder = tmp_path_factory.mktemp("tables")
     columns = {
         "dates": ["2026-11-20", "2026-11-21"],
