@@ -20,12 +20,14 @@ _SUFFIXES = {
     ".txt": "edgelist", ".edgelist": "edgelist", ".el": "edgelist", ".edges": "edgelist",
     ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
     ".npz": "npz",
+    ".jsonl": "json", ".ndjson": "json", ".json": "json",
 }  # fmt: skip
 _CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 # A folder of these formats may hold any of several kinds of tables.
 _TABLES = {
     "triples": ("triples", "edgelist", "tsv", "csv", "parquet", "arrow"),
     "zoo": ("parquet", "csv", "tsv", "edgelist", "arrow"),
+    "edgelists": ("edgelist", "csv", "tsv"),
 }
 _LOOK = 1 << 20
 # By what file systems tell one version of a file from another; fsspec leaves the names to them.

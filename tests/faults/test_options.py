@@ -68,7 +68,7 @@ word2vec export {given}/vectors {out} --format voodoo                       | --
 embed export {given}/embedded {out} --graph {given}/graph                   | --graph
 walk {given}/graph {given}/graph --overwrite                                | {given}/graph
 etl {given}/edges.parquet {given} --source a --target b --overwrite         | {given}
-centrality {given}/edges.parquet {given} --overwrite                        | {given}
+centrality {given}/edges.parquet {given} --source a --target b --overwrite  | {given}
 word2vec train {given}/walks {given}/walks --overwrite                      | {given}/walks
 """
 

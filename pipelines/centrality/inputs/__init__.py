@@ -19,19 +19,18 @@ from penstock.errors import InputError, UsageError
 from penstock.paths import client_path
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.pieces import PieceSpec
+from penstock.pipelines.tables.sources import codec_of, find_files, format_of
 
 if TYPE_CHECKING:
     from penstock.graph import Graph
     from penstock.output import Output
     from penstock.pipelines.job.workers import Workers
 
-_CODECS = (".gz", ".zst", ".bz2")
-_SUFFIXES = {
-    "parquet": (".parquet", ".pq"),
-    "arrow": (".arrow", ".feather", ".ipc"),
-    "json": (".jsonl", ".ndjson", ".json"),
-    "edgelists": (".edges", ".edgelist", ".el", ".txt", ".csv", ".tsv"),
-}
+# What files are, by the format that their names promise.
+_KINDS = {
+    "parquet": "parquet", "arrow": "arrow", "json": "json",
+    "edgelist": "edgelists", "csv": "edgelists", "tsv": "edgelists",
+}  # fmt: skip
 
 
 class CentralityInput(ABC):
@@ -113,12 +112,13 @@ def open_input(
 def _guess(path: Path) -> str:
     """Return the format of an input by its name and by what is in it."""
     if path.is_file():
-        return next((kind for kind in _SUFFIXES if _fits(path, kind)), "graph")
+        return _KINDS.get(format_of(str(path)) or "", "graph")
     if not path.is_dir() or (path / "graph.json").exists() or (path / "shards").is_dir():
         return "graph"  # whose opening says what is wrong
     if any(path.glob("*_graph_indicator.txt*")):
         return "tu"
-    found = [kind for kind in _SUFFIXES if any(_fits(file, kind) for file in _inside(path))]
+    formats = map(format_of, find_files([str(path)]))
+    found = sorted({_KINDS[one] for one in formats if one in _KINDS})
     if len(found) > 1:
         raise UsageError(
             f"{path} holds files of several formats: {', '.join(found)}",
@@ -140,46 +140,18 @@ def list_files(path: Path, kind: str) -> list[Path]:
         from penstock.pipelines.etl.zoos.tu_files import find_tu_files
 
         return [Path(file) for file in find_tu_files(str(path)).values()]
-    if path.is_file():
-        if kind == "edgelists":
-            raise UsageError(
-                f"{path} is one list of edges",
-                expected="a folder, with a file a graph",
-                remedy="Make it a graph with penstock etl, which centrality takes, too",
-            )
-        return [path]
-    found = [file for file in _inside(path) if _fits(file, kind)]
-    if broken := [file for file in found if not file.exists()]:
-        raise InputError(f"{broken[0]} is a link to a file that is not there")
-    if not found:
-        raise InputError(
-            f"{path} holds no files to read", expected=f"names that end in {_SUFFIXES[kind][0]}"
+    if path.is_file() and kind == "edgelists":
+        raise UsageError(
+            f"{path} is one list of edges",
+            expected="a folder, with a file a graph",
+            remedy="Make it a graph with penstock etl, which centrality takes, too",
         )
-    return found
+    return [Path(file) for file in find_files([str(path)], kind)]
 
 
 def stem_of(file: Path, folder: Path) -> str:
     """Return a file's name below a folder, without suffixes: the graph's, of a list of edges."""
-    name = file.relative_to(folder).as_posix()
-    for suffix in _CODECS:
-        name = name.removesuffix(suffix)
-    return next((name[: -len(s)] for s in _SUFFIXES["edgelists"] if name.endswith(s)), name)
-
-
-def _inside(folder: Path) -> list[Path]:
-    """Return the files of a folder, at any depth, but for hidden ones and those of other tools."""
-    hidden = (".", "_")
-    return sorted(
-        file
-        for file in folder.rglob("*")
-        if not any(part.startswith(hidden) for part in file.relative_to(folder).parts)
-        and file.is_file()
-    )
-
-
-def _fits(file: Path, kind: str) -> bool:
-    name = file.name.lower()
-    if kind not in ("parquet", "arrow"):
-        for codec in _CODECS:
-            name = name.removesuffix(codec)
-    return name.endswith(_SUFFIXES[kind])
+    name = file.relative_to(folder)
+    if codec_of(str(name)) is not None:
+        name = name.with_suffix("")
+    return (name.with_suffix("") if format_of(str(name)) in _KINDS else name).as_posix()

@@ -57,7 +57,7 @@ def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
     files = find_files([first])
     if is_folder(first) and any("_A.txt" in Path(file).name for file in files):
         return "tu"
-    formats = sorted({f for file in files if (f := format_of(file)) is not None})
+    formats = sorted({f for file in files if (f := format_of(file)) not in (None, "json")})
     if len(formats) != 1:
         raise UsageError(
             f"cannot tell the format of {first}",

@@ -1,0 +1,88 @@
+"""Inputs that lie on an HTTP server and in an object store, through the command."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from golden import command, run
+from object_store import object_store
+
+from penstock import Graph
+
+ROWS = [(1, 2, 0.5), (2, 3, 1.5), (3, 9, 2.5), (9, 1, 3.5)]
+
+
+def parquet(rows: list[tuple[int, int, float]]) -> bytes:
+    file = io.BytesIO()
+    columns = zip(*rows, strict=True)
+    table = pa.table(dict(zip(("src", "dst", "weight"), map(np.array, columns), strict=True)))
+    pq.write_table(table, file, row_group_size=1)
+    return file.getvalue()
+
+
+def text(rows: list[tuple[int, int, float]]) -> bytes:
+    return b"src,dst,weight\n" + b"".join(b"%d,%d,%.1f\n" % row for row in rows)
+
+
+FILES = {
+    "lake/night/part-0.parquet": parquet(ROWS[:3]),
+    "lake/night/deep/part-1.parquet": parquet(ROWS[3:]),
+    "lake/night/_SUCCESS": b"",
+    "lake/night/.part-2.parquet.crc": b"no table",
+    "lake/texts/a.csv": text(ROWS[:1]),
+    "lake/texts/b.csv.gz": gzip.compress(text(ROWS[1:])),
+    "lake/bad.csv": b"src,dst\n1,2\n3,\n",
+}
+
+
+def weighted(path: str) -> list[tuple[int, int, float]]:
+    """Return the edges of a graph by the user's ids."""
+    graph = Graph.open(path)
+    ids, csr = np.asarray(graph.user_ids()), graph.csr()
+    ends = ids[csr.sources()], ids[csr.indices], csr.weights
+    return list(zip(*(column.tolist() for column in ends), strict=True))
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Return the address of an object store that s3fs asks, also in commands."""
+    with object_store(FILES) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield address
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["s3://lake/night", "s3://lake/texts", "s3://lake/texts/*.csv*", "s3://lake/n*/**/*.parquet"],
+)
+def test_etl_reads_an_object_store(store: str, path: str) -> None:
+    pytest.importorskip("s3fs")
+    run(f"etl {path} g --directed --weight weight")
+    assert weighted("g") == sorted(ROWS)
+
+
+@pytest.mark.parametrize("name", ["night/part-0.parquet", "texts/a.csv"])
+def test_etl_reads_a_web_server(store: str, name: str) -> None:
+    pytest.importorskip("aiohttp")
+    run(f"etl {store}/lake/{name} g --directed --weight weight")
+    assert weighted("g") == sorted(ROWS[:3] if name.endswith("parquet") else ROWS[:1])
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [("s3://lake/none.csv", "none.csv"), ("s3://lake/bad.csv", "row 3"), ("s3://none/", "none")],
+)
+def test_what_is_wrong_in_an_object_store_is_named(store: str, path: str, named: str) -> None:
+    pytest.importorskip("s3fs")
+    answer = command(f"etl {path} g")
+    assert answer.returncode == 1
+    assert named in answer.stderr
