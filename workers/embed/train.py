@@ -270,7 +270,17 @@ class EmbedTrainer(Trainer):
         return Table(to_device(values), to_device(state))
 
     def load(self) -> Position | None:
-        """Take what the last checkpoint holds."""
+        """Take what the last checkpoint holds, and sort the edges, which takes longer."""
+        position, training = self._loaded(), self.training
+        self.buckets = self._buckets()
+        self._columns = _columns_on_device(self.buckets)
+        most, partitions = self._batch_limit()
+        problem = too_large_batch(training.batch, most, partitions=partitions, ranks=self.comm.size)
+        if problem is not None:
+            raise problem
+        return position
+
+    def _loaded(self) -> Position | None:
         if not self.checkpoints.has(LAST):
             return None
         found = self.checkpoints.load(LAST)
@@ -298,7 +308,7 @@ class EmbedTrainer(Trainer):
         if self.validation is None or position.scores is None:
             return
         if not self.checkpoints.has(BEST):
-            position.best_epoch, position.best, position.scores = 0, None, None
+            position.best_epoch, position.best, position.scores, position.bad = 0, None, None, 0
             return
         edges, known = self.validation
         if position.scores.get("ranks") == edges.count * len(self.rules.sides):
@@ -323,12 +333,6 @@ class EmbedTrainer(Trainer):
     def run(self, started: float) -> Trained:
         """Run the epochs that are left."""
         training = self.training
-        self.buckets = self._buckets()
-        self._columns = _columns_on_device(self.buckets)
-        most, partitions = self._batch_limit()
-        problem = too_large_batch(training.batch, most, partitions=partitions, ranks=self.comm.size)
-        if problem is not None:
-            raise problem
         rules = Rules(
             training.epochs,
             0 if self.validation is None else training.validate_every,

@@ -151,19 +151,19 @@ class _Trainer(Trainer):
 
     def evaluate(self, epoch: int) -> Evaluation:
         """Evaluate by a pass: that of the next epoch, if it gives the same."""
-        begun = time.perf_counter()
         if self.same and epoch < self.training.epochs:
-            found = self._next = self._gradients(epoch)
-            self._next_seconds = time.perf_counter() - begun
+            found = self._ahead(epoch)
         else:
             found = self._evaluate(epoch)
-            self._seconds += time.perf_counter() - begun
         loss = found.get("valid", found["train"])["loss"]
         return Evaluation(-loss, found, finite=_is_finite(found))
 
     def is_finite(self) -> bool:
-        """Return whether all parameters are numbers."""
-        return self.state.is_finite()
+        """Return whether all parameters, and the loss that they give if it comes next, are numbers."""
+        epoch = self.position.epoch + 1
+        if not self.state.is_finite():
+            return False
+        return not self.same or epoch >= self.training.epochs or _is_finite(self._ahead(epoch))
 
     def figures(
         self, evaluated: Evaluation | None, seconds: float
@@ -194,6 +194,14 @@ class _Trainer(Trainer):
             self.state.save_best()
 
     # -- passes ------------------------------------------------------------------------------------
+
+    def _ahead(self, epoch: int) -> Metrics:
+        """Return the metrics of the next epoch's pass, which is done now if it is not."""
+        if self._next is None:
+            begun = time.perf_counter()
+            self._next = self._gradients(epoch)
+            self._next_seconds = time.perf_counter() - begun
+        return self._next
 
     def _gradients(self, epoch: int | None = None) -> Metrics:
         """Do the forward and backward pass; return the metrics of the forward pass.

@@ -53,6 +53,7 @@ class Position:
     best_epoch   the one with the best score; 0: none was evaluated
     best         its score; None: it is no number
     scores       what the trainer says of it
+    bad          evaluations since, at their time, without a better score
     """
 
     epoch: int = 0
@@ -60,6 +61,7 @@ class Position:
     best_epoch: int = 0
     best: float | None = None
     scores: dict[str, Any] | None = None
+    bad: int = 0
 
     @classmethod
     def of(cls, about: dict[str, Any], steps: int | None = None) -> Position:
@@ -67,12 +69,13 @@ class Position:
 
         steps  of an epoch, if that is known
         """
-        names = ("epoch", "step", "best_epoch")
-        epoch, step, best_epoch = (operator.index(about[name]) for name in names)
-        if min(epoch, step, best_epoch) < 0 or (steps is not None and step >= max(steps, 1)):
+        names = ("epoch", "step", "best_epoch", "bad")
+        epoch, step, best_epoch, bad = (operator.index(about[name]) for name in names)
+        if min(epoch, step, best_epoch, bad) < 0 or (steps is not None and step >= max(steps, 1)):
             raise ValueError(f"epoch {epoch}, step {step} of {steps}")
         best = about["best"]
-        return cls(epoch, step, best_epoch, best if best is None else float(best), about["scores"])
+        best = best if best is None else float(best)
+        return cls(epoch, step, best_epoch, best, about["scores"], bad)
 
 
 class Step(NamedTuple):
@@ -241,7 +244,11 @@ class Loop:
         position.epoch, position.step = epoch, 0
         if evaluated is not None and better:
             position.best_epoch, position.scores = epoch, evaluated.scores
-            position.best = evaluated.score if math.isfinite(evaluated.score) else None
+            position.best, position.bad = evaluated.score, 0
+            if not math.isfinite(evaluated.score):
+                position.best = None
+        elif evaluated is not None and epoch % rules.evaluate_every == 0:
+            position.bad += 1
         line, shown = trainer.figures(evaluated, self._seconds)
         self._seconds = 0.0
         if self.comm.rank == 0:
@@ -252,15 +259,11 @@ class Loop:
         return True
 
     def _out_of_patience(self) -> bool:
-        """Return whether so many evaluations have passed without a better one.
-
-        They are not counted one by one: a run that was resumed counts as one that was not.
-        """
+        """Return whether as many evaluations as it may have passed without a better one."""
         position, rules = self.trainer.position, self.rules
-        if rules.patience is None or not rules.evaluate_every:
+        if rules.patience is None or position.epoch >= rules.epochs:
             return False
-        passed = position.epoch // rules.evaluate_every
-        return passed - position.best_epoch // rules.evaluate_every >= rules.patience
+        return position.bad >= rules.patience
 
     def _is_due(self, epoch: int) -> bool:
         """Return whether a checkpoint is to be written, which it is at the end, too.

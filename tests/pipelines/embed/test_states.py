@@ -339,6 +339,17 @@ def test_a_best_checkpoint_that_is_gone_is_said(mine: Path, cluster: ClusterSpec
     assert embed.evaluate(mine, checkpoint="last", cluster=cluster).edges
 
 
+def test_patience_counts_evaluations_that_were_made(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    run, options = tmp_path / "run", {**SMALL, "lr": 1.0, "schedule": "constant"}
+    embed.train(graph, run, cluster=cluster, **{**options, "epochs": 8}, validate_every=4)
+    more = {**options, "epochs": 12, "patience": 4, "validate_every": 1, "resume": True}
+    found = embed.train(graph, run, cluster=cluster, **more).trained
+    assert found.epochs > 8
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == found.epochs
+
+
 # -- options that meet -----------------------------------------------------------------------------
 
 

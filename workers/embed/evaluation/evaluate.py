@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError, PenstockError, UsageError
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.embed_rules import Side
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
 SHOWN = 10  # unknown names that an error lists
+_ATTEMPTS = 5  # to read the same checkpoint on all ranks while a training run replaces it
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,17 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
             )  # fmt: skip
 
     folder = task.run / "checkpoints"
-    while True:
+    for _ in range(_ATTEMPTS):
         number, nodes, own_ranks = read_checkpoint(folder, task.checkpoint, ranked, device=gpu())
         ends = comm.allreduce(np.array([number, -number]), "max")
-        if ends[0] == -ends[1]:  # else a run in training has written another one meanwhile
+        if ends[0] == -ends[1]:
             break
+    else:
+        raise PenstockError(
+            f"ranks read different checkpoints of {task.run}, {_ATTEMPTS} times",
+            expected="a checkpoint that lasts until all have read it",
+            remedy="Wait for the end of the training, or evaluate on one rank",
+        )
     ranks = {side: np.zeros(edges.count) for side in rules.sides}
     for side, found in own_ranks.items():
         ranks[side][share] = found
