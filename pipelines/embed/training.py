@@ -28,7 +28,7 @@ from penstock.pipelines.embed.report import TrainReport
 from penstock.pipelines.embed.run import FORMAT, Run, checkpoint_name, keep_ids
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.plan import Need
-from penstock.pipelines.job.training import epochs_text, refuse_fewer
+from penstock.pipelines.job.training import diverged, epochs_text, refuse_fewer
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
@@ -150,7 +150,9 @@ def train_vectors(
         function = "penstock.workers.embed.train:train"
         trained: Trained = workers.ranks(function, (task,), title="train", on_metrics=on_metrics)[0]
     if trained.stopped is Stopped.NAN:
-        raise _diverged(out, trained)
+        out.diverge()
+        remedy = "Train again with a lower --lr or --init-scale"
+        raise diverged(trained.epochs, remedy, out.result if out.has_checkpoint else None)
     _warn_useless(out.named, trained, training)
     warn_unknown(trained.known)
     return TrainReport(
@@ -210,17 +212,6 @@ def _init_sha256(options: EmbedOptions, init: Run | None, before: Run | None) ->
             remedy="Run without --resume to start over",
         )
     return found
-
-
-def _diverged(out: RunOutput, trained: Trained) -> PenstockError:
-    """Note that the loss or a vector is no number, and return the error."""
-    out.diverge()
-    remedy = "Train again with a lower --lr or --init-scale"
-    if out.has_checkpoint:
-        remedy += f"; {out.result} holds the vectors of the last checkpoint"
-    return PenstockError(
-        f"the loss or a vector became NaN or infinite in epoch {trained.epochs + 1}", remedy=remedy
-    )
 
 
 def _epochs_seen(checkpoints: Checkpoints) -> int:

@@ -6,7 +6,6 @@ import shutil
 import sys
 from pathlib import Path
 
-from penstock.errors import PenstockError
 from penstock.files import atomic
 from penstock.graph import Graph
 from penstock.options import given_options
@@ -24,13 +23,13 @@ from penstock.pipelines.gnn.run import FORMAT, Run
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.following import sibling
 from penstock.pipelines.job.ranks import resolve_ranks
-from penstock.pipelines.job.training import epochs_text, refuse_fewer
+from penstock.pipelines.job.training import diverged, epochs_text, refuse_fewer
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import plural
 from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
-from penstock.workers.gnn.checkpoint import BEST, INIT, LAST, epochs_of, load
+from penstock.workers.gnn.checkpoint import INIT, LAST, epochs_of, load
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.training.stopped import Stopped
@@ -114,7 +113,9 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         if trained.epochs > trained.first_epoch:
             bar.on_metrics(0, {"done": trained.epochs})  # not every epoch is reported
     if trained.stopped is Stopped.NAN:
-        raise _diverged(out, trained)
+        out.diverge()
+        remedy = "Train again with a lower --lr, with --warmup, or with --clip 1"
+        raise diverged(trained.epochs, remedy, out.result if out.has_checkpoint else None)
     return TrainReport(
         run=str(out.named),
         graph=str(graph.path),
@@ -129,17 +130,6 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         trained=trained,
         ignored=ignored(graph),
         profile=str(out.named / "profile.json") if training.profile else None,
-    )
-
-
-def _diverged(out: RunOutput, trained: Trained) -> PenstockError:
-    """Note that the loss is no number, and return the error."""
-    out.diverge()
-    kept = [path for name in (BEST, LAST) if (path := out.result / name).is_file()]
-    again = "train again with a lower --lr, with --warmup, or with --clip 1"
-    return PenstockError(
-        f"the loss became NaN or infinite in epoch {trained.epochs + 1}",
-        remedy=f"{kept[0]} holds the last good weights; {again}" if kept else again.capitalize(),
     )
 
 

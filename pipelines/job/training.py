@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError, PenstockError, UsageError
 from penstock.formats import Format, filled
 from penstock.run_output import FILE, RunState
 from penstock.sizes import plural
@@ -62,6 +62,17 @@ def refuse_fewer(out: Path, done: int, epochs: int) -> None:
             got=f"{epochs:,}",
             remedy="Train another run for fewer",
         )
+
+
+def diverged(epochs: int, remedy: str, kept: Path | None) -> PenstockError:
+    """Return the error of a training that became NaN or infinite after so many epochs.
+
+    kept  what has the last checkpoint, if there is one
+    """
+    if kept is not None:
+        remedy += f"; {kept} holds the last good checkpoint"
+    what = f"the loss, or what is trained, became NaN or infinite in epoch {epochs + 1}"
+    return PenstockError(what, remedy=remedy)
 
 
 def epochs_text(epochs: int, done: int = 0) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.count import check_ranks as check_count
-from penstock.errors import InputError, PenstockError, UsageError
+from penstock.errors import InputError, UsageError
 from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import Graph, load_npy
 from penstock.options import given_options, shown
@@ -22,6 +22,7 @@ from penstock.output import Output
 from penstock.paths import client_path
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.ranks import resolve_ranks
+from penstock.pipelines.job.training import diverged
 from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.vectors.store import CONTEXT, FORMAT, VALUES, save_vectors
 from penstock.pipelines.word2vec.inputs import Input, open_input
@@ -111,7 +112,9 @@ def train(
             function, (task,), title="train", on_metrics=bar.on_metrics
         )[0]
     if trained.stopped is Stopped.NAN:
-        raise _diverged(trained, options.lr, training.epochs)
+        remedy = f"Train with a lower --lr, such as {min(options.lr / 4, _GENTLE):g}"
+        kept = scratch if Checkpoints(scratch).number else None
+        raise diverged(trained.epochs, remedy, kept)
     if not trained.pairs:
         raise _untrained(trained, source.what, options.sample)
     with atomic(out.result / EPOCHS) as copy:
@@ -178,19 +181,6 @@ def _untrained(trained: Trained, what: str, sample: float) -> InputError:
         expected="sentences, or walks, of two words or more",
         got=f"--sample {sample:g}, which left out {left_out:,} of {trained.words:,} words",
         remedy="Give --sample 0, or a larger one",
-    )
-
-
-def _diverged(trained: Trained, lr: float, epochs: int) -> PenstockError:
-    saved = trained.saved
-    lower = f"Train with a lower --lr, such as {min(lr / 4, _GENTLE):g}"
-    if saved:
-        lower += f"; with --resume it goes on from the checkpoint of {saved}, which is kept"
-    return PenstockError(
-        f"the loss became NaN or infinite in epoch {min(trained.epochs + 1, epochs)}",
-        expected="a learning rate at which vectors do not grow without bound",
-        got=f"--lr {lr:g}",
-        remedy=lower,
     )
 
 

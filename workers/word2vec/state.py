@@ -94,14 +94,12 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.said = ""  # where the last one was, for people
 
     def save(
         self,
         position: Position,
         sums: Sums,
         vectors: tuple[AnyArray, AnyArray],
-        sentences: int,
         parts: Parts | None = None,
     ) -> list[FileEntry]:
         """Write one; the one before is there until this one is whole.
@@ -140,7 +138,6 @@ class Checkpoints:
         for old in (self.folder / FOLDER).glob("*.npy"):
             if old not in kept:
                 old.unlink(missing_ok=True)
-        self.said = _text(position, sentences)
         return [each.result() for each in made]
 
     def position(self) -> Position | None:
@@ -183,7 +180,6 @@ class Checkpoints:
                 got=f"epoch {position.epoch}, vectors of {vectors.shape} and {context.shape}",
                 remedy=_START_OVER,
             )
-        self.said = _text(position, sentences)
         return position, sums, (vectors, context)
 
     def entries(self) -> list[FileEntry]:
@@ -232,8 +228,3 @@ def _save_rows(
             for future in futures:
                 future.result()
     return writer.entry
-
-
-def _text(position: Position, sentences: int) -> str:
-    """Return a position for people."""
-    return f"epoch {position.epoch + 1}, {100 * position.step // max(sentences, 1)} %"

@@ -147,5 +147,4 @@ class Trained:
     resumed: float = 0.0
     unseen: int = 0
     threads: int = 1
-    saved: str = ""
     parts: tuple[FileEntry, ...] = ()

@@ -124,7 +124,6 @@ class _Trainer(Trainer):
             resumed=self._before / max(training.epochs * self.corpus.words, 1),
             unseen=int(np.count_nonzero(self.counts == 0)),
             threads=self.threads,
-            saved=self.checkpoints.said,
             parts=tuple(self._written),
         )
 
@@ -271,9 +270,7 @@ class _Trainer(Trainer):
         parts = None
         if self.position.epoch == self.training.epochs and self._parts is not None:
             parts = self._parts.result()
-        self._written = self.checkpoints.save(
-            self.position, self.sums, self.vectors, self.corpus.sentences, parts
-        )
+        self._written = self.checkpoints.save(self.position, self.sums, self.vectors, parts)
 
     # -- rounds ------------------------------------------------------------------------------------
 

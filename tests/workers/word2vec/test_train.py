@@ -122,7 +122,7 @@ def test_a_damaged_checkpoint_is_no_start(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.load(2, 8, (3, 2)) is None
     vectors = np.ones((3, 2), np.float32), np.zeros((3, 2), np.float32)
-    checkpoints.save(Position(epoch=1, step=4), Sums(total=Losses(1.5, 2, 4, 3)), vectors, 8)
+    checkpoints.save(Position(epoch=1, step=4), Sums(total=Losses(1.5, 2, 4, 3)), vectors)
     position, sums, found = checkpoints.load(2, 8, (3, 2)) or pytest.fail("nothing saved")
     assert sums.total == Losses(1.5, 2, 4, 3)
     assert position == Position(epoch=1, step=4)
