@@ -159,7 +159,7 @@ class _Trainer(Trainer):
         return Evaluation(-loss, found, finite=_is_finite(found))
 
     def is_finite(self) -> bool:
-        """Return whether all parameters, and the loss that they give if it comes next, are numbers."""
+        """Return whether all parameters are numbers, and what the next pass gives."""
         epoch = self.position.epoch + 1
         if not self.state.is_finite():
             return False

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
 
+_LOOK = 0.2  # seconds between two questions of ranks whether a checkpoint is due, about
+_MOST_SKIPPED = 1000  # steps between them
+
+
 @dataclass(frozen=True)
 class Rules:
     """When a training run evaluates, saves and ends.
@@ -173,6 +177,7 @@ class Loop:
         self._saved_at, self._saved_epoch = time.monotonic(), 0
         self._is_saved = False  # whether the last checkpoint has all that was trained
         self._seconds = 0.0  # of training, in this epoch
+        self._asked_at, self._skip, self._skipped = time.monotonic(), 0, 0  # rank 0's clock, steps
 
     def run(self) -> Ended:
         """Train what is left, from the last checkpoint on."""
@@ -277,10 +282,19 @@ class Loop:
             return True
         if not rules.checkpoint_minutes:
             return False
-        late = time.monotonic() - self._saved_at > 60 * rules.checkpoint_minutes
-        if self.comm.size == 1:
-            return late
-        return bool(self.comm.broadcast(np.array([late], np.int8), 0)[0])
+        if self._skipped < self._skip:
+            self._skipped += 1
+            return False
+        now = time.monotonic()
+        late = now - self._saved_at > 60 * rules.checkpoint_minutes
+        if self.comm.size > 1:
+            # Rank 0's clock counts, and short steps do not ask for it each time.
+            each = (now - self._asked_at) / (self._skipped + 1)
+            skip = 0 if late else min(_LOOK / max(each, 1e-9), _MOST_SKIPPED)
+            clock = self.comm.broadcast(np.array([late, skip], np.int64), 0)
+            late, self._skip = bool(clock[0]), int(clock[1])
+            self._asked_at, self._skipped = now, 0
+        return late
 
     def _save(self, *, best: bool = False) -> None:
         self.trainer.save(best=best)
