@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -78,17 +79,31 @@ class Context:
             from penstock.cluster.connect import connect
             from penstock.pipelines.job.workers import Workers
 
-            client = self._open.enter_context(
-                connect(
-                    self.cluster,
-                    input_bytes=input_bytes,
-                    ranks=ranks,
-                    on_gpu=self._on_gpu,
-                    quiet=self.quiet,
-                )
+            connected = connect(
+                self.cluster,
+                input_bytes=input_bytes,
+                ranks=ranks,
+                on_gpu=self._on_gpu,
+                quiet=self.quiet,
             )
-            self._workers = Workers(client, self.cluster, quiet=self.quiet)
+            opened = partial(self._open.enter_context, connected)
+            pool = None if ranks is not None else self._pool(input_bytes)
+            client = opened if pool is not None else opened()
+            self._workers = Workers(client, self.cluster, quiet=self.quiet, pool=pool)
         return self._workers
+
+    def _pool(self, input_bytes: int) -> ThreadPoolExecutor | None:
+        """Return threads of this process for tasks that ask nothing of Dask, which loads slowly."""
+        from penstock.cluster.connect import checked, kind_for
+        from penstock.workers.resources.device import shows_gpu
+
+        spec = self.cluster
+        if kind_for(spec, input_bytes, None, on_gpu=self._on_gpu) != "threads":
+            return None
+        if self._on_gpu or shows_gpu() or spec.device == "gpu" or spec.worker_scratch is not None:
+            return None
+        spec = checked(spec, "threads", None)
+        return self._open.enter_context(ThreadPoolExecutor(spec.threads or spec.worker_count()))
 
     def ranks(self, graph: Graph | None, parts: int | None) -> Workers:
         """Return as many workers as there are to be ranks: see ``workers.open_ranks``."""
