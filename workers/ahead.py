@@ -30,7 +30,7 @@ _LOOK_EVERY = 0.2
 def compile_ahead(*jobs: str) -> None:
     """Begin to compile what jobs call on a CPU, if that is not there yet and a core is free."""
     known = [job for job in jobs if _is_missing(job)]
-    if not known or cores() < 2 or os.environ.get("NUMBA_DISABLE_JIT"):
+    if not known or cores() < 2 or os.environ.get("NUMBA_DISABLE_JIT") or cache_folder() is None:
         return
     with suppress(OSError):
         process = subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pkgutil import resolve_name
 from typing import Any
 
@@ -21,24 +22,30 @@ def call(
     title     of the step; None: nothing is printed. Each process says it once.
     function  or its name, ``module:function``
     """
-    from distributed import get_worker
-
     found = resolve_name(function) if isinstance(function, str) else function
-    ended, before, worker = threading.Event(), _seconds(), get_worker()
+    ended, before, say = threading.Event(), _seconds(), _printer()
 
     def watch() -> None:
         while title is not None and title not in _said and not ended.wait(_EVERY):
             if _seconds() - before > AFTER:
                 _said.add(title)
-                text = f"{title}: compiling kernels (once)"
-                # As distributed.print does it; file 2 is stderr.
-                worker.log_event("print", {"args": (text,), "file": 2, "flush": True})
+                say(f"{title}: compiling kernels (once)")
 
     threading.Thread(target=watch, name="notice-compiling", daemon=True).start()
     try:
         return found(*arguments, **more)
     finally:
         ended.set()
+
+
+def _printer() -> Callable[[str], None]:
+    """Return what prints a line where the client runs."""
+    distributed = sys.modules.get("distributed")
+    with suppress(ValueError, AttributeError):  # a thread that is no worker's
+        worker = distributed.get_worker()  # type: ignore[union-attr]
+        # As distributed.print does it; file 2 is stderr.
+        return lambda text: worker.log_event("print", {"args": (text,), "file": 2, "flush": True})
+    return lambda text: print(text, file=sys.stderr, flush=True)
 
 
 def _seconds() -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from functools import cached_property
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -14,11 +15,14 @@ from penstock.pipelines.job.plan import Need, Plan, disk_need
 from penstock.sizes import does_not_fit, free_disk
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from penstock.graph import Graph
     from penstock.output import Output
     from penstock.pipelines.job.workers import Workers
 
 _NOTHING = Need(None)
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
 class Planned(BaseException):
@@ -78,17 +82,34 @@ class Context:
             from penstock.cluster.connect import connect
             from penstock.pipelines.job.workers import Workers
 
-            client = self._open.enter_context(
-                connect(
-                    self.cluster,
-                    input_bytes=input_bytes,
-                    ranks=ranks,
-                    on_gpu=self._on_gpu,
-                    quiet=self.quiet,
-                )
+            connected = connect(
+                self.cluster,
+                input_bytes=input_bytes,
+                ranks=ranks,
+                on_gpu=self._on_gpu,
+                quiet=self.quiet,
             )
-            self._workers = Workers(client, self.cluster, quiet=self.quiet)
+            opened = partial(self._open.enter_context, connected)
+            pool = None if ranks is not None else self._pool(input_bytes)
+            client = opened if pool is not None else opened()
+            self._workers = Workers(client, self.cluster, quiet=self.quiet, pool=pool)
         return self._workers
+
+    def _pool(self, input_bytes: int) -> ThreadPoolExecutor | None:
+        """Return threads of this process for tasks that ask nothing of Dask, which loads slowly."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        from penstock.cluster.connect import checked, kind_for
+        from penstock.workers.resources.device import shows_gpu
+
+        spec = self.cluster
+        if kind_for(spec, input_bytes, None, on_gpu=self._on_gpu) != "threads":
+            return None
+        if self._on_gpu or shows_gpu() or spec.device == "gpu" or spec.worker_scratch is not None:
+            return None
+        spec = checked(spec, "threads", None)
+        self._open.enter_context(_keeping_freed_memory())
+        return self._open.enter_context(ThreadPoolExecutor(spec.threads or spec.worker_count()))
 
     def ranks(self, graph: Graph | None, parts: int | None) -> Workers:
         """Return as many workers as there are to be ranks: see ``workers.open_ranks``."""
@@ -135,6 +156,28 @@ class Context:
             raise Planned(Plan(what, steps, memory, need, problem, detail))
         if problem is not None:
             raise problem
+
+
+@contextmanager
+def _keeping_freed_memory() -> Iterator[None]:
+    """Have arrays of tasks take what others freed: of the system they get pages that it clears.
+
+    Other C libraries than glibc have no such setting.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt"):
+        yield
+        return
+    libc.mallopt(_MMAP_THRESHOLD, 1 << 29)
+    libc.mallopt(_TRIM_THRESHOLD, 1 << 30)
+    try:
+        yield
+    finally:
+        libc.mallopt(_MMAP_THRESHOLD, 1 << 25)  # up to which glibc goes by itself
+        libc.mallopt(_TRIM_THRESHOLD, 1 << 26)
+        libc.malloc_trim(0)
 
 
 def _too_large(folder: Path, size: int) -> PenstockError | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, as_completed
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -22,7 +24,7 @@ _POLL = 0.005
 
 
 def run_tasks(
-    client: Client,
+    client: Client | Executor,
     title: str,
     step: Callable[..., Any],
     calls: Sequence[tuple[Any, ...]],
@@ -34,7 +36,8 @@ def run_tasks(
 ) -> list[Any]:
     """Run ``step(*call, **shared)`` for every call; return the results in the order of calls.
 
-    sizes  how much work each call is, in ``unit``, for the progress bar
+    client  of a cluster, or threads of this process
+    sizes   how much work each call is, in ``unit``, for the progress bar
     The first failure cancels the rest and is raised as the user should see it.
     """
     if not calls:
@@ -42,20 +45,28 @@ def run_tasks(
     # A key is used once: Dask would take a second task of the same key for the first.
     name = f"{step.__name__.strip('_')}-{uuid4().hex}"
     work = step if quiet else partial(compiling.call, title, step)
-    futures = [
-        client.submit(work, *call, **shared, pure=False, key=f"{name}-{i}")
-        for i, call in enumerate(calls)
-    ]
-    position = {future.key: i for i, future in enumerate(futures)}
+    if isinstance(client, Executor):
+        futures = [client.submit(work, *call, **shared) for call in calls]
+        completed, key = as_completed, id
+    else:
+        futures = [
+            client.submit(work, *call, **shared, pure=False, key=f"{name}-{i}")
+            for i, call in enumerate(calls)
+        ]
+        completed, key = partial(_as_completed, client=client), attrgetter("key")
+    position = {key(future): i for i, future in enumerate(futures)}
     results: list[Any] = [None] * len(futures)
     try:
         with Progress(title, total=sum(sizes), unit=unit, quiet=quiet) as progress:
-            for future in _as_completed(futures, client):
-                i = position[future.key]
+            for future in completed(futures):
+                i = position[key(future)]
                 results[i] = future.result()
                 progress.advance(sizes[i])
     except BaseException as error:
-        if not isinstance(error, SilentScheduler):  # it would not hear that
+        if isinstance(client, Executor):
+            for future in futures:
+                future.cancel()
+        elif not isinstance(error, SilentScheduler):  # it would not hear that
             client.cancel(futures, force=True)
         raise _as_user_sees(error, title) from error
     return results
@@ -66,9 +77,9 @@ def _as_completed(futures: list[Future], client: Client) -> Iterator[Future]:
 
     Dask fails tasks that no worker can run (``no-workers-timeout``), but waits for a scheduler.
     """
-    from distributed import as_completed
+    from distributed import as_completed as completed
 
-    done, asked = as_completed(futures), time.monotonic()
+    done, asked = completed(futures), time.monotonic()
     while not done.is_empty():
         if done.has_ready():
             yield from done.next_batch(block=False)
@@ -84,13 +95,13 @@ def _answer() -> None:
 
 
 def _as_user_sees(error: BaseException, title: str) -> BaseException:
+    if isinstance(error, PenstockError | KeyboardInterrupt):
+        return error
     from concurrent.futures import CancelledError
 
     from distributed import KilledWorker
     from distributed.scheduler import NoValidWorkerError, NoWorkerError
 
-    if isinstance(error, PenstockError | KeyboardInterrupt):
-        return error
     if isinstance(error, NoWorkerError | NoValidWorkerError):
         return ClusterError(
             f"no worker is left to run the step {title!r}",

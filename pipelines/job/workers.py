@@ -17,6 +17,8 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.limits import cores
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from distributed import Client
 
     from penstock.graph import Graph
@@ -26,21 +28,29 @@ if TYPE_CHECKING:
 class Workers:
     """The workers of a job: what they have, and how they are given work.
 
+    client          of the cluster, or what connects to it once it is asked for
+    pool            threads of this process, which run tasks instead
     count           of the ranks of a gang, where ``ranks`` is not given
     partition_path  of the partition whose parts ranks read; None: they read no parts
     """
 
     def __init__(
         self,
-        client: Client,
+        client: Client | Callable[[], Client],
         cluster: ClusterSpec,
         *,
         quiet: bool,
+        pool: ThreadPoolExecutor | None = None,
         count: int = 1,
         partition_path: Path | None = None,
     ) -> None:
-        self.client, self.cluster, self.quiet = client, cluster, quiet
-        self.count, self.partition_path = count, partition_path
+        self._client, self.cluster, self.quiet = client, cluster, quiet
+        self._pool, self.count, self.partition_path = pool, count, partition_path
+
+    @cached_property
+    def client(self) -> Client:
+        """The client of the cluster."""
+        return self._client() if callable(self._client) else self._client
 
     @cached_property
     def capacity(self) -> Capacity:
@@ -52,8 +62,10 @@ class Workers:
     @cached_property
     def task_capacity(self) -> TaskCapacity:
         """What a task can have, as the scheduler says; no device is asked."""
-        from penstock.pipelines.job.capacity import task_capacity
+        from penstock.pipelines.job.capacity import TaskCapacity, task_capacity
 
+        if self._pool is not None:
+            return TaskCapacity.of([(self._pool._max_workers, 0)], self.cluster)
         return task_capacity(self.client, self.cluster)
 
     def tasks(
@@ -69,7 +81,14 @@ class Workers:
         from penstock.pipelines.job.tasks import run_tasks
 
         return run_tasks(
-            self.client, title, step, calls, sizes=sizes, unit=unit, quiet=self.quiet, **shared
+            self._pool or self.client,
+            title,
+            step,
+            calls,
+            sizes=sizes,
+            unit=unit,
+            quiet=self.quiet,
+            **shared,
         )
 
     def ranks(

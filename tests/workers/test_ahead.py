@@ -107,7 +107,7 @@ def test_a_job_calls_what_is_compiled_ahead(
 ) -> None:
     def run(program: list[str], *arguments: str) -> str:
         # A cache that is there: nothing is compiled ahead.
-        env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PENSTOCK_DEVICE": "cpu"}
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "DASK_PENSTOCK__DEVICE": "cpu"}
         command = [sys.executable, "-P", *program, *arguments, "-q"]
         return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout
 
