@@ -64,7 +64,6 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         range_bytes: int | None = None,
         shard_size: int = 1 << 24,
         memory: int = 1 << 30,
-        id_type: str = "int64",
         report: EtlReport | None = None,
         home: Path | None = None,
         row_bits: int = 16,
@@ -84,7 +83,7 @@ def make_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         partial.result, partial.scratch = partial.path, home / "scratch"
         partial.result.mkdir(parents=True, exist_ok=True)
         partial.scratch.mkdir(exist_ok=True)
-        layout = Layout("source", "target", graph="graph", id_type=id_type, **has)
+        layout = Layout("source", "target", graph="graph", **has)
         options = {"time": has["time"], "directed": False} | options
         job = Serial(EtlOptions(**options), layout, partial, memory)
         job.pieces = {"train": pieces}
@@ -294,12 +293,13 @@ def test_shards_end_where_graphs_end(make_zoo: Any) -> None:
         assert len(inside) == 1 or entry.edges + entry.stop - entry.start <= 200
 
 
-def test_unsigned_ids_come_back(make_zoo: Any) -> None:
-    # Readers shift unsigned ids so that they fit int64 in the same order.
+def test_unsigned_ids_come_back(tmp_path: Path) -> None:
     ids = np.array([0, 5, 2**63, 2**64 - 1], np.uint64)
-    shifted = (ids ^ np.uint64(1 << 63)).view(np.int64)
-    table = pa.table({"graph": [7, 7], "source": shifted[[3, 1]], "target": shifted[[2, 0]]})
-    assert read_graphs(make_zoo([table], id_type="uint64"))[7][0] == ids.tolist()
+    table = pa.table({"graph_id": ids[[3, 3]], "src": ids[[3, 1]], "dst": ids[[2, 0]]})
+    pq.write_table(table, tmp_path / "zoo.parquet")
+    etl(tmp_path / "zoo.parquet", tmp_path / "zoo", format="zoo")
+    found = read_graphs(Graph.open(tmp_path / "zoo"))
+    assert found[2**64 - 1][0] == ids.tolist()
 
 
 def test_dropped_nodes_leave_an_empty_graph(make_zoo: Any) -> None:
