@@ -1,8 +1,8 @@
-"""An output that is there while it is made: the folder of a run of training.
+"""An output that exists while it is made: the folder of a run of training.
 
 run.json       what is trained, its state and identity, and the report once it is done
 metrics.jsonl  a line per epoch
-checkpoints/   what ranks write, each whole: ``--resume`` goes on from ``last``
+checkpoints/   files of ranks, each complete: ``--resume`` continues from ``last``
 .NAME.old      next to it: the run that it replaces, until this one has a checkpoint and has ended
 """
 
@@ -28,7 +28,7 @@ FILE = f"{KIND}.json"
 
 
 class RunState(StrEnum):
-    """How a run of training stands, as its run.json says."""
+    """The state of a run of training, in its run.json."""
 
     TRAINING = "training"  # or it was killed
     INTERRUPTED = "interrupted"
@@ -58,11 +58,11 @@ class RunOutput(Output):
 
     @property
     def resumes(self) -> bool:
-        """Whether there is a run, which ``resume`` goes on with."""
+        """Whether there is a run, which ``resume`` continues."""
         return self.before is not None
 
     def _interrupted(self) -> dict[str, Any] | None:
-        """Return what run.json holds of a run to go on with; ``overwrite`` replaces another one."""
+        """Return the run.json of a run to resume; ``overwrite`` replaces another one."""
         if not self.resume or not self._record_file.is_file():
             return None
         return None if self.overwrite and self._is_another() else self._record()
@@ -87,7 +87,7 @@ class RunOutput(Output):
         refuse_existing(self.named, overwrite=True, kind=KIND)
         if not self._record_file.is_file():
             return
-        go_on = "Go on with it with --resume, replace it with --overwrite, or name another output"
+        go_on = "Resume it with --resume, replace it with --overwrite, or name another output"
         found = self._record().get(IDENTITY)
         job = found.get("job") if isinstance(found, dict) else None
         if self._record() and self.identity is not None and job != self.identity["job"]:
@@ -113,7 +113,7 @@ class RunOutput(Output):
             self._recover()
 
     def begin(self, manifest: Format, body: dict[str, Any]) -> None:
-        """Have the run stand under its name from now on; one that it replaces waits aside.
+        """Give the run its final name from now on; one that it replaces waits aside.
 
         body  what run.json holds besides state and identity
         """
@@ -125,7 +125,7 @@ class RunOutput(Output):
         self._save(RunState.TRAINING)
 
     def diverge(self) -> None:
-        """Note that the loss is no number any more."""
+        """Note that the loss is no longer a number."""
         self._save(RunState.DIVERGED)
 
     def finish(self, **more: Any) -> None:
@@ -142,7 +142,7 @@ class RunOutput(Output):
             self._recover()
 
     def _recover(self) -> None:
-        """Put back the run that one without a checkpoint was to replace, or remove it.
+        """Restore the run that one without a checkpoint was to replace, or remove it.
 
         Never in the place of something else than a run.
         """
@@ -163,7 +163,7 @@ class RunOutput(Output):
         return any(not path.name.startswith(".") for path in self.path.iterdir())
 
     def _leave(self) -> None:
-        """Keep what can be gone on with, and say so."""
+        """Keep what can be resumed, and print a message."""
         if not self._begun:
             return
         replaced = not self.has_checkpoint and (aside(self.path) / FILE).is_file()
@@ -182,7 +182,7 @@ class RunOutput(Output):
             with suppress(OSError, CapacityError):  # a full disk; it says "training" then
                 self._save(RunState.INTERRUPTED)
             print(
-                f"The run is kept in {self.path}: the same command with --resume goes on from its "
+                f"The run is kept in {self.path}: the same command with --resume resumes from its "
                 "last checkpoint, or starts over if there is none.",
                 file=sys.stderr,
             )
