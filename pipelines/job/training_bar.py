@@ -11,7 +11,7 @@ from penstock.progress import Progress
 class TrainingBar(Progress):
     """Progress of training: ``train: 40 %, 25 epochs/s, loss 0.61, train 83.1 %, valid 79.4 %``.
 
-    counted  the metric that says how many of ``unit`` all ranks have done
+    counted  the metric that counts the ``unit`` that all ranks have done
     scores   metrics to show, in percent
     """
 
@@ -31,7 +31,7 @@ class TrainingBar(Progress):
             self._before = int(metrics.get("before", counted - 1))
             self.total = max(self.total - self._before, 1)
         self._figures.update(metrics)
-        # A rank that was started again goes on from its checkpoint.
+        # A restarted rank resumes from its checkpoint.
         self.advance(counted - self._before - self.done)
 
     def _state(self, elapsed: float) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Workers:
     """The workers of a job: what they have, and how they are given work.
 
-    count           of the ranks of a gang, where ``ranks`` is not given
+    count           of the ranks of a gang, if ``ranks`` is not given
     partition_path  of the partition whose parts ranks read; None: they read no parts
     """
 
@@ -44,14 +44,14 @@ class Workers:
 
     @cached_property
     def capacity(self) -> Capacity:
-        """What every worker has, as they say themselves."""
+        """What every worker has, as workers report."""
         from penstock.pipelines.job.capacity import capacity_of
 
         return capacity_of(self.client)
 
     @cached_property
     def task_capacity(self) -> TaskCapacity:
-        """What a task can have, as the scheduler says; no device is asked."""
+        """What a task can have, as the scheduler reports; no device is queried."""
         from penstock.pipelines.job.capacity import task_capacity
 
         return task_capacity(self.client, self.cluster)
@@ -88,7 +88,7 @@ class Workers:
         )
 
     def partition(self, graph: Graph, k: int) -> Path:
-        """Return the partition of ``graph`` into ``k`` parts, which is made where it is missing."""
+        """Return the partition of ``graph`` into ``k`` parts, which is made if it is missing."""
         from penstock.pipelines.job.parts import partition_into
 
         return partition_into(graph, k, quiet=self.quiet)
@@ -98,9 +98,9 @@ class Workers:
 def open_ranks(
     graph: Graph | None, parts: int | None, cluster: ClusterSpec, *, quiet: bool
 ) -> Iterator[Workers]:
-    """Connect to as many workers as a job needs; the partition is made where it is missing.
+    """Connect to as many workers as a job needs; the partition is made if it is missing.
 
-    graph    of which ranks read parts; None: they read no parts of a graph
+    graph    the graph whose parts ranks read; None: they read no parts
     cluster  as it is configured
     """
     from penstock.cluster.connect import checked, connect
@@ -122,7 +122,7 @@ def open_ranks(
         spec = replace(spec, workers=1, threads=spec.threads or cores())
     with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
         workers = Workers(client, cluster, quiet=quiet, partition_path=path)
-        has = workers.capacity  # asked here: reports tell it when workers have gone
+        has = workers.capacity  # read here: reports show it after workers have exited
         workers.count = asked or has.workers
         if path is None and workers.count > 1:
             workers.partition_path = cut(workers.count)
