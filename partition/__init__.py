@@ -1,1 +1,1 @@
-"""Who owns which node, and in which order partitions meet."""
+"""The owner of each node, and the order in which partitions meet."""

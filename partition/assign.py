@@ -1,9 +1,9 @@
-"""Who owns which node: Morphling's algorithm 4, and a streaming path for what METIS cannot hold.
+"""The owner of each node: Morphling's algorithm 4, and streaming for graphs too large for METIS.
 
 The load of a node is its out-degree: the length of its CSR row, which is the work that SpMM does
 for it. A part's load is the sum over its nodes.
 
-    1.03  what METIS aims at (phase I), and what lets components be packed without asking METIS
+    1.03  METIS' target (phase I), and the limit for packing components without METIS
     1.05  what is accepted from METIS and from streaming, after our own moves
     1.20  what the relaxed phases may reach: recursive bisection aims at it, packing is held to it
 
@@ -39,7 +39,7 @@ from penstock.partition.stream import stream
 from penstock.sizes import format_bytes, need_memory
 
 AIM, ACCEPTED, RELAXED = 1.03, 1.05, 1.20
-# Where nodes too heavy for any part touch this share of the edges, no cut can keep them.
+# If nodes too heavy for any part touch this share of the edges, no cut can keep them.
 HUBS_DOMINATE = 0.9
 _PASSES = 8
 # Measured: benchmarks/results/partition.md.
@@ -70,9 +70,9 @@ def assign(
     timeout       seconds without computing after which METIS' process is killed
     """
     if k < 1:
-        raise UsageError("there are no parts to make", expected="-k of at least 1", got=str(k))
+        raise UsageError("a partition needs parts", expected="-k of at least 1", got=str(k))
     if method not in METHODS:
-        raise UsageError(f"there is no method {method!r}", expected=f"one of {', '.join(METHODS)}")
+        raise UsageError(f"unknown method {method!r}", expected=f"one of {', '.join(METHODS)}")
     check_parts(graph, k)
     work = _Work(graph, k, seed, memory_limit, passes, time_limit, timeout, quiet)
     if k == 1:
@@ -152,7 +152,7 @@ class _Work:
             raise PenstockError(
                 f"METIS could not cut {self.graph.path} into {self.k} parts",
                 got=self.steps[-1].why,
-                remedy="Give --method auto, which falls back to other ways",
+                remedy="Give --method auto, which falls back to other methods",
             )
 
     def by_components(self) -> None:
@@ -171,7 +171,7 @@ class _Work:
         self.take("hash", parts, "by a hash of the user's id, the same in every day's graph")
 
     def by_streaming(self) -> None:
-        """Stream, then move nodes to where most of their neighbours are, if there is memory."""
+        """Stream, then move nodes to the part of most of their neighbours, if memory allows."""
         parts = stream(self.graph, self.k, self._bound(AIM), self.passes, quiet=self.quiet)
         said = f"{self.passes} passes of Fennel: {self._balance(parts)}"
         needed, limit = adjacency_needed(self.graph), self._memory()
@@ -199,7 +199,7 @@ class _Work:
         return True
 
     def _skip_metis(self, why: str, instead: str) -> None:
-        """Note what is given up, and say at once in short that it is."""
+        """Record the loss of quality, and print a short message at once."""
         self.note("metis-kway", "skipped", f"{why}; {_GIVEN_UP}; {instead}")
         if not self.quiet:
             print(f"Streams the graph: {why}", file=sys.stderr, flush=True)
@@ -207,7 +207,7 @@ class _Work:
     # -- the phases ----------------------------------------------------------------------------
 
     def _metis(self, *, must: bool) -> bool:
-        """Run phase I; with ``must``, METIS' last answer stands even out of bound."""
+        """Run phase I; with ``must``, METIS' last result is accepted even out of bound."""
         best: tuple[str, Array, str] | None = None
         with shared_adjacency(self.graph) as adjacency:
             for path, tolerance, recursive in (
@@ -245,7 +245,7 @@ class _Work:
         return False
 
     def _improve(self, adjacency: Adjacency, parts: Array, cut: int) -> str:
-        """Move nodes where METIS left the load out of bound or the cut to be had; say what."""
+        """Move nodes if METIS left the load out of bound or a better cut; return a description."""
         said = f"METIS cut {cut:,} edges at {self._balance(parts)}"
         moves = kernel("refine", parts)
         even_out(parts, np.flatnonzero(np.diff(adjacency.indptr) == 0), self.k)

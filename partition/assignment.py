@@ -1,4 +1,4 @@
-"""Who owns which node, and how that came about."""
+"""The owner of each node, and how it was chosen."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 
 def memory_for(limit: int | None) -> int:
-    """Return how much memory METIS and the refinement may take, where ``limit`` does not say."""
+    """Return the memory that METIS and the refinement may take, if ``limit`` is None."""
     return available_memory() * 9 // 10 if limit is None else limit
 
 
 def check_parts(graph: Graph, k: int) -> None:
-    """Raise InputError where a graph has fewer nodes than ``k``: no part may be empty."""
+    """Raise InputError if a graph has fewer nodes than ``k``: no part may be empty."""
     nodes = graph.num_nodes
     if k > nodes:
         raise InputError(
             f"{graph.path} cannot be cut into {plural(k, 'part')}",
-            expected=f"at most as many parts as nodes, {nodes:,}" if nodes else None,
+            expected=f"at most {nodes:,} parts, the number of nodes" if nodes else None,
             got=f"-k {k:,}" if nodes else "a graph without nodes",
             remedy="Give a smaller -k" if nodes else None,
         )
@@ -46,7 +46,7 @@ class Attempt:
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """The part of each node, and how it came about.
+    """The part of each node, and how it was chosen.
 
     parts   (nodes,) int32, each in 0 .. k - 1, none of them empty
     made_by the way that made it: one, metis-kway, metis-recursive, components, greedy, random,

@@ -41,11 +41,11 @@ class Balance:
 
     @property
     def reachable(self) -> float:
-        """The load imbalance below which a single node lets nobody go."""
+        """The lowest load imbalance that the heaviest node allows."""
         return max(1.0, self.heaviest_node / self.mean_load) if self.mean_load else 1.0
 
     def within(self, tolerance: float) -> bool:
-        """Say whether the load is within ``tolerance``, or as even as the heaviest node allows."""
+        """Return whether the load is within ``tolerance``, or as even as one heavy node allows."""
         return self.load <= max(tolerance, self.reachable)
 
 

@@ -32,7 +32,7 @@ class PartEntry:
     ghosts: int
     edges: int  # its load: the directed edges of the rows it owns
     cut: int  # those among them that end at a ghost
-    sends: int  # rows it sends in a halo exchange, a node once for each part that wants it
+    sends: int  # rows it sends in a halo exchange, a node once for each part that needs it
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PartitionManifest:
     """The content of partition.json."""
 
     k: int
-    method: str  # what was asked for
+    method: str  # as requested
     made_by: str  # the way that made it
     seed: int
     steps: tuple[dict[str, str], ...]  # everything that was tried, in order
@@ -58,23 +58,23 @@ class PartitionManifest:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what partition.json says."""
+        """Return the content of partition.json."""
         files = file_table(entry for _, entry in sorted(self.files.items()))
         return {**asdict(self), "files": files}
 
     @staticmethod
     def load(root: Path) -> PartitionManifest:
-        """Read ``root/partition.json``, or say why it is not a partition of ours."""
+        """Read ``root/partition.json``, or raise the reason why it is not a Penstock partition."""
         body = FORMAT.load(root)
         with FORMAT.reading(root):
             body["files"] = with_names(body["files"])
             manifest = filled(PartitionManifest, body)
             if len(manifest.parts) != manifest.k:
-                raise ValueError(f"{len(manifest.parts)} parts where k is {manifest.k}")
+                raise ValueError(f"{len(manifest.parts)} parts although k is {manifest.k}")
         return manifest
 
     def check_files(self, root: Path) -> None:
-        """Raise unless every listed file is there with its size (contents are not read)."""
+        """Raise unless every listed file exists with its size (contents are not read)."""
         for entry in self.files.values():
             entry.check_size(root, listed_in=FILE_NAME, remedy=AGAIN)
 

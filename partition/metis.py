@@ -1,4 +1,5 @@
-"""METIS through pymetis: the adjacency it wants, the memory it needs, a run that cannot kill us."""
+"""METIS through pymetis: the adjacency it takes, the memory it needs, a run that cannot kill this
+process."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ SILENT = 30.0  # seconds; as long as a worker may send no heartbeat
 
 
 class MetisError(Exception):
-    """METIS gave no result; ``memory``: for want of it, or so it seems."""
+    """METIS gave no result; ``memory``: probably for lack of memory."""
 
     def __init__(self, why: str, *, memory: bool = False) -> None:
         super().__init__(why)
@@ -54,7 +55,7 @@ class MetisError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """The graph as METIS wants it, in memory that its process shares.
+    """The graph as METIS takes it, in memory that its process shares.
 
     indptr   (nodes + 1,) int64
     indices  (entries,)   int64: each row's distinct other nodes, ascending; symmetric
@@ -138,7 +139,7 @@ def run_metis(
 ) -> tuple[Array, int]:
     """Return METIS' parts, (nodes,) int32, and its edge cut; MetisError if there is none.
 
-    METIS tells nothing while it works, so elapsed time is shown against the estimated one. A
+    METIS reports nothing while it works, so elapsed time is shown against the estimated one. A
     process of it that has not computed for ``timeout`` seconds, such as a stopped one, is killed:
     METIS has failed then. After half of them it is named, unless ``quiet``.
     """
@@ -152,7 +153,7 @@ def run_metis(
         "options": {
             "ctype": _SHEM,
             "ufactor": round(1000 * (tolerance - 1)),
-            # The best of several tries where one takes milliseconds.
+            # The best of several tries if one takes milliseconds.
             "ncuts": tries,
             "niter": _LONG_ROUNDS if tries > 1 else _ROUNDS,
             # METIS takes a positive int; its default, -1, is a fixed seed too.
@@ -192,7 +193,7 @@ def _answer(process: subprocess.Popen[str], elapsed: Elapsed, idle: Idle) -> tup
             return process.communicate(timeout=_LOOK_EVERY)
         except subprocess.TimeoutExpired:
             elapsed.show()
-            # A time in which this process itself stood still, as after Ctrl-Z, counts for nothing.
+            # Time in which this process itself was stopped, as after Ctrl-Z, does not count.
             idle.look(min(time.monotonic() - last, 2 * _LOOK_EVERY))
             last = time.monotonic()
 
@@ -210,7 +211,7 @@ class Idle:
         self._cpu, self._seconds, self._named = -1.0, 0.0, False
 
     def look(self, passed: float) -> None:
-        """Check it, ``passed`` seconds after the last time; MetisError where that is too long."""
+        """Check it, ``passed`` seconds after the last time; MetisError if that is too long."""
         import psutil
 
         try:
@@ -281,5 +282,5 @@ def _failure(code: int, complaint: str) -> MetisError:
     if code >= 0:
         return MetisError(f"METIS failed: {last}", memory="memory" in last.lower())
     name = signal.Signals(-code).name
-    # Linux ends a process that asks for more memory than there is by SIGKILL.
+    # Linux ends a process by SIGKILL if it requests more memory than exists.
     return MetisError(f"METIS was ended by {name}", memory=-code == signal.SIGKILL)

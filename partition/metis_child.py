@@ -29,7 +29,7 @@ def main(job: dict[str, Any]) -> None:
     import pymetis
 
     with contextlib.suppress(OSError):
-        # Where memory runs out, Linux shall end this process and not its parent.
+        # If memory runs out, Linux shall end this process and not its parent.
         Path("/proc/self/oom_score_adj").write_text("1000")
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A partition on disk, opened: every array mapped when it is asked for.
+"""A partition on disk, opened: every array mapped on first use.
 
 partition.json          counts, what was tried, checksums
 assignment.npy          (nodes,) int32: the part of each node
@@ -11,11 +11,11 @@ parts/00000/
                         the rows of the owned nodes; neighbours are local ids, ascending
   receive_starts.npy    (k + 1,): ghosts[starts[q]:starts[q + 1]] come from part q
   send_starts.npy, send.npy
-                        send[starts[q]:starts[q + 1]] are the local ids that part q wants, in
+                        send[starts[q]:starts[q + 1]] are the local ids that part q needs, in
                         the order of q's ghosts
-  features.npy, or features.{indptr,indices,data}.npy where they are sparse
-  labels.npy, or labels.{indptr,indices}.npy where a node has several classes, and labelled.npy,
-                        false where it has no label, which is not the same as no class
+  features.npy, or features.{indptr,indices,data}.npy if they are sparse
+  labels.npy, or labels.{indptr,indices}.npy if a node has several classes, and labelled.npy,
+                        false if it has no label, which is not the same as no class
   split.npy             0 train, 1 valid, 2 test, -1 none
 """
 
@@ -45,7 +45,7 @@ _ANY = 1 << 31
 
 
 def partition_path(graph: Graph | Path, k: int) -> Path:
-    """Return where the partition of ``graph`` into ``k`` parts lies."""
+    """Return the path of the partition of ``graph`` into ``k`` parts."""
     return (graph if isinstance(graph, Path) else graph.path) / "partition" / f"k{k}"
 
 
@@ -62,7 +62,7 @@ class Partition:
     path
         The directory.
     manifest
-        What partition.json says: counts, and how it was made.
+        The content of partition.json: counts, and how it was made.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class Partition:
         Returns
         -------
         Partition
-            Counts at once; arrays are mapped when they are asked for.
+            Counts at once; arrays are mapped on first use.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class Partition:
         Raises
         ------
         UsageError
-            There is no such part.
+            The part does not exist.
         """
         if not 0 <= rank < self.k:
             raise UsageError(

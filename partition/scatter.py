@@ -12,7 +12,7 @@ _CHUNK = 1 << 20
 
 
 def random_parts(nodes: int, k: int, seed: int) -> Array:
-    """Return a random part for each node, all parts with as many nodes (give or take one)."""
+    """Return a random part for each node, all parts of equal size (plus or minus one)."""
     from penstock.kernels.cpu.philox import random_keys
 
     order = np.argsort(random_keys(seed, Stream.PARTITION_RANDOM, 0, nodes), kind="stable")

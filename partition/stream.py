@@ -17,7 +17,7 @@ _FIRST, _LAST = 0.1, 1.5
 
 
 def stream(graph: Graph, k: int, capacity: int, passes: int, *, quiet: bool = True) -> Array:
-    """Return Fennel's parts, (nodes,) int32, none heavier than ``capacity`` where that can be.
+    """Return Fennel's parts, (nodes,) int32, none heavier than ``capacity`` if that is possible.
 
     Nodes come in the order in which they are stored: crawls and logs put neighbours close
     together, and a shuffled order would lose that and read the disk at random.

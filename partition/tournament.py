@@ -1,4 +1,4 @@
-"""In which rounds blocks of nodes meet, two on each rank at a time, and how blocks change hands.
+"""The rounds in which blocks of nodes meet, two per rank at a time, and how blocks move.
 
     rounds = tournament(4)            # 4 ranks, 8 blocks, 7 rounds
     for pairs in rounds:
@@ -62,7 +62,7 @@ def moves(before: Sequence[int], after: Sequence[int]) -> list[list[Move]]:
     Parameters
     ----------
     before, after
-        The rank of each thing. Every rank has as many before as after.
+        The rank of each thing. Every rank has the same number before and after.
     """
     leaving: dict[int, list[Move]] = defaultdict(list)
     for thing, (here, there) in enumerate(zip(before, after, strict=True)):
@@ -88,7 +88,7 @@ def moves(before: Sequence[int], after: Sequence[int]) -> list[list[Move]]:
 def _ring(leaving: dict[int, list[Move]], start: int) -> list[Move]:
     """Take moves out of ``leaving`` that lead from a rank back to it, by no rank twice.
 
-    As many come to each rank as leave it, so that any way on ends where it has been.
+    The same number arrive at each rank as leave it, so any walk onward ends at its start.
     """
     way: list[Move] = []
     passed = {start: 0}

@@ -1,6 +1,6 @@
 """What an array is to type checkers: in host memory, or on a GPU.
 
-CuPy has no types, and is imported only where there is a GPU: what its functions return passes as
+CuPy has no types, and is imported only if there is a GPU: the results of its functions pass as
 anything. Its arrays have NumPy's methods and operators, so they are checked as NumPy's with a few
 more: an array is no str and not None, has no attribute that NumPy's lack, and one in host memory is
 no DeviceArray. What follows ``not isinstance(array, np.ndarray)`` is left out by a type checker.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]  # in host memory
-AnyArray = Array  # wherever it is, where what is done is the same
-OptionalArray = AnyArray | Any  # or None: who reads it knows by other fields whether it is there
+AnyArray = Array  # in either memory, for code that is the same
+OptionalArray = AnyArray | Any  # or None: readers know by other fields whether it exists
 
 if TYPE_CHECKING:
 

@@ -60,7 +60,7 @@ def take(values: pa.Array, numbers: Array) -> pa.Array:
 
 
 def lists_of(lists: pa.ListArray) -> tuple[Array, Array, Array]:
-    """Return where each list begins, what all hold, and which are not null."""
+    """Return the start of each list, all values, and which lists are not null."""
     import pyarrow.compute as pc
 
     lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))

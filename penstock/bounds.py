@@ -32,7 +32,7 @@ def check_rows(
     """Raise CorruptFile unless these are ``rows`` rows of ``edges`` edges among ``nodes`` nodes.
 
     folder     holds the files; one that was found right is not checked again
-    relations  how many there are; checked where the rows have relations
+    relations  their number; checked if the rows have relations
     """
     for name, array in csr.arrays():
         expected = rows + 1 if name == "indptr" else edges

@@ -1,9 +1,9 @@
-"""Where a user's compiled kernels and measurements are kept: a folder that can be written, or none.
+"""The folder of a user's compiled kernels and measurements: a writable one, or none.
 
 The first that will do of: the folder that ``PENSTOCK_CACHE`` names; ``penstock`` in
 ``XDG_CACHE_HOME``, or in ``~/.cache``; ``penstock-cache-UID`` in ``TMPDIR``, ``/tmp`` or
-``/var/tmp``. Its files are run, so nobody else may be able to write there: it belongs to this
-user alone, and in a folder that all share it is no symbolic link.
+``/var/tmp``. Its files are executed, so no other user may be able to write there: it belongs to
+this user alone, and in a folder that all share it is no symbolic link.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _TRIAL = b"0" * 4096  # a full disk or quota shows when something is written
 
 
 def cache_folder() -> Path | None:
-    """Return the folder, made where it was not there; None where none can be written."""
+    """Return the folder, made if it was missing; None if none can be written."""
     named = os.environ.get("PENSTOCK_CACHE")
     if named:
         if private_folder(Path(named).expanduser().absolute()):
             return Path(named).expanduser().absolute()
         warn(
-            f"PENSTOCK_CACHE={named} is no folder that this user, and nobody else, can write; "
+            f"PENSTOCK_CACHE={named} is not a folder that this user alone can write; "
             "compiled kernels are kept elsewhere"
         )
     home = in_home("XDG_CACHE_HOME", ".cache")
@@ -38,7 +38,7 @@ def cache_folder() -> Path | None:
 def in_home(variable: str, default: str) -> Path | None:
     """Return the folder that an XDG variable names, or its default in the home directory.
 
-    None where this user has no home: the user ids of containers often have none.
+    None if this user has no home: the user ids of containers often have none.
     """
     named = os.environ.get(variable)
     if named and Path(named).is_absolute():
@@ -66,9 +66,9 @@ def shared_folder(purpose: str) -> Path | None:
 
 
 def private_folder(folder: Path, *, shared: bool = False) -> bool:
-    """Return whether a folder is this user's, can be written, and by nobody else; make it so.
+    """Return whether a folder is this user's, and only this user can write to it; make it so.
 
-    shared  it lies where others could have made it: a symbolic link is refused, and what others
+    shared  other users could have made it: a symbolic link is refused, and what others
             may read too
     """
     try:
@@ -101,9 +101,9 @@ def could_write(folder: Path) -> bool:
 
 
 def keep_cupy_kernels() -> None:
-    """Have CuPy keep compiled kernels where it can; to be called before it compiles the first."""
+    """Have CuPy keep compiled kernels if it can; to be called before it compiles the first."""
     named = os.environ.get("CUPY_CACHE_DIR")
-    # One of ours may come with the environment of a process on another host.
+    # Penstock may have set one in the environment of a process on another host.
     if named and Path(named).parent.name != f"penstock-cache-{os.geteuid()}":
         return
     home = in_home("", ".cupy/kernel_cache")

@@ -1,4 +1,4 @@
-"""What ``Graph.validate`` checks: every byte against its checksum, then what the bytes say."""
+"""The checks of ``Graph.validate``: every byte against its checksum, then the content."""
 
 from __future__ import annotations
 

@@ -178,23 +178,23 @@ class CSR:
         Returns
         -------
         CSR
-            One row a node.
+            One row per node.
 
         Raises
         ------
         InputError
-            Ids that are no nodes, or columns of another length.
+            Ids that are not nodes, or columns of another length.
         """
         for ends in (sources, targets):
             if len(ends) and not 0 <= ends.min() <= ends.max() < nodes:
                 raise InputError(
-                    "an edge leads to a node that is not there",
+                    "an edge leads to a node that does not exist",
                     expected=f"ids in 0..{nodes - 1}",
                     got=f"{ends.min()} to {ends.max()}",
                 )
         for name, column in [("targets", targets), *columns.items()]:
             if column is not None and len(column) != len(sources):
-                raise InputError(f"there are {len(column)} {name} for {len(sources)} sources")
+                raise InputError(f"{len(column)} {name} do not fit {len(sources)} sources")
         sources = np.asarray(sources, dtype=np.int64)  # bincount refuses uint64
         keys = [targets, sources]
         if columns.get("relations") is not None:
@@ -207,14 +207,14 @@ class CSR:
 
 
 def offsets_of(counts: Array) -> Array:
-    """Return where each of consecutive runs begins, and where the last ends: (n + 1,) int64."""
+    """Return the start of each consecutive run, and the end of the last: (n + 1,) int64."""
     found = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=found[1:])
     return found
 
 
 def id_dtype(nodes: int) -> np.dtype[Any]:
-    """Return the dtype of node ids: 32 bits where they fit, 64 where they do not."""
+    """Return the dtype of node ids: 32 bits if they fit, else 64."""
     return np.dtype(np.int32 if nodes <= np.iinfo(np.int32).max else np.int64)
 
 

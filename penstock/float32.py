@@ -25,7 +25,7 @@ def _check(value: float, about: ValidationInfo) -> float:
     large = abs(value) > 1
     name, there = flag(str(about.field_name)), "infinite" if large else "0"
     raise UsageError(
-        f"option {name} would be {there} in float32, in which kernels compute",
+        f"option {name} would be {there} in float32, which kernels use",
         expected=f"a number from {_LEAST:g} to {_MOST:g}",
         got=f"{value:g}",
         remedy=f"Take a {'smaller' if large else 'larger'} one",

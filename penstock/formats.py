@@ -1,4 +1,4 @@
-"""Manifests: the JSON document that says what a directory of ours is, and that it is whole.
+"""Manifests: the JSON document that describes our directory, and marks it complete.
 
 Every one opens with its format's name and version. ``Format`` writes and reads them, and has the
 one set of errors for a directory that has none, a damaged one, or one of a later penstock.
@@ -29,8 +29,8 @@ class Format:
     name, version   what it opens with
     file            its name in the directory
     thing           what such a directory is called: a graph
-    make, restore   the remedies where there is none, and where it is damaged
-    absent, foreign the errors where there is none, and where it is of another format
+    make, restore   the remedies if it is missing, and if it is damaged
+    absent, foreign the errors if it is missing, and if it has another format
     """
 
     name: str
@@ -47,7 +47,7 @@ class Format:
         save_json(root / self.file, {"format": self.name, "version": self.version, **body})
 
     def load(self, root: Path) -> dict[str, Any]:
-        """Read the manifest of ``root``, or say why it is not one of ours."""
+        """Read the manifest of ``root``, or raise the reason why it is not Penstock's."""
         path = root / self.file
         if not path.is_file():
             got = "no such directory" if not root.exists() else "no such file in it"
@@ -84,7 +84,7 @@ class Format:
 
     @contextmanager
     def reading(self, root: Path) -> Iterator[None]:
-        """Raise CorruptFile where the block finds that keys are missing, or of a wrong type."""
+        """Raise CorruptFile if the block finds that keys are missing, or of a wrong type."""
         try:
             yield
         except PenstockError:
@@ -95,7 +95,7 @@ class Format:
                 first = error.errors()[0]
                 got = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             elif isinstance(error, AttributeError | TypeError):
-                got = "a value of another type"  # which Python says in words of its own
+                got = "a value of another type"  # which Python words in its own way
             expected = "the keys that penstock writes, with their values"
             raise self.damaged(root, expected=expected, got=got) from error
 

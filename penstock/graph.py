@@ -39,14 +39,14 @@ _UNNAMED = 1 << 31  # relations of a graph that does not name them: any number w
 
 
 class Graph:
-    """A graph directory, opened: counts at once, arrays mapped when they are asked for.
+    """A graph directory, opened: counts at once, arrays mapped on first use.
 
     Attributes
     ----------
     path
         The directory.
     manifest
-        What graph.json says.
+        The content of graph.json.
     verified
         Whether every file was compared with its digest.
 
@@ -85,7 +85,7 @@ class Graph:
         Returns
         -------
         Graph
-            Counts at once; arrays are mapped when they are asked for.
+            Counts at once; arrays are mapped on first use.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Graph:
         path
             Directory to write.
         overwrite
-            Replace the graph that is there.
+            Replace an existing graph.
 
         Returns
         -------
@@ -125,7 +125,7 @@ class Graph:
         Raises
         ------
         OutputExists
-            ``path`` is taken, and ``overwrite`` is not set, or what is there is no graph.
+            ``path`` is taken, and ``overwrite`` is not set, or the existing path is not a graph.
 
         Examples
         --------
@@ -146,7 +146,7 @@ class Graph:
 
     @property
     def digest(self) -> str:
-        """What a run knows the graph by: of what graph.json says now, but how it was made."""
+        """The identity of the graph for a run: the content of graph.json without its provenance."""
         return graph_digest(self.path)
 
     def stamps(self) -> dict[str, str]:
@@ -243,7 +243,7 @@ class Graph:
         Returns
         -------
         pyarrow.ChunkedArray
-            A value a node, in order.
+            One value per node, in order.
         """
         from penstock.arrow import read_column
 
@@ -251,7 +251,7 @@ class Graph:
 
     @property
     def ids_file(self) -> Path:
-        """The Parquet file with a row a node, in order, whose column ``id`` has the user's ids."""
+        """The Parquet file with one row per node, in order; column ``id`` has the user's ids."""
         return self.path / "nodes.parquet"
 
     def user_ids(self, nodes: Any = None) -> pa.Array | pa.ChunkedArray:
@@ -285,16 +285,16 @@ class Graph:
         Returns
         -------
         Array
-            (ids,) int64; -1 where an id is unknown.
+            (ids,) int64; -1 if an id is unknown.
 
         Raises
         ------
         UsageError
-            Ids of another type, or a zoo, where graphs may share ids.
+            Ids of another type, or a zoo, whose graphs may share ids.
         """
         if self.manifest.graphs is not None:
             raise UsageError(
-                f"{self.path} is a zoo, where graphs may share node ids",
+                f"{self.path} is a zoo, whose graphs may share node ids",
                 remedy="Look ids up among the nodes of one graph, as graphs.parquet lists them",
             )
         import pyarrow as pa
@@ -306,7 +306,7 @@ class Graph:
             wanted = wanted.cast(ids.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UsageError(
-                f"these are no node ids of {self.path}",
+                f"these are not node ids of {self.path}",
                 expected=f"values of type {ids.type}",
                 got=f"{wanted.type}: {error}",
             ) from error
@@ -360,10 +360,10 @@ class Graph:
         Raises
         ------
         UsageError
-            There is no such split.
+            The split does not exist.
         """
         if name not in SPLITS:
-            raise UsageError(f"there is no split {name!r}", expected=f"one of {SPLITS}")
+            raise UsageError(f"unknown split {name!r}", expected=f"one of {SPLITS}")
         from penstock.arrow import as_numpy
 
         numbers = as_numpy(self.node_column("split"), -1)
@@ -470,7 +470,7 @@ class Graph:
         return found
 
     def validate(self, *, quiet: bool = True) -> None:
-        """Read everything, checksums first, then what they say.
+        """Read everything, checksums first, then the content.
 
         Parameters
         ----------
@@ -493,7 +493,7 @@ _PARSING = threading.Lock()
 
 
 def load_npy(path: Path, *, remedy: str = COPY_AGAIN) -> Array:
-    """Map a .npy file read-only; a damaged one says so, and the remedy of what it belongs to."""
+    """Map a .npy file read-only; the error of a damaged one has the remedy of its owner."""
     try:
         with _PARSING:
             try:

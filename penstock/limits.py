@@ -1,4 +1,4 @@
-"""How much memory and how many cores this process may use: of the machine, or of what it was given.
+"""How much memory and how many cores this process may use: of the machine, or of its limits.
 
 Containers and batch systems set limits that the machine's own figures do not show: those of control
 groups, of version 1 or 2, for the group that a process is in or for any above it, and resource
@@ -15,7 +15,7 @@ from pathlib import Path
 
 _TOP = Path("/")
 _USED = {"memory": "memory.current", "memory.v1": "memory.usage_in_bytes"}
-# File pages that nobody uses go when memory is asked for.
+# Unused file pages are freed when memory is requested.
 _RECLAIMABLE = {"memory": "inactive_file", "memory.v1": "total_inactive_file"}
 _LIMITS = {"memory": ("memory.max", "memory.high"), "memory.v1": ("memory.limit_in_bytes",)}
 
@@ -85,7 +85,7 @@ def _reclaimable(kind: str, group: Path) -> int:
 def _groups(controller: str) -> Iterator[tuple[str, Path]]:
     """Yield the groups that hold this process, inner ones first: their kind, and their folder.
 
-    In a container the own group may lie at the top, though its path says otherwise.
+    In a container the own group may be at the top, although its path differs.
     """
     for line in (_text(_TOP / "proc/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
@@ -108,7 +108,7 @@ def _groups(controller: str) -> Iterator[tuple[str, Path]]:
 
 
 def _resident_limit() -> list[int]:
-    """Return the limit of resident memory, RLIMIT_RSS, where one is set."""
+    """Return the limit of resident memory, RLIMIT_RSS, if one is set."""
     try:
         import resource
 

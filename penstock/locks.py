@@ -23,7 +23,7 @@ class FileLock:
         self._path, self._descriptor = path, descriptor
 
     def touch(self) -> None:
-        """Say that the holder is at work, so that others go on waiting."""
+        """Signal that the holder is at work, so that others continue to wait."""
         os.utime(self._descriptor)
 
     def share(self) -> bool:
@@ -38,7 +38,7 @@ class FileLock:
             return False
 
     def release(self, *, remove: bool = False) -> None:
-        """Give it back; ``remove`` its file first: others that opened it see that it is gone."""
+        """Give it back; ``remove`` its file first: others that opened it notice the removal."""
         if self._descriptor >= 0:
             if remove:
                 self._path.unlink(missing_ok=True)

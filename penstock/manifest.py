@@ -16,7 +16,7 @@ from penstock.files import FileEntry, file_table
 from penstock.formats import Format, filled, with_names
 
 FILE_NAME = "graph.json"
-COPY_AGAIN = "Copy the graph again from where it came from, or make it again with penstock etl"
+COPY_AGAIN = "Copy the graph again from its origin, or make it again with penstock etl"
 FORMAT = Format(
     name="penstock-graph",
     version=1,
@@ -129,7 +129,7 @@ class Manifest:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what graph.json says."""
+        """Return the content of graph.json."""
         files = file_table(entry for _, entry in sorted(self.files.items()))
         return {**asdict(self), "files": files}
 
@@ -143,7 +143,7 @@ class Manifest:
 
     @staticmethod
     def load(root: Path) -> Manifest:
-        """Read ``root/graph.json``, or say why it is not a graph of ours."""
+        """Read ``root/graph.json``, or raise the reason why it is not a Penstock graph."""
         body = FORMAT.load(root)
         with FORMAT.reading(root):
             body["files"] = with_names(body["files"])
@@ -152,12 +152,10 @@ class Manifest:
         return manifest
 
     def _check(self) -> None:
-        """Raise ValueError or KeyError if values do not go together."""
+        """Raise ValueError or KeyError if values contradict each other."""
         ends = [0, *(shard.stop for shard in self.shards)]
         if ends[:-1] != [shard.start for shard in self.shards] or ends[-1] != self.nodes:
-            raise ValueError(
-                f"shards that do not hold the rows 0 .. {self.nodes}, one after another"
-            )
+            raise ValueError(f"shards that do not cover the rows 0 .. {self.nodes} in order")
         if sum(shard.edges for shard in self.shards) != self.edges:
             raise ValueError(f"shards that do not add up to {self.edges} edges")
         for name in ("indptr", "indices"):
@@ -165,6 +163,6 @@ class Manifest:
                 raise KeyError(f"dtypes.{name}")
 
     def check_files(self, root: Path) -> None:
-        """Raise unless every listed file is there with its size (contents are not read)."""
+        """Raise unless every listed file exists with its size (contents are not read)."""
         for entry in self.files.values():
             entry.check_size(root, listed_in=FILE_NAME, remedy=COPY_AGAIN)

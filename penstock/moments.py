@@ -48,7 +48,7 @@ Moment = Annotated[str, BeforeValidator(_as_text)]
 
 
 def moment(text: str | None, kind: TimeType | None, name: str) -> int | float | None:
-    """Return the least time that is not before what ``text`` says; of whole times an int.
+    """Return the earliest time that is not before ``text``; an int if times are whole.
 
     kind: None stands for int64, if it is not known whether they are numbers or timestamps.
     A number beyond 64 bits becomes the next one beyond, which is after, or not after, every time.

@@ -1,4 +1,4 @@
-"""Options are said once: a frozen dataclass is the keyword arguments, the YAML keys and the flags.
+"""Options are declared once: a frozen dataclass is keyword arguments, YAML keys and flags.
 
     @options
     class WalkOptions:
@@ -41,7 +41,7 @@ from penstock.paths import A_PATH, client_input, client_path, worker_path
 from penstock.secrets import masked
 
 T = TypeVar("T")
-# Options, and when they have no effect: in words, and as a function of all options that says
+# Options, and when they have no effect: in words, and as a function of all options that returns
 # whether it is so.
 Rules = tuple[tuple[tuple[str, ...], str, Callable[..., bool]], ...]
 
@@ -97,9 +97,9 @@ def options(cls: type[T]) -> type[T]:
 
 
 def headings(**first: str) -> Callable[[type[T]], type[T]]:
-    """Have fields, inherited ones too, stand under headings in ``--help``; before ``options``.
+    """Have fields, inherited ones too, appear under headings in ``--help``; before ``options``.
 
-    first  a field, and the heading under which it and those after it stand, up to the next one;
+    first  a field, and the heading over it and those after it, up to the next one;
            inherited fields come first. Headings are shown in the order in which they are given.
     """
     titles = dict.fromkeys(first.values())
@@ -124,7 +124,7 @@ def _is_default(options: Any, name: str) -> bool:
 
 
 def _checked(cls: type[Any], given: Any, make: Callable[[Any], Any]) -> Any:
-    """Make options of keyword arguments, a dict of what the command line found, or such options."""
+    """Make options from keyword arguments, a dict from the command line, or such options."""
     values = given.kwargs if isinstance(given, ArgsKwargs) else given
     if isinstance(values, dict):
         _refuse_bools(cls, values)
@@ -132,7 +132,7 @@ def _checked(cls: type[Any], given: Any, make: Callable[[Any], Any]) -> Any:
 
 
 def _refuse_bools(cls: type[Any], values: dict[str, Any]) -> None:
-    """Raise where a number is yes or no, as in YAML's ``dim: on``: Python takes it for 1 or 0."""
+    """Raise if a number is yes or no, as in YAML's ``dim: on``: Python takes it for 1 or 0."""
     for name, value in values.items():
         several = value if isinstance(value, list | tuple) else (value,)
         if not any(isinstance(one, bool) for one in several):
@@ -187,7 +187,7 @@ def check_fractions(
 
     ``some_left``: they may add up to less, and then what is left is in no split.
     """
-    total, rounding = sum(fractions), 1e-6  # of what is written down with a few digits
+    total, rounding = sum(fractions), 1e-6  # of fractions written with a few digits
     known = all(part >= 0 for part in fractions)  # which NaN is not
     if known and total <= 1 + rounding and (some_left or total >= 1 - rounding):
         return
@@ -204,7 +204,7 @@ def bad_option(error: ValidationError) -> UsageError:
     """
     first = error.errors(include_url=False, include_input=False)[0]
     what = f"option {flag(str(first['loc'][0]))}" if first["loc"] else "these options"
-    if first["type"] == "value_error":  # of a validator of ours, which says what it expects
+    if first["type"] == "value_error":  # of our validator, whose message has the expected value
         return UsageError(f"{what} has a bad value", expected=str(first["ctx"]["error"]))
     return UsageError(f"{what}: {first['msg']}")
 
@@ -216,7 +216,7 @@ def no_option(name: str, known: Iterable[str], *, owner: str) -> UsageError:
 
 @contextmanager
 def given_in(source: object) -> Iterator[None]:
-    """Say of options that are wrong in which file, or where else, they were given."""
+    """Add to errors of options the file, or other place, in which they were given."""
     try:
         yield
     except UsageError as error:

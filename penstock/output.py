@@ -1,6 +1,6 @@
 """One way to make an output: a lock, a hidden directory, pieces that are whole, one rename.
 
-``NAME`` is made in ``.NAME.partial/``, whose ``identity.json`` says what is being made. A piece
+``NAME`` is made in ``.NAME.partial/``, whose ``identity.json`` identifies the output. A piece
 that is whole has a record. The manifest comes last; then one rename publishes the directory, or one
 exchange if an output is replaced: readers see the old or the new output at every moment. What only
 ``resume`` needs is removed after that.
@@ -64,7 +64,7 @@ class Pieces:
     def done(self, piece: str, *counted: str) -> bool:
         """Return whether a piece is whole: it has a record, and its files have their sizes.
 
-        counted  what its record must count; one that does not is as good as none
+        counted  what its record must count; one that does not counts as none
         """
         try:
             counts, files = self.load(piece)
@@ -77,14 +77,14 @@ class Pieces:
 class Output:
     """A directory while it is made.
 
-    path      where it appears
+    path      its final path
     kind      what it is: a directory that holds ``<kind>.json``, or, as a Parquet dataset, whose
               readers pass over such names, ``_<kind>.json``
-    identity  what decides it, as JSON: ``resume`` goes on only with the same; ``inputs`` in it are
-              stamps of files by path,
-              ``varying`` options with which an interrupted run may go on though they decide it
+    identity  what determines it, as JSON: ``resume`` continues only with the same; ``inputs`` in it
+              are stamps of files by path,
+              ``varying`` options with which an interrupted run may resume although they affect it
     command   what writes it, for messages
-    scratch   where intermediate files go [default: next to the result]
+    scratch   folder of intermediate files [default: next to the result]
     wait      whether to wait for another process that makes the same output
     keeps     whether what an interrupted run has done is kept for ``resume``
     """
@@ -108,12 +108,12 @@ class Output:
         self.keeps = keeps and identity is not None
         self.identity = None if identity is None else json.loads(json.dumps(identity, default=str))
         self.resume, self.overwrite = resume, overwrite
-        # Through symbolic links, to the disk on which the output will stand; a link is no file.
+        # Through symbolic links, to the disk of the output; a link is not a file.
         self.path = path.parent.resolve() / path.name if kind == "file" else path.resolve()
         self.named = path
         self.home = self.path.with_name(f".{self.path.name}.partial")
         self.result = self.home / kind
-        if self.resumes:  # where the run that was interrupted has its intermediate files
+        if self.resumes:  # the interrupted run's folder of intermediate files
             kept = self._record().get("scratch")
             scratch = None if kept is None else Path(kept)
         self._scratch_folder = scratch
@@ -136,7 +136,7 @@ class Output:
 
     @property
     def finished(self) -> dict[str, Any] | None:
-        """The manifest of an output that is there, if it has this identity and all its files."""
+        """The manifest of an existing output, if it has this identity and all its files."""
         names = f"{self.kind}.json", f"_{self.kind}.json"
         path = next((one for name in names if (one := self.path / name).is_file()), None)
         if path is None or self.identity is None:
@@ -151,7 +151,7 @@ class Output:
         return found if _are_there(sizes) else None
 
     def describe(self, manifest: Format, body: dict[str, Any]) -> None:
-        """Take what the manifest says; ``finish`` writes it."""
+        """Set the content of the manifest; ``finish`` writes it."""
         self._about = manifest, body
 
     def finish(self, **more: Any) -> None:
@@ -169,7 +169,7 @@ class Output:
 
     @property
     def resumes(self) -> bool:
-        """Whether there is an interrupted run of this output, which ``resume`` goes on with."""
+        """Whether there is an interrupted run of this output, which ``resume`` continues."""
         return self.resume and self.keeps and self._record_file.exists()
 
     @property
@@ -190,7 +190,7 @@ class Output:
         return {folder: max(needed - kept, 0) for folder, needed in folders}
 
     def refuse_taken(self) -> None:
-        """Raise if the output is there and is not replaced, or an interrupted run is another."""
+        """Raise if the output exists and is not replaced, or an interrupted run is another."""
         refuse_existing(self.named, overwrite=self.overwrite, kind=self.kind)
         if self.resumes:
             self._refuse_another()
@@ -224,18 +224,18 @@ class Output:
                 else:
                     print(
                         f"What is done so far is kept in {self.home}: run the same command with "
-                        "--resume to go on, or delete it.",
+                        "--resume to resume it, or delete it.",
                         file=sys.stderr,
                     )
                 raise
             # From here on nothing can be resumed: if the new output takes the place of an old one,
-            # the old files stand for a moment where records say that the new ones are.
+            # for a moment the old files are at the paths that records give to the new ones.
             (self.home / _RECORD).unlink()
             publish(self.result, self.path, kind=self.kind)
             try:
                 self._remove()
             except KeyboardInterrupt:
-                self._remove()  # nothing else would remove it once the output is there
+                self._remove()  # nothing else would remove it once the output exists
                 raise
 
     @contextmanager
@@ -254,7 +254,7 @@ class Output:
     def _remove_left(self) -> None:
         """Remove the hidden directory of a command that was killed just after it had published.
 
-        Of all hidden directories it alone does not say what it is of.
+        It is the only hidden directory that does not identify its output.
         """
 
         def left() -> bool:
@@ -281,7 +281,7 @@ class Output:
 
     @property
     def _record_file(self) -> Path:
-        """What says of what an interrupted run is."""
+        """The record of an interrupted run's identity."""
         return self.home / _RECORD
 
     def _record(self) -> dict[str, Any]:
@@ -313,11 +313,11 @@ class Output:
         if changed and before.get("options") == now.get("options"):
             raise UsageError(
                 f"{changed[0]} changed since the run in {self.home} was interrupted",
-                expected="the same inputs: equal sizes, times of change and inodes",
-                remedy=f"What is done was read from other files: {self._anew}",
+                expected="the same inputs: equal sizes, modification times and inodes",
+                remedy=f"The finished part was read from other files: {self._anew}",
             )
         raise UsageError(
-            f"the run interrupted in {self.home} was another one",
+            f"the interrupted run in {self.home} is another one",
             expected="the same inputs and options",
             got=f"another {', '.join(_differing(before, now))}",
             remedy=f"Repeat its command, or {self._anew}",
@@ -335,17 +335,17 @@ class FileOutput(Output):
     _left = False  # whether a run was killed that may have moved some of the files into place
 
     def goes_with(self, *beside: Path) -> None:
-        """Say what else is written next to ``path``."""
+        """Declare what else is written next to ``path``."""
         self._beside = beside
         self.refuse_taken()
 
     @property
     def finished(self) -> None:
-        """Nothing says what a file is made of."""
+        """A file has no record of its identity."""
         return
 
     def refuse_taken(self) -> None:
-        """Raise if a file is there and is not replaced."""
+        """Raise if a file exists and is not replaced."""
         replaces = self.overwrite or (self._left and not self.path.exists())
         for file in (self.path, *self._beside):
             if file.is_dir():
@@ -378,7 +378,7 @@ class FileOutput(Output):
 
 
 def _are_there(sizes: dict[Path, int]) -> bool:
-    """Return whether files are there with these sizes."""
+    """Return whether files exist with these sizes."""
     return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
 
 
@@ -389,7 +389,7 @@ def digest(identity: dict[str, Any]) -> str:
 
 
 def file_stamp(path: str | Path) -> list[int]:
-    """Return by what a file is known: its size, the time of its last change, its inode.
+    """Return the stamp of a file: its size, the time of its last change, its inode.
 
     A file that is replaced by one of equal size has another inode, one that is written to another
     time. A table that Python gave is called by its content.
@@ -401,7 +401,7 @@ def file_stamp(path: str | Path) -> list[int]:
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return the names of what is not the same in two identities."""
+    """Return the names of the differences between two identities."""
     names = []
     for name in sorted({*before, *now}):
         old, new = before.get(name), now.get(name)
@@ -413,7 +413,7 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None:
-    """Raise OutputExists where ``path`` is taken, or is something that must not be replaced."""
+    """Raise OutputExists if ``path`` is taken, or is something that must not be replaced."""
     if not path.exists():
         return
     named = any((path / name).exists() for name in (f"{kind}.json", f"_{kind}.json"))
@@ -431,7 +431,7 @@ def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None
 def refuse_own_input(
     path: Path, inputs: Iterable[str | Path], *, searched: Iterable[str | Path] = ()
 ) -> None:
-    """Raise UsageError where an input is ``path``, or in it: with what is there it would go.
+    """Raise UsageError if an input is ``path``, or in it: replacing would delete it.
 
     searched  folders whose files are inputs, at any depth: ``path`` must not be in one
     """
@@ -440,14 +440,14 @@ def refuse_own_input(
         if "://" not in str(one) and Path(one).is_dir() and Path(one).resolve() in out.parents:
             raise UsageError(
                 f"{path} lies in {one}, whose files are the input",
-                remedy="Name an output elsewhere: what is written there would be read next time",
+                remedy="Name another output: the next run would read its files",
             )
     for one in inputs:
         if "://" not in str(one) and Path(one).resolve().is_relative_to(out):
             where = "is the output" if Path(one).resolve() == out else f"lies in the output {path}"
             raise UsageError(
                 f"the input {one} {where}",
-                expected="an output of its own: what is there would be replaced, and the input go",
+                expected="another output: replacing this one would delete the input",
                 remedy="Name another output",
             )
 
@@ -455,7 +455,7 @@ def refuse_own_input(
 def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
     """Move a finished directory into place: what its manifest names, and nothing else.
 
-    Who looks finds the old directory or the new one; the old one goes once the new one is in.
+    Readers find the old directory or the new one; the old one is removed after the exchange.
     """
     _drop_unlisted(partial, kind)
     if (old := put_in_place(partial, path)) is not None:
@@ -463,16 +463,16 @@ def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
 
 
 def put_in_place(new: Path, path: Path) -> Path | None:
-    """Rename ``new`` to ``path``, and return where what was there is now; None: there was nothing.
+    """Rename ``new`` to ``path``, and return the new path of what it replaced; None: nothing.
 
-    After a kill in between, what was there lies aside (``aside``), and ``new`` is where it was.
+    After a kill in between, the old one lies aside (``aside``), and ``new`` is unchanged.
     """
     if not path.exists():
         new.rename(path)
         return None
     if exchange(new, path):
         return new
-    old = put_aside(path)  # a file system that cannot exchange names: for a moment neither is there
+    old = put_aside(path)  # a file system that cannot exchange names: for a moment neither exists
     try:
         new.rename(path)
     except BaseException:
@@ -483,19 +483,19 @@ def put_in_place(new: Path, path: Path) -> Path | None:
 
 
 def put_aside(path: Path) -> Path:
-    """Move what is at ``path`` out of the way, and return where to."""
+    """Move what is at ``path`` aside, and return its new path."""
     old = aside(path)
     remove(old)
     return path.rename(old)
 
 
 def aside(path: Path) -> Path:
-    """Return where what is at ``path`` waits until what replaces it is whole."""
+    """Return the path where the old ``path`` waits until its replacement is complete."""
     return path.with_name(f".{path.name}.old")
 
 
 def recover(path: Path, *, kind: str = "graph") -> None:
-    """Put back what a writer that was killed had moved aside, or remove it where ``path`` is new.
+    """Restore what a killed writer had moved aside, or remove it if ``path`` is new.
 
     Call it with the lock of ``path``. ``kind`` is as of ``Output``.
     """
@@ -524,7 +524,7 @@ def _drop_unlisted(partial: Path, kind: str) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Give two paths each other's names in one step; False where that is not possible."""
+    """Exchange the names of two paths in one step; False if that is not possible."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):

@@ -1,6 +1,6 @@
 """One writer an output: a lock next to it, and hidden directories that belong to who writes.
 
-with output_lock(path):     # raises OutputExists where another process writes there
+with output_lock(path):     # raises OutputExists if another process writes there
     ...
 """
 
@@ -58,7 +58,7 @@ def output_lock(
 
 
 def refusal(path: Path) -> OSError | None:
-    """Return the error of a file or folder that cannot be made or replaced, None where it can.
+    """Return the error of a file or folder that cannot be made or replaced, None if it can.
 
     Nothing is written to find out.
     """
@@ -74,9 +74,9 @@ def refusal(path: Path) -> OSError | None:
 
 
 def own_directory(path: Path) -> None:
-    """Make ``path`` for this user alone; one that is there must be a directory of this user's.
+    """Make ``path`` for this user alone; an existing one must be a directory of this user.
 
-    Its name is known beforehand: in a folder that everybody may write to, another user may have
+    Its name is known beforehand: in a folder that all users may write to, another user may have
     put a link or a directory there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,5 +85,5 @@ def own_directory(path: Path) -> None:
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise OutputExists(
-            f"{path} is no directory of this user", remedy="Remove it, or name another output"
+            f"{path} is not a directory of this user", remedy="Remove it, or name another output"
         )

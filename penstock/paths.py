@@ -1,9 +1,9 @@
-"""Paths as the client means them: relative to its current folder, wherever the work is done.
+"""Paths as the client means them: relative to its current folder, wherever the work runs.
 
-Every path that a user gives passes here once, where options and arguments come in. Workers that
-somebody else started have another current folder, and a relative path would mean another file
+Every path that a user gives passes here once, when options and arguments are read. Workers that
+were started elsewhere have another current folder, and a relative path would mean another file
 there. Symbolic links stay as they are: what is opened through a link shall be found through it.
-``..`` goes, so that a path has one form wherever it is shown, compared and kept.
+``..`` is resolved, so that a path has one form wherever it is shown, compared and kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def client_path(path: str | os.PathLike[str]) -> Path:
     ``~`` is the user's home.
     """
     if not isinstance(path, str | os.PathLike):
-        raise UsageError("where something lies is no path", expected=A_PATH, got=repr(path))
+        raise UsageError("a path is not valid", expected=A_PATH, got=repr(path))
     return _without_dots(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111  (~nobody)
 
 
@@ -49,7 +49,7 @@ def worker_path(path: str | Path) -> Path:
 
 
 def shown(path: str | Path) -> str:
-    """Return ``path`` for people: relative where it lies in or below the current folder."""
+    """Return ``path`` for people: relative if it lies in or below the current folder."""
     path = Path(path)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
@@ -66,13 +66,13 @@ def _absolute(path: str) -> str:
 
 
 def _without_dots(path: Path) -> Path:
-    """Return an absolute path without ``..``, which after a link leads from where that leads."""
+    """Return an absolute path without ``..``, which after a link starts from the link's target."""
     if ".." not in path.parts:
         return path
     found = Path(path.anchor)
     for part in path.parts[1:]:
         if part != "..":
             found /= part
-        else:  # os.path raises nothing for what cannot be read
+        else:  # os.path does not raise for an unreadable path
             found = Path(os.path.realpath(found) if os.path.islink(found) else found).parent  # noqa: PTH114
     return found

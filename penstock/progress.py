@@ -1,4 +1,4 @@
-"""Long work shows where it is: a bar on a terminal, a fixed number of plain lines in a log."""
+"""Long work shows its progress: a bar on a terminal, a fixed number of plain lines in a log."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Self
 from penstock.sizes import format_bytes, format_count
 
 _LINES = 10  # in a log, however long the run
-# Units of which there are few: a rate says nothing.
+# Units with small counts: a rate is meaningless.
 _FEW = ("workers", "ranks", "machines", "probes")
-_SILENT = 10.0  # seconds for which a log gets no line of work that tells nothing
+_SILENT = 10.0  # seconds before a log gets a line about work that reports nothing
 
 
 class Progress:
@@ -35,7 +35,7 @@ class Progress:
         return self
 
     def advance(self, amount: int) -> None:
-        """Say that ``amount`` more units are done."""
+        """Add ``amount`` finished units."""
         self.done += amount
         elapsed = time.monotonic() - self._start
         if self.quiet or (elapsed < 2 and self._bar is None):
@@ -79,13 +79,13 @@ class Progress:
 
 
 class Elapsed(Progress):
-    """Time of work that tells nothing of itself, against how long it was estimated to take.
+    """Time of work that reports no progress, against its estimate.
 
     with Elapsed("METIS", estimated=90, quiet=quiet) as elapsed:
         while not done():
             elapsed.show()
 
-    In a log there is, after ten seconds, a line a tenth of the estimate, and then one each time
+    In a log there is, after ten seconds, one line per tenth of the estimate, and then one each time
     that it doubles.
     """
 
@@ -96,7 +96,7 @@ class Elapsed(Progress):
         self._said = ""
 
     def show(self) -> None:
-        """Show where it is; to be called a few times a second."""
+        """Show its progress; to be called a few times a second."""
         elapsed = time.monotonic() - self._start
         if self.quiet or elapsed < 2:
             return

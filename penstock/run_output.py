@@ -1,8 +1,8 @@
-"""An output that is there while it is made: the folder of a run of training.
+"""An output that exists while it is made: the folder of a run of training.
 
 run.json       what is trained, its state and identity, and the report once it is done
 metrics.jsonl  a line per epoch
-checkpoints/   what ranks write, each whole: ``--resume`` goes on from ``last``
+checkpoints/   files of ranks, each complete: ``--resume`` continues from ``last``
 
 A run that takes the place of another one is hidden, as every other output is, until it is done.
 """
@@ -29,7 +29,7 @@ FILE = f"{KIND}.json"
 
 
 class RunState(StrEnum):
-    """How a run of training stands, as its run.json says."""
+    """The state of a run of training, in its run.json."""
 
     TRAINING = "training"  # or it was killed
     INTERRUPTED = "interrupted"
@@ -70,7 +70,7 @@ class RunOutput(Output):
 
     @property
     def resumes(self) -> bool:
-        """Whether there is a run, which ``resume`` goes on with."""
+        """Whether there is a run, which ``resume`` continues."""
         return self.before is not None
 
     def _standing(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class RunOutput(Output):
         refuse_existing(self.named, overwrite=True, kind=KIND)
         if not (self.path / FILE).is_file():
             return
-        go_on = "Go on with it with --resume, replace it with --overwrite, or name another output"
+        go_on = "Resume it with --resume, replace it with --overwrite, or name another output"
         standing = self._standing()
         found = standing.get(IDENTITY)
         job = found.get("job") if isinstance(found, dict) else None
@@ -144,7 +144,7 @@ class RunOutput(Output):
         self._save(RunState.TRAINING)
 
     def diverge(self) -> None:
-        """Note that the loss is no number any more."""
+        """Note that the loss is no longer a number."""
         self._save(RunState.DIVERGED)
 
     def finish(self, **more: Any) -> None:
@@ -167,7 +167,7 @@ class RunOutput(Output):
             remove(self._hidden)
 
     def _leave(self) -> None:
-        """Keep what can be gone on with, and say so."""
+        """Keep what can be resumed, and print a message."""
         if not self._begun:
             return
         metrics, replaces = self.result / "metrics.jsonl", self.result != self.path

@@ -1,4 +1,4 @@
-"""Values that come from the environment: where something is shown or kept, their names stand.
+"""Values from the environment: what is shown or kept has their names instead.
 
 Who takes a value from there calls ``hide``; what shows or keeps texts passes them through
 ``masked``. Errors do so by themselves. Another process is given what ``hidden`` returns.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_SHORTEST = 4  # in the place of shorter ones a name would stand in half of all texts
+_SHORTEST = 4  # names in place of shorter values would appear in half of all texts
 _names: dict[str, str] = {}  # by value
 
 
@@ -24,7 +24,7 @@ def hidden() -> dict[str, str]:
 
 
 def masked(value: Any) -> Any:
-    """Return plain data with ``{{env.NAME}}`` in its texts for what is hidden; keys stay."""
+    """Return plain data with ``{{env.NAME}}`` in its texts for hidden values; keys stay."""
     if isinstance(value, str):
         for one in sorted(_names, key=len, reverse=True):  # one may hold another
             for form in (one, repr(one)[1:-1]):

@@ -80,7 +80,7 @@ def does_not_fit(
     fits  the largest that would fit, for the remedy
     """
     return CapacityError(
-        f"{what} would not fit {where}",
+        f"{what} does not fit {where}",
         expected=f"about {format_bytes(needs)}",
         got=format_bytes(has),
         remedy=remedy if fits is None else f"{remedy}; {fits} would fit",
@@ -92,7 +92,7 @@ def need_disk(
 ) -> None:
     """Raise CapacityError unless ``folder``'s disk has ``size`` bytes free.
 
-    fits  says, of the bytes that are free, what would fit into them
+    fits  describes, for a number of free bytes, what fits into them
     """
     free = free_disk(folder)
     if free < size:
@@ -109,7 +109,8 @@ def need_disk(
 def too_large(
     size: int, purpose: str, *, remedy: str, limit: int | None = None
 ) -> CapacityError | None:
-    """Return the error of what does not fit into ``limit`` bytes (default: those available)."""
+    """Return the error of data that does not fit into ``limit`` bytes (default: those
+    available)."""
     available = available_memory() if limit is None else limit
     if size <= available:
         return None

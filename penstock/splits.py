@@ -1,9 +1,9 @@
 """Which nodes and edges train, validate and test: how that is drawn, and the file that keeps it.
 
 Each node draws by its user's id, each edge by its ends and relation: no draw depends on workers or
-on what else comes and goes, and fractions hold in expectation.
+on other nodes and edges, and fractions hold in expectation.
 
-A run of ``penstock gnn train`` keeps its split in split.parquet, a row a node of its graph:
+A run of ``penstock gnn train`` keeps its split in split.parquet, one row per node of its graph:
 
 id      the user's id
 split   int8: 0 train, 1 valid, 2 test; null: none
@@ -52,7 +52,7 @@ def split_edges(
 ) -> Any:
     """Return 0 (train), 1 (valid) or 2 (test) for each edge: (m,) int8, where ``sources`` is.
 
-    Both directions of an undirected edge and all copies of an edge go the same way.
+    Both directions of an undirected edge and all copies of an edge have the same split.
     """
     u, v = sources.astype(np.uint64), targets.astype(np.uint64)
     if not directed:
@@ -127,7 +127,7 @@ def _split_classes(keys: Array, fractions: Fractions, seed: int, classes: Array)
     nodes = np.flatnonzero(classes >= 0)
     nodes = nodes[np.lexsort((keys[nodes], _draws(seed, keys[nodes]), classes[nodes]))]
     sizes = np.bincount(classes[nodes])
-    # Every class is spread evenly over 0 to 1 from a start of its own: rounding would give a class
+    # Every class is spread evenly over 0 to 1 from its own start: rounding would give a class
     # of three nodes none to validate on, in every such class alike.
     starts = _draws(seed, np.arange(len(sizes), dtype=np.uint64), step=1) / 2.0**32
     rank = np.arange(len(nodes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -145,7 +145,7 @@ def _split_classes(keys: Array, fractions: Fractions, seed: int, classes: Array)
 
 @dataclass(frozen=True)
 class DrawnSplit:
-    """How a run's split was drawn, and what came of it; its seed is the training's.
+    """How a run's split was drawn, and the result; its seed is the training's.
 
     nodes     how many are in train, valid and test
     replaces  the same of the graph's own split, whose place it takes
@@ -158,7 +158,7 @@ class DrawnSplit:
 
     @property
     def declared(self) -> str:
-        """What must be the same for a run to go on."""
+        """The options that must be the same to resume a run."""
         return " ".join(map(repr, self.fractions)) + (" by class" if self.stratified else "")
 
     def text(self) -> str:
@@ -170,12 +170,12 @@ class DrawnSplit:
 
 
 def draw_split(declared: DrawnSplit, graph: Graph, seed: int) -> tuple[DrawnSplit, Array]:
-    """Draw a split of the nodes that have a label; return what came of it, and all splits."""
+    """Draw a split of the nodes that have a label; return the result, and all splits."""
     about = graph.manifest
     if declared.stratified and about.labels != "class":
         raise UsageError(
             "--split-stratified draws class by class",
-            expected="labels of kind class, one a node",
+            expected="labels of kind class, one per node",
             got=f"labels of kind {about.labels}",
             remedy="Leave --split-stratified out",
         )
@@ -243,21 +243,21 @@ class SplitFile:
         return splits if nodes is None else splits[nodes]
 
     def differing(self, graph: Graph) -> int:
-        """Return how many nodes are in another split than the graph's own says."""
+        """Return how many nodes are in another split than the graph's own."""
         own = _own_splits(graph) if graph.manifest.splits else -1
         return int(np.count_nonzero(self.splits(graph) != own))
 
     def _damaged(self, got: str) -> CorruptFile:
         return CorruptFile(
             f"{self.path} is damaged",
-            expected="the split that the run was trained on, a row a node",
+            expected="the split that the run was trained on, one row per node",
             got=got,
             remedy="Copy the run again, or train again with --overwrite",
         )
 
 
 def split_file(run_at: Path, split: DrawnSplit | None, *, by_id: bool = False) -> SplitFile | None:
-    """Return the split that a run drew; None: it goes by the graph's own."""
+    """Return the split that a run drew; None: it uses the graph's own."""
     return None if split is None else SplitFile((run_at / FILE_NAME).absolute(), by_id)
 
 

@@ -1,6 +1,6 @@
-"""What the operating system refuses, said as an error of ours: a full disk, no memory, a path.
+"""Errors of the operating system as Penstock errors: a full disk, no memory, a path.
 
-Every place that meets such an error says it in these words, with these remedies.
+Every place that meets such an error uses these messages and remedies.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def disk_full(
         f"the disk is full{where}" + ("" if path is None else f": could not write {path}"),
         got=None if free is None else f"{format_bytes(free)} free",
         remedy="Free some space, or write to another disk: another output, --scratch of etl, or "
-        "--worker-scratch; what was there before is untouched",
+        "--worker-scratch; existing outputs are unchanged",
     )
 
 
 @contextmanager
 def full_disk_explained(path: Path) -> Iterator[None]:
-    """Raise CapacityError where the disk has no room for what goes to ``path``."""
+    """Raise CapacityError if the disk has no room for ``path``."""
     try:
         yield
     except OSError as error:
@@ -49,9 +49,9 @@ def full_disk_explained(path: Path) -> Iterator[None]:
 
 
 def from_system(error: BaseException, where: str = "") -> PenstockError | None:
-    """Return what the system refused as an error of ours; None: it is of another kind.
+    """Return an error of the system as a Penstock error; None: it is of another kind.
 
-    where  in which part of a job, such as `` in the step 'read'``
+    where  the part of a job, such as `` in the step 'read'``
     """
     if isinstance(error, MemoryError):
         return CapacityError(f"memory ran out{where}", remedy=MORE_MEMORY)

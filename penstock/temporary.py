@@ -1,4 +1,5 @@
-"""Temporary folders: gone with their process, or at the next start on this host if it was killed.
+"""Temporary folders: removed with their process, or at the next start on this host if it was
+killed.
 
 distributed.diskutils.WorkSpace would leave its own folder and two lock files behind for good, and
 takes a folder that another user made.
@@ -33,11 +34,11 @@ class TemporaryFolder:
     with TemporaryFolder("penstock-stage") as folder:
         (folder / "order.json").write_text("{}")
 
-    A lock next to it says that its owner lives: a process that is just dying may make the folder
+    A lock next to it shows that its owner lives: a process that is just dying may make the folder
     once more after it was removed. Those of this name, host and user whose owner was killed are
     removed. If the file system has no locks, what a killed process left there stays.
 
-    parent  where it lies [default: with the temporary files of this process]
+    parent  its parent folder [default: that of the temporary files of this process]
     """
 
     def __init__(self, prefix: str, parent: Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Threads that work with the one that asks them to, and how many there are."""
+"""Threads that work with the calling one, and their number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """So many threads with the caller's; BLAS uses one thread while they are entered."""
+    """A number of threads, the caller's included; BLAS uses one thread while they are entered."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -25,7 +25,7 @@ class Threads:
     def __enter__(self) -> Self:
         from threadpoolctl import threadpool_limits
 
-        # Products are cut into pieces by who asks for them: BLAS does not share tall ones well, and
+        # Products are cut into pieces by the caller: BLAS does not share tall ones well, and
         # would take all cores of a host that ranks share.
         self._limit = threadpool_limits(1, user_api="blas")
         self._limit.__enter__()
@@ -40,7 +40,8 @@ class Threads:
     def together(
         self, most: int, work: Callable[[], Any], own: Callable[[], Any] | None = None
     ) -> None:
-        """Call ``work`` in at most so many threads, in the caller's ``own``; raise what they do."""
+        """Call ``work`` in at most that many threads, in the caller's ``own``; raise their
+        errors."""
         helpers = min(self.threads, most) - 1
         others = [self._pool.submit(work) for _ in range(helpers)] if self._pool else []
         try:

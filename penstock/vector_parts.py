@@ -28,7 +28,7 @@ def rows_of_part(dimension: int) -> int:
 def save_part(
     folder: Path, number: int, ids: pa.Array, values: Array, counts: Array | None
 ) -> FileEntry:
-    """Write the rows of one file: columns id, vector, and count where there are counts."""
+    """Write the rows of one file: columns id, vector, and count if there are counts."""
     import pyarrow as pa
 
     columns = {"id": ids, "vector": vector_lists(values)}
@@ -48,7 +48,7 @@ def vector_lists(values: Array) -> pa.Array:
 def save_table(folder: Path, name: str, table: pa.Table) -> FileEntry:
     """Write ids and vectors as Parquet.
 
-    Floats are as good as random: they are not compressed, and nobody asks for the least and the
+    Floats are as good as random: they are not compressed, and no query uses the least and the
     largest number of a page of them.
     """
     import pyarrow.parquet as pq

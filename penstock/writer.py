@@ -34,7 +34,7 @@ def write_shard(root: Path, number: int, csr: CSR) -> list[FileEntry]:
 
 
 def write_nodes(root: Path, table: pa.Table) -> FileEntry:
-    """Write nodes.parquet: a row a node, in internal order, with the user's ids in ``id``."""
+    """Write nodes.parquet: one row per node, in internal order, with the user's ids in ``id``."""
     return write_parquet(root, "nodes.parquet", table)
 
 
@@ -110,7 +110,7 @@ class GrowingGraph:
 
 
 class GraphWriter(GrowingGraph):
-    """Writes a graph whose arrays are there."""
+    """Writes a graph whose arrays are in memory."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -142,7 +142,7 @@ class GraphWriter(GrowingGraph):
         """Write node features, dense or SciPy sparse; ``names`` of the columns, all different."""
         if names is not None and not len(names) == len({*names}) == features.shape[1]:
             raise InputError(
-                f"{len({*names})} different names cannot stand for {features.shape[1]} features",
+                f"{len({*names})} different names do not fit {features.shape[1]} features",
                 expected="a name for each column, all different",
             )
         entry, files = write_features(self.root, features)
@@ -153,12 +153,12 @@ class GraphWriter(GrowingGraph):
     def check(self) -> None:
         """Raise InputError unless edges and nodes were written and every row has its node."""
         if not self.manifest.shards or "nodes" not in self._rows:
-            raise InputError("a graph was begun and not finished", expected="edges() and nodes()")
+            raise InputError("a graph was started but not finished", expected="edges() and nodes()")
         for what, rows in self._rows.items():
             if rows != self.manifest.nodes:
                 raise InputError(
-                    f"there are {rows} rows of {what} for {self.manifest.nodes} nodes",
-                    remedy="Give a row for each node, in the order of the rows of the CSR",
+                    f"{rows} rows of {what} do not fit {self.manifest.nodes} nodes",
+                    remedy="Give one row per node, in the order of the rows of the CSR",
                 )
 
 

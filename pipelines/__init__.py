@@ -1,1 +1,1 @@
-"""What a user asks for: a module a job, each a Dask graph, and the command line on top."""
+"""The jobs: one module per job, each a Dask graph, and the command line on top."""

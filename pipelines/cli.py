@@ -41,7 +41,7 @@ _SHELL = Group("This program", sort_key=9)
 for _flag, _help in (("--help", "Show this page"), ("--version", "Print the version")):
     app[_flag].group, app[_flag].help = _SHELL, _help
 
-# A line each, so that `penstock --help` is a table of contents: where a command is, and its help.
+# One line each, so that `penstock --help` is a table of contents: a command's module, and its help.
 _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
     _START: {
         "demo": ("demo:command", "Try everything once, small: in about a minute, from nothing"),
@@ -138,9 +138,9 @@ def run(arguments: list[str]) -> int:
 
 
 def guarded(command: Callable[[], None], failed: Callable[[PenstockError], None]) -> int:
-    """Call a command, say what went wrong on standard error, and return the exit code.
+    """Call a command, print its error on standard error, and return the exit code.
 
-    failed  called with the error before it is said
+    failed  called with the error before it is printed
     """
     try:
         with _warnings_in_a_line():
@@ -176,9 +176,9 @@ def _warnings_in_a_line() -> Iterator[None]:
 
 
 def _interrupt_behind(error: BaseException) -> BaseException:
-    """Return the signal during whose handling an error came up, or else the error itself.
+    """Return the signal during whose handling an error was raised, or else the error itself.
 
-    Dask may fail in any way where a signal broke into it, and cleaning up then does.
+    If a signal interrupts Dask, Dask may fail in any way, and so may the cleanup.
     """
     signals = (one for one in causes(error) if isinstance(one, KeyboardInterrupt))
     return next(signals, error)

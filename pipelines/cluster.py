@@ -1,4 +1,4 @@
-"""``penstock cluster start|status|stop|script``: clusters that stay while jobs come and go."""
+"""``penstock cluster start|status|stop|script``: clusters that stay between jobs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def start(
     spec = _startable(spec)
     if scheduler_file is not None and not scheduler_file.parent.is_dir():
         raise UsageError(
-            f"--scheduler-file lies in no folder: {scheduler_file}", remedy="Make the folder first"
+            f"the folder of --scheduler-file does not exist: {scheduler_file}",
+            remedy="Make the folder first",
         )
     began = time.monotonic()
 
@@ -103,7 +104,7 @@ def stop(
     if elsewhere and not everything:
         raise ClusterError(
             f"cluster {name!r} was started on host {elsewhere[0].host}, and ends only there",
-            remedy=f"Run {type_this('stop', name)} on that host; if it is gone for good, delete "
+            remedy=f"Run {type_this('stop', name)} on that host; if it no longer exists, delete "
             f"{elsewhere[0].folder}",
         )
     ended = []
@@ -156,7 +157,7 @@ def _known(name: str) -> Registered:
         return cluster
     names = [each.name for each in all_registered()]
     raise ClusterError(
-        f"there is no cluster {name!r}" + ("" if names else ", nor any other that was started"),
+        f"no cluster {name!r} was started" + ("" if names else ", nor any other"),
         expected=f"one of {', '.join(names)}" if names else None,
         remedy=None if names else f"Start it with {type_this('start', name)}",
     )
@@ -170,5 +171,5 @@ def _trouble(status: Status) -> PenstockError:
     return ClusterError(
         f"the scheduler of cluster {cluster.name!r} ({there}) does not answer at {cluster.address}",
         got=status.trouble,
-        remedy=f"Try again; if it stays like that, end it with {type_this('stop', cluster.name)}",
+        remedy=f"Try again; if it fails again, end it with {type_this('stop', cluster.name)}",
     )

@@ -14,7 +14,7 @@ from penstock.sizes import format_bytes
 _TEXTS = {
     "stopped": "stopped",
     "killed": "did not end in time, and was killed",
-    "gone": "its daemon had died; what was left of it is removed",
+    "gone": "its daemon had died; its remains are removed",
 }
 
 
@@ -30,7 +30,7 @@ class StartReport:
         return {**asdict(self.cluster), "seconds": round(self.seconds, 3)}
 
     def text(self) -> str:
-        """Return where it is, how to use it and how to stop it."""
+        """Return its addresses, how to use it and how to stop it."""
         cluster = self.cluster
         count = f"{cluster.workers} worker" + "s" * (cluster.workers != 1)
         return "\n".join(
@@ -100,7 +100,7 @@ class StopReport:
 
 
 def _found_at(cluster: Registered) -> list[str]:
-    """Return where a cluster is to be found, a line each."""
+    """Return the addresses of a cluster, one per line."""
     found = {
         "address": cluster.address,
         "dashboard": cluster.dashboard,

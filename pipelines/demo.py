@@ -1,8 +1,8 @@
-"""``penstock demo``: everything once, small, from nothing, with what came of it.
+"""``penstock demo``: every job once, small, from nothing, with its result.
 
 The demo is a flow: ``flow.yaml`` in its folder, which ``penstock run`` runs again. Its stages are
-the jobs; two functions here make the tables that it begins with, as they come from somebody's
-warehouse. A job joins by adding its stage to FLOW, and what came of it to CAME_OF_IT.
+the jobs; two functions here make the tables that it begins with, as a warehouse provides them. A
+job joins by adding its stage to FLOW, and its result to RESULTS.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.pipelines.display import CountsReport, Display
 
 KIND = "demo"
 RANKS = 2
-# Features that alone tell a node's group poorly, and few enough edges between groups that parts
+# Features that alone predict a node's group poorly, and few enough edges between groups that parts
 # have nodes without neighbours elsewhere, as real graphs have.
 GROUPS = {"degree_inside": 14, "degree_outside": 1, "noise": 20}
 
@@ -84,7 +84,7 @@ class DemoOptions:
 
 
 def make_tables(out: Path, *, nodes: int) -> dict[str, int]:
-    """Make an edge table and a node table, as they come from somebody's warehouse."""
+    """Make an edge table and a node table, as a warehouse provides them."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -137,42 +137,44 @@ def make_small_graphs(out: Path, *, graphs: int) -> dict[str, int]:
     return {"graphs": graphs, "edges": table.num_rows}
 
 
-# What came of the stages: a line for people, of what each reported
+# The results of the stages: one line each, from its report
 
 Reported = Mapping[str, Any]
 
 
-def _model(said: Reported) -> str:
-    where = f"{said['ranks']} ranks" if said["ranks"] > 1 else "one rank"
-    epochs = f"{said['epochs']} epochs of {1e3 * said['epoch_seconds']:.3g} ms"
-    return f"accuracy {said['metrics']['test']['score']:.1%}, {epochs} on {where}"
+def _model(report: Reported) -> str:
+    where = f"{report['ranks']} ranks" if report["ranks"] > 1 else "one rank"
+    epochs = f"{report['epochs']} epochs of {1e3 * report['epoch_seconds']:.3g} ms"
+    return f"accuracy {report['metrics']['test']['score']:.1%}, {epochs} on {where}"
 
 
-def _groups(said: Reported) -> str:
-    (half,) = said["labels"]["shares"]
+def _groups(report: Reported) -> str:
+    (half,) = report["labels"]["shares"]
     return f"groups from half of the vectors: micro F1 {half['micro_f1']:.1%}"
 
 
-CAME_OF_IT: dict[str, Callable[[Reported], str]] = {
-    "tables": lambda said: (
-        f"{said['edges']:,} edges of {said['nodes']:,} nodes in 10 groups, 64 features"
+RESULTS: dict[str, Callable[[Reported], str]] = {
+    "tables": lambda report: (
+        f"{report['edges']:,} edges of {report['nodes']:,} nodes in 10 groups, 64 features"
     ),
-    "graph": lambda said: (
-        f"{said['nodes']:,} nodes, {said['edges']:,} directed edges "
+    "graph": lambda report: (
+        f"{report['nodes']:,} nodes, {report['edges']:,} directed edges "
         "(each edge stored in both directions)"
     ),
-    "parts": lambda said: f"{said['k']} parts, {said['cut_share']:.1%} of the edges cut",
-    "walks": lambda said: f"{said['walks']:,} walks of {said['nodes'] // said['walks']} nodes",
-    "vectors": lambda said: f"{said['rows']:,} vectors, loss {said['loss']:.3f}",
+    "parts": lambda report: f"{report['k']} parts, {report['cut_share']:.1%} of the edges cut",
+    "walks": lambda report: (
+        f"{report['walks']:,} walks of {report['nodes'] // report['walks']} nodes"
+    ),
+    "vectors": lambda report: f"{report['rows']:,} vectors, loss {report['loss']:.3f}",
     "groups": _groups,
     "model": _model,
-    "score": lambda said: f"accuracy {said['accuracy']:.1%}, macro F1 {said['macro_f1']:.1%}",
-    "predictions": lambda said: f"{said['nodes']:,} predictions with the ids of the node table",
-    "triples": lambda said: f"{said['edges']:,} triples of {said['nodes']:,} entities",
-    "knowledge": lambda said: f"vectors of entities and relations, loss {said['loss']:.3f}",
-    "ranks": lambda said: f"filtered MRR {said['mrr']:.3f}, Hits@10 {said['hits10']:.3f}",
-    "small": lambda said: f"{said['graphs']:,} small graphs, {said['edges']:,} edges",
-    "central": lambda said: f"closeness and betweenness of {said['graphs']:,} graphs",
+    "score": lambda report: f"accuracy {report['accuracy']:.1%}, macro F1 {report['macro_f1']:.1%}",
+    "predictions": lambda report: f"{report['nodes']:,} predictions with the ids of the node table",
+    "triples": lambda report: f"{report['edges']:,} triples of {report['nodes']:,} entities",
+    "knowledge": lambda report: f"vectors of entities and relations, loss {report['loss']:.3f}",
+    "ranks": lambda report: f"filtered MRR {report['mrr']:.3f}, Hits@10 {report['hits10']:.3f}",
+    "small": lambda report: f"{report['graphs']:,} small graphs, {report['edges']:,} edges",
+    "central": lambda report: f"closeness and betweenness of {report['graphs']:,} graphs",
 }
 
 
@@ -181,7 +183,7 @@ CAME_OF_IT: dict[str, Callable[[Reported], str]] = {
 
 @dataclass
 class DemoReport(CountsReport):
-    """What came of every stage."""
+    """The result of every stage."""
 
     folder: str
     ranks: int
@@ -200,7 +202,7 @@ class DemoReport(CountsReport):
         from rich.table import Table
 
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name, how in (("stage", {}), ("what came of it", {}), ("s", {"justify": "right"})):
+        for name, how in (("stage", {}), ("result", {}), ("s", {"justify": "right"})):
             table.add_column(name, **how)  # type: ignore[arg-type]
         for stage in self.stages:
             table.add_row(stage["name"], stage["text"], f"{stage['seconds']:.1f}")
@@ -242,8 +244,8 @@ def run_demo(folder: Path, options: DemoOptions, *, quiet: bool) -> DemoReport:
         raise failure
     report = DemoReport(str(folder), ranks, alone=why, report=page)
     for name, one in ran.stages.items():
-        said = one["report"]
-        stage = {"name": name, "seconds": one["seconds"], "text": CAME_OF_IT[name](said)}
+        own = one["report"]
+        stage = {"name": name, "seconds": one["seconds"], "text": RESULTS[name](own)}
         report.stages.append({**stage, "metrics": one["metrics"]})
     report.accuracy = ran.stages["score"]["report"]["accuracy"]
     report.seconds = round(time.monotonic() - begun, 3)

@@ -26,14 +26,14 @@ class Report(Protocol):
         """Return everything, for ``--json``."""
 
     def text(self) -> str:
-        """Return what a person wants to read."""
+        """Return the text for people."""
 
 
 class CountsReport:
     """A report that is a dataclass of plain values, such as counts."""
 
     def to_record(self) -> dict[str, Any]:
-        """Return what a manifest keeps of it, of which it can be made again."""
+        """Return the content for a manifest, which can be read back."""
         return asdict(self)  # type: ignore[call-overload,no-any-return]
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class CountsReport:
         return self.to_record()
 
     def text(self) -> str:
-        """Return what a person wants to read."""
+        """Return the text for people."""
         raise NotImplementedError
 
 
@@ -49,7 +49,7 @@ class OutputReport(CountsReport):
     """The report of a job that makes an output; its manifest keeps it."""
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read: what was made, then what is worth knowing of it.
+        """Return the text for people: what was made, then facts about it.
 
         What is empty is left out.
         """
@@ -75,7 +75,7 @@ class OutputReport(CountsReport):
 
 @dataclass
 class JobReport(OutputReport):
-    """One that says how long the run took, which the frame knows."""
+    """A report with the time of the run, which the frame sets."""
 
     seconds: float = field(default=0.0, kw_only=True)
 
@@ -87,14 +87,14 @@ class Display:
     json: Annotated[bool, Parameter(negative="")] = False
     """print the result as JSON on standard output"""
     verbose: Annotated[bool, Parameter(alias="-v", negative="")] = False
-    """say more; on an error, show the traceback"""
+    """print more; on an error, show the traceback"""
     quiet: Annotated[bool, Parameter(alias="-q", negative="")] = False
     """no progress and no result on the terminal, only errors and warnings"""
 
     def show(self, report: Report, following: Sequence[Command] | None = None) -> None:
-        """Print a job's report as the user asked for it.
+        """Print a job's report in the requested form.
 
-        following  commands that a user would type next; None: nobody said any
+        following  commands that a user would type next; None: not given
         """
         if self.json:
             body = report.to_dict()
@@ -107,7 +107,7 @@ class Display:
                 print(f"  {'' if number else 'next:':5} {_line(command, shown)}")
 
     def note(self, text: str) -> None:
-        """Print something only ``-v`` asks for, on standard error."""
+        """Print something for ``-v`` only, on standard error."""
         if self.verbose and text:
             print(text, file=sys.stderr)
 

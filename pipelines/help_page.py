@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
-OPTIONS = Group("Options", sort_key=5)  # every command's own, where its options have no headings
-_UNSAID = ("", "None", "False", "()", '""', "''")  # defaults that say nothing
-_WIDEST = 26  # a longer name has a line of its own
+OPTIONS = Group("Options", sort_key=5)  # every command's own, if its options have no headings
+_UNSAID = ("", "None", "False", "()", '""', "''")  # defaults that need no mention
+_WIDEST = 26  # a longer name has its own line
 
 
 class HelpPage:
-    """A formatter for cyclopts, which asks for each part of a page in turn."""
+    """A formatter for cyclopts, which requests each part of a page in turn."""
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
         """Print how a command is called."""
@@ -60,7 +60,7 @@ def _names(entry: HelpEntry) -> str:
     if entry.positional_label:
         return entry.positional_label
     names = [*entry.positive_shorts, *entry.positive_names]
-    # --no-this says what happens anyway, but where the default is yes, or depends on others.
+    # --no-this is the default, unless the default is yes, or depends on others.
     unsaid = ("--empty-",) if entry.default in ("True", None) else ("--empty-", "--no-")
     names += [name for name in entry.negative_names if not name.startswith(unsaid)]
     text = ", ".join(names)
@@ -79,7 +79,7 @@ def _meaning(entry: HelpEntry) -> str:
 
 
 def _plain(text: Any) -> str:
-    """Return the characters of what cyclopts has wrapped for rich."""
+    """Return the text that cyclopts has wrapped for rich."""
     if text is None or isinstance(text, str):
         return text or ""
     for holder in ("plain", "markup", "primary_renderable"):

@@ -60,7 +60,7 @@ class Degrees:
 
 @dataclass(frozen=True)
 class GraphInfo(CountsReport):
-    """Everything ``penstock info`` tells; ``text()`` for people, ``to_dict()`` for programs."""
+    """Everything ``penstock info`` reports; ``text()`` for people, ``to_dict()`` for programs."""
 
     path: str
     directed: bool
@@ -274,7 +274,7 @@ def _partition(path: Path, graph: Graph) -> dict[str, Any]:
 
 
 def _text(found: dict[str, Any]) -> str:
-    """Return the lines for what ``GraphInfo.to_dict`` holds."""
+    """Return the lines for the content of ``GraphInfo.to_dict``."""
     lines = [shown(found["path"]), ""]
     rows = [*_counts(found), *_edge_data(found), *node_lines(found), *_storage(found)]
     width = max(len(label) for label, _ in rows)

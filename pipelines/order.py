@@ -1,4 +1,4 @@
-"""``penstock order``: show in which order embedding partitions meet in the GPU's buffer."""
+"""``penstock order``: show the order in which embedding partitions meet in the GPU's buffer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OrderOptions:
 
 @dataclass(frozen=True)
 class OrderReport:
-    """One order, and those the other methods give for as many partitions."""
+    """One order, and those of the other methods for the same number of partitions."""
 
     order: PartitionOrder
     others: tuple[PartitionOrder, ...]
@@ -60,7 +60,7 @@ class OrderReport:
 
 
 def partition_order(options: OrderOptions, *, verbose: bool = False) -> OrderReport:
-    """Return the order asked for and, to compare with, those of the other methods."""
+    """Return the requested order and, for comparison, those of the other methods."""
     chosen = order(options.method, options.partitions, options.capacity)
     others = []
     for name in METHODS:

@@ -58,7 +58,7 @@ def show(
     folder: Base = Path(FOLDER),
     output: Display = Display(),
 ) -> None:
-    """Show one run: its stages, gates and errors, and where its logs are."""
+    """Show one run: its stages, gates and errors, and the paths of its logs."""
     found = find_run(folder, run)
     if output.json:
         print(json.dumps(found.body, indent=1))

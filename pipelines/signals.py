@@ -1,6 +1,6 @@
 """SIGTERM and SIGHUP end a command as Ctrl-C does.
 
-Batch systems, ``timeout`` and terminals that close send them. Where they cannot be heard at once,
+Batch systems, ``timeout`` and terminals that close send them. If they cannot be handled at once,
 as in a kernel that runs in the main thread, they are heard after it.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
-# Until then a second Ctrl-C is one too many: it would only break off the closing of what runs.
+# Until then a second Ctrl-C is one too many: it would only interrupt the orderly shutdown.
 _CLOSING = 5.0
 
 _NUMBERS = (signal.SIGTERM, signal.SIGHUP)
@@ -61,7 +61,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _end_begins(number: int) -> None:
-    """Let no further signal break off the closing; Ctrl-C ends it at once where it takes long."""
+    """Let no further signal interrupt the shutdown; Ctrl-C ends it at once if it takes long."""
     began = time.monotonic()
 
     def again(number: int, frame: FrameType | None) -> None:
@@ -77,7 +77,7 @@ def _end_begins(number: int) -> None:
 
 
 def ignore_more() -> None:
-    """Hear none of these signals any more, where one has ended the command.
+    """Ignore these signals after one has ended the command.
 
     Python gives up its handlers while it ends: another one would be what the process died of.
     """
@@ -87,10 +87,10 @@ def ignore_more() -> None:
 
 
 def _stop_logging() -> None:
-    """Have Dask say nothing more: that connections break off, at the end of a process, is no news.
+    """Silence Dask: lost connections at the end of a process are expected.
 
     Dask restores its loggers' levels when a cluster closes, and handshakes may fail after that. Its
-    callback of the garbage collector fails where the signal was heard in it.
+    callback of the garbage collector fails if the signal arrived in it.
     """
     logging.disable(logging.CRITICAL)
     sys.unraisablehook = lambda what: None

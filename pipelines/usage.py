@@ -11,7 +11,7 @@ from penstock.options import bad_option
 
 
 def usage_error(error: CycloptsError) -> UsageError:
-    """Return what cyclopts complains about as an error of ours."""
+    """Return an error of cyclopts as a Penstock error."""
     if isinstance(error.__cause__, ValidationError):
         return bad_option(error.__cause__)
     command = " ".join(["penstock", *(error.command_chain or ())])

@@ -1,4 +1,4 @@
-"""``penstock validate``: read a whole graph and say what is wrong with it, if anything."""
+"""``penstock validate``: read a whole graph and report what is wrong with it."""
 
 from __future__ import annotations
 

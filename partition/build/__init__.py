@@ -1,4 +1,4 @@
-"""From an assignment to what each rank holds: local CSR, ghosts, send and receive lists.
+"""From an assignment to the data of each rank: local CSR, ghosts, send and receive lists.
 
 Out of core: the graph is read once, shard by shard, and its rows are spooled to the parts that
 own them; then each part is renumbered by itself. Memory: a few numbers a node, and for each
@@ -75,7 +75,7 @@ def build_parts(
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """Which nodes each part owns, ascending, and where each node stands among them."""
+    """The nodes that each part owns, ascending, and the position of each node among them."""
 
     parts: Array
     owned: list[Array]

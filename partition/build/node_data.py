@@ -60,7 +60,7 @@ def _write_sparse(
 
 
 def write_labels(graph: Graph, owned: list[Array], root: Path) -> list[FileEntry]:
-    """Write the labels and splits of each part's nodes, where the graph has them."""
+    """Write the labels and splits of each part's nodes, if the graph has them."""
     entries: list[FileEntry] = []
     if graph.manifest.splits:
         roles = as_numpy(graph.node_column("split"), -1)

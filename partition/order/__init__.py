@@ -1,8 +1,8 @@
-"""In which order the partitions of an embedding table meet in a small buffer.
+"""The order in which the partitions of an embedding table meet in a small buffer.
 
 An embedding table too large for the GPU is cut into partitions; edges whose ends lie in
 partitions i and j form bucket (i, j). A bucket can be trained while i and j are both in the
-buffer, so an order of buffer states is wanted in which every pair meets, with few swaps, and in
+buffer, so the goal is an order of buffer states in which every pair meets, with few swaps, and in
 which the swaps can hide behind training (Legend, section 4).
 
     order = prefetch(12)                  # or beta(12), cover(16), order("prefetch", 12)
@@ -52,7 +52,7 @@ class BufferState:
 
 @dataclass(frozen=True)
 class PartitionOrder:
-    """Buffer states in order; ``steps`` says what to train and to swap in each.
+    """Buffer states in order; ``steps`` lists what to train and to swap in each.
 
     ``io`` counts as Legend's table 6 does. An order that swaps one partition at a time counts its
     buffer states, so the first filling counts as one. ``cover`` replaces the whole buffer and
@@ -94,7 +94,7 @@ class PartitionOrder:
 
     @property
     def hidden_share(self) -> float:
-        """Share of the swaps that at least one bucket hides; 1.0 where there is no swap."""
+        """Share of the swaps that at least one bucket hides; 1.0 if there is no swap."""
         return sum(step.hidden for step in self.steps) / self.swaps if self.swaps else 1.0
 
     @property
@@ -119,7 +119,7 @@ def order(name: str, partitions: int, capacity: int | None = None) -> PartitionO
     Returns
     -------
     PartitionOrder
-        Its ``steps`` say what to train and to swap in each buffer state.
+        Its ``steps`` list what to train and to swap in each buffer state.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def order(name: str, partitions: int, capacity: int | None = None) -> PartitionO
     method = METHODS.get(name)
     if method is None:
         raise UsageError(
-            f"there is no partition order {name!r}", expected=f"one of {', '.join(METHODS)}"
+            f"unknown partition order {name!r}", expected=f"one of {', '.join(METHODS)}"
         )
     return method(partitions) if capacity is None else method(partitions, capacity)
 
@@ -240,7 +240,7 @@ def lower_bound(partitions: int, capacity: int = 3, *, whole_buffer: bool = Fals
     """Return an I/O count that no order can fall below.
 
     A full buffer holds c * (c - 1) / 2 pairs; each load meets at most c - 1 partners for the
-    first time. Six partitions are the one case up to 32 where no order with property 1 gets
+    first time. Six partitions are the one case up to 32 in which no order with property 1 gets
     there: 7 states are too few, as an exhaustive search shows, and 8 are enough.
     """
     pairs, held = partitions * (partitions - 1) // 2, capacity * (capacity - 1) // 2
@@ -279,7 +279,7 @@ def _steps(order: PartitionOrder) -> Iterator[BufferState]:
         load: State = ()
         if number < last:
             after = order.states[number + 1]
-            # A line replaces a line as a whole, even where they share a partition: so GE2 counts.
+            # A line replaces a line as a whole, even if they share a partition, as in GE2.
             evict = state if order.whole_buffer else tuple(p for p in state if p not in after)
             load = after if order.whole_buffer else tuple(p for p in after if p not in state)
         buckets = [(i, j) for i in state for j in state if (i, j) not in trained]

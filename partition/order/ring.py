@@ -1,17 +1,17 @@
 """Buffer orders for any number of partitions, by construction: at or near the lower bound.
 
 An order with buffers of three is a strip of triangles, each sharing an edge with the one before.
-A strip is as short as can be when every load meets two new partners. Most of ours turns: take N
-(odd) partitions as residues mod N, and hubs 0, g, 2g, ... Around hub w the buffer holds w and two
-neighbours on a rim w + u, w + u', ...; then the hub moves on by g and the same rim, shifted,
-follows. Two partitions meet when their difference occurs between hub and rim, along the rim, or
-between hubs. So the rim has to be chosen such that all its r labels and all r differences around
-it are distinct; then r triangles a hub cover 2r of the (N - 1) / 2 classes of differences. Such
-a rim is a graceful labelling of a wheel, and there is one for every r from 3 on.
+A strip is as short as can be when every load meets two new partners. Most of Penstock's strips
+turn: take N (odd) partitions as residues mod N, and hubs 0, g, 2g, ... Around hub w the buffer
+holds w and two neighbours on a rim w + u, w + u', ...; then the hub moves on by g and the same rim,
+shifted, follows. Two partitions meet when their difference occurs between hub and rim, along the
+rim, or between hubs. So the rim has to be chosen such that all its r labels and all r differences
+around it are distinct; then r triangles a hub cover 2r of the (N - 1) / 2 classes of differences.
+Such a rim is a graceful labelling of a wheel, and there is one for every r from 3 on.
 
 N * r triangles make 2r classes of differences; 0 to 3 classes may be left over. For each there is
 one more partition, N + i, that stays in the buffer while the residues walk through it in steps of
-that class: it meets all of them, and they meet along the walk. (Where the step and N have a common
+that class: it meets all of them, and they meet along the walk. (If the step and N have a common
 divisor the steps close into several tours; exchanging edges with another tour joins them.) The few
 pairs that the seams leave open are closed at the end.
 
@@ -51,7 +51,7 @@ def _rim(r: int) -> list[int]:
 
 
 def _walks(modulus: int, steps: list[int]) -> list[list[int]]:
-    """Return a walk a step through all residues, each from where the one before ended.
+    """Return one walk per step through all residues, each from the end of the previous one.
 
     The first of ``steps``, (modulus - 1) / 2, makes the last walk: from 0 by way of 1 to its end.
     """

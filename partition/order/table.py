@@ -1,8 +1,8 @@
 """Orders that a search found, for the numbers of partitions that no construction serves.
 
-All meet the lower bound but that for 6, where nothing does and Legend's order stands. A letter is
-a load: half its place in ALPHABET is the partition, and an odd place says that of the two older
-ones in the buffer the newer stays. The first buffer is 0, 1, 2, of which 2 is the newest and 0 the
+All meet the lower bound except for 6, for which no order does and Legend's is used. A letter is
+a load: half its place in ALPHABET is the partition, and an odd place means that the newer of the
+two older ones in the buffer stays. The first buffer is 0, 1, 2, of which 2 is the newest and 0 the
 oldest.
 """
 

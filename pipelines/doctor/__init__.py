@@ -1,1 +1,1 @@
-"""``penstock doctor``: what a machine has, what that allows, and what would mend each lack."""
+"""``penstock doctor``: what a machine has, what that allows, and how to fix each lack."""

@@ -1,8 +1,8 @@
-"""The checks: each tries one thing, in a process of its own, and returns what it found.
+"""The checks: each tries one thing, in its own process, and returns a finding.
 
     python -P -m penstock.pipelines.doctor.checks NAME FOLDER SECONDS
 
-A check raises if what it tries is there and does not work; what is merely absent is a finding.
+A check raises if its subject exists and does not work; an absent one is a finding.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ State = Literal["ok", "absent", "warning", "broken"]
 class Finding:
     """One thing that a machine has or lacks.
 
-    state     ok; absent: not there, and needed only for what it brings; warning: it works, and not
-              as well as it could; broken: it was asked for or is installed, and does not work
-    remedy    the command, or the step, that mends it
+    state     ok; absent: missing, and needed only for its own features; warning: it works, and not
+              as well as it could; broken: it was requested or is installed, and does not work
+    remedy    the command, or the step, that fixes it
     compared  what must be the same on all workers of a cluster, by name
     """
 
@@ -76,7 +76,7 @@ import mpi4py
 mpi4py.rc.thread_level = "multiple"
 from mpi4py import MPI
 assert MPI.Query_thread() == MPI.THREAD_MULTIPLE, "its thread level is not multiple"
-# Under an mpiexec of another MPI each process would be a world of its own.
+# Under an mpiexec of another MPI each process would be its own world.
 assert MPI.COMM_WORLD.allreduce(1) == 2, f"a world of {MPI.COMM_WORLD.size}, not of 2 ranks"
 """
 _KERNEL = """
@@ -126,7 +126,7 @@ def check_numba(folder: str, seconds: float) -> list[Finding]:
 
 
 def check_gpu(folder: str, seconds: float) -> list[Finding]:
-    """Ask nvidia-smi, and compile and launch a kernel on every GPU that this process sees."""
+    """Run nvidia-smi, and compile and launch a kernel on every GPU that this process sees."""
     from penstock.workers.resources.device import look, shows_gpu
 
     shown, driver = shows_gpu(), _driver()
@@ -197,11 +197,11 @@ def check_cudf(folder: str, seconds: float) -> list[Finding]:
 
 
 def check_kvikio(folder: str, seconds: float) -> list[Finding]:
-    """Write and read GPU memory by KvikIO, and ask whether GPUDirect Storage is used."""
+    """Write and read GPU memory by KvikIO, and query whether GPUDirect Storage is used."""
     if not _has_gpu():
         return []
     if find_spec("kvikio") is None:
-        text = "not installed: data comes to GPUs through host memory"
+        text = "not installed: data reaches GPUs through host memory"
         return [Finding("KvikIO", "absent", text, pip_install(_cuda_extra(_driver())))]
     import cupy
     import kvikio
@@ -255,7 +255,7 @@ def check_mpi(folder: str, seconds: float) -> list[Finding]:
         return [*found, Finding("gangs", "ok", text)]
     lines = (result.stderr + result.stdout).strip().splitlines() or [""]
     text = f"mpiexec exits with {result.returncode}: {lines[-1]}"
-    remedy = "mpiexec -n 2 python -c 'from mpi4py import MPI', and see what it says"
+    remedy = "mpiexec -n 2 python -c 'from mpi4py import MPI', and read its output"
     return [*found, Finding("gangs", "broken", text, remedy)]
 
 
@@ -330,7 +330,7 @@ def _can_lock(folder: str) -> bool:
 
 
 def _driver() -> str | None:
-    """Return the version of the driver, as nvidia-smi says it."""
+    """Return the version of the driver, as nvidia-smi reports it."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None

@@ -38,7 +38,7 @@ class DoctorReport:
 
     @property
     def broken(self) -> list[Finding]:
-        """What was asked for or is installed, and does not work."""
+        """Findings that were requested or are installed, and do not work."""
         return [one for one in self.findings if one.state == "broken"]
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,14 +64,14 @@ def command(
     spec: ClusterSpec = ClusterSpec(),
     output: Display = Display(),
 ) -> None:
-    """Say what this machine has, and what would mend what it lacks.
+    """Report what this machine has, and how to fix what it lacks.
 
-    Exit 1 if something that was asked for, or is installed, is broken.
+    Exit 1 if something that was requested, or is installed, is broken.
 
     Parameters
     ----------
     folder
-        where to measure the disk and try file locks [default: the workers' scratch folder]
+        folder for the tests of disk and file locks [default: the workers' scratch folder]
     """
     quiet = output.quiet or output.json
     folder = folder or spec.worker_scratch
@@ -123,7 +123,7 @@ def examine(
 def run_check(
     name: str, folder: str, seconds: float, timeout: float | None = None
 ) -> list[Finding]:
-    """Return what a check finds in a process of its own: one that hangs or crashes is a finding."""
+    """Return the finding of a check in its own process: a hang or crash is a finding."""
     check = CHECKS[name]
     command = [sys.executable, "-P", "-m", "penstock.pipelines.doctor.checks"]
     process = subprocess.Popen(
@@ -154,7 +154,7 @@ def run_check(
 def _of_workers(
     folder: Path | None, options: DoctorOptions, spec: ClusterSpec, *, quiet: bool
 ) -> list[Finding]:
-    """Return what is broken on workers, and in what they differ."""
+    """Return failures on workers, and differences between them."""
     from penstock.cluster.connect import connect
     from penstock.cluster.query import answers_in_time
 
@@ -175,7 +175,7 @@ def _of_workers(
 
 
 def judge_workers(found: dict[str, list[Finding] | Exception]) -> list[Finding]:
-    """Return what is broken on a worker, and in what workers differ."""
+    """Return failures on a worker, and differences between workers."""
     broken: dict[Finding, list[str]] = {}
     values: dict[str, dict[str, list[str]]] = {}
     for worker, findings in found.items():

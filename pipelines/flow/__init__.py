@@ -55,7 +55,7 @@ def run_flow(
     replace_targets
         Publish also over what this flow has not published, which is kept as ``NAME.previous``.
     replace_outputs
-        Let stages also replace what this flow has not made; it is not kept.
+        Let stages also replace outputs that this flow did not make; they are not kept.
     quiet
         Print no progress.
 

@@ -75,7 +75,7 @@ def write_page(folder: Path) -> str | None:
     try:
         return str(write_report(load_run(folder)))
     except Exception as error:
-        warn(f"no report of the run was made: {error}")
+        warn(f"the report of the run was not written: {error}")
         return None
 
 

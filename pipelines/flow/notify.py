@@ -34,7 +34,7 @@ def notify(flow: Flow, run: RunRecord) -> None:
         with suppress(OSError, PenstockError):
             run.save()
         which = "success" if run.state == State.PASSED else "failure"
-        warn(f"on_{which} of {flow.name} did not work: {error}")
+        warn(f"on_{which} of {flow.name} failed: {error}")
 
 
 def _call(command: str, run: RunRecord, home: Path) -> None:

@@ -23,7 +23,7 @@ class StagePlan:
 
     last_seconds  what it took when it was last run
     assumed       what runs before it: the figures are for the output that this has at present
-    unknown       what must run before it can be asked for figures
+    unknown       what must run before it can be estimated
     """
 
     name: str
@@ -69,7 +69,7 @@ def _needs(one: StagePlan) -> str:
     if one.disk_bytes:  # an evaluation takes none
         parts.append(f"disk about {format_bytes(one.disk_bytes)}")
     if parts and one.assumed:
-        parts[-1] += f" (if {one.assumed} comes out as it is now)"
+        parts[-1] += f" (if {one.assumed} stays as it is now)"
     if one.last_seconds is not None:
         # Estimates are of the job's work; that of the process, imports above all, is some seconds.
         parts.append(f"last time {one.last_seconds:.3g} s with its start")
@@ -129,7 +129,7 @@ def _last_seconds(state: FlowState, name: str) -> float | None:
 
 
 def _asked(flow: Flow, name: str, before: list[str]) -> dict[str, Any]:
-    """Ask a job for its plan, in a process of its own.
+    """Run a job's plan, in its own process.
 
     before  stages that will have made its inputs again
     """

@@ -22,7 +22,7 @@ _NAMED = re.compile(r"\{\{\s*previous\s*\}\}")
 
 
 def names_previous(value: Any) -> bool:
-    """Return whether ``{{previous}}`` stands anywhere in plain data."""
+    """Return whether ``{{previous}}`` appears anywhere in plain data."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):

@@ -2,8 +2,8 @@
 
     python -P -m penstock.pipelines.flow.process order.json <alive>
 
-The order holds the command's words, inputs, options and cluster. What the command reports goes to
-the order's ``result`` as JSON, messages go to standard error, which is the stage's log. Standard
+The order holds the command's words, inputs, options and cluster. The command's report is written to
+the order's ``result`` as JSON, messages to standard error, which is the stage's log. Standard
 input is a pipe that the flow's process keeps open: if it closes, the flow has exited, and this
 process exits, with all that it has started: it leads a process group of its own.
 """
@@ -135,7 +135,7 @@ def call_python(order: dict[str, Any]) -> Any:
         return json.loads(json.dumps(found or {}, default=float))
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"python: {order['python']} returned what cannot be written as JSON",
+            f"python: {order['python']} returned a value that cannot be written as JSON",
             expected="a dict of numbers, texts, lists and dicts", got=str(error),
         ) from error  # fmt: skip
 
@@ -173,8 +173,8 @@ def _called(name: str, function: Callable[[], Any]) -> Any:
         if isinstance(error, FileExistsError):
             raise PenstockError(
                 f"python: {name} found something at its output path", got=str(error.filename),
-                remedy="The output of an earlier run is still there when a function is called: "
-                "have it go on from that, or begin with shutil.rmtree(out, ignore_errors=True)",
+                remedy="The output of an earlier run still exists when a function is called: "
+                "have it continue from that, or begin with shutil.rmtree(out, ignore_errors=True)",
             ) from error  # fmt: skip
         raise from_system(error, f" in python: {name}") or PenstockError(
             f"python: {name} raised {type(error).__name__}: {error}",

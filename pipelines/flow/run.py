@@ -238,7 +238,7 @@ class FlowRun:
     # A stage
 
     def stage(self, name: str) -> State:
-        """Run one stage if it must; return its state. What goes wrong is noted, never raised."""
+        """Run one stage if it must; return its state. Errors are recorded, never raised."""
         stage, began = self.flow.stages[name], time.time()
         outcome: dict[str, Any] = {"job": stage.title, "began": began, "state": State.FAILED}
         try:
@@ -275,7 +275,7 @@ class FlowRun:
                 return
             if why is not None:
                 raise UsageError(
-                    f"stage {stage.name} is not among those that run, and must: {why}",
+                    f"stage {stage.name} must run, but is not selected: {why}",
                     remedy=f"Run it too: --from {stage.name}, or without --only and --from",
                 )
         elif self.choice.force and why is None:
@@ -480,13 +480,13 @@ def run_flow_checked(
 
 
 def check_gpus(flow: Flow) -> None:
-    """Refuse stages that want more GPUs than there are."""
+    """Refuse stages that need more GPUs than exist."""
     most = max((stage.gpus for stage in flow.stages.values()), default=0)
     there = gpus_of(flow) if most else 0
     if most > there:
         name = next(stage.name for stage in flow.stages.values() if stage.gpus == most)
         raise CapacityError(
-            f"stage {name} wants {most} GPUs", expected=f"at most {there}, which there are",
+            f"stage {name} needs {most} GPUs", expected=f"at most {there}, the available ones",
             remedy="Lower gpus:, or name a cluster with that number",
         )  # fmt: skip
 

@@ -164,7 +164,7 @@ class FlowState:
         """Return what distinguishes an output from others of the same identity, for dependent
         outputs.
 
-        A stage that was rebuilt, by --force or because its output was gone, may have come out
+        A stage that was rebuilt, by --force or because its output was missing, may have come out
         different: what depends on it, and what was published of it, is of the one before.
         """
         record = self.record(stage)

@@ -122,5 +122,5 @@ def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) 
     """
     if kind not in KINDS:
         known = ", ".join(KINDS)
-        raise UsageError(f"there is no kind of graph {kind!r}", expected=f"one of {known}")
+        raise UsageError(f"unknown kind of graph {kind!r}", expected=f"one of {known}")
     return KINDS[kind](out, quiet=quiet, **options)

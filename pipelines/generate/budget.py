@@ -32,7 +32,7 @@ def each(task: Callable[[Item], Result], items: Iterable[Item], threads: int) ->
 
 
 def shuffle(seed: int, stream: int, size: int, threads: int) -> Array:
-    """Return where each of ``size`` ids goes in a keyed shuffle: (size,) int32."""
+    """Return the position of each of ``size`` ids in a keyed shuffle: (size,) int32."""
     moved = np.empty(size, np.int32)
 
     def fill(first: int) -> None:
@@ -59,6 +59,6 @@ class Budget:
         self.left -= size
 
     def take_per_thread(self, size: int, purpose: str) -> None:
-        """Set ``size`` bytes aside for each thread; with fewer threads where that does not fit."""
+        """Set ``size`` bytes aside for each thread; with fewer threads if that does not fit."""
         self.threads = max(1, min(self.threads, self.left // max(size, 1)))
         self.take(self.threads * size, purpose)

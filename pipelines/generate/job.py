@@ -29,11 +29,11 @@ EDGES = Format(
 class Generator(ABC):
     """Makes one graph in this process, piece by piece, within a limit of memory.
 
-    kind          of what is made, as the command line has it
+    kind          of the output, as on the command line
     title         what the report calls such a graph
     nodes, edges  about how many there will be
     drawn         how many edges were drawn, once ``fill`` has
-    details       what the report says besides
+    details       further lines of the report
     """
 
     kind: ClassVar[str]
@@ -48,11 +48,12 @@ class Generator(ABC):
 
     @abstractmethod
     def sizes(self) -> int:
-        """Set memory aside for what has the size of the graph; return about its bytes on disk."""
+        """Reserve memory for the arrays of the graph's size; return its approximate bytes on
+        disk."""
 
     @abstractmethod
     def fill(self, pieces: Pieces, *, quiet: bool) -> None:
-        """Write every piece, and say how many edges were ``drawn``."""
+        """Write every piece, and report how many edges were ``drawn``."""
 
     def make(self, context: Context, out: Output) -> GenerateReport:
         """Plan the graph, and write it."""
@@ -88,7 +89,7 @@ class Generator(ABC):
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the manifest says about how it was made: all that shaped its bytes."""
+        """The provenance in the manifest: everything that shaped the bytes."""
         made = {"by": f"penstock generate {self.kind}", **asdict(self.options)}
         for elsewhere in ("memory", "format"):
             made.pop(elsewhere, None)

@@ -72,7 +72,8 @@ class KnowledgeSource(EdgeSource):
         if relations is None:
             raise TypeError("triples have relations")
         split = self._splits(sources, targets, relations)
-        # Nobody can learn what never occurs in training: such triples go back.
+        # A model cannot learn entities or relations that never occur in training: such triples go
+        # back.
         known = self.seen[sources] & self.seen[targets] & self.seen_relations[relations]
         split[~known] = 0
         out = split > 0

@@ -1,4 +1,4 @@
-"""What can be asked of ``penstock generate``: one set of options a kind of graph."""
+"""Options of ``penstock generate``: one set per kind of graph."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Common:
     seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
     """random seed: it gives the same bytes on any number of threads and in any memory"""
     memory: Size = None
-    """memory limit, such as 4GB (default: half of what is available)"""
+    """memory limit, such as 4GB (default: half of the available memory)"""
 
 
 @options
@@ -121,7 +121,7 @@ class SbmOptions(Common):
     width: Annotated[int, Field(ge=1, le=1 << 24)] = 64
     """number of features"""
     noise: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 4
-    """dense: standard deviation of the noise, where that of the centres is 1"""
+    """dense: standard deviation of the noise, relative to that of the centres, 1"""
     words: Annotated[int, Field(ge=1, le=1 << 16)] = 16
     """sparse: words drawn for each node"""
     topic: Share = 0.2
@@ -136,7 +136,7 @@ class SbmOptions(Common):
     @model_validator(mode="after")
     def _agree(self) -> SbmOptions:
         if self.blocks > self.nodes:
-            raise ValueError(f"at most as many blocks as nodes ({self.nodes})")
+            raise ValueError(f"at most {self.nodes} blocks, the number of nodes")
         if self.train + self.valid + self.test > 1 + 1e-9:
             raise ValueError("train, valid and test that add up to at most 1")
         if self.features == "sparse" and self.width < self.blocks:
@@ -153,7 +153,7 @@ class KnowledgeOptions(Common):
     relations: Annotated[int, Field(ge=1, le=1 << 20)] = 20
     """number of relations"""
     triples: Annotated[int, Field(ge=1, le=1 << 40)] = 200_000
-    """triples drawn; those that come up again are dropped"""
+    """triples drawn; repeated ones are dropped"""
     cluster_size: Count = 16
     """entities in a cluster: a relation leads from one cluster to one other"""
     noise: Share = 0.1

@@ -20,7 +20,7 @@ ROWS = 1 << 20  # rows of a table made at a time: a row group
 
 
 class Pieces(GrowingGraph):
-    """Writes a graph from what gives some rows at a time."""
+    """Writes a graph from a source that gives some rows at a time."""
 
     def nodes(self, columns: Callable[[int, int], dict[str, Any]]) -> None:
         """Write nodes.parquet from ``columns(first, count)``, which gives it for some rows."""

@@ -15,7 +15,7 @@ from penstock.sizes import format_bytes, format_count, plural
 
 @dataclass
 class GenerateReport(JobReport):
-    """What was made: where, how much, how fast. ``drawn`` counts edges before any were dropped."""
+    """The output: its path, size and speed. ``drawn`` counts edges before any were dropped."""
 
     path: str
     kind: str
@@ -36,7 +36,7 @@ class GenerateReport(JobReport):
         return after_graph(path, Manifest.load(path))
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the text for people."""
         rate = format_count(self.edges / max(self.seconds, 1e-9))
         yield (
             f"{shown(self.path)}: {self.kind}, {self.nodes:,} nodes, {self.edges:,} edges"

@@ -1,4 +1,4 @@
-"""Where the edges of a generated graph come from, and what is done to them."""
+"""The source of a generated graph's edges, and the steps applied to them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ CHUNK = 1 << 21  # edges drawn at a time
 
 
 class EdgeSource(ABC):
-    """Edges of which any part can be drawn at any time, any number of times, on any thread.
+    """Edges that can be drawn in any part, at any time, any number of times, on any thread.
 
     nodes      ids are below this
     units      how many draws there are (edges, or rows of edges)
     step       how many units make about CHUNK edges
     expected   about how many edges there are in all
-    relations  how many relations tell edges apart, 0 if they do not
+    relations  number of relations that distinguish edges, 0 for none
     columns    names of the edge columns that ``edge_columns`` makes
     """
 
@@ -55,7 +55,7 @@ class EdgeRules:
 
 @dataclass(frozen=True)
 class Built:
-    """What came of it; ``ids`` are those of the nodes kept, None for all."""
+    """The result; ``ids`` are those of the nodes kept, None for all."""
 
     drawn: int
     degrees: Array
@@ -84,7 +84,7 @@ class BinnedKeys:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Bins ``low:high`` become a shard; ``arcs`` are counted before duplicates go."""
+    """Bins ``low:high`` become a shard; ``arcs`` are counted before duplicates are dropped."""
 
     number: int
     low: int

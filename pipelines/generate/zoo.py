@@ -30,7 +30,7 @@ SHARES = {
 
 
 class Zoo:
-    """The shape of every graph: its size, kind, number of edges, and where it lies."""
+    """The shape of every graph: its size, kind, number of edges, and position."""
 
     def __init__(self, options: ZooOptions, threads: int) -> None:
         graphs, seed = options.graphs, options.seed

@@ -1,7 +1,7 @@
-"""What the workers of a cluster have, asked before a job is laid out.
+"""The resources of a cluster's workers, queried before a job is planned.
 
-``Capacity`` is what workers themselves say, of their GPUs too; ``TaskCapacity`` what the scheduler
-knows, so that a job of tasks on the host opens no GPU to be laid out. Disks are asked by
+``Capacity`` is what workers report, GPUs included; ``TaskCapacity`` what the scheduler
+knows, so that planning a job of tasks on the host opens no GPU. Disks are queried by
 ``sizes.need_disk`` and ``plan.disk_need``; what does not fit has one shape: ``does_not_fit``.
 """
 
@@ -29,7 +29,7 @@ class Capacity:
     workers  how many there are
     memory   bytes that every worker may use in all: of its GPU, or of the host
     rows     bytes of these in which a worker can keep a graph between tasks
-    gpus     how many GPUs they have, of which workers of one host may share some; 0: one each
+    gpus     number of their GPUs; workers of one host may share some; 0: one each
     largest_limit  what --memory-limit can be at most, shared by the workers of a host; 0: there
                    is no such limit, as memory is a GPU's, or workers are threads
     cores    of a worker, as its share of those of its host; 0: not known
@@ -67,7 +67,8 @@ class Capacity:
     def too_small(
         self, what: str, needs: int, *, remedy: str, has: int | None = None
     ) -> CapacityError:
-        """Return the error that ``what`` takes more than a worker has; a remedy says what would."""
+        """Return the error that ``what`` takes more than a worker has; a remedy names what would
+        fit."""
         there = self.memory if has is None else has
         return does_not_fit(what, f"on a {self.worker}", needs, there, remedy=remedy)
 
@@ -90,10 +91,10 @@ class TaskCapacity:
 
     @staticmethod
     def of(workers: list[tuple[int, int]], spec: ClusterSpec) -> TaskCapacity:
-        """Return it for workers of so many threads, and so many bytes or 0 for no limit."""
+        """Return it for workers, each given as threads and a limit in bytes, 0 for none."""
         if not workers:
             raise _no_workers()
-        # Dask gives threads no limit; without one that is asked for they share this machine.
+        # Dask gives threads no limit; without an option they share this machine.
         asked = spec.worker_memory() if spec.memory_limit is not None else 0
         limits = [(threads, limit or asked) for threads, limit in workers]
         limited = [usable_memory(limit) // threads for threads, limit in limits if limit]
@@ -102,7 +103,7 @@ class TaskCapacity:
 
 
 def task_capacity(client: Client, spec: ClusterSpec) -> TaskCapacity:
-    """Ask the scheduler what tasks can have; workers are not asked, nor their devices."""
+    """Query the scheduler for the limits of tasks; neither workers nor devices are queried."""
 
     def workers(dask_scheduler: Scheduler) -> list[tuple[int, int]]:
         return [(w.nthreads, w.memory_limit or 0) for w in dask_scheduler.workers.values()]
@@ -111,7 +112,7 @@ def task_capacity(client: Client, spec: ClusterSpec) -> TaskCapacity:
 
 
 def capacity_of(client: Client) -> Capacity:
-    """Ask every worker what it has."""
+    """Query the resources of every worker."""
 
     def held_by(dask_worker: Worker) -> tuple[int, int, str, int, int, str]:
         from penstock.limits import cores

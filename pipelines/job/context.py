@@ -26,7 +26,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
 class Planned(BaseException):
-    """Ends a job that was asked for its plan."""
+    """Ends a job after its plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -36,7 +36,7 @@ class Context:
     """What a job is handed besides its input, its output and its options.
 
     on_gpu  whether its tasks or ranks compute on GPUs if there are some
-    plans   whether only the plan is asked for
+    plans   whether only the plan is requested
     out     the output, once the frame has opened it
     """
 
@@ -67,7 +67,7 @@ class Context:
 
     @cached_property
     def cluster(self) -> ClusterSpec:
-        """The cluster, with what its file or Dask's configuration says of it."""
+        """The cluster, with the options of its file and of Dask's configuration."""
         return as_spec(self._given).configured()
 
     def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Workers:
@@ -75,7 +75,7 @@ class Context:
 
         They stay until the job ends, and every call returns the same.
 
-        input_bytes  how much the job reads: a small one needs no processes of its own
+        input_bytes  how much the job reads: a small one needs no other processes
         ranks        how many ranks its gangs need, if it has any
         """
         if self._workers is None:
@@ -112,7 +112,7 @@ class Context:
         return self._open.enter_context(ThreadPoolExecutor(spec.threads or spec.worker_count()))
 
     def ranks(self, graph: Graph | None, parts: int | None) -> Workers:
-        """Return as many workers as there are to be ranks: see ``workers.open_ranks``."""
+        """Return one worker per rank: see ``workers.open_ranks``."""
         if self._workers is None:
             from penstock.pipelines.job.workers import open_ranks
 
@@ -132,15 +132,15 @@ class Context:
         problem: PenstockError | None = None,
         detail: Report | None = None,
     ) -> None:
-        """Say what is about to be made: ``--plan`` ends here, a run goes on if it fits.
+        """Declare what is about to be made: ``--plan`` ends here, a run continues if it fits.
 
         A job calls it once it knows, and writes nothing before.
 
-        what     a line of what would be made
+        what     one line that describes the output
         steps    name and description of each step, in order
         memory   of the fullest worker
         disk     bytes of the output, None if they are not known; scratch: of intermediate files
-        folder   where a job without an output writes ``disk`` bytes that go away again
+        folder   where a job without an output writes ``disk`` temporary bytes
         problem  why the run would fail
         detail   what else is to be seen, as the operations of a model
         """
@@ -181,7 +181,7 @@ def _keeping_freed_memory() -> Iterator[None]:
 
 
 def _too_large(folder: Path, size: int) -> PenstockError | None:
-    """Return the error of what is larger than what is free on the disk of ``folder``."""
+    """Return the error of data larger than the free space on the disk of ``folder``."""
     free = free_disk(folder) if size else 0
     if free >= size:
         return None

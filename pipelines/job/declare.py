@@ -6,7 +6,7 @@
         context.plan("walks ...", steps=(("walk", "where"),), disk=size)
         ...
 
-    penstock.walk("g", "w", length=10)      the function is called with what its annotations say
+    penstock.walk("g", "w", length=10)      the function is called with the types of its annotations
     penstock walk g w --length 10           its help is the docstring, and the string under a field
     {job: walk, input: g, length: 10}       a stage of a flow
 
@@ -50,7 +50,7 @@ class Input(Protocol):
     """What a job reads, once it is open."""
 
     def stamps(self) -> dict[str, Any]:
-        """Return by what its files and folders are known, by path; another value, another input."""
+        """Return the stamps of its files and folders, by path; another value, another input."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Source:
     open      (what is given, options, verify, quiet) -> Input
     kind      what it is on the command line
     verified  whether its files can be compared with checksums: ``--verify``
-    searched  of an open input, the folders of which all files are read: no output lies in one
+    searched  of an open input, the folders that are read whole: no output lies in one
     tables    whether it and options may be tables with ``__arrow_c_stream__`` in Python
     """
 
@@ -95,9 +95,9 @@ VECTORS = Source(open_vectors)
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a training's run, which may go on while it is read.
+    """The folder of a training's run, which may continue while it is read.
 
-    checkpoints  stamps of those that were there when it was opened
+    checkpoints  stamps of those that existed when it was opened
     """
 
     path: Path
@@ -109,7 +109,7 @@ class RunFolder:
         return {str(self.path): inode, **self.checkpoints}
 
     def graph_path(self, given: Path | None, trained_on: str, remedy: str) -> Path:
-        """Return where the graph is that the options name, or else the one of the run."""
+        """Return the path of the graph that the options name, or else that of the run."""
         if given is None and not Path(trained_on).is_dir():
             what = f"the graph of {self.path} is not at {trained_on} any more"
             raise InputError(what, remedy=remedy)
@@ -137,7 +137,7 @@ class Overwrite:
     """The option of every job that writes."""
 
     overwrite: _Flag = False
-    """replace the output that is there; a directory must be one of this job's"""
+    """replace an existing output; a directory must be one of this job"""
 
 
 @options
@@ -145,7 +145,7 @@ class Run(Overwrite):
     """Options of every job that makes a directory."""
 
     resume: _Flag = False
-    """go on where an interrupted run of the same command stopped"""
+    """resume an interrupted run of the same command"""
 
 
 @options
@@ -171,15 +171,15 @@ class _Call:
 class Job(Generic[R]):
     """A declared job, which can be called: ``penstock.walk("g", "w", length=10)``.
 
-    name       what stands after ``penstock``
+    name       the words after ``penstock``
     reads      how its input is given, None: it has none
     writes     what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``; None:
-               nothing; ``file``: a file; ``run``: a run of training, which is there meanwhile
-    version    part of what identifies an output: raised when results or defaults change
-    into       where the output is, of input and options, if it is not given
+               nothing; ``file``: a file; ``run``: a run of training, which exists meanwhile
+    version    part of the identity of an output: raised when results or defaults change
+    into       path of the output, from input and options, if it is not given
     files      options that name files which are read
     passing    options that do not decide what is made
-    varying    options that do, with which an interrupted run may go on all the same, or what
+    varying    options that do, but that may change when an interrupted run resumes, or what
                returns their names, of all options
     clustered  whether it runs on a cluster
     on_gpu     whether its tasks or ranks compute on GPUs if there are some
@@ -210,7 +210,7 @@ class Job(Generic[R]):
         self.files, self.passing, self.varying = files, (*passing, "scratch"), varying
         self.clustered, self.on_gpu = clustered, on_gpu
         self.__name__, self.__doc__, self.__module__ = name, function.__doc__, function.__module__
-        # The names of what is given by position, as the function has them.
+        # The names of positional arguments, as in the function.
         count = (reads is not None) + (writes is not None and into is None)
         self._given = [*self._parameters][1 : 1 + count]
         self._run_options: type[Any] | None = None

@@ -31,5 +31,5 @@ def learnable(about: Manifest) -> bool:
 
 
 def sibling(path: Path, what: str) -> Path:
-    """Return a path next to ``path``, for what is made of it."""
+    """Return a path next to ``path``, for an output made from it."""
     return path.parent / f"{path.name}-{what}"

@@ -1,4 +1,5 @@
-"""The partition that a gang works on: what lies with the graph, or made where it does not."""
+"""The partition that a gang works on: the one in the graph's folder, or a new one if there is
+none."""
 
 from __future__ import annotations
 

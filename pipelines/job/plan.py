@@ -25,7 +25,7 @@ PlanFlag = Annotated[
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that a job takes of something, of those that are there; None: not known ``until``.
+    """Bytes of a resource that a job takes, out of the available ones; None: not known ``until``.
 
     remedy  what to do if that is not enough
     """
@@ -54,7 +54,7 @@ class Need:
 class Plan:
     """What a job would do.
 
-    what     a line of what would be made, or printed
+    what     one line that describes the output, or what is printed
     steps    name and description of each step, in order
     memory   of the fullest worker; disk: of the output and everything made on the way, or None:
              nothing is written
@@ -88,7 +88,7 @@ class Plan:
         }
 
     def text(self) -> str:
-        """Return what a person wants to read."""
+        """Return the text for people."""
         rows = [
             *self.steps,
             ("memory", self.memory.text()),

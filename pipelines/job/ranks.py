@@ -31,9 +31,9 @@ def retries() -> int:
 
 
 def resolve_ranks(parts: int | None, spec: ClusterSpec) -> tuple[str, int | None]:
-    """Return on which kind of cluster a job runs, and on how many ranks: None is as many as come.
+    """Return the kind of cluster of a job, and its number of ranks; None: all that connect.
 
-    parts  how many were asked for
+    parts  the requested number
     spec   as it is configured
     """
     kind = kind_for(spec, 0, None if parts == 1 else parts, on_gpu=True)
@@ -57,7 +57,7 @@ def run_ranks(
     """Run ``function(comm, *arguments)`` on ``ranks`` workers at once; return each result.
 
     function    or its name, as ``module:function``: ranks import what their client does not need
-    arguments   where they are a function it is asked before every attempt: after a lost rank only
+    arguments   a function is called before every attempt: after a lost rank only
                 what is left to do
     total       of ``unit``, likewise, for the progress bar, which ``comm.advance`` feeds
     on_metrics  called with the rank and what it gave to ``comm.log``

@@ -104,9 +104,9 @@ def _as_user_sees(error: BaseException, title: str) -> BaseException:
 
     if isinstance(error, NoWorkerError | NoValidWorkerError):
         return ClusterError(
-            f"no worker is left to run the step {title!r}",
+            f"no worker remains to run the step {title!r}",
             got=str(error),
-            remedy="See the workers' logs: they ended or are paused for want of memory, or have "
+            remedy="See the workers' logs: they ended or are paused for lack of memory, or have "
             "another penstock than this machine",
         )
     if isinstance(error, KilledWorker):

@@ -13,7 +13,7 @@ from penstock.sizes import plural
 
 
 def run_format(job: str) -> Format:
-    """Return the format of what run.json holds of ``penstock JOB train``."""
+    """Return the format of the run.json of ``penstock JOB train``."""
     return Format(
         name=f"penstock-{job}",
         version=1,
@@ -43,18 +43,18 @@ class TrainingRun:
 
     @classmethod
     def of(cls, body: dict[str, Any], folder: Path) -> Self:
-        """Return what run.json in ``folder`` says."""
+        """Return the content of ``folder/run.json``."""
         with cls.format.reading(folder):
             return filled(cls, body)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read ``folder/run.json``, or say why it is not a run of ours."""
+        """Read ``folder/run.json``, or raise the reason why it is not a Penstock run."""
         return cls.of(cls.format.load(folder), folder)
 
 
 def refuse_fewer(out: Path, done: int, epochs: int) -> None:
-    """Raise where a run that is resumed has trained more epochs than are asked for."""
+    """Raise if a run that is resumed has trained more epochs than requested."""
     if done > epochs:
         raise UsageError(
             f"{out} has trained {plural(done, 'epoch')}",
@@ -76,6 +76,6 @@ def diverged(epochs: int, remedy: str, kept: Path | None) -> PenstockError:
 
 
 def epochs_text(epochs: int, done: int = 0) -> str:
-    """Return how many epochs a plan has, of which some may be done."""
+    """Return how many epochs a plan has, including finished ones."""
     of = plural(epochs, "epoch")
     return f"{done:,} of {of} {'is' if done == 1 else 'are'} done" if done else of

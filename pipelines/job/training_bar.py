@@ -34,7 +34,7 @@ class TrainingBar(Progress):
         if self._before < 0:  # what was done before this run is not its speed
             self._before = int(metrics.get("before", counted - 1))
             self.total = max(self.total - self._before, 1)
-        # A rank that was started again goes on from its checkpoint.
+        # A restarted rank resumes from its checkpoint.
         self.advance(counted - self._before - self.done)
 
     def _state(self, elapsed: float) -> str:

@@ -30,7 +30,7 @@ class Workers:
 
     client          of the cluster, or what connects to it once it is asked for
     pool            threads of this process, which run tasks instead
-    count           of the ranks of a gang, where ``ranks`` is not given
+    count           of the ranks of a gang, if ``ranks`` is not given
     partition_path  of the partition whose parts ranks read; None: they read no parts
     """
 
@@ -54,14 +54,14 @@ class Workers:
 
     @cached_property
     def capacity(self) -> Capacity:
-        """What every worker has, as they say themselves."""
+        """What every worker has, as workers report."""
         from penstock.pipelines.job.capacity import capacity_of
 
         return capacity_of(self.client)
 
     @cached_property
     def task_capacity(self) -> TaskCapacity:
-        """What a task can have, as the scheduler says; no device is asked."""
+        """What a task can have, as the scheduler reports; no device is queried."""
         from penstock.pipelines.job.capacity import TaskCapacity, task_capacity
 
         if self._pool is not None:
@@ -107,7 +107,7 @@ class Workers:
         )
 
     def partition(self, graph: Graph, k: int) -> Path:
-        """Return the partition of ``graph`` into ``k`` parts, which is made where it is missing."""
+        """Return the partition of ``graph`` into ``k`` parts, which is made if it is missing."""
         from penstock.pipelines.job.parts import partition_into
 
         return partition_into(graph, k, quiet=self.quiet)
@@ -117,9 +117,9 @@ class Workers:
 def open_ranks(
     graph: Graph | None, parts: int | None, cluster: ClusterSpec, *, quiet: bool
 ) -> Iterator[Workers]:
-    """Connect to as many workers as a job needs; the partition is made where it is missing.
+    """Connect to as many workers as a job needs; the partition is made if it is missing.
 
-    graph    of which ranks read parts; None: they read no parts of a graph
+    graph    the graph whose parts ranks read; None: they read no parts
     cluster  as it is configured
     """
     from penstock.cluster.connect import checked, connect
@@ -141,7 +141,7 @@ def open_ranks(
         spec = replace(spec, workers=1, threads=spec.threads or cores())
     with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
         workers = Workers(client, cluster, quiet=quiet, partition_path=path)
-        has = workers.capacity  # asked here: reports tell it when workers have gone
+        has = workers.capacity  # read here: reports show it after workers have exited
         workers.count = asked or has.workers
         if path is None and workers.count > 1:
             workers.partition_path = cut(workers.count)

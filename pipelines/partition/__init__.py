@@ -41,7 +41,7 @@ class PartitionOptions:
     """number of parts"""
     method: Method = "auto"
     """auto: what fits, in the order of the paper; metis: fewest edges cut; components: no edge
-    cut; greedy: even load, whatever the cut; streaming: for what METIS cannot hold in memory or
+    cut; greedy: even load, any cut; streaming: for graphs that METIS cannot hold in memory or
     takes too long for, then refined if memory allows; random: even counts; hash: by the user's id,
     the same every day"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0

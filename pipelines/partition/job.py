@@ -22,13 +22,13 @@ from penstock.sizes import format_bytes, parse_bytes
 
 _DEFAULT_WIDTH = 128
 _DOES: dict[Method, str] = {
-    "auto": "components where they pack evenly, METIS where it fits, else greedy or streaming",
+    "auto": "components if they pack evenly, METIS if it fits, else greedy or streaming",
     "metis": "fewest edges cut",
     "components": "no edge cut",
     "greedy": "heaviest node first",
     "random": "equal counts of nodes, by seed",
     "hash": "by the user's id",
-    "streaming": "passes of Fennel over the graph, refined where memory allows",
+    "streaming": "passes of Fennel over the graph, refined if memory allows",
 }
 
 

@@ -20,7 +20,7 @@ _VALUE_BYTES = 4  # float32
 
 @dataclass(frozen=True)
 class PartitionReport(OutputReport):
-    """Everything ``penstock partition`` tells.
+    """Everything ``penstock partition`` reports.
 
     cut_edges           directed edges whose ends have different owners; an undirected edge counts
                         twice, as it is stored
@@ -85,7 +85,7 @@ class PartitionReport(OutputReport):
         )
 
     def following(self) -> list[Command]:
-        """Return a job that runs on as many ranks."""
+        """Return a job that runs on that number of ranks."""
         from penstock.graph import Graph
 
         graph, k = Path(self.path).parents[1], str(self.k)

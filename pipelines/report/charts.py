@@ -69,7 +69,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, and what stands below it."""
+    """A heading, and the content below it."""
 
     title: str
     parts: tuple[Chart | Table | str, ...]

@@ -2,7 +2,7 @@
 
 Bokeh paints on a canvas, which no style sheet reaches. Its colours are therefore names of a table
 here, written as the light ones, and our script swaps them if the page is dark. A screen reader
-cannot read a canvas: it is hidden from them, and a table stands below.
+cannot read a canvas: it is hidden from them, and a table is below it.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _figure(chart: Chart, **more: Any) -> figure:
 def _hover(made: figure, renderers: Sequence[Any], **rows: str) -> None:
     from bokeh.models import HoverTool
 
-    # Columns, not names: what a placeholder stands for is escaped by Bokeh.
+    # Columns, not names: Bokeh escapes the values of placeholders.
     made.add_tools(HoverTool(renderers=list(renderers), tooltips=[*rows.items()]))
 
 
@@ -315,7 +315,7 @@ def _legend(chart: Chart) -> str:
 
 
 def plain(value: str, longest: int = 60) -> str:
-    r"""Return text that BokehJS draws as it stands: what it takes for TeX is broken up.
+    r"""Return text that BokehJS draws unchanged: delimiters of TeX are broken up.
 
     For TeX, in ``$$``, ``\(`` or ``\[``, it would fetch a library from elsewhere.
     """

@@ -98,6 +98,6 @@ def _guarded(title: str, build: Builder, outputs: list[StageOutput]) -> Section 
         return build(outputs)
     except Exception as error:
         # The page describes a run, even if its outputs have changed since: they may be removed,
-        # half-written or damaged in any way, and each reader has errors of its own.
+        # half-written or damaged in any way, and each reader has its own errors.
         names = ", ".join(one.name for one in outputs[:3])
         return Section(title, (f"{names}: nothing to show, {error or type(error).__name__}",))

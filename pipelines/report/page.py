@@ -22,7 +22,7 @@ _REMEDIES: dict[str, str] = {
     State.INTERRUPTED: "Run the flow again: it resumes",
     State.GATE_FAILED: "Nothing was published. Check what changed; change expect: if this is meant",
 }
-_FOLDED = 12  # rows: a longer table is opened by who wants it
+_FOLDED = 12  # rows: a longer table is folded
 
 
 def page(facts: RunFacts) -> str:
@@ -107,7 +107,7 @@ def _changes(facts: RunFacts) -> str:
 
 
 def _failures(facts: RunFacts) -> str:
-    """Return what went wrong, below each other: a narrow screen would hide a table's remedies."""
+    """Return the failures, below each other: a narrow screen would hide a table's remedies."""
     found, waited = [], dict[str, list[str]]()
     whole = facts.run.body.get("error")
     named = [("the run", {"error": whole})] if isinstance(whole, dict) else []

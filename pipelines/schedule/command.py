@@ -75,7 +75,7 @@ def add(
     with schedules(path) as scheduler:
         if scheduler.get_job(entry.name) is not None and not replaced:
             raise OutputExists(
-                f"there is a schedule {entry.name!r} already",
+                f"the schedule {entry.name!r} exists already",
                 remedy="Give --replace, or another --name",
             )
         job = scheduler.add_job(
@@ -121,7 +121,7 @@ def remove(
         except JobLookupError:
             known = [job.id for job in scheduler.get_jobs()]
             raise UsageError(
-                f"there is no schedule {name!r}",
+                f"unknown schedule {name!r}",
                 expected=f"one of {', '.join(known)}" if known else "none: there are no schedules",
             ) from None
     if output.json:

@@ -113,11 +113,11 @@ def parse_cron(text: str) -> Cron:
 
 
 def _check_date(cron: Cron, text: str) -> None:
-    """Refuse a date that never comes, as the 30th of February."""
+    """Refuse a date that never occurs, such as the 30th of February."""
     if not cron.either_day:
         longest = {2: 29, **dict.fromkeys((4, 6, 9, 11), 30)}
         if all(min(cron.values[2]) > longest.get(month, 31) for month in cron.values[3]):
-            raise UsageError(f"{text!r} names a date that never comes")
+            raise UsageError(f"{text!r} names a date that never occurs")
 
 
 def _field(word: str, position: int, text: str) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ def _field(word: str, position: int, text: str) -> tuple[int, ...]:
         if not low <= begin <= end or stride < 1:
             raise UsageError(
                 f"the {name} of the cron expression {text!r} is wrong",
-                expected=f"numbers from {low} to {high}, as 5, 1-5, */15 or 1,3", got=part,
+                expected=f"numbers from {low} to {high}, such as 5, 1-5, */15 or 1,3", got=part,
             )  # fmt: skip
         found |= {one % 7 if position == 4 else one for one in range(begin, end + 1, stride)}
     return tuple(sorted(found))
@@ -167,5 +167,5 @@ def zone_of(name: str | None) -> Any:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise UsageError(
-            f"there is no time zone {name!r}", expected="a name as Europe/Zurich or UTC"
+            f"unknown time zone {name!r}", expected="a name such as Europe/Zurich or UTC"
         ) from error

@@ -71,7 +71,7 @@ def systemd(entry: Entry) -> str:
 
 
 def crontab(entry: Entry) -> str:
-    """Return lines of a crontab; two runs never meet, as ``penstock run`` takes a lock."""
+    """Return lines of a crontab; two runs never overlap, because ``penstock run`` takes a lock."""
     # An unescaped % is a newline to cron.
     command = " ".join(shlex.quote(word) for word in entry.words).replace("%", r"\%")
     if entry.retries:

@@ -1,6 +1,6 @@
 """The scheduler: runs flows when they are due, one run of a flow at a time, retries with back-off.
 
-A run is a process of its own, ``penstock run``. Runs that were missed, while the machine was off or
+A run is a separate process, ``penstock run``. Runs that were missed, while the machine was off or
 an earlier run took longer, are coalesced into one.
 """
 
@@ -150,7 +150,7 @@ def serve(state: Path, *, ready: Any = None) -> None:
         flows.follow()
         last = _last_runs(state)
         _make_up_for(scheduler, state, [one for one in last if not is_alive(one)])
-        # Runs of a scheduler that was killed, which go on by themselves.
+        # Runs of a killed scheduler, which continue by themselves.
         left = [one for one in last if one.ended is None and is_alive(one)]
         scheduler.resume()
         count = len(scheduler.get_jobs())

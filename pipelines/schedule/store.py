@@ -119,7 +119,7 @@ def check_state(path: Path) -> None:
     found = path.stat()
     if found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise PenstockError(
-            f"others may write to {path}",
+            f"other users may write to {path}",
             expected="a file of this user, who alone may write to it", remedy=_OTHER,
         )  # fmt: skip
     try:
@@ -136,7 +136,7 @@ def only_server(path: Path) -> Iterator[None]:
     if held is None:
         raise PenstockError(
             f"another penstock schedule serve uses {path}",
-            remedy="Stop it first; schedules that are added are seen by the one that runs",
+            remedy="Stop it first; the running one notices added schedules",
         )
     try:
         yield

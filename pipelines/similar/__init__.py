@@ -48,13 +48,13 @@ def similar(
     Parameters
     ----------
     vectors
-        Vectors, or where they are: see ``Vectors.open``.
+        Vectors, or their path: see ``Vectors.open``.
     ids
         One id or several.
     out
         Directory to write, instead of ``ids``.
     cluster
-        Where the neighbours of all ids are searched [default: this machine].
+        The cluster that searches the neighbours of all ids [default: this machine].
     quiet
         Print no progress.
     **options
@@ -87,7 +87,7 @@ def similar(
     if out is not None:
         return similar_all(vectors, out, cluster=cluster, quiet=quiet, **options)
     if cluster is not None:
-        raise UsageError("a cluster is for the neighbours of all ids", remedy="Give out, too")
+        raise UsageError("a cluster is for the neighbours of all ids", remedy="Also give out")
     from penstock.pipelines.similar.some import neighbours_of
 
     one = isinstance(ids, str | bytes) or not hasattr(ids, "__len__")

@@ -1,7 +1,7 @@
 """Everyone's nearest neighbours: one run of ``penstock similar --all``.
 
-_neighbours.json      of which vectors, by what, and which files hold them; written last
-part-00000.parquet    id, neighbour, score: a row a pair, ids in order, each one's nearest first
+_neighbours.json      the vectors, the metric, and the files; written last
+part-00000.parquet    id, neighbour, score: one row per pair, ids in order, each one's nearest first
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def write_neighbours(
 
     count, mapped = len(vectors), vectors.mapped
     if count < 2:
-        raise UsageError(f"{vectors.path} has {plural(count, 'vector')}", expected="two at least")
+        raise UsageError(f"{vectors.path} has {plural(count, 'vector')}", expected="at least two")
     if mapped is None or mapped.suffix != ".npy":  # as tasks can map them
         mapped = None
     low, high = _ROWS_OF_FILE
@@ -163,7 +163,7 @@ def write_neighbours(
     files = plural(task.files.count, "file")
     remedy = "Give workers more memory with --memory-limit, or start fewer with -n"
     if has.on_gpu:
-        remedy = "Search on the CPU with --device cpu, where vectors are only mapped"
+        remedy = "Search on the CPU with --device cpu, which only maps the vectors"
     context.plan(
         f"{plural(task.k, 'neighbour')} of each of {count:,} ids, {files}",
         steps=(("similar", f"by {options.metric}, exactly, on {has.text()}"),),

@@ -35,7 +35,7 @@ class SimilarReport:
         return {**about, "neighbours": found}
 
     def text(self) -> str:
-        """Return what a person wants to read."""
+        """Return the text for people."""
         lines = []
         for one, near in self.neighbours.items():
             lines.append(str(one) if near else f"{one}: there is no other vector")
@@ -65,7 +65,7 @@ class AllReport(JobReport):
         return [("etl", out, sibling(out, "graph"), *columns)]
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the text for people."""
         searching = self.seconds_by_step["similar"]
         rate = f", {format_count(self.ids / searching)} ids/s" if searching > 1 else ""
         yield (

@@ -56,7 +56,7 @@ def neighbours_of(
 def _nearest(
     queries: Array, values: Array, k: int, skip: Array, *, cosine: bool
 ) -> tuple[Array, Array]:
-    """Search ranges of rows on all cores, and take the nearest of what each found."""
+    """Search ranges of rows on all cores, and take the nearest of all results."""
     module = kernel("neighbours", values)
     size = max(_RANGE, -(-len(values) // cores()))
     starts = range(0, len(values), size)

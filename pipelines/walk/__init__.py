@@ -50,7 +50,7 @@ def walk_array(graph: str | Path | Graph | CSR, *, device: str = "auto", **optio
     Parameters
     ----------
     graph
-        A graph, its directory, or a CSR, which will do for what needs neither names nor labels.
+        A graph, its directory, or a CSR, if the walks need neither names nor labels.
     device
         ``"auto"``, ``"cpu"`` or ``"gpu"``.
     **options

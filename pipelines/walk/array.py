@@ -40,7 +40,7 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
         raise UsageError(
             "walk_array walks a whole graph, in this process",
             got="parts" if options.parts else "placement='partitioned'",
-            remedy="Let penstock.walk walk a graph in parts, and write the walks to disk",
+            remedy="Use penstock.walk, which walks a graph in parts, and writes the walks to disk",
         )
     if options.npy:
         raise UsageError("walk_array writes nothing, and takes no option npy")
@@ -52,7 +52,7 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
     need_memory(
         len(starts) * options.length * starts.itemsize,
         f"an array of {len(starts):,} walks of {options.length} nodes",
-        remedy="Take fewer walks at a time, or let penstock.walk write them to disk",
+        remedy="Take fewer walks at a time, or use penstock.walk, which writes them to disk",
     )
     statistics = inspect_weights(None, graph, options)
     choice = choose(graph, options, statistics, available_memory() // 2)
@@ -65,7 +65,7 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
 
 
 def _wanted_gpu(device: str) -> bool:
-    """Return whether to walk on this process' GPU; say why not, where it has one."""
+    """Return whether to walk on this process' GPU; warn with the reason if it has an unused one."""
     if device != "auto":
         return computes_on_gpu(
             device, name="device", asker="device='gpu'", otherwise="give device='cpu'"
@@ -73,7 +73,7 @@ def _wanted_gpu(device: str) -> bool:
     unused = unused_gpu()
     if unused is not None:
         warn(
-            f"walks are computed on the CPU, though {unused.host} has a GPU: {unused.reason}. "
+            f"walks are computed on the CPU, although {unused.host} has a GPU: {unused.reason}. "
             f"{unused.remedy}, or give device='cpu'"
         )
     return gpu()

@@ -18,7 +18,7 @@ from penstock.workers.walk.rows import WalkGraphSpec
 _MOST_TRIALS = 4.0
 # Beyond this, node2vec's factors reject most proposals, and reading the whole row costs less.
 _MOST_FACTOR = 64.0
-# Beyond this, a step may take so many proposals that it would look like a hang.
+# Beyond this, the number of proposals per step would look like a hang.
 _USABLE_FACTOR = 10_000.0
 _SAMPLERS = {
     "reservoir": Sampler.RESERVOIR,
@@ -32,7 +32,7 @@ _SAMPLERS = {
 class SamplerChoice:
     """What will be done, and why in words.
 
-    instead  says that another sampler was asked for, and why it is not taken
+    instead  the message that another sampler was requested, and why it is not used
     """
 
     spec: WalkGraphSpec
@@ -41,7 +41,7 @@ class SamplerChoice:
 
 
 def check_graph(graph: Graph, options: WalkingOptions) -> None:
-    """Raise UsageError where the options ask for what the graph does not have."""
+    """Raise UsageError if the options need data that the graph does not have."""
     about = graph.manifest
     if options.app == "metapath":
         schema_numbers(graph, options)
@@ -94,7 +94,7 @@ def choose(
             with_sampler(Sampler.RESERVOIR), "reservoir: weights are known at run time"
         )
     if options.sampler == "reservoir":
-        return SamplerChoice(with_sampler(Sampler.RESERVOIR), "reservoir, as asked for")
+        return SamplerChoice(with_sampler(Sampler.RESERVOIR), "reservoir, as requested")
     largest, smallest = _factors(spec.rules)
     skewed = options.app == "node2vec" and largest > _MOST_FACTOR * smallest
     if options.sampler == "auto" and skewed and not options.in_parts:
@@ -117,7 +117,7 @@ def choose(
         )
     if options.sampler != "auto":
         return SamplerChoice(
-            with_sampler(_SAMPLERS[options.sampler]), f"{options.sampler}, as asked for"
+            with_sampler(_SAMPLERS[options.sampler]), f"{options.sampler}, as requested"
         )
     spread = f"{statistics.trials:.2f} proposals a step"
     if statistics.trials <= _MOST_TRIALS:
@@ -137,7 +137,7 @@ def choose(
 
 
 def _instead(graph: Graph, options: WalkingOptions) -> str:
-    """Say why edges are alike to someone who asked for a sampler by weight."""
+    """Return the reason why edges are alike, if a sampler by weight was requested."""
     if options.sampler == "auto":
         return ""
     why = "all weights are equal"
@@ -149,7 +149,7 @@ def _instead(graph: Graph, options: WalkingOptions) -> str:
 
 
 def schema_numbers(graph: Graph, options: WalkingOptions) -> tuple[int, ...]:
-    """Return the relations of the schema as numbers, or say which are known."""
+    """Return the relations of the schema as numbers; the error lists known ones."""
     names = graph.manifest.relations
     if "relations" not in graph.manifest.dtypes or names is None:
         raise UsageError(
@@ -178,7 +178,7 @@ def schema_numbers(graph: Graph, options: WalkingOptions) -> tuple[int, ...]:
 
 
 def _spec_of(graph: Graph, options: WalkingOptions, weighted: bool) -> WalkGraphSpec:
-    """Return what is asked for, whatever the sampler."""
+    """Return the requested rules, for any sampler."""
     rules = WalkRules(
         length=options.length,
         seed=options.seed,
@@ -203,7 +203,7 @@ def _for_sampler(
     rules = replace(spec.rules, sampler=sampler)
     names = options.names
     if options.app == "custom":
-        # An expression gives equal weights a meaning of their own.
+        # An expression may treat equal weights differently.
         spec = replace(spec, weighted="weight" in names)
     spec = replace(spec, labels="label" in names, degrees="degree" in names)
     if options.app != "metapath":

@@ -115,7 +115,7 @@ def _where(
     has: Capacity,
     files: FileRanges,
 ) -> tuple[str, Need]:
-    """Return where the graph lies, and what that takes of the fullest worker."""
+    """Return the placement of the graph, and its memory on the fullest worker."""
     where, there = f"a copy of the graph on each of {has.text()}", has.rows
     size: int | None = choice.spec.bytes(
         graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize
@@ -131,7 +131,7 @@ def _where(
 
 
 def _disk_bytes(graph: Graph, options: WalkOptions, files: FileRanges) -> int:
-    """Return about what the walks take: as if no walk ended early, and all went anywhere."""
+    """Return the approximate size of the walks: as if no walk ended early."""
     nodes = files.rows * min(options.length, _longest(options))
     internal = id_dtype(graph.num_nodes).itemsize
     named: float = internal

@@ -44,7 +44,7 @@ _IGNORED: Rules = (
 
 @options
 class WalkingOptions:
-    """What walks are: where they start and how they step; of every job that walks."""
+    """Options of walks, starts and steps, for every job that walks."""
 
     app: App = "deepwalk"
     """deepwalk: by weight; ppr: the same, ending at any step; node2vec: with a memory of one node;
@@ -92,7 +92,7 @@ class WalkingOptions:
     """nodes all of whose edges have weight 0: stop with an error, or end walks there"""
 
     sampler: Sampling = "auto"
-    """sampling method; -v says which one auto chose and why"""
+    """sampling method; -v shows the choice of auto and its reason"""
 
     def __post_init__(self) -> None:
         refuse_ignored(self, _IGNORED)
@@ -122,7 +122,8 @@ class WalkingOptions:
 
     @property
     def far_factor(self) -> float:
-        """Factor of weights of edges to where the previous node has none, for node2vec."""
+        """Factor of weights of edges to nodes that are not neighbours of the previous node, for
+        node2vec."""
         return 1 / (self.q or 1.0)
 
     @property
@@ -152,7 +153,7 @@ class WalkOptions(WalkingOptions):
     """a copy of the graph on every worker, or a part of it on every rank [auto: by what fits, but
     partitioned with --parts]"""
     parts: Annotated[Annotated[int, Field(ge=1)] | None, Parameter(alias="-k")] = None
-    """place the graph partitioned, into so many parts [default: the ranks of the cluster]"""
+    """place the graph partitioned, into this many parts [default: the ranks of the cluster]"""
 
     ids: Literal["user", "internal"] = "user"
     """node ids in the paths: your own, or the graph's internal ones"""

@@ -1,4 +1,5 @@
-"""Where walks go: files of a Parquet dataset, blocks for word2vec, and _walks.json, written last.
+"""The output of walks: files of a Parquet dataset, blocks for word2vec, and _walks.json, written
+last.
 
 _walks.json           what was walked, how, and which files hold it
 part-00000.parquet    walk (int64), path (list of ids): walks in order, a range a file
@@ -55,8 +56,8 @@ def files_of(walks: int, length: int) -> FileRanges:
 class WalkWriter:
     """Writes the files of one job, from any process, any number of times.
 
-    pieces   where they appear, and where it is noted which are whole
-    graph    for the user's ids, or None where paths hold internal ids; version: of the graph
+    pieces   their folder, and the record of complete ones
+    graph    for the user's ids, or None if paths hold internal ids; version: of the graph
     """
 
     pieces: Pieces
@@ -117,7 +118,7 @@ class WalkWriter:
 def save_manifest(
     out: Output, writer: WalkWriter, files: FileRanges, about: dict[str, Any]
 ) -> dict[str, int]:
-    """Say what _walks.json holds, and return what the walks count."""
+    """Write _walks.json, and return the counts of the walks."""
     total, entries, listed = {"walks": 0, "nodes": 0}, [], []
     for number in range(files.count):
         counts, written = writer.pieces.load(part_name(number))

@@ -24,7 +24,7 @@ _OWN = ("auto", "local", "threads")  # kinds whose workers share this machine's 
 
 
 def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> int | None:
-    """Return how many ranks to start for a gang, or None where plain workers will do."""
+    """Return how many ranks to start for a gang, or None if plain workers suffice."""
     if options.placement == "replicated":
         return None
     if not options.in_parts and not _too_large_here(graph, cluster):
@@ -35,7 +35,8 @@ def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> in
 def choose_placement(
     graph: Graph, options: WalkOptions, spec: WalkGraphSpec, has: Capacity
 ) -> Placement:
-    """Return where the graph goes, or say why it does not go where it was asked to."""
+    """Return the placement of the graph, or raise the reason why the requested one is
+    impossible."""
     needed = spec.bytes(graph.num_nodes, graph.num_edges, id_dtype(graph.num_nodes).itemsize)
     reason = not_in_parts(spec.rules, on_gpu=has.on_gpu)
     if options.in_parts:
@@ -51,7 +52,7 @@ def choose_placement(
         return "replicated" if fits else "partitioned"
     sampler = spec.rules.sampler.name.lower()
     raise has.too_small(
-        f"{graph.path} with what sampler {sampler} needs",
+        f"{graph.path} with the tables of sampler {sampler}",
         needed,
         has=has.rows,
         remedy=f"{_what_fits(graph, spec, has)}give workers more memory with --memory-limit "
@@ -61,7 +62,7 @@ def choose_placement(
 
 
 def _what_fits(graph: Graph, spec: WalkGraphSpec, has: Capacity) -> str:
-    """Return the least that would do, where that fits, as the beginning of a remedy."""
+    """Return the smallest sufficient limit, if it fits, as the beginning of a remedy."""
     nodes, edges = graph.num_nodes, graph.num_edges
     least = replace(spec, wanted=None, rules=replace(spec.rules, sampler=Sampler.RESERVOIR))
     needed = least.bytes(nodes, edges, id_dtype(nodes).itemsize)
@@ -73,7 +74,7 @@ def _what_fits(graph: Graph, spec: WalkGraphSpec, has: Capacity) -> str:
 def not_in_parts(rules: WalkRules, *, on_gpu: bool) -> str | None:
     """Return what keeps these walks from a graph in parts, or None.
 
-    A reservoir needs the rows of node and previous node at once where it asks for neighbours.
+    A reservoir needs the rows of node and previous node at once if it tests for neighbours.
     """
     if rules.sampler != Sampler.RESERVOIR:
         return None

@@ -51,7 +51,7 @@ class WalkReport(JobReport):
         return f"sampler {self.why}"
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the text for people."""
         mean = self.nodes / max(self.walks, 1)
         walking = self.seconds_by_step.get("walk", 0.0)
         # Below a second or so it is the start that is timed.

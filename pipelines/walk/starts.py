@@ -1,4 +1,4 @@
-"""Where walks start: every node, a share of them, or those that were named."""
+"""The starts of walks: every node, a share of them, or named ones."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ def kept_starts(listed: Array | None, nodes: int, folder: Path | None) -> Starts
 
 
 def checked_count(count: int) -> int:
-    """Return how many walks there are; raise UsageError where there are too many for one run."""
+    """Return how many walks there are; raise UsageError if there are too many for one run."""
     if count > MAX_WALKS:
-        raise UsageError(f"these are {count:,} walks", expected=f"{MAX_WALKS:,} at most in one run")
+        raise UsageError(
+            f"{count:,} walks are too many", expected=f"{MAX_WALKS:,} at most in one run"
+        )
     return count
 
 
@@ -69,27 +71,27 @@ def _share(nodes: int, fraction: float, seed: int) -> Array:
 def _read(path: Path) -> tuple[Any, Any]:
     """Return the ids of a start file, and the line or row of each."""
     if not path.is_file():
-        raise InputError(f"there is no file {path} with starts")
+        raise InputError(f"the file of starts {path} does not exist")
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
         column = pq.read_table(path).column(0).combine_chunks()
         return column, range(1, len(column) + 1)
     try:
-        # Not splitlines, which also cuts at what may stand in an id.
+        # Not splitlines, which also cuts at characters that an id may contain.
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
     except UnicodeDecodeError as error:
         raise InputError(
-            f"cannot read {path}", expected="text in UTF-8, an id a line", got=str(error)
+            f"cannot read {path}", expected="text in UTF-8, one id per line", got=str(error)
         ) from error
     numbers = [i for i, line in enumerate(lines, 1) if line]
     return [lines[i - 1] for i in numbers], numbers
 
 
 def _known(graph: Graph, ids: Any, lines: Any, path: Path | None) -> Array:
-    """Return the internal ids, or say which is unknown and where it stands."""
+    """Return the internal ids; the error names an unknown one and its line."""
     if not len(ids):
-        raise InputError(f"{path} names no start", expected="an id a line")
+        raise InputError(f"{path} names no start", expected="one id per line")
     try:
         found = graph.internal_ids(ids)
     except UsageError:
@@ -103,7 +105,7 @@ def _known(graph: Graph, ids: Any, lines: Any, path: Path | None) -> Array:
         raise InputError(
             f"{graph.path} has no node {str(ids[first])!r}: {where}{more}",
             expected=f"ids of the graph, of type {graph.node_column('id').type}",
-            remedy="Look at the first ids with Graph.user_ids(), or drop what the graph has not",
+            remedy="Look at the first ids with Graph.user_ids(), or drop unknown ids",
         )
     return found.astype(id_dtype(graph.num_nodes))
 

@@ -42,7 +42,7 @@ def weighted(graph: Graph, options: WalkingOptions) -> bool:
 def inspect_weights(
     workers: Workers | None, graph: Graph, options: WalkingOptions
 ) -> WeightStatistics:
-    """Read all weights, a shard a task; raise InputError at the first that walks cannot use.
+    """Read all weights, one shard per task; raise InputError at the first that walks cannot use.
 
     If walks read none, nothing is read. Without workers it is done in this process.
     """
@@ -59,8 +59,8 @@ def inspect_weights(
 def combined(
     graph: Graph, found: list[dict[str, Any]], options: WalkingOptions
 ) -> WeightStatistics:
-    """Return what the shards say together, or raise for the first bad edge or row."""
-    own = options.app == "custom"  # which says itself what a weight of 0 means
+    """Return the combined statistics of the shards, or raise for the first bad edge or row."""
+    own = options.app == "custom"  # which defines what a weight of 0 means
     for shard in found:
         if shard["bad"] is not None:
             source, target, weight = shard["bad"]
@@ -68,7 +68,7 @@ def combined(
                 f"{graph.path} has a weight that walks cannot use, {_edge(graph, source, target)}",
                 expected="weights of 0 or more, finite in single precision",
                 got=str(weight),
-                remedy="Mend the weight and run penstock etl again, or "
+                remedy="Correct the weight and run penstock etl again, or "
                 + ("leave weight out of --weight" if own else "give --no-weighted"),
             )
     zero = 0 if own else sum(shard["zero"] for shard in found)
@@ -78,7 +78,7 @@ def combined(
         raise InputError(
             f"all edges of node {_name(graph, node)}{more} have weight 0",
             expected="a weight above 0 on at least one edge of every node that has edges",
-            remedy="Drop these edges, or give --zero-rows end: walks that come there end",
+            remedy="Drop these edges, or give --zero-rows end: walks end there",
         )
     lows = [shard["low"] for shard in found if shard["edges"]]
     highs = [shard["high"] for shard in found if shard["edges"]]
@@ -118,7 +118,7 @@ def inspect_rows(
     full = np.flatnonzero(degrees)
     sums = np.add.reduceat(weights, indptr[:-1][full], dtype=np.float64)
     some = sums > 0
-    # A step comes to a row about as often as the row has edges.
+    # A step reaches a row in proportion to its number of edges.
     trials = degrees[full][some] ** 2 * bounds[full][some].astype(np.float64) / sums[some]
     found |= {
         "zero": int(np.sum(~some)),

@@ -1,4 +1,4 @@
-"""The demo: a flow that runs from nothing, and the closing table says what came of it."""
+"""The demo: a flow that runs from nothing, and the closing table shows the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock import Graph, run_flow
 from penstock.errors import OutputExists, PenstockError
 from penstock.pipelines import demo as module
 from penstock.pipelines.cli import run
-from penstock.pipelines.demo import CAME_OF_IT, DemoOptions, run_demo
+from penstock.pipelines.demo import RESULTS, DemoOptions, run_demo
 
 SHORT = """
 name: demo
@@ -48,7 +48,7 @@ def check(folder: Path, nodes: int, graphs: int) -> None:
     """Check what a whole demo has left."""
     kept = json.loads((folder / "demo.json").read_text())
     stages = {stage["name"]: stage for stage in kept["stages"]}
-    assert set(stages) == set(CAME_OF_IT)
+    assert set(stages) == set(RESULTS)
     assert kept["state"] == "done"
     assert kept["accuracy"] > 0.8
     graph = Graph.open(folder / "graph")

@@ -63,7 +63,7 @@ class StageSpec:
     """One stage, checked.
 
     command   what it runs; None: the function ``python``, as module:function
-    options   as they stand in the file; arguments: the keyword arguments of the command's function
+    options   as in the file; arguments: the keyword arguments of the command's function
     after     stages that must have run before, whose outputs it does not read
     uses      stages whose outputs its options name, as {{stage.NAME}}
     """
@@ -235,7 +235,9 @@ def _parsed(path: Path) -> tuple[str, Any]:
         text = path.read_text(encoding="utf-8")
         body = parse_yaml(text)
     except FileNotFoundError as error:
-        raise InputError(f"there is no flow {path}", expected="a YAML file with stages") from error
+        raise InputError(
+            f"the flow {path} does not exist", expected="a YAML file with stages"
+        ) from error
     except (ValueError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}", expected="YAML in UTF-8", got=str(error)) from error
     except IsADirectoryError as error:
@@ -244,7 +246,7 @@ def _parsed(path: Path) -> tuple[str, Any]:
 
 
 class _Variables:
-    """What stands for ``{{name}}``: given from outside, in the file, or built in."""
+    """The values of ``{{name}}``: given from outside, in the file, or built in."""
 
     def __init__(
         self,
@@ -419,7 +421,7 @@ def _stage(
         )  # fmt: skip
     if spec.publish and command is not None and not command.writes:
         raise UsageError(f"{where} writes no output that could be published",
-                         remedy="Publish the stage that it reads")  # fmt: skip
+                         remedy="Publish its input stage")  # fmt: skip
     made[name] = spec
     return spec
 
@@ -429,7 +431,7 @@ def _check_previous(body: dict[str, Any], where: str) -> None:
     for key, value in body.items():
         if names_previous(value) and (key in STAGE_KEYS or not is_previous(value)):
             raise UsageError(
-                f"{where}: {key} names {{{{previous}}}}, the output that the stage had before",
+                f"{where}: {key} names {{{{previous}}}}, the previous output of the stage",
                 expected="an option of a job that is this path, or one within it: "
                 'init: "{{previous}}"',
                 got=repr(value),
@@ -480,9 +482,9 @@ def _input(value: str, stages: Mapping[str, Any], name: str, where: str) -> Inpu
             raise UsageError(f"{where} reads its own output", remedy="Name another input")
         if ".." in rest.split("/"):  # what lies there would not be checked for changes
             raise UsageError(
-                f"{where}: input leads out of the output of stage {first!r}",
+                f"{where}: input leaves the output of stage {first!r}",
                 expected="a path within it, without ..", got=value,
-                remedy="Name a file outside by its own path, as ./people.parquet",
+                remedy="Name a file outside by its own path, such as ./people.parquet",
             )  # fmt: skip
         return Input(first, rest)
     return Input(None, client_input(value))

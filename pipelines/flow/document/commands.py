@@ -26,7 +26,7 @@ _SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec trai
 # Verbs that mean another command for each job that they follow.
 _FOLLOWING = ("evaluate", "export", "predict")
 _FRAME = ("cluster", "output", "plan")
-# Options that name the output of a command which writes one only if asked: a stage always does.
+# Options that name the output of a command which writes one only on request: a stage always does.
 _OUTPUTS: dict[tuple[str, ...], str] = {("similar",): "all"}
 
 
@@ -34,7 +34,7 @@ _OUTPUTS: dict[tuple[str, ...], str] = {("similar",): "all"}
 class StageCommand:
     """One command, as a stage runs it.
 
-    words     what stands after ``penstock``; empty: a function of the user's
+    words     the words after ``penstock``; empty: a function of the user's
     function  what the command line calls
     inputs    least and most positional inputs; None: any number
     listed    whether the first positional takes several inputs, as a list; kind: their kind

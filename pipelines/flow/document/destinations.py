@@ -56,7 +56,7 @@ def check_destinations(flow: Flow) -> None:
                     raise UsageError(
                         f"{flow.path}: publish names {name} and {target}, which are the same "
                         "path, or one within the other, or the other's previous output",
-                        remedy="Name a target of its own for each",
+                        remedy="Name another target for one of them",
                     )
             destinations |= dict.fromkeys(used, target)
 
@@ -90,7 +90,7 @@ def _check_outputs(flow: Flow) -> None:
             raise UsageError(
                 f"{flow.path}: stages {one} and {other} would write {path} and {where}, which are "
                 "the same path, or one within the other",
-                remedy="Leave one of them out, or have each write an output of its own",
+                remedy="Leave one of them out, or give each its own output",
             )
 
 

@@ -101,7 +101,7 @@ class FlowKeys(_Keys):
     cluster: Annotated[dict[str, Any], BeforeValidator(_named)] = {}
     """started once, and used by every stage"""
     variables: dict[str, Value] = {}
-    """what {{name}} stands for"""
+    """values of {{name}}"""
     stages: Annotated[dict[Name, dict[str, Any]], Field(min_length=1)]
     """each by its name"""
     parallel: Annotated[int, Field(ge=1, le=1000)] | None = None

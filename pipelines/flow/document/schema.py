@@ -22,7 +22,7 @@ def flow_schema() -> dict[str, Any]:
     rules = [
         {
             "if": {"properties": {"job": {"const": name}}, "required": ["job"]},
-            # Every key of a stage again, so that an editor marks others; "-" may stand for "_".
+            # Every key of a stage again, so that an editor marks others; "-" may replace "_".
             "then": {
                 "properties": {key: {} for key in STAGE_KEYS} | _job_properties(name),
                 "patternProperties": {"-": {}},
@@ -76,7 +76,7 @@ def _properties(made: type) -> dict[str, Any]:
 
 
 def _or_variable(kind: dict[str, Any]) -> dict[str, Any]:
-    """Return what also takes a text with a variable in it, which may stand for a number."""
+    """Return what also takes a text with a variable in it, whose value may be a number."""
     if not kind or (kind.get("type") == "string" and not {"enum", "const", "pattern"} & set(kind)):
         return kind
     default = {key: kind.pop(key) for key in ("default",) if key in kind}

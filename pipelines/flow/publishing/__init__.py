@@ -7,7 +7,7 @@
 First everything is prepared under names that no reader uses. Then every target is swapped, one
 rename each, so readers see a mixture for as long as that takes; if one cannot be, those that were
 are swapped back. A journal lists the targets and the direction. A kill between two swaps leaves
-it there, and the next run goes the same way to its end.
+it there, and the next run completes it in the same direction.
 
     back      preparing, or swapping back: nothing of the new is to stay
     forward   everything is prepared and checked: everything new is to be seen
@@ -114,7 +114,7 @@ class Publication:
             raise PenstockError(
                 f"{self._journal} cannot be read",
                 got=str(error),
-                remedy="Look whether what is published is of one run, remove that file, run again",
+                remedy="Check that all targets are of one run, remove that file, run again",
             ) from error
         run, keep, way = body["run"], body["keep"], body["way"]
         entries = [
@@ -136,7 +136,7 @@ class Publication:
         return f"the publication of {run} was cut off, and taken back"
 
     def _forward(self, run: str, keep: int, entries: list[_Entry]) -> None:
-        # Those that may fail first come first: then less is to be taken back.
+        # Those that are likely to fail come first, so that less must be reverted.
         ordered = sorted(entries, key=lambda entry: isinstance(entry.target, LocalTarget))
         self._save("forward", run, keep, entries)
         for entry in ordered:

@@ -93,7 +93,7 @@ def target_problem(
                 f"stage {stage} would publish to {destination}, and keep what was there before as "
                 f"{there}, where something exists that this flow did not keep there",
                 remedy="Move it away, or publish elsewhere; or give --replace-targets, "
-                "which lets it be replaced",
+                "which allows replacing it",
             )
     return None
 

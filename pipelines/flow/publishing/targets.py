@@ -71,9 +71,7 @@ class LocalTarget:
         """Refuse a link, and a path within the output."""
         target = self.target
         if target.is_symlink():
-            raise UsageError(
-                f"publish: {target} is a symbolic link", remedy="Name what it leads to"
-            )
+            raise UsageError(f"publish: {target} is a symbolic link", remedy="Name its destination")
         if target.resolve() == output.resolve() or output.resolve() in target.resolve().parents:
             raise UsageError(
                 f"publish: {target} lies in the output itself", remedy="Name another target"

@@ -15,7 +15,7 @@ from penstock.pipelines.report.charts import Chart, Section, Series, Table, tabl
 from penstock.pipelines.report.sections.outputs import StageOutput
 from penstock.pipelines.report.values import amount, mappings, shown_number, text
 
-_EXACT = 16  # degrees below have a bin of their own; above, bins are wider by their share
+_EXACT = 16  # degrees below have one bin each; above, bins are wider by their share
 _WIDER = math.sqrt(2)
 _MOST_SHARDS = 64
 _ROWS = 1 << 22  # read at once

@@ -17,7 +17,7 @@ from penstock.pipelines.flow.records import RunRecord, State
 from penstock.pipelines.report.values import amount, mapping, text
 from penstock.run_output import RunState
 
-# Manifests by name, in the order in which a folder is asked for them.
+# Manifests by name, in the order in which a folder is searched for them.
 _MANIFESTS = (
     "run.json", "vectors.json", "graph.json", "partition.json", "centrality.json",
     "_walks.json", "_predictions.json", "_neighbours.json",

@@ -142,7 +142,7 @@ def _hidden(found: list[tuple[str, float, float, str]]) -> Chart:
     drawn = found[:_MOST_BARS]
     return Chart(
         "bars", "Exposed and hidden",
-        "Seconds of communication and I/O: exposed is what was waited for, hidden is what went on "
+        "Seconds of communication and I/O: exposed is the waiting time, hidden is what ran "
         "while something was computed.",
         "seconds", "",
         (Series("exposed", tuple(one[1] for one in drawn)),

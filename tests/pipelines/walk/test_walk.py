@@ -150,7 +150,7 @@ def test_an_array_from_a_gpu_that_is_not_there(
     for given in (graph, graph.csr()):
         with pytest.raises(MissingExtra):
             walk_array(given, device="gpu")
-        with pytest.warns(PenstockWarning, match="on the CPU, though .* has a GPU") as said:
+        with pytest.warns(PenstockWarning, match="has a GPU") as said:
             walked = walk_array(given)
         assert said[0].filename == __file__
         np.testing.assert_array_equal(walk_array(given, device="cpu"), walked)
