@@ -130,8 +130,6 @@ def test_a_training_that_was_killed_goes_on_and_one_that_diverges_keeps_its_chec
     # So large that the first dot products are infinite in single precision.
     done = subprocess.run([*command, "--resume", "--lr", "1e38"], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "became NaN or infinite" in done.stderr, done.stderr
-    assert "which is kept" in done.stderr
     assert last.read_bytes() == kept
     done = subprocess.run([*command, "--resume", "--json"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
