@@ -52,7 +52,7 @@ def _is_missing(job: str) -> bool:
     named, own = os.environ.get("NUMBA_CACHE_DIR"), cache_folder()
     folders = [Path(named)] if named else [source.parent / "__pycache__", *([own] if own else [])]
     changed = source.stat().st_mtime
-    found = (one for each in folders for one in each.glob(f"**/{place.name}.{name}-*.nbi"))
+    found = (one for each in folders for one in each.glob(f"**/{source.stem}.{name}-*.nbi"))
     return not any(one.stat().st_mtime > changed for one in found)
 
 
