@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def kernel(name: str, array: AnyArray, *, plain: int = 0) -> ModuleType:
     """Return kernel module ``name`` for the backend on which ``array`` lives.
 
-    plain  up to this length plain NumPy is done before Numba is imported and has compiled
+    plain  arrays shorter than this go to plain NumPy, before Numba is imported and has compiled
     """
     if hasattr(array, "__cuda_array_interface__"):
         backend = "cuda"
     else:
-        backend = "naive" if len(array) <= plain else "cpu"
+        backend = "naive" if len(array) < plain else "cpu"
     return import_module(f"penstock.kernels.{backend}.{name}")
