@@ -388,15 +388,15 @@ def digest(identity: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def file_stamp(path: str | Path) -> list[int]:
+def file_stamp(path: str | Path) -> list[Any]:
     """Return the stamp of a file: its size, the time of its last change, its inode.
 
     A file that is replaced by one of equal size has another inode, one that is written to another
-    time. A table that Python gave is called by its content.
+    time. The name of a table that Python gave has the digest of its content.
     """
     found = Path(path).stat()
     if Path(path).parent.name.endswith(TABLES):
-        return [found.st_size]
+        return [found.st_size, Path(path).name]
     return [found.st_size, found.st_mtime_ns, found.st_ino]
 
 

@@ -95,8 +95,9 @@ def stamp_of(path: str) -> Any:
             return file_stamp(_local(path))
         system, inside = _filesystem(path)
         system.invalidate_cache()
-        known = system.info(inside)
-        return sorted((name, str(known[name])) for name in _STAMPED if known.get(name) is not None)
+        known = {**system.info(inside), "url": path}  # some servers know no time of change
+        names = (*_STAMPED, "url")
+        return sorted((name, str(known[name])) for name in names if known.get(name) is not None)
     except FileNotFoundError:
         return None
     except OSError as error:

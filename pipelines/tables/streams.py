@@ -44,8 +44,8 @@ class StreamFiles:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self.folder / f".{uuid4().hex}"
         try:
-            place = f"-{number}" if number else ""  # equal tables of a list are two
-            path = self.folder / f"{_write(source, temporary)}{place}.arrow"
+            # Files of a list are read in the order of their names, and equal tables are two.
+            path = self.folder / f"{number:05d}-{_write(source, temporary)}.arrow"
             if not path.exists():  # else it stays as it was: an interrupted run has read it
                 temporary.rename(path)
         finally:

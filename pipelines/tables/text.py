@@ -32,7 +32,7 @@ BLOCK = 1 << 24  # bytes in memory at once; also the longest line, and the longe
 _CHUNK = 1 << 16
 _PART = 1 << 18
 _BOM = b"\xef\xbb\xbf"
-_COMMENT = re.compile(rb"(\A|\n)[ \t]*[#%][^\r\n]*")
+_COMMENT = re.compile(rb"(\A|[\r\n])[ \t]*[#%][^\r\n]*")
 _QUOTE, _NEWLINE, _RETURN, _SPACE = b'"\n\r '
 _INTEGERS = {"int64", "uint64"}
 

@@ -21,6 +21,7 @@ from penstock.pipelines.tables.rows import RowChecks, shorten
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_ZONE = r"Z$|[T ].*[+-]\d\d(:?\d\d)?$"  # at the end of an ISO 8601 text
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -75,13 +76,15 @@ def inside_window(values: Array, since: float | None, until: float | None) -> Ar
 def _stamps(column: pa.Array, unit: str, what: str, checks: RowChecks) -> Array:
     """Return ISO 8601 texts as a number of units since 1970; without a zone they count as UTC."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    stamps, bad = cast_rows(column, pa.timestamp(unit))
-    values: Array = np.array(as_numpy(stamps.cast(pa.int64()), 0))
-    if bad.any():
-        zoned, wrong = cast_rows(column.filter(pa.array(bad)), pa.timestamp(unit, "UTC"))
-        values[bad] = as_numpy(zoned.cast(pa.int64()), 0)
-        bad[bad] = wrong
+    values, bad = np.zeros(len(column), np.int64), np.zeros(len(column), bool)
+    zoned = as_numpy(pc.match_substring_regex(column, _ZONE), False)
+    for which, zone in ((~zoned, None), (zoned, "UTC")):
+        if which.any():
+            some = column if which.all() else column.filter(pa.array(which))
+            stamps, bad[which] = cast_rows(some, pa.timestamp(unit, zone))
+            values[which] = as_numpy(stamps.cast(pa.int64()), 0)
     checks.fail(
         bad, lambda row: f"{what} {shorten(column[row].as_py())!r} is not a date such as 2026-11-20"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,12 +64,13 @@ class Ids:
 def encode(job: EtlJob) -> list[EncodedBatch]:
     """Read everything once: batches with codes for ids; node table batches come last."""
     listed = [(use, piece) for use, part in job.pieces.items() for piece in part]
+    unbounded = replace(job.layout, since=None, until=None)  # held-out edges stay as they are given
     folders = [job.partial.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
     results = job.read(
         encode_piece,
         [
-            (piece, job.layout, job.options, f)
-            for (_, piece), f in zip(listed, folders, strict=True)
+            (piece, job.layout if use == "train" else unbounded, job.options, folder)
+            for (use, piece), folder in zip(listed, folders, strict=True)
         ],
         [piece for _, piece in listed],
     )
