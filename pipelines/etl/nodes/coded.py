@@ -115,6 +115,9 @@ class FeatureCoder:
         self.categories_unknown = 0
         self._categories = options.category_columns
         self._may_miss = options.missing_features != "error"
+        # What is taken from the mean may be much smaller than the mean: it is rounded afterwards.
+        scaled = any(one.deviation is not None for one in self.known or ())
+        self._dtype = np.float64 if options.standardise or scaled else np.float32
         for column in self.known or ():
             codes = {name: code for code, name in enumerate(column.categories)}
             self.columns[column.name] = CodedColumn(column.name, column.kind, codes, column)
@@ -134,13 +137,13 @@ class FeatureCoder:
     def code(
         self, names: Sequence[str], arrays: Sequence[pa.Array], checks: RowChecks, path: str
     ) -> Array:
-        """Return some rows as (n, columns) float32; of a column of lists, an item a column."""
+        """Return some rows as (n, columns) of floats; of a column of lists, an item a column."""
         import pyarrow as pa
 
         if is_list(arrays[0].type):
             self.listed = True
             return _listed_features(arrays[0], names[0], checks, may_miss=self._may_miss)
-        coded = np.empty((checks.count, len(arrays)), np.float32)
+        coded = np.empty((checks.count, len(arrays)), self._dtype)
         texts: dict[int, pa.Array] = {}
         columns = [self.look(*pair, path) for pair in zip(names, arrays, strict=True)]
         for i, (column, array) in enumerate(zip(columns, arrays, strict=True)):
@@ -153,7 +156,8 @@ class FeatureCoder:
                 coded[:, i] = values
                 missing = np.isnan(values)
             else:
-                coded[:, i] = _numbers(array, what, checks, may_miss=self._may_miss)
+                with np.errstate(over="ignore"):
+                    coded[:, i] = _numbers(array, what, checks, may_miss=self._may_miss)
                 continue
             if not self._may_miss:
                 checks.fail(missing, f"{what} is missing", _FILL)
@@ -175,7 +179,7 @@ def _numbers(column: pa.Array, what: str, checks: RowChecks, *, may_miss: bool) 
         if not may_miss:
             checks.fail(nan, f"{what} is NaN", _FILL)
         checks.fail(~finite & ~nan, f"{what} is not finite in 32 bits")
-    return narrow
+    return values
 
 
 def _texts(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:

@@ -73,7 +73,7 @@ def encoding_of(features: Any, coder: FeatureCoder | None, options: EtlOptions) 
         for one, column in zip(read, columns, strict=True)
     ]
     apply = None
-    if not simple or how != "error":
+    if not simple or how != "error" or features.dtype != np.float32:
         apply = partial(_expand, columns=columns, codes=codes, mean=how == "mean")
     return Encoding(len(names), filled, columns, names if coder.named else None, apply)
 

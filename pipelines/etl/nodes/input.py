@@ -93,7 +93,7 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
     nothing = np.empty(0, np.int64)
     found = NodeInput(str(options.nodes), 0, [], nothing, nothing)
     labels, splits, rows = [], [], []
-    width = 0
+    width, kind = 0, np.dtype(np.float32)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "features.raw").open("wb") as spilled:
         for i, batch in enumerate(read_nodes(options.nodes, options, layout.id_type)):
@@ -110,7 +110,8 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
             if batch.features is not None:
                 width = _same_width(batch.features.shape[1], width, found.name)
                 found.coder = batch.coder
-                batch.features.astype(np.float32, copy=False).tofile(spilled)
+                kind = batch.features.dtype
+                batch.features.tofile(spilled)
             found.bad = (found.bad + [vars(bad) for bad in batch.bad])[:10]
             found.bad_count += batch.bad_count
     found.table_rows = found.feature_rows = np.concatenate(rows)
@@ -121,7 +122,7 @@ def _read_table(options: EtlOptions, layout: Layout, folder: Path) -> NodeInput:
     found.features = _open_features(options, found.rows)
     if width:
         # Columns of the table were spilled clean row by clean row.
-        found.features = np.memmap(folder / "features.raw", np.float32, "r", shape=(clean, width))
+        found.features = np.memmap(folder / "features.raw", kind, "r", shape=(clean, width))
         found.feature_rows = np.arange(clean)
     return found
 

@@ -40,7 +40,7 @@ class NodeBatch:
               rows of a file of features go by it
     label     (n,) int64, float64, string, bool or lists of those; null without a label
     split     (n,) int8: 0 train, 1 valid, 2 test, -1 none
-    features  (n, columns) float32: finite, or NaN where some may be missing
+    features  (n, columns): finite in 32 bits, or NaN where some may be missing
     coder     which coded them, as columns in the order of the first file
     """
 

@@ -71,6 +71,17 @@ def by_hand(frame: pd.DataFrame, *, standardise: bool) -> pd.DataFrame:
     return pd.DataFrame(found).set_axis(IDS)
 
 
+def test_numbers_far_from_zero_are_standardised_before_they_are_rounded(edges: Path) -> None:
+    seconds = 1_764_400_000 + 30 * np.arange(4)
+    got = made(edges, {"at": seconds}, standardise=True)
+    wanted = (seconds - seconds.mean()) / seconds.std()
+    np.testing.assert_allclose(got["at"], wanted, rtol=1e-6)
+    # Also of a later table, by the statistics of the first.
+    later = made(edges, {"at": seconds + 15}, "h.csv", features_as=edges.parent / "g")
+    wanted = (seconds + 15 - seconds.mean()) / seconds.std()
+    np.testing.assert_allclose(later["at"], wanted, rtol=1e-6)
+
+
 @pytest.mark.parametrize("standardise", [False, True])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_numbers_booleans_categories_and_dates(edges: Path, suffix: str, standardise: bool) -> None:
