@@ -24,6 +24,7 @@ CUT = [
     ("vectors", "vectors/vectors.npy"),
     ("embed", GRAPH),
     ("nodes", "embedded/checkpoints/nodes.table"),
+    ("answers", "embedded/checkpoints/nodes.table"),
     ("gnn", GRAPH),
     ("predict", GRAPH),
     ("predict", "run/checkpoints/best.safetensors"),

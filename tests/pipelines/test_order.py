@@ -13,7 +13,7 @@ from penstock.pipelines.order import OrderOptions, partition_order
         ["-k", "0"],
         ["-k", "513"],
         ["-k", "12", "--method", "cover"],
-        ["-k", "12", "--capacity", "5"],
+        ["-k", "200", "--capacity", "5"],
     ],
 )
 def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
