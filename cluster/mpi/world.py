@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _TRIES = 3  # worlds in a row that end before they are whole, then it is given up
 _CLOSE_SECONDS = 1.5  # for mpiexec to end once the scheduler has gone; SIGTERM follows
-_KILL_SECONDS = 1.0
+_KILL_SECONDS = 2.0  # for mpiexec, after SIGTERM, to remove what it has on the disk
 _POLL = 0.03
 _LOOK_EVERY = 0.3
 _ANSWER_SECONDS = 5.0  # for a scheduler that may be busy, or hang
