@@ -54,7 +54,7 @@ class RunOutput(Output):
         self._choose()
 
     def _choose(self) -> None:
-        """Say where the run is made, and which one it goes on with."""
+        """Choose where the run is made, and which run it resumes."""
         self.home = self.path
         is_run = self._record_file.is_file()
         if is_run and self.overwrite and not (self.resume and not self._is_another()):

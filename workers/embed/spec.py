@@ -183,7 +183,7 @@ class Training:
         return 4 if self.order == "cover" else self.buffer
 
     def in_order(self, partitions: int) -> PartitionOrder:
-        """Return in which order so many partitions meet in the buffer of a rank."""
+        """Return the order in which this many partitions meet in the buffer of a rank."""
         return order(self.order, partitions, self.held)
 
     def for_graph(self, *, has_relations: bool) -> Training:

@@ -39,7 +39,7 @@ class EdgeLists:
     def add(self, graph: Any, edges: list[tuple[Any, Any, float]], alone: list[Any]) -> None:
         """Add a graph by its edges and by nodes that may have none.
 
-        Where there are several of one id none of them is known from the others: they fail.
+        Graphs with the same id fail: none of them is known from the others.
         """
         if str(graph) in self._known:
             self.failed.append((graph, SAME_ID))

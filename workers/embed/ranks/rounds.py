@@ -77,7 +77,7 @@ class RankSchedule(BucketSchedule):
 
     ranks, rank  how many there are, and which this is
     partitions   of all ranks, a multiple of 2 * ranks
-    made         the order in which so many partitions of a round meet in the buffer; None: all fit
+    made         returns the order in which a number of partitions meet in the buffer; None: all fit
     laps         of an epoch: how often all blocks meet
     """
 
