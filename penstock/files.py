@@ -20,6 +20,7 @@ from penstock.errors import (
     MissingFile,
     TruncatedFile,
 )
+from penstock.limits import cores
 from penstock.progress import Progress
 from penstock.system_errors import full_disk_explained
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.arrays import Array
 
 _CHUNK = 1 << 22
+_LARGE = 1 << 24  # bytes of a file that takes more than a millisecond to unlink
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that atomic() gives
 
 
@@ -249,8 +251,19 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a folder with its content, or a link, if it exists."""
+    """Remove a file, a folder with its content, or a link, if it exists.
+
+    Large files are removed by several threads: the system frees their pages while it unlinks them.
+    """
     if path.is_dir() and not path.is_symlink():
+        large = [
+            file for file in path.rglob("*") if file.is_file() and file.lstat().st_size > _LARGE
+        ]
+        if len(large) > 1:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(min(cores(), len(large), 16)) as pool:
+                list(pool.map(Path.unlink, large))
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

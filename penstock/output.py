@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -267,10 +266,11 @@ class Output:
                     self._remove()
 
     def _remove(self) -> None:
-        if (before := self._record().get("scratch")) is not None:
-            shutil.rmtree(self._scratch_in(Path(before)), ignore_errors=True)
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        shutil.rmtree(self.home, ignore_errors=True)
+        before = self._record().get("scratch")
+        for folder in (self._scratch_in(Path(before)) if before else None, self.scratch, self.home):
+            if folder is not None:
+                with suppress(OSError):
+                    remove(folder)
 
     def _has_work(self) -> bool:
         """Whether anything is done: what is whole has a record, or lies in the result."""
@@ -459,7 +459,7 @@ def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
     """
     _drop_unlisted(partial, kind)
     if (old := put_in_place(partial, path)) is not None:
-        shutil.rmtree(old)
+        remove(old)
 
 
 def put_in_place(new: Path, path: Path) -> Path | None:
@@ -505,7 +505,7 @@ def recover(path: Path, *, kind: str = "graph") -> None:
     if not path.exists():
         old.rename(path)
     elif all(any((one / name).is_file() for name in names) for one in (path, old)):
-        shutil.rmtree(old)
+        remove(old)
 
 
 def _drop_unlisted(partial: Path, kind: str) -> None:
