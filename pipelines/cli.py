@@ -45,6 +45,7 @@ for _flag, _help in (("--help", "Show this page"), ("--version", "Print the vers
 _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
     _START: {
         "demo": ("demo:command", "Try everything once, small: in about a minute, from nothing"),
+        "init": ("init:command", "Write a flow to begin with, and comments that explain it"),
         "doctor": (
             "doctor.command:command",
             "What this machine has, and how to fix the rest",

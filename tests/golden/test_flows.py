@@ -110,8 +110,8 @@ def test_doctor_finds_a_healthy_machine() -> None:
 
 
 COMMANDS = set(
-    "centrality cluster completion demo doctor embed etl generate gnn info order partition report "
-    "run runs schedule schema similar validate walk word2vec".split()
+    "centrality cluster completion demo doctor embed etl generate gnn info init order partition "
+    "report run runs schedule schema similar validate walk word2vec".split()
 )
 SILENT = {"demo", "completion", "schema"}  # without --json, or slow
 

@@ -20,7 +20,7 @@ from penstock.pipelines.cli import app, run
 from penstock.pipelines.display import Display
 from penstock.pipelines.signals import Terminated
 
-COMMANDS = ["demo", "doctor", "etl", "generate", "info", "validate", "partition", "order"]
+COMMANDS = ["demo", "init", "doctor", "etl", "generate", "info", "validate", "partition", "order"]
 COMMANDS += ["walk", "gnn", "word2vec", "embed", "centrality", "similar"]
 COMMANDS += ["run", "runs", "report", "schedule", "schema"]
 COMMANDS += ["cluster", "completion"]
