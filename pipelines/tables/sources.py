@@ -28,6 +28,8 @@ _TABLES = {
     "triples": ("triples", "edgelist", "tsv", "csv", "parquet", "arrow"),
     "zoo": ("parquet", "csv", "tsv", "edgelist", "arrow"),
     "edgelists": ("edgelist", "csv", "tsv"),
+    "lists": ("parquet", "arrow"),
+    "text": ("edgelist",),
 }
 _LOOK = 1 << 20
 # By what file systems tell one version of a file from another; fsspec leaves the names to them.

@@ -19,7 +19,7 @@ from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import Graph, load_npy
 from penstock.options import given_options, shown
 from penstock.output import Output
-from penstock.paths import client_path
+from penstock.paths import client_input
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.training import diverged
@@ -57,8 +57,8 @@ class Opened:
                 got=shown(inputs),
                 remedy="Write sentences to a text file, a line each, and name it",
             )
-        paths = [one.path if isinstance(one, Graph) else client_path(one) for one in several]
-        source = open_input(paths, options, verify=verify, quiet=quiet)
+        sources = [client_input(one.path if isinstance(one, Graph) else one) for one in several]
+        source = open_input(sources, options, verify=verify, quiet=quiet)
         warm = None if options.init is None else WarmStart(options.init, options.dim)
         source.check()
         return cls(source, warm)
@@ -131,7 +131,7 @@ def train(
         parts=trained.parts,
         files=[file_entry(out.result, EPOCHS)],
         made_by="penstock word2vec train",
-        input=[str(path) for path in source.paths],
+        input=source.sources,
         input_kind=source.kind,
         **of,
         **({"ids_are": "internal"} if source.has_internal_ids else {}),
