@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError
@@ -30,15 +29,6 @@ def open_parquet(path: str) -> Iterator[Any]:
         with file:
             check_names(file.schema_arrow.names, path)
             yield file
-
-
-@contextmanager
-def map_parquet(path: Path) -> Iterator[Any]:
-    """Open a Parquet file of this machine to map its pages, or say that it is none."""
-    import pyarrow.parquet as pq
-
-    with _naming(str(path)), pq.ParquetFile(path, memory_map=True) as file:
-        yield file
 
 
 def read_row_groups(
