@@ -58,6 +58,8 @@ def plain(array: pa.Array) -> pa.Array:
         array = array.dictionary_decode()
     if pa.types.is_string_view(array.type):  # as Polars has them; few functions take them
         array = array.cast(pa.large_string())
+    elif pa.types.is_binary_view(array.type):
+        array = array.cast(pa.large_binary())
     elif isinstance(array, pa.ListArray | pa.LargeListArray):
         values = plain(array.values)
         if values.type != array.values.type:
