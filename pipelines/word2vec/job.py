@@ -32,7 +32,7 @@ from penstock.pipelines.word2vec.report import Word2vecReport
 from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.sizes import format_count
 from penstock.workers.training.stopped import Stopped
-from penstock.workers.word2vec.state import EPOCHS, Checkpoints
+from penstock.workers.word2vec.state import METRICS, Checkpoints
 from penstock.workers.word2vec.task import Trained, TrainTask
 
 _GENTLE = 0.05  # a learning rate that is offered, at most
@@ -117,8 +117,8 @@ def train(
         raise diverged(trained.epochs, remedy, kept)
     if not trained.pairs:
         raise _untrained(trained, source.what, options.sample)
-    with atomic(out.result / EPOCHS) as copy:
-        shutil.copyfile(scratch / EPOCHS, copy)
+    with atomic(out.result / METRICS) as copy:
+        shutil.copyfile(scratch / METRICS, copy)
     graph = source.graph
     of = {} if graph is None else {"graph": str(graph.path), "graph_sha256": graph.digest}
     size, body = save_vectors(
@@ -129,7 +129,7 @@ def train(
         context=load_npy(trained.context),
         written=_checkpoint_files(scratch),
         parts=trained.parts,
-        files=[file_entry(out.result, EPOCHS)],
+        files=[file_entry(out.result, METRICS)],
         made_by="penstock word2vec train",
         input=source.sources,
         input_kind=source.kind,
@@ -186,8 +186,9 @@ def _untrained(trained: Trained, what: str, sample: float) -> InputError:
 
 def _checkpoint_files(folder: Path) -> dict[str, tuple[Path, FileEntry]]:
     """Return the files of the last checkpoint, by their names among vectors."""
-    entries = Checkpoints(folder).entries()
+    saved = Checkpoints(folder).last()
+    assert saved is not None
     return {
         name: (folder / entry.name, entry)
-        for name, entry in zip((VALUES, CONTEXT), entries, strict=True)
+        for name, entry in zip((VALUES, CONTEXT), saved.files, strict=True)
     }

@@ -70,7 +70,7 @@ def test_nodes_of_a_group_are_near_each_other(blocks: Graph, tmp_path: Path) -> 
     about = vectors.about
     assert about["graph_sha256"] == blocks.digest
     assert about["options"]["app"] == "node2vec"
-    lines = (tmp_path / "v/epochs.jsonl").read_text().splitlines()
+    lines = (tmp_path / "v/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["loss"] for line in lines] == [report.loss]
     assert vectors.context is not None
     assert not (tmp_path / ".v.partial").exists()
