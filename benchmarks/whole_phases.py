@@ -30,7 +30,7 @@ CALLS = (
     ("penstock.graph", "Graph.features", "read"),
     ("penstock.pipelines.walk.output", "WalkWriter.__call__", "write"),
     ("penstock.files", "file_entry", "write"),
-    ("penstock.workers.gnn.checkpoint", "save", "write"),
+    ("penstock.workers.training.checkpoint", "save", "write"),
     ("penstock.workers.walk.held", "_load", "rows"),
     ("penstock.workers.word2vec.train", "_Trainer._counts", "counts"),
     ("penstock.workers.word2vec.train", "_Trainer._noise", "tables"),

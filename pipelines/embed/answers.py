@@ -6,14 +6,15 @@ part-00000.parquet    question, head, relation, tail, rank, score: one row per a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
-from penstock.errors import InputError, MissingFile, UsageError
+from penstock.errors import InputError, UsageError
 from penstock.files import FileRanges, file_table, part_name, save_npy
 from penstock.formats import Format
 from penstock.kernels.embed_rules import Side
@@ -24,6 +25,7 @@ from penstock.pipelines.embed.report import AnswerReport
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
+from penstock.pipelines.tables.read import read_texts
 from penstock.sizes import plural
 from penstock.workers.embed.evaluation.evaluate import SHOWN, unknown
 from penstock.workers.embed.evaluation.predict import (
@@ -114,8 +116,10 @@ def _questions(at: Path, run: Run, options: AnswerOptions) -> tuple[Array, int]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = _read(options.queries)
-    rows = table.num_rows
+    table = read_texts(str(options.queries), ("head", "tail", "relation"))
+    if not {"head", "tail"} & {*table}:
+        raise InputError(f"{options.queries} has no questions", expected="columns head or tail")
+    rows = len(next(iter(table.values())))
     columns = {name: _texts(table, name, rows) for name in ("head", "tail")}
     given = {name: np.asarray(pc.is_valid(column)) for name, column in columns.items()}
     if len(bad := np.flatnonzero(given["head"] == given["tail"])):
@@ -129,7 +133,7 @@ def _questions(at: Path, run: Run, options: AnswerOptions) -> tuple[Array, int]:
     ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
     nodes = _numbers(names, ids)
     relations, types = np.zeros(rows, np.int64), None
-    if run.relations is not None and "relation" in table.column_names:
+    if run.relations is not None and "relation" in table:
         types = _texts(table, "relation", rows)
         relations = _numbers(types, pa.array(run.relations, pa.string()))
     else:
@@ -146,15 +150,14 @@ def _questions(at: Path, run: Run, options: AnswerOptions) -> tuple[Array, int]:
     return np.stack([nodes, relations, sides])[:, good], skipped
 
 
-def _texts(table: pa.Table, name: str, rows: int) -> pa.Array:
-    """Return a column as text, nulls for what is empty."""
+def _texts(table: Mapping[str, pa.Array], name: str, rows: int) -> pa.Array:
+    """Return a column, nulls for what is empty."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if name not in table.column_names:
+    if name not in table:
         return pa.nulls(rows, pa.string())
-    column = table.column(name).combine_chunks().cast(pa.string())
-    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    return pc.if_else(pc.equal(table[name], ""), pa.scalar(None, pa.string()), table[name])
 
 
 def _numbers(names: pa.Array, ids: pa.Array) -> Array:
@@ -163,34 +166,3 @@ def _numbers(names: pa.Array, ids: pa.Array) -> Array:
 
     found = pc.index_in(names, value_set=ids).cast(pa.int64())
     return np.asarray(pc.fill_null(found, -1))
-
-
-def _read(path: Path) -> pa.Table:
-    """Return the columns of a Parquet file, or of text with a header line."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet as pq
-
-    try:
-        if path.suffix == ".parquet":
-            table = pq.read_table(path)
-        else:
-            kinds: dict[str, Any] = dict.fromkeys(("head", "relation", "tail"), pa.string())
-            table = pyarrow.csv.read_csv(
-                path,
-                parse_options=pyarrow.csv.ParseOptions(
-                    delimiter="\t" if path.suffix == ".tsv" else ","
-                ),
-                convert_options=pyarrow.csv.ConvertOptions(column_types=kinds),
-            )
-    except FileNotFoundError as error:
-        raise MissingFile(f"there is no file {path}") from error
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{path} cannot be read", got=str(error)) from error
-    if not {"head", "tail"}.intersection(table.column_names):
-        raise InputError(
-            f"{path} has no questions",
-            expected="columns head or tail, and relation",
-            got=", ".join(table.column_names),
-        )
-    return table

@@ -88,13 +88,13 @@ def export_run(
 def open_vectors(run_at: Path, checkpoint: str, *, relations: bool) -> Vectors:
     """Return the vectors of a checkpoint: those of one partition mapped, others in memory."""
     run = Run.load(run_at)
-    name = checkpoint_name(run_at, checkpoint, run)
+    name, files = checkpoint_name(run_at, checkpoint, run), (str(run_at / IDS),)
 
     def read(source: TableSource, found: Checkpoint) -> Vectors:
         about = {"made_by": "penstock embed", "run": str(run_at), "checkpoint": name}
         if relations:
             names, values = run.relation_vectors(found, run_at)
-            return Vectors(as_ids(names), values, run_at, about)
+            return Vectors(as_ids(names), values, str(run_at), about, files=files)
         ids = read_column(run_at / IDS, "id").combine_chunks()
         if source.layout.partitions > 1:
             values = np.empty((run.nodes, source.table.geometry.width), np.float32)
@@ -102,7 +102,7 @@ def open_vectors(run_at: Path, checkpoint: str, *, relations: bool) -> Vectors:
         else:
             next(source.vectors(0))  # is it the version that the checkpoint names?
             values = source.mapped(0)
-        return Vectors(ids, values, run_at, about)
+        return Vectors(ids, values, str(run_at), about, files=files)
 
     return read_checkpoint(run_at / "checkpoints", name, read)
 

@@ -41,6 +41,7 @@ class EtlReport(JobReport):
     nodes_dropped: int = 0
     features_filled: int = 0
     categories_unknown: int = 0
+    columns_of_unknown: dict[str, int] = field(default_factory=dict)  # these values by column
     heldout: dict[str, int] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)  # these four as in GraphInfo
     features: dict[str, Any] | None = None
@@ -98,6 +99,7 @@ class EtlReport(JobReport):
             rest = ", ".join(map(str, self.columns_unread))
             yield f"{taken}; not read: {rest} (--source, --target and others name columns)"
         both = "taken as duplicates" if self.both_directions == "add" else "taken once"
+        new = ", ".join(self.columns_of_unknown)
         counts = [
             ("outside the time window", self.rows_filtered),
             ("bad rows skipped (the first ten are in bad_rows.json)", self.bad_rows),
@@ -107,7 +109,7 @@ class EtlReport(JobReport):
             (f"edges listed in both directions, {both}", self.in_both_directions),
             ("nodes dropped", self.nodes_dropped),
             ("missing features filled (--missing-features)", self.features_filled),
-            ("values of categories that --features-as does not have", self.categories_unknown),
+            (f"values of categories that --features-as lacks, of {new}", self.categories_unknown),
             *((f"edges held out for {name}", n) for name, n in self.heldout.items()),
         ]
         yield from (f"{count:,} {what}" for what, count in counts if count)

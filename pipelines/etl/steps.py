@@ -41,7 +41,8 @@ def build_graph(job: EtlJob) -> Manifest:
         job.options,
     )
     job.counts.features_filled = nodes.features_filled
-    job.counts.categories_unknown = nodes.categories_unknown
+    job.counts.categories_unknown = sum(nodes.unknown.values())
+    job.counts.columns_of_unknown = nodes.unknown
     return with_nodes(graph, nodes)
 
 

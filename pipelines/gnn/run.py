@@ -18,8 +18,8 @@ from penstock.errors import InputError
 from penstock.pipelines.gnn.declare import EdgeRules
 from penstock.pipelines.job.training import TrainingRun, run_format
 from penstock.splits import DrawnSplit
-from penstock.workers.gnn.checkpoint import BEST, LAST
 from penstock.workers.gnn.plan.spec import Model, Training
+from penstock.workers.training.checkpoint import BEST, LAST
 
 FORMAT = run_format("gnn")
 

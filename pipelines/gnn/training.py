@@ -29,10 +29,12 @@ from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import plural
 from penstock.splits import DrawnSplit, draw_split, keep_split, split_file
-from penstock.workers.gnn.checkpoint import INIT, LAST, epochs_of, load
 from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import Trained, TrainTask
+from penstock.workers.training.checkpoint import LAST, epochs_of, load
 from penstock.workers.training.stopped import Stopped
+
+INIT = "init.safetensors"  # the last checkpoint of the run that this one began with
 
 
 def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOptions) -> TrainReport:

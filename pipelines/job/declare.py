@@ -31,7 +31,7 @@ from cyclopts import Group, Parameter
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import InputError
 from penstock.formats import filled
-from penstock.options import ClientPath, given_options, no_option, options
+from penstock.options import ClientInput, ClientPath, given_options, no_option, options
 from penstock.paths import client_path
 from penstock.pipelines.display import CountsReport, Display, JobReport, OutputReport
 from penstock.pipelines.job.context import Context as Context
@@ -90,7 +90,7 @@ def open_vectors(vectors: str | Path | Vectors, options: Any, verify: bool, quie
 
 
 GRAPH = Source(open_graph, verified=True)
-VECTORS = Source(open_vectors)
+VECTORS = Source(open_vectors, kind=ClientInput)
 
 
 @dataclass(frozen=True)

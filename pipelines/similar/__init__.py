@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
-from penstock.options import ClientPath
+from penstock.options import ClientInput, ClientPath
 from penstock.pipelines.display import Display
 from penstock.pipelines.job import declare
 from penstock.pipelines.job.declare import VECTORS, Context, Run
@@ -95,7 +95,7 @@ def similar(
 
 
 def command(
-    vectors: Annotated[ClientPath, Parameter(help="vectors: a directory or a file")],
+    vectors: Annotated[ClientInput, Parameter(help="vectors: a directory, files or a URL")],
     /,
     *ids: Annotated[str, Parameter(help="ids whose neighbours to show")],
     all: Annotated[  # noqa: A002  (the flag is --all)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import InputError
@@ -30,15 +29,6 @@ def open_parquet(path: str) -> Iterator[Any]:
         with file:
             check_names(file.schema_arrow.names, path)
             yield file
-
-
-@contextmanager
-def map_parquet(path: Path) -> Iterator[Any]:
-    """Open a Parquet file of this machine to map its pages, or say that it is none."""
-    import pyarrow.parquet as pq
-
-    with _naming(str(path)), pq.ParquetFile(path, memory_map=True) as file:
-        yield file
 
 
 def read_row_groups(
@@ -68,6 +58,8 @@ def plain(array: pa.Array) -> pa.Array:
         array = array.dictionary_decode()
     if pa.types.is_string_view(array.type):  # as Polars has them; few functions take them
         array = array.cast(pa.large_string())
+    elif pa.types.is_binary_view(array.type):
+        array = array.cast(pa.large_binary())
     elif isinstance(array, pa.ListArray | pa.LargeListArray):
         values = plain(array.values)
         if values.type != array.values.type:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.errors import InputError
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.rows import Column, Rows
+from penstock.pipelines.tables.sample import take_sample
+from penstock.pipelines.tables.sources import find_files, format_of
 from penstock.pipelines.tables.text import TextShape, read_text
 from penstock.workers.resources.device import frames
 
@@ -32,6 +35,36 @@ def read_rows(piece: Piece, columns: Mapping[Column, str], shape: TextShape) -> 
 
         return read_entries(piece.path, [str(name) for name in columns])
     return read_text(piece, shape, columns)
+
+
+def read_texts(source: str, wanted: Sequence[str]) -> dict[str, pa.Array]:
+    """Return those of the wanted columns that a table has, whole and as strings; no row is bad.
+
+    Text has a header.
+    """
+    import pyarrow as pa
+
+    found: dict[str, list[pa.Array]] = {}
+    for path in find_files([source]):
+        kind, shape = format_of(path), TextShape((), "")
+        if kind in ("parquet", "arrow"):
+            schema = schema_with_rows(path, kind)
+            names = () if schema is None else tuple(schema.names)
+        else:
+            kind = "tsv" if kind == "tsv" else "csv"
+            sample = take_sample(path, kind, None)
+            names = tuple(name.strip() for name in sample.rows[0]) if sample.rows else ()
+            shape = TextShape(names, sample.delimiter, header=True)
+        columns = [name for name in wanted if name in names]
+        if not columns:
+            raise InputError(
+                f"{path} has none of the columns {', '.join(wanted)}", got=", ".join(names)
+            )
+        for rows in read_rows(Piece(path, kind), dict.fromkeys(columns, "string"), shape):
+            rows.checks.report(rows.source, "error")
+            for name in columns:
+                found.setdefault(name, []).append(rows.columns[name].cast(pa.string()))
+    return {name: pa.concat_arrays(arrays) for name, arrays in found.items()}
 
 
 def schema_with_rows(path: str, table: str) -> pa.Schema | None:

@@ -28,6 +28,9 @@ _TABLES = {
     "triples": ("triples", "edgelist", "tsv", "csv", "parquet", "arrow"),
     "zoo": ("parquet", "csv", "tsv", "edgelist", "arrow"),
     "edgelists": ("edgelist", "csv", "tsv"),
+    "lists": ("parquet", "arrow"),
+    "text": ("edgelist",),
+    "vectors": ("parquet", "arrow"),
 }
 _LOOK = 1 << 20
 # By what file systems tell one version of a file from another; fsspec leaves the names to them.
@@ -130,7 +133,7 @@ def open_stream(path: str) -> Iterator[Any]:
         import pyarrow as pa
 
         with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec) as stream:
-            yield _Checked(stream, path)
+            yield io.BufferedReader(_Decompressed(stream, path))
 
 
 def head_of(path: str, size: int = _LOOK) -> bytes:
@@ -154,16 +157,18 @@ def read_fully(stream: BinaryIO, size: int) -> bytes:
     return parts.getvalue()
 
 
-class _Checked:
+class _Decompressed(io.RawIOBase):
     """A decompressing stream whose errors name the file."""
 
-    def __init__(self, stream: BinaryIO, path: str) -> None:
+    def __init__(self, stream: Any, path: str) -> None:
         self._stream, self._path = stream, path
 
-    def read(self, size: int) -> bytes:
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
         try:
-            part: bytes = self._stream.read(size)
-            return part
+            return int(self._stream.readinto(into))
         except OSError as error:
             raise InputError(
                 f"{self._path} cannot be decompressed",

@@ -8,6 +8,7 @@ blocks with quotes at odd places are cut by a loop in Python.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -264,7 +265,7 @@ def _blocks(piece: Piece, dialect: Dialect) -> Iterator[_Block]:
     """
     rest, lines, multiline = b"", 0, piece.stop < 0
     first = piece.start == 0
-    with _bytes_of(piece) as stream:
+    with open_piece(piece) as (stream, _):
         while True:
             part = read_fully(stream, BLOCK)
             if first:
@@ -394,15 +395,18 @@ def _lines_before(piece: Piece, known: list[int]) -> int:
 
 
 @contextmanager
-def _bytes_of(piece: Piece) -> Iterator[Any]:
+def open_piece(piece: Piece) -> Iterator[tuple[Any, int]]:
+    """Open what a piece of text has: the lines that begin in it; give also where it begins."""
     if piece.stop < 0:
         with open_stream(piece.path) as stream:
-            yield stream
+            yield stream, 0
         return
     with open_file(piece.path) as file:
-        begin, end = _line_start(file, piece.start), _line_start(file, piece.stop)
+        begin = end = _line_start(file, piece.start, piece.stop)
+        if begin < piece.stop:
+            end = _line_start(file, piece.stop)
         file.seek(begin)
-        yield _Limited(file, end - begin)
+        yield _Limited(file, end - begin), begin
 
 
 class _Limited:
@@ -415,13 +419,13 @@ class _Limited:
         return part
 
 
-def _line_start(file: BinaryIO, offset: int) -> int:
-    """Return where the first line at or after a byte begins."""
+def _line_start(file: BinaryIO, offset: int, stop: float = math.inf) -> int:
+    """Return where the first line at or after a byte begins, or ``stop`` if none does before it."""
     if offset == 0:
         return 0
     at = offset - 1
     file.seek(at)
-    while part := file.read(_CHUNK):
+    while at < stop and (part := file.read(_CHUNK)):
         newline = part.find(b"\n")
         if newline >= 0:
             return at + newline + 1

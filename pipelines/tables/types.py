@@ -26,12 +26,13 @@ _EXPECTED = {
 
 
 def bare_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type without the wrappings: extension types and dictionaries."""
+    """Return a type without the wrappings: extension types, dictionaries and views."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
 
 
 def id_type(source: pa.DataType, target: pa.DataType, asked: str, path: str) -> str:

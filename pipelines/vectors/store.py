@@ -197,11 +197,6 @@ def _load(path: Path, shape: tuple[int, int]) -> Array:
     return values
 
 
-def parquet_files(folder: Path) -> list[Path]:
-    """Return the Parquet files of a directory, by their names."""
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() == ".parquet")
-
-
 def as_ids(ids: Any) -> pa.Array:
     """Return ids as one Arrow array."""
     import pyarrow as pa

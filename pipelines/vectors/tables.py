@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +13,11 @@ from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import CorruptFile, InputError
 from penstock.files import save_npy
 from penstock.graph import load_npy
-from penstock.pipelines.tables.parquet import map_parquet
+from penstock.pipelines.tables.pieces import Piece
+from penstock.pipelines.tables.read import read_rows, schema_with_rows
+from penstock.pipelines.tables.rows import Rows
+from penstock.pipelines.tables.sources import format_of, open_stream
+from penstock.pipelines.tables.text import TextShape, without_mark
 from penstock.pipelines.tables.types import is_list
 from penstock.pipelines.vectors import store
 from penstock.sizes import need_memory
@@ -21,50 +26,47 @@ from penstock.vector_parts import save_table, vector_lists
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_NO_TEXT = TextShape((), "")
+_TABLES = ("parquet", "arrow")
 _IDS = (".ids.parquet", ".ids.txt", ".ids.npy")
 
 
-def read_parquet(path: Path) -> tuple[pa.Array, Array]:
-    """Return ids and values of a Parquet file, or of all in a directory, by the order of names.
+def read_lists(files: Sequence[str]) -> tuple[pa.Array, Array]:
+    """Return ids and values of Parquet and Arrow IPC files, one after the other.
 
     The ids are in ``id``, or else in the first column; the vectors in ``vector``, or else in the
     only column that holds lists of numbers.
     """
     import pyarrow as pa
 
-    files = store.parquet_files(path) if path.is_dir() else [path]
-    if not files:
-        raise InputError(
-            f"{path} holds no vectors",
-            expected=f"{store.FORMAT.file}, or Parquet files with ids and vectors",
-            remedy=store.FORMAT.make,
-        )
-    chunks: list[Any] = []
-    pieces: list[Array] = []
+    found: list[tuple[str, pa.Array, Array]] = []
     for file in files:
-        with map_parquet(file) as opened:
-            ids, lists = _columns(opened.schema_arrow, file)
-            rows = opened.metadata.num_rows
-            table = opened.read(columns=[ids, lists])
-        chunks.append(store.as_ids(table.column(ids)))
-        pieces.append(_matrix(table.column(lists), rows, file))
-    first = chunks[0].type
-    for file, chunk, piece in zip(files, chunks, pieces, strict=True):
-        if chunk.type != first or piece.shape[1] != pieces[0].shape[1]:
+        kind = format_of(file) or "parquet"
+        schema = schema_with_rows(file, kind)
+        if schema is None:
+            continue
+        ids, lists = _columns(schema, file)
+        for rows in read_rows(Piece(file, kind), {ids: "string", lists: "list"}, _NO_TEXT):
+            found.append((file, rows.columns[ids], _matrix(rows, rows.columns[lists], file)))
+    if not found:
+        raise InputError(f"{', '.join(files[:3])} holds no vectors", remedy=store.FORMAT.make)
+    first, chunk, values = found[0]
+    kind, width = chunk.type, values.shape[1]
+    for file, ids, values in found:
+        if ids.type != kind or values.shape[1] != width:
             raise InputError(
-                f"{file} does not go with {files[0]}",
-                expected=f"ids of type {first}, vectors of {pieces[0].shape[1]} numbers",
-                got=f"ids of type {chunk.type}, vectors of {piece.shape[1]}",
+                f"{file} does not go with {first}",
+                expected=f"ids of type {kind}, vectors of {width} numbers",
+                got=f"ids of type {ids.type}, vectors of {values.shape[1]}",
             )
-    if len(pieces) == 1:
-        return chunks[0], pieces[0]
-    need_memory(
-        2 * sum(piece.nbytes for piece in pieces), f"the vectors of {path}", remedy="Read fewer"
-    )
-    return pa.concat_arrays(chunks), np.concatenate(pieces)
+    if len(found) == 1:
+        return chunk, values
+    size = sum(values.nbytes for *_, values in found)
+    need_memory(size, f"the vectors of {first}", remedy="Read fewer")
+    return pa.concat_arrays([ids for _, ids, _ in found]), np.concatenate([v for *_, v in found])
 
 
-def _columns(schema: pa.Schema, file: Path) -> tuple[str, str]:
+def _columns(schema: pa.Schema, file: str) -> tuple[str, str]:
     lists = [field.name for field in schema if is_list(field.type)]
     vector = "vector" if "vector" in lists else lists[0] if len(lists) == 1 else None
     others = [name for name in schema.names if name not in lists]
@@ -77,37 +79,32 @@ def _columns(schema: pa.Schema, file: Path) -> tuple[str, str]:
     return ("id" if "id" in others else others[0]), vector
 
 
-def _matrix(column: pa.ChunkedArray, rows: int, file: Path) -> Array:
+def _matrix(rows: Rows, column: pa.Array, file: str) -> Array:
     """Return lists of numbers as (rows, dimension) float32."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if column.null_count:
-        first = int(np.argmax(np.asarray(column.is_null())))
-        raise InputError(
-            f"{file} has {column.null_count:,} rows without a vector", got=f"null in row {first}"
-        )
+        first = rows.source.number(int(np.argmax(np.asarray(column.is_null()))))
+        raise InputError(f"{file} has rows without a vector", got=f"null in row {first}")
     kind = column.type
     if not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise InputError(f"{file} holds no vectors", expected="lists of numbers", got=str(kind))
-    if pa.types.is_fixed_size_list(kind):
-        width = int(kind.list_size)
-    else:
-        lengths = as_numpy(pc.list_value_length(column)) if rows else np.zeros(1, np.int32)
-        width = int(lengths[0])
-        if len(other := np.flatnonzero(lengths != width)):
-            row = int(other[0])
-            raise InputError(
-                f"{file} has vectors of different lengths",
-                expected=f"{width} numbers, as in row 0",
-                got=f"{int(lengths[row])} in row {row}",
-            )
+    lengths = as_numpy(pc.list_value_length(column))
+    width = int(lengths[0])
+    if len(other := np.flatnonzero(lengths != width)):
+        row = int(other[0])
+        raise InputError(
+            f"{file} has vectors of different lengths",
+            expected=f"{width} numbers, as in row {rows.source.number(0)}",
+            got=f"{int(lengths[row])} in row {rows.source.number(row)}",
+        )
     flat = pc.list_flatten(column)
     if flat.null_count:
         raise InputError(f"{file} has {flat.null_count:,} nulls in its vectors", expected="numbers")
     if not width:
         raise InputError(f"{file} holds no vectors", expected="lists of at least one number")
-    return np.asarray(as_numpy(flat), np.float32).reshape(rows, width)
+    return np.asarray(as_numpy(flat), np.float32).reshape(len(column), width)
 
 
 def sibling_ids(path: Path) -> Path | None:
@@ -155,14 +152,14 @@ def _read_ids(path: Path) -> pa.Array:
     """Return the ids of a file: a line each, the first column of Parquet, or .npy."""
     import pyarrow as pa
 
-    if not path.is_file():
-        raise InputError(f"there is no file {path} with ids", expected="an id for each vector")
-    if path.suffix.lower() == ".parquet":
-        with map_parquet(path) as file:
-            names = file.schema_arrow.names
-            if not names:
-                raise InputError(f"{path} has no columns", expected="ids in the first column")
-            return store.as_ids(file.read(columns=names[:1]).column(0))
+    if format_of(str(path)) in _TABLES:
+        kind = format_of(str(path)) or ""
+        schema = schema_with_rows(str(path), kind)
+        if schema is None or not schema.names:
+            raise InputError(f"{path} has no ids", expected="ids in the first column")
+        name = schema.names[0]
+        read = read_rows(Piece(str(path), kind), {name: "string"}, _NO_TEXT)
+        return pa.concat_arrays([rows.columns[name] for rows in read])
     if path.suffix.lower() == ".npy":
         ids = np.array(_mapped(path, "str"))
         if ids.ndim != 1:
@@ -172,9 +169,11 @@ def _read_ids(path: Path) -> pa.Array:
                 got=f"an array of shape {ids.shape}",
             )
         return store.as_ids(ids)
+    with open_stream(str(path)) as file:
+        data = without_mark(file.read(), str(path))
     try:
         # Not splitlines, which also cuts at what may stand in an id.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = data.decode().split("\n")
     except UnicodeDecodeError as error:
         raise InputError(
             f"cannot read {path}", expected="text in UTF-8, an id a line", got=str(error)

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import InputError, UsageError
 from penstock.options import shown
-from penstock.paths import client_path
+from penstock.paths import client_input, client_path
 from penstock.pipelines.vectors import store
 from penstock.sizes import plural
 
@@ -40,13 +40,15 @@ class Vectors:
         What vectors.json says, if there is one.
     listed
         The file of their ids, where that is another one.
+    files
+        That were read, if it is no directory of ours.
 
     Examples
     --------
     >>> Vectors.open("vectors")  # our own directory, or one of Parquet files
     >>> Vectors.open("nodes.parquet")  # a column of ids, a column of lists
     >>> Vectors.open("x.npy", ids="x.txt")  # a matrix, and ids; without them: row numbers
-    >>> Vectors.open("wiki.bin")  # word2vec's binary format, or its text, also .gz
+    >>> Vectors.open("wiki.bin")  # word2vec's binary format, or its text, also .gz, .zst, .bz2
     >>> vectors.rows(["king", "queen"])  # the rows of ids; an unknown one is an error
     >>> vectors.find(["king", "nobody"])  # -1 for an unknown one
     >>> vectors["king"]  # its vector
@@ -56,9 +58,10 @@ class Vectors:
 
     ids: pa.Array
     values: Array
-    path: Path
+    path: str
     about: dict[str, Any] = field(default_factory=dict)
     listed: Path | None = None
+    files: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, path: str | Path | Vectors, *, ids: str | Path | None = None) -> Vectors:
@@ -67,8 +70,8 @@ class Vectors:
         Parameters
         ----------
         path
-            A directory of ours or of Parquet files, a .parquet or .npy file, or a file of word2vec;
-            or vectors, which are returned.
+            A directory of ours, Parquet or Arrow IPC files, in a folder, by a glob or a URL too, an
+            .npy file, or a file of word2vec, also compressed; or vectors, which are returned.
         ids
             Of an .npy file: its ids, a line each in a text file, the first column of a .parquet
             file, or another .npy file [default: a file of the same name that ends with
@@ -92,33 +95,28 @@ class Vectors:
         --------
         >>> Vectors.open("x.npy", ids="x.txt").dimension
         """
+        from penstock.pipelines.tables.sources import find_files, format_of
         from penstock.pipelines.vectors import tables, word2vec
 
         if isinstance(path, Vectors):
             return path
-        path = client_path(path)
-        if ids is not None and path.suffix.lower() != ".npy":
-            raise UsageError("only an .npy file takes ids from another file", got=f"{path}")
-        about: dict[str, Any] = {}
-        listed: Path | None = None
-        if path.is_dir() and (path / store.FORMAT.file).exists():
-            found, values, about = store.read_store(path)
-            return cls(found, values, path, about)
-        if path.is_dir() or path.suffix.lower() == ".parquet":
-            found, values = tables.read_parquet(path)
-        elif not path.is_file():
-            raise InputError(
-                f"there are no vectors at {path}",
-                expected="a directory of vectors, a .parquet or .npy file, or a file of word2vec",
-                remedy=store.FORMAT.make,
-            )
-        elif path.suffix.lower() == ".npy":
-            listed = tables.sibling_ids(path) if ids is None else client_path(ids)
-            found, values = tables.read_npy(path, listed)
+        source = client_input(path)
+        if ids is not None and not source.lower().endswith(".npy"):
+            raise UsageError("only an .npy file takes ids from another file", got=source)
+        home, listed = Path(source), None
+        if (home / store.FORMAT.file).exists():
+            found, values, about = store.read_store(home)
+            return cls(found, values, source, about)
+        files = find_files([source], "vectors")
+        if home.suffix.lower() == ".npy":
+            listed = tables.sibling_ids(home) if ids is None else client_path(ids)
+            found, values = tables.read_npy(home, listed)
+        elif format_of(files[0]) in ("parquet", "arrow"):
+            found, values = tables.read_lists(files)
         else:
-            found, values = word2vec.read(path)
-        ids_found = store.checked_ids(found, len(values), str(path))
-        return cls(ids_found, values, path, about, listed)
+            found, values = word2vec.read(files[0])
+        ids_found = store.checked_ids(found, len(values), source)
+        return cls(ids_found, values, source, {}, listed, tuple(files))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -134,23 +132,20 @@ class Vectors:
     @cached_property
     def context(self) -> Array | None:
         """word2vec's output vectors, from which a training run goes on, where they are kept."""
-        return store.read_context(self.path) if self.about else None
+        return store.read_context(Path(self.path)) if self.about else None
 
     @property
     def mapped(self) -> Path | None:
         """The file that the values are mapped from, if they are."""
         return None if (name := getattr(self.values, "filename", None)) is None else Path(name)
 
-    def stamps(self) -> dict[str, list[int]]:
-        """Return size, time of change and inode of the files by which a job knows them."""
-        from penstock.output import file_stamp
+    def stamps(self) -> dict[str, Any]:
+        """Return by what the files are known that a job has read."""
+        from penstock.pipelines.tables.sources import stamp_of
 
-        home, files = Path(self.path), [Path(self.path)]
-        if home.is_dir():
-            manifest = home / store.FORMAT.file
-            files = [manifest] if manifest.exists() else sorted(home.rglob("*.parquet"))
-        more = filter(None, (self.mapped, self.listed))
-        return {str(file): file_stamp(file) for file in (*files, *more) if file.is_file()}
+        files = self.files or (str(Path(self.path) / store.FORMAT.file),)
+        more = map(str, filter(None, (self.mapped, self.listed)))
+        return {file: stamp for file in (*files, *more) if (stamp := stamp_of(file)) is not None}
 
     def find(self, wanted: Any) -> Array:
         """Return the rows of ids.

@@ -8,11 +8,9 @@ a blank; between words may be a newline. Neither format has a way to write a bla
 from __future__ import annotations
 
 import gzip
-import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -21,6 +19,7 @@ from penstock.arrow import as_arrow, as_numpy
 from penstock.errors import InputError
 from penstock.files import atomic
 from penstock.options import shown
+from penstock.pipelines.tables.sources import codec_of, file_size, open_stream
 from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 Kind = Literal["text", "binary"]
 
 _ROWS = 1 << 14  # rows that are written at a time
+_BLOCK = 1 << 24  # bytes that are read at a time
 _LONGEST = 1 << 20  # bytes of a word or of a first line, before the file is taken for damaged
 _NEVER_PRINTABLE = 4  # numbers of float32, whose bytes are printable once in 1e7 times
 # What ends a word, or is cut off, where gensim or word2vec's own programs read it.
@@ -114,9 +114,9 @@ def _binary(words: pa.Array, rows: Array) -> bytes:
 # -- reading ------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> tuple[pa.Array, Array]:
-    """Return words and values of a file in either format, also compressed as .gz."""
-    with _opened(path) as file:
+def read(path: str) -> tuple[pa.Array, Array]:
+    """Return words and values of a file in either format, also compressed."""
+    with open_stream(path) as file:
         header = file.readline(_LONGEST)
         first = file.readline(_LONGEST)
     sizes = _sizes(header)
@@ -129,16 +129,6 @@ def _packed(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    opened: Any = gzip.open(path) if _packed(path) else path.open("rb")  # noqa: SIM115
-    with opened as file:
-        try:
-            yield file
-        except (EOFError, gzip.BadGzipFile) as error:
-            raise InputError(f"{path} is damaged", got=str(error)) from error
-
-
 def _sizes(header: bytes) -> tuple[int, int] | None:
     """Return words and dimension of a first line; None: it is a word's, as in GloVe's files."""
     parts = header.split()
@@ -147,7 +137,7 @@ def _sizes(header: bytes) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
-def _is_text(path: Path, line: bytes, rows: int, width: int) -> bool:
+def _is_text(path: str, line: bytes, rows: int, width: int) -> bool:
     """Return whether a line is that of a word and its numbers, and not the start of binary.
 
     A line of so many printable words is text too, of which one is no number, if the file is too
@@ -158,7 +148,7 @@ def _is_text(path: Path, line: bytes, rows: int, width: int) -> bool:
         return False
     if all(_is_number(part) for part in parts[1:]):
         return True
-    short = not _packed(path) and path.stat().st_size < rows * (4 * width + 2)
+    short = codec_of(path) is None and file_size(path) < rows * (4 * width + 2)
     try:
         printable = line.rstrip().decode().replace("\t", " ").isprintable()
     except UnicodeDecodeError:
@@ -174,40 +164,36 @@ def _is_number(text: bytes) -> bool:
     return True
 
 
-def _read_binary(path: Path, rows: int, width: int) -> tuple[pa.Array, Array]:
+def _read_binary(path: str, rows: int, width: int) -> tuple[pa.Array, Array]:
     import pyarrow as pa
 
     step = 4 * width
-    size = path.stat().st_size
-    if not _packed(path) and size < rows * (step + 2):
+    size, packed = file_size(path), codec_of(path) is not None
+    if not packed and size < rows * (step + 2):
         raise _short(path, rows, size // (step + 2))
     need_memory(rows * (step + 60), f"the vectors of {path}", remedy="Read them in Parquet or .npy")
     values = np.empty((rows, width), np.float32)
     words: list[bytes] = []
-    with _opened(path) as file:
-        held: Any = None
-        data: Any = file.read() if _packed(path) else None
-        if data is None:
-            data = held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        try:
-            at = data.find(b"\n") + 1
-            for row in range(rows):
-                blank = data.find(b" ", at, at + _LONGEST)
-                if blank < 0 or blank + 1 + step > len(data):
-                    raise _short(path, rows, row)
-                words.append(data[at:blank].lstrip(b"\n"))
-                at = blank + 1 + step
-                values[row] = np.frombuffer(data[blank + 1 : at], "<f4")
-        finally:
-            if held is not None:
-                held.close()
+    data, at, ended = b"", 0, False
+    with open_stream(path) as file:
+        file.readline()
+        for row in range(rows):
+            if not ended and len(data) - at < _LONGEST + step:
+                more = file.read(_BLOCK + step)
+                data, at, ended = data[at:] + more, 0, not more
+            blank = data.find(b" ", at, at + _LONGEST)
+            if blank < 0 or blank + 1 + step > len(data):
+                raise _short(path, rows, row)
+            words.append(data[at:blank].lstrip(b"\n"))
+            at = blank + 1 + step
+            values[row] = np.frombuffer(data, "<f4", width, blank + 1)
     try:
         return pa.array(words, pa.binary()).cast(pa.string()), values
     except pa.ArrowInvalid as error:
         raise InputError(f"{path} has words that are not UTF-8", got=str(error)) from error
 
 
-def _read_text(path: Path, header: bytes, sizes: tuple[int, int] | None) -> tuple[pa.Array, Array]:
+def _read_text(path: str, header: bytes, sizes: tuple[int, int] | None) -> tuple[pa.Array, Array]:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -218,7 +204,7 @@ def _read_text(path: Path, header: bytes, sizes: tuple[int, int] | None) -> tupl
             expected="word2vec's text or binary format",
             got=f"a first line {header[:60]!r}",
         )
-    with _opened(path) as file:
+    with open_stream(path) as file:
         if sizes is not None:
             file.readline()
         first = file.readline()
@@ -228,17 +214,18 @@ def _read_text(path: Path, header: bytes, sizes: tuple[int, int] | None) -> tupl
     every = ["word", *names, *(["end"] if trailing else [])]
     kinds = dict.fromkeys(names, pa.float32()) | {"word": pa.string(), "end": pa.string()}
     need_memory(
-        (max(rows, 0) or path.stat().st_size // (4 * width)) * 8 * width,
+        (max(rows, 0) or file_size(path) // (4 * width)) * 8 * width,
         f"the vectors of {path}",
         remedy="Read them in Parquet or .npy",
     )
     try:
-        table = csv.read_csv(
-            pa.input_stream(path, compression="gzip" if _packed(path) else None),
-            csv.ReadOptions(column_names=every, skip_rows=int(sizes is not None)),
-            csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False),
-            csv.ConvertOptions(column_types=kinds, null_values=[]),
-        )
+        with open_stream(path) as file:
+            table = csv.read_csv(
+                pa.PythonFile(file, mode="r"),
+                csv.ReadOptions(column_names=every, skip_rows=int(sizes is not None)),
+                csv.ParseOptions(delimiter=" ", quote_char=False, double_quote=False),
+                csv.ConvertOptions(column_types=kinds, null_values=[]),
+            )
     except pa.ArrowInvalid as error:
         raise InputError(
             f"{path} is not in word2vec's text format",
@@ -254,9 +241,9 @@ def _read_text(path: Path, header: bytes, sizes: tuple[int, int] | None) -> tupl
     return pa.concat_arrays([*words.chunks, pa.array([], pa.string())]), values
 
 
-def _first_bad_line(path: Path, has_header: bool, width: int) -> str | None:
+def _first_bad_line(path: str, has_header: bool, width: int) -> str | None:
     """Return what is wrong with the first line that is not a word and so many numbers."""
-    with _opened(path) as file:
+    with open_stream(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip() or (number == 1 and has_header):
                 continue
@@ -270,7 +257,7 @@ def _first_bad_line(path: Path, has_header: bool, width: int) -> str | None:
     return None
 
 
-def _short(path: Path, rows: int, found: int) -> InputError:
+def _short(path: str, rows: int, found: int) -> InputError:
     return InputError(
         f"{path} is damaged or cut short",
         expected=f"{rows:,} vectors, as its first line says",

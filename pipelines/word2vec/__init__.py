@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.options import ClientPath
+from penstock.options import ClientInput
 from penstock.pipelines.job import declare
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.report import Word2vecReport
@@ -26,7 +26,13 @@ def _open(*given: Any) -> Opened:
 # which sentences are done, and so fits any number of ranks.
 @declare.job(
     "word2vec train",
-    reads=declare.Source(_open, kind=list[ClientPath], verified=True, tables=True),
+    reads=declare.Source(
+        _open,
+        kind=list[ClientInput],
+        verified=True,
+        searched=lambda opened: opened.input.searched,
+        tables=True,
+    ),
     writes="vectors",
     files=("starts",),
     passing=("checkpoint_minutes", "parts"),
@@ -42,7 +48,7 @@ def word2vec(
     ----------
     inputs
         a graph, a directory of walks, Parquet or Arrow IPC files with a column of lists, or text
-        files (also .gz and .zst), one sentence a line
+        files (also .gz, .zst and .bz2), one sentence a line: paths, folders, globs or URLs
     out
         directory of vectors to write
 

@@ -19,7 +19,7 @@ from penstock.files import FileEntry, atomic, file_entry
 from penstock.graph import Graph, load_npy
 from penstock.options import given_options, shown
 from penstock.output import Output
-from penstock.paths import client_path
+from penstock.paths import client_input
 from penstock.pipelines.job.context import Context
 from penstock.pipelines.job.ranks import resolve_ranks
 from penstock.pipelines.job.training import diverged
@@ -32,7 +32,7 @@ from penstock.pipelines.word2vec.report import Word2vecReport
 from penstock.pipelines.word2vec.warm import WarmStart
 from penstock.sizes import format_count
 from penstock.workers.training.stopped import Stopped
-from penstock.workers.word2vec.state import EPOCHS, Checkpoints
+from penstock.workers.word2vec.state import METRICS, Checkpoints
 from penstock.workers.word2vec.task import Trained, TrainTask
 
 _GENTLE = 0.05  # a learning rate that is offered, at most
@@ -57,8 +57,8 @@ class Opened:
                 got=shown(inputs),
                 remedy="Write sentences to a text file, a line each, and name it",
             )
-        paths = [one.path if isinstance(one, Graph) else client_path(one) for one in several]
-        source = open_input(paths, options, verify=verify, quiet=quiet)
+        sources = [client_input(one.path if isinstance(one, Graph) else one) for one in several]
+        source = open_input(sources, options, verify=verify, quiet=quiet)
         warm = None if options.init is None else WarmStart(options.init, options.dim)
         source.check()
         return cls(source, warm)
@@ -117,8 +117,8 @@ def train(
         raise diverged(trained.epochs, remedy, kept)
     if not trained.pairs:
         raise _untrained(trained, source.what, options.sample)
-    with atomic(out.result / EPOCHS) as copy:
-        shutil.copyfile(scratch / EPOCHS, copy)
+    with atomic(out.result / METRICS) as copy:
+        shutil.copyfile(scratch / METRICS, copy)
     graph = source.graph
     of = {} if graph is None else {"graph": str(graph.path), "graph_sha256": graph.digest}
     size, body = save_vectors(
@@ -129,9 +129,9 @@ def train(
         context=load_npy(trained.context),
         written=_checkpoint_files(scratch),
         parts=trained.parts,
-        files=[file_entry(out.result, EPOCHS)],
+        files=[file_entry(out.result, METRICS)],
         made_by="penstock word2vec train",
-        input=[str(path) for path in source.paths],
+        input=source.sources,
         input_kind=source.kind,
         **of,
         **({"ids_are": "internal"} if source.has_internal_ids else {}),
@@ -186,8 +186,9 @@ def _untrained(trained: Trained, what: str, sample: float) -> InputError:
 
 def _checkpoint_files(folder: Path) -> dict[str, tuple[Path, FileEntry]]:
     """Return the files of the last checkpoint, by their names among vectors."""
-    entries = Checkpoints(folder).entries()
+    saved = Checkpoints(folder).last()
+    assert saved is not None
     return {
         name: (folder / entry.name, entry)
-        for name, entry in zip((VALUES, CONTEXT), entries, strict=True)
+        for name, entry in zip((VALUES, CONTEXT), saved.files, strict=True)
     }

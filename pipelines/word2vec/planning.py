@@ -159,8 +159,8 @@ def _train_text(source: Input, training: TrainingSettings, ranks: int, seen: int
 
 def _epochs_seen(scratch: Path) -> int:
     """Return after how many epochs the checkpoint was written that a run goes on from."""
-    position = Checkpoints(scratch).position()
-    return 0 if position is None else position.epoch
+    saved = Checkpoints(scratch).last()
+    return 0 if saved is None else saved.position.epoch
 
 
 def _disk(training: TrainingSettings, words: int) -> int:

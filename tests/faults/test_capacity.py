@@ -15,7 +15,7 @@ from small_disks import mount as mounted
 from small_disks import unmount
 
 from penstock.errors import CapacityError
-from penstock.workers.gnn import checkpoint
+from penstock.workers.training import checkpoint
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
 Mount = Callable[[str], Path]
@@ -97,11 +97,11 @@ def test_too_little_memory(
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(mount: Mount) -> None:
     disk = mount("size=256k")
     path = disk / "last.safetensors"
-    checkpoint.save(path, {"a": np.ones(1000, np.float32)}, {}, {"epoch": 1})
+    checkpoint.save(path, {"a": np.ones(1000, np.float32)}, {"epoch": 1})
     before = path.read_bytes()
     fill(disk, 8192)
     with pytest.raises(CapacityError):
-        checkpoint.save(path, {"a": np.ones(10_000, np.float32)}, {}, {"epoch": 2})
+        checkpoint.save(path, {"a": np.ones(10_000, np.float32)}, {"epoch": 2})
     assert path.read_bytes() == before
     assert sorted(os.listdir(disk)) == ["filler", "last.safetensors"]
 

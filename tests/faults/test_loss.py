@@ -10,7 +10,7 @@ import pytest
 from every_job import VISIBLE, results, words_of
 from midway import Commands
 
-from penstock.workers.gnn import checkpoint
+from penstock.workers.training import checkpoint
 
 # Rates at which a loss overflows: at once, or after some epochs.
 DIVERGES = {

@@ -397,3 +397,28 @@ def test_lists_of_texts_as_polars_has_them() -> None:
     edges = pa.table({"src": [1, 2], "dst": [2, 3]})
     penstock.etl(edges, "g", nodes=people, label="y")
     assert penstock.Graph.open("g").manifest.labels == "multi"
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
+@pytest.mark.parametrize("wrapped", ["column", "dictionary", "list"])
+def test_ids_in_views_as_polars_gives_them(cluster: str, kind: Any, wrapped: str) -> None:
+    """Tables of this process, and Arrow IPC files."""
+    plain = pa.binary() if kind == pa.binary_view() else pa.string()
+    columns = [pa.array([f"{'id' * 9}{n}" for n in some]).cast(plain) for some in ([1, 2], [2, 3])]
+    rows = [*zip(*(column.to_pylist() for column in columns), strict=True)]
+    views = [column.cast(kind) for column in columns]
+    if wrapped == "dictionary":
+        indices = pa.array([0, 1], pa.int8())
+        views = [pa.DictionaryArray.from_arrays(indices, column) for column in views]
+    table = pa.table(dict(zip(("src", "dst"), views, strict=True)))
+    if wrapped == "list":
+        table = pa.table({"path": pa.ListArray.from_arrays([0, 2, 4], pa.concat_arrays(views))})
+    with pa.ipc.new_file("views.arrow", table.schema) as file:
+        file.write_table(table)
+    for source in (table, "views.arrow"):
+        if wrapped == "list":
+            penstock.word2vec(source, "v", cluster=cluster, dim=2, sample=0, overwrite=True)
+            found = {*penstock.Vectors.open("v").ids.to_pylist()}
+            assert found == {one for row in rows for one in row}
+        else:
+            assert made(source, cluster) == rows

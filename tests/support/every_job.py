@@ -16,7 +16,7 @@ import pytest
 
 from penstock import Graph, generate, walk
 from penstock.pipelines.cli import run
-from penstock.workers.gnn import checkpoint
+from penstock.workers.training import checkpoint
 
 TABLE = "{given}/edges.parquet {out} --source a --target b"
 JOBS = {

@@ -15,13 +15,13 @@ from penstock.errors import UsageError
 from penstock.files import atomic, part_name
 from penstock.graph import SPLITS, Graph
 from penstock.vector_parts import vector_lists
-from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.data.local import LocalGraph, open_local
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.state import load_tensors
 from penstock.workers.gnn.task import Predicted, PredictTask
 from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.resources.device import gpu, to_host
+from penstock.workers.training import checkpoint
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator

@@ -12,11 +12,11 @@ import numpy as np
 from penstock.arrays import AnyArray, Array
 from penstock.errors import CorruptFile
 from penstock.kernels import kernel
-from penstock.workers.gnn import checkpoint
-from penstock.workers.gnn.checkpoint import BEST, LAST
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.task import TrainTask
-from penstock.workers.resources.device import to_device, to_host
+from penstock.workers.resources.device import to_device
+from penstock.workers.training import checkpoint
+from penstock.workers.training.checkpoint import BEST, LAST
 from penstock.workers.training.loop import Position
 
 Weights = tuple[AnyArray, dict[str, AnyArray]]  # all parameters as one vector, and moments by name
@@ -83,17 +83,15 @@ class State:
 
     def save(self, position: Position) -> None:
         """Save a checkpoint to resume from."""
-        vectors = {name: np.array(to_host(value)) for name, value in self._optimizer().items()}
+        tensors = {**self._named(self._copy()), **self._optimizer()}
         if self._best is not None:
-            vectors |= {f"best/{n}": value for n, value in self._tensors(self._best).items()}
-        path = self.task.run / LAST
-        checkpoint.save(path, self._tensors(self._copy()), vectors, self._about(position))
+            tensors |= {f"best/{name}": value for name, value in self._named(self._best).items()}
+        checkpoint.save(self.task.run / LAST, tensors, self._about(position))
 
     def save_best(self) -> None:
         """Save the best parameters, for predictions, if there are better ones than before."""
         if self._best is not None and self._best_about is not None:
-            tensors = self._tensors(self._best)
-            checkpoint.save(self.task.run / BEST, tensors, {}, self._best_about)
+            checkpoint.save(self.task.run / BEST, self._named(self._best), self._best_about)
             self._best_about = None
 
     def load(self) -> Position | None:
@@ -148,9 +146,6 @@ class State:
 
     def _named(self, weights: Weights) -> dict[str, AnyArray]:
         return {**self.network.parameters.named(weights[0]), **weights[1]}
-
-    def _tensors(self, weights: Weights) -> dict[str, Array]:
-        return {name: np.array(to_host(value)) for name, value in self._named(weights).items()}
 
     def _about(self, position: Position) -> dict[str, Any]:
         return {

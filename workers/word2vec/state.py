@@ -1,6 +1,6 @@
 """What has been trained: vectors and sums, and checkpoints of them.
 
-checkpoints/last.json   how far it was, and the files that hold its vectors, by name and SHA-256
+checkpoints/last.safetensors   how far it was, and the files of its vectors, by name and SHA-256
 checkpoints/in-N.npy, out-N.npy
 
 With the last checkpoint the Parquet files of the vectors are written: rows that come from a GPU are
@@ -15,23 +15,23 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.arrays import AnyArray, Array
-from penstock.documents import parse_json
 from penstock.errors import CorruptFile
-from penstock.files import FileEntry, npy_writer, save_json
+from penstock.files import FileEntry, npy_writer
 from penstock.graph import load_npy
 from penstock.kernels.word2vec_rules import Losses
 from penstock.vector_parts import rows_of_part, save_part
 from penstock.workers.resources.device import gpu, to_host, wait_for_gpu
+from penstock.workers.training import checkpoint
+from penstock.workers.training.checkpoint import LAST
 from penstock.workers.training.loop import Position
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FOLDER, LAST = "checkpoints", "checkpoints/last.json"
-EPOCHS = "epochs.jsonl"  # a line an epoch: the loss, words, pairs, the learning rate
+METRICS = "metrics.jsonl"  # a line an epoch: the loss, words, pairs, the learning rate
 _START_OVER = "Run without --resume to start over"
 # Pieces of an array that are copied ahead: hashing one takes longer than copying it, and to encode
 # one as Parquet several times as long, which as many threads do, up to so many.
@@ -89,6 +89,18 @@ class Parts:
         return save_part(self.folder, number, ids, values, counts)
 
 
+class Saved(NamedTuple):
+    """What a checkpoint says.
+
+    files  of the input and of the output vectors
+    """
+
+    number: int
+    position: Position
+    sums: Sums
+    files: tuple[FileEntry, FileEntry]
+
+
 class Checkpoints:
     """The last checkpoint of a training run, which one rank writes and all read."""
 
@@ -110,7 +122,7 @@ class Checkpoints:
         made: list[Future[FileEntry]] = []
 
         def write(name: str, array: AnyArray, *how: Any) -> FileEntry:
-            return _save_rows(self.folder, f"{FOLDER}/{name}-{number}.npy", array, *how)
+            return _save_rows(self.folder, f"checkpoints/{name}-{number}.npy", array, *how)
 
         if gpu():
             wait_for_gpu()  # the threads below have streams of their own
@@ -131,69 +143,50 @@ class Checkpoints:
                 ahead = min(max(_AHEAD, parts.threads), _AHEAD_ENCODED)
                 first = write("in", vectors[0], encode, ahead)
             files = [first, context.result()]
-        about = {**asdict(position), "sums": sums.to_dict()}
-        entries = [asdict(file) for file in files]
-        save_json(self.folder / LAST, {"number": number, **about, "files": entries})
+        about = {**asdict(position), "sums": sums.to_dict(), "number": number}
+        checkpoint.save(self.folder / LAST, {}, {**about, "files": [asdict(one) for one in files]})
         kept = {self.folder / file.name for file in files}
-        for old in (self.folder / FOLDER).glob("*.npy"):
+        for old in (self.folder / LAST).parent.glob("*.npy"):
             if old not in kept:
                 old.unlink(missing_ok=True)
         return [each.result() for each in made]
 
-    def position(self) -> Position | None:
-        """Return where the last one was written, if there is one; its vectors are not read."""
-        return None if (found := self._read()) is None else found[0]
-
-    def _read(self, sentences: int | None = None) -> tuple[Position, Sums, list[FileEntry]] | None:
-        """Return what the last one says, if there is one."""
-        if not (self.folder / LAST).is_file():
+    def last(self, sentences: int | None = None) -> Saved | None:
+        """Return what the last one says, if there is one; its vectors are not read."""
+        path = self.folder / LAST
+        if not path.is_file():
             return None
+        _, about = checkpoint.load(path)
         try:
-            body = parse_json((self.folder / LAST).read_bytes())
-            _, _ = files = [FileEntry(**file) for file in body["files"]]
-            position = Position.of(body, sentences)
-            sums = Sums.of(body["sums"])
+            first, second = (FileEntry(**file) for file in about["files"])
+            position, sums = Position.of(about, sentences), Sums.of(about["sums"])
+            return Saved(about["number"], position, sums, (first, second))
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFile(
-                f"{self.folder / LAST} is damaged",
-                expected="what a checkpoint of this training run holds",
-                got=f"no {error}" if isinstance(error, KeyError) else str(error),
-                remedy=_START_OVER,
-            ) from error
-        return position, sums, files
+            raise checkpoint.damaged(path, f"no position of a run: {error}") from error
 
     def load(
         self, epochs: int, sentences: int, shape: tuple[int, int]
     ) -> tuple[Position, Sums, tuple[AnyArray, AnyArray]] | None:
         """Return the last one, if there is one, of so many epochs: its vectors are mapped."""
-        if (found := self._read(sentences)) is None:
+        if (found := self.last(sentences)) is None:
             return None
-        position, sums, files = found
-        for file in files:
+        for file in found.files:
             file.check_size(self.folder, listed_in=LAST, remedy=_START_OVER)
             file.check_sum(self.folder, remedy=_START_OVER)
-        vectors, context = (load_npy(self.folder / file.name, remedy=_START_OVER) for file in files)
-        if position.epoch > epochs or {vectors.shape, context.shape} != {shape}:
+        one, other = (load_npy(self.folder / file.name, remedy=_START_OVER) for file in found.files)
+        if found.position.epoch > epochs or {one.shape, other.shape} != {shape}:
             raise CorruptFile(
                 f"{self.folder / LAST} is not of this training run",
                 expected=f"{epochs} epochs, and vectors of {shape}",
-                got=f"epoch {position.epoch}, vectors of {vectors.shape} and {context.shape}",
+                got=f"epoch {found.position.epoch}, vectors of {one.shape} and {other.shape}",
                 remedy=_START_OVER,
             )
-        return position, sums, (vectors, context)
-
-    def entries(self) -> list[FileEntry]:
-        """Return the files of the last one: of the input and of the output vectors."""
-        body = parse_json((self.folder / LAST).read_bytes())
-        return [FileEntry(**file) for file in body["files"]]
+        return found.position, found.sums, (one, other)
 
     @property
     def number(self) -> int:
-        """The number of the last one, 0 where there is none: its files have it in their names."""
-        try:
-            return int(parse_json((self.folder / LAST).read_bytes())["number"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return 0
+        """The number of the last one, 0 if there is none: its files have it in their names."""
+        return 0 if (found := self.last()) is None else found.number
 
 
 def _save_rows(

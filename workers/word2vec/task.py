@@ -105,7 +105,7 @@ class TrainTask:
     words   of the vocabulary
     counts  a file of how often each of them is, .npy; None: counted in the walks
     start   a folder with words.npy, in.npy and maybe out.npy, of words that have vectors already
-    folder  rank 0 writes there: epochs.jsonl, checkpoints, and in the end the vectors
+    folder  rank 0 writes there: metrics.jsonl, checkpoints, and in the end the vectors
     parts   where rank 0 writes the Parquet files of the vectors with the last checkpoint; None: not
     ids     a Parquet file with a column id, of the words in their order, for these files
     """

@@ -32,7 +32,7 @@ from penstock.workers.resources.device import arrays_of_device, gpu, to_device
 from penstock.workers.training.loop import Evaluation, Loop, Position, Rules, Step, Trainer
 from penstock.workers.word2vec.corpus import Corpus, WalkCorpus
 from penstock.workers.word2vec.deltas import Pair, Shards
-from penstock.workers.word2vec.state import EPOCHS, Checkpoints, Parts, Sums
+from penstock.workers.word2vec.state import METRICS, Checkpoints, Parts, Sums
 from penstock.workers.word2vec.task import BLOCK_WORDS, GPU_BLOCK_WORDS, Trained, TrainTask
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class _Trainer(Trainer):
         with ThreadPoolExecutor(1) as background:
             if self.comm.rank == 0:
                 self._parts = background.submit(self._find_parts)
-            stopped = Loop(self.comm, self, rules, folder / EPOCHS).run().stopped
+            stopped = Loop(self.comm, self, rules, folder / METRICS).run().stopped
         self.comm.barrier()
         sums, number = self.sums, Checkpoints(folder).number
         return Trained(

@@ -7,6 +7,7 @@ once the whole table is read, and categories and means are known.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 UNKNOWN = -1.0  # the code of a category that the graph of --features-as does not have
 MOST_CATEGORIES = 256
+_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # as floats among which one is missing
+_TIME = re.compile(r"^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:\.\d*[1-9])?)\.?0*(?:Z|[+-]00:?00)?$")
+_MIDNIGHT = re.compile(r"^(\d{4}-\d\d-\d\d) 00:00:00$")
 _FILL = (
     "Correct the row, fill such features with --missing-features zero or mean, or give "
     "--on-bad-rows skip to leave such rows out, with --unknown-nodes drop for the edges of their "
@@ -67,6 +71,14 @@ def known_columns(options: EtlOptions) -> tuple[FeatureColumn, ...] | None:
     return columns
 
 
+def category(text: str) -> str:
+    """Return what a category is called, whether text, a number, a boolean or a date spells it."""
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    text = _WHOLE.sub(r"\1", text)
+    return _MIDNIGHT.sub(r"\1", _TIME.sub(r"\1 \2", text))
+
+
 def _takes(patterns: Sequence[str], name: str) -> bool:
     return name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
@@ -83,7 +95,7 @@ class CodedColumn:
     def of_categories(self, texts: pa.Array, path: str) -> Array:
         """Return the code of each text, NaN of a null."""
         coded = texts.dictionary_encode()
-        names = coded.dictionary.to_pylist()
+        names = [category(name) for name in coded.dictionary.to_pylist()]
         if self.known is None:
             for name in names:
                 self.codes.setdefault(name, len(self.codes))
@@ -105,21 +117,21 @@ class FeatureCoder:
 
     listed      whether the features are one column of lists: these are no columns of their own
     named       whether the columns have names, by which features are known
-    categories_unknown  values of categories that --features-as does not have
+    unknown     by column, how many values are of categories that --features-as does not have
     """
 
     def __init__(self, options: EtlOptions) -> None:
         self.known = known_columns(options)
         self.columns: dict[str, CodedColumn] = {}
         self.listed, self.named = False, True
-        self.categories_unknown = 0
+        self.unknown: dict[str, int] = {}
         self._categories = options.category_columns
         self._may_miss = options.missing_features != "error"
         # What is taken from the mean may be much smaller than the mean: it is rounded afterwards.
         scaled = any(one.deviation is not None for one in self.known or ())
         self._dtype = np.float64 if options.standardise or scaled else np.float32
         for column in self.known or ():
-            codes = {name: code for code, name in enumerate(column.categories)}
+            codes = {category(name): code for code, name in enumerate(column.categories)}
             self.columns[column.name] = CodedColumn(column.name, column.kind, codes, column)
 
     def look(self, name: str, values: pa.Array, path: str) -> CodedColumn:
@@ -165,7 +177,9 @@ class FeatureCoder:
             if checks.bad is not None:
                 found = pa.compute.if_else(pa.array(~checks.bad), found, None)
             coded[:, i] = columns[i].of_categories(found, path)
-            self.categories_unknown += int(np.count_nonzero(coded[:, i] == UNKNOWN))
+            if count := int(np.count_nonzero(coded[:, i] == UNKNOWN)):
+                name = columns[i].name
+                self.unknown[name] = self.unknown.get(name, 0) + count
         return coded
 
 

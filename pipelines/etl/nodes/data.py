@@ -50,7 +50,7 @@ class NodeResult:
     feature_names: tuple[str, ...] | None = None
     feature_columns: tuple[FeatureColumn, ...] | None = None
     features_filled: int = 0  # of the table: those that were missing
-    categories_unknown: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)  # values of new categories, by column
     labels: str | None = None
     classes: tuple[str, ...] | None = None
     splits: dict[str, int] = field(default_factory=dict)
@@ -133,7 +133,7 @@ def write_node_data(
         result.feature_names, result.feature_columns = encoding.names, encoding.columns
         result.features_filled = encoding.filled
         if table.coder is not None:
-            result.categories_unknown = table.coder.categories_unknown
+            result.unknown = table.coder.unknown
     return result
 
 

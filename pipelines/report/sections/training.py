@@ -1,8 +1,5 @@
 """Curves of training runs: loss, scores and throughput by epoch, from the metrics that each appends
-to a file.
-
-    metrics.jsonl   of penstock gnn and penstock embed, there from the first epoch on
-    epochs.jsonl    of penstock word2vec
+to metrics.jsonl: gnn and embed from the first epoch on, word2vec with its vectors.
 
 Such a file is read as it is: half a line, of a training run that was killed, is left out.
 """
@@ -22,11 +19,7 @@ from penstock.pipelines.report.values import amount, mapping, mappings, number, 
 from penstock.sizes import plural
 
 _LARGEST = 64 << 20  # bytes read of one file: more epochs than a curve can show
-_FILES = {
-    "penstock-gnn": "metrics.jsonl",
-    "penstock-embed": "metrics.jsonl",
-    "penstock-vectors": "epochs.jsonl",
-}
+_FORMATS = ("penstock-gnn", "penstock-embed", "penstock-vectors")
 _SPLITS = ("train", "valid", "test")
 _TABLE_ROWS = 200
 _SCORES = {"class": "accuracy", "multi": "micro F1"}
@@ -42,11 +35,10 @@ def training_section(outputs: Iterable[StageOutput]) -> Section | None:
 
 def epoch_lines(output: StageOutput) -> list[Line]:
     """Return a dict for every epoch of a training run that has been written down, in order."""
-    name = _FILES.get(output.format)
-    if output.at is None or name is None:
+    if output.at is None or output.format not in _FORMATS:
         return []
     found = {}
-    for body in _lines(output.at / name):
+    for body in _lines(output.at / "metrics.jsonl"):
         epoch = number(body.get("epoch"))
         if epoch is not None and ("loss" in body or "train" in body):
             found[epoch] = body  # an epoch that was trained again counts as it was the last time

@@ -2,10 +2,10 @@
 
 An input says what it is, and makes a corpus that ranks can read; each kind has a module.
 
-module   owns
-graph    walks that are made while they are trained on, and never written
-lists    lists of ids in Parquet files, those of ``penstock walk`` too
-text     words between blanks, a sentence a line
+module     owns
+graph      walks that are made while they are trained on, and never written
+files      lists of ids and text, and what ``penstock walk`` wrote: counted and numbered as tasks
+sentences  how a task reads either
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from penstock.errors import InputError, UsageError
+from penstock.errors import UsageError
 from penstock.files import file_entry
 from penstock.graph import Graph
-from penstock.output import Pieces, file_stamp
-from penstock.pipelines.tables.sources import format_of
+from penstock.output import Pieces
+from penstock.pipelines.tables.sources import file_size, find_files, format_of, is_folder, stamp_of
 from penstock.pipelines.vectors.store import FORMAT as VECTORS
-from penstock.pipelines.vectors.store import parquet_files
 from penstock.pipelines.word2vec.vocabulary import COUNTS, IDS, load_ids
 from penstock.workers.word2vec.corpus import Encoded, GraphWalks
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.job.workers import Workers
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
+_LISTS = ("parquet", "arrow")
 CORPUS = "corpus"  # of the scratch folder: the vocabulary, and the numbers of words
 
 
@@ -62,22 +62,16 @@ class Prepared:
 
 
 class Input(ABC):
-    """One kind of input.
+    """One input: files, folders, globs and URLs, all of one kind."""
 
-    kind   what it is called
-    files  that it reads
-    """
-
-    kind: ClassVar[str]
-
-    def __init__(self, paths: Sequence[Path], options: Word2vecOptions) -> None:
-        self.paths, self.options = list(paths), options
+    def __init__(self, sources: Sequence[str], options: Word2vecOptions, kind: str) -> None:
+        self.sources, self.options, self.kind = list(sources), options, kind
 
     @property
     def what(self) -> str:
         """What the input is called in messages."""
-        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
-        return f"{self.paths[0]}{more}"
+        more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
+        return f"{self.sources[0]}{more}"
 
     @property
     def rows_are(self) -> str:
@@ -90,9 +84,14 @@ class Input(ABC):
         return False
 
     @property
-    def files(self) -> list[Path]:
+    @abstractmethod
+    def files(self) -> list[str]:
         """Files that it reads."""
-        return self.paths
+
+    @property
+    def searched(self) -> Sequence[str]:
+        """Folders that it reads at any depth."""
+        return ()
 
     @property
     def graph(self) -> Graph | None:
@@ -102,7 +101,7 @@ class Input(ABC):
     @cached_property
     def bytes(self) -> int:
         """How large the files are."""
-        return sum(path.stat().st_size for path in self.files)
+        return sum(map(file_size, self.files))
 
     def check(self) -> None:  # noqa: B027 - an input may have nothing to check
         """Raise where options and input do not go together."""
@@ -121,7 +120,7 @@ class Input(ABC):
         found: dict[str, Any] = {} if self.graph is None else {**self.graph.stamps()}
         # Their places, too: what is encoded already has numbers by the order of the files.
         for place, path in enumerate(self.files):
-            found.setdefault(str(path), file_stamp(path)).append(place)
+            found.setdefault(path, [*(stamp_of(path) or ())]).append(place)
         return found
 
     @property
@@ -169,54 +168,43 @@ class Input(ABC):
 
 
 def open_input(
-    paths: Sequence[Path], options: Word2vecOptions, *, verify: bool = False, quiet: bool
+    sources: Sequence[str], options: Word2vecOptions, *, verify: bool = False, quiet: bool
 ) -> Input:
     """Return the input, of the kind that its files are."""
-    kinds = {path: _kind_of(path) for path in paths}
-    kind = kinds[paths[0]]
-    for path, other in kinds.items():
+    kinds = {source: _kind_of(source) for source in sources}
+    kind = kinds[sources[0]]
+    for source, other in kinds.items():
         if other != kind:
             raise UsageError(
-                f"{paths[0]} and {path} are inputs of different kinds",
+                f"{sources[0]} and {source} are inputs of different kinds",
                 expected="inputs of one kind",
                 got=f"{kind} and {other}",
             )
-    if kind in ("graph", "walks") and len(paths) > 1:
+    if kind in ("graph", "walks") and len(sources) > 1:
         raise UsageError(
             f"vectors are trained on one {'graph' if kind == 'graph' else 'directory of walks'}",
-            got=f"{len(paths)} of them",
+            got=f"{len(sources)} of them",
         )
     options.check_kind(kind)
-    opened = _classes(kind)(paths, options)
+    opened = _class_of(kind)(sources, options, kind)
     if verify:
         opened.verify(quiet=quiet)
     return opened
 
 
-def _kind_of(path: Path) -> str:
-    if not path.exists():
-        raise InputError(
-            f"there is no input {path}",
-            expected="a graph, a directory of walks, Parquet files, or text files",
-        )
-    if path.is_dir():
-        if (path / "graph.json").is_file():
-            return "graph"
-        if (path / "_walks.json").is_file():
-            return "walks"
-        if (path / VECTORS.file).is_file():
-            raise vectors_given(path)
-        if parquet_files(path):
-            return "lists"
-        raise UsageError(
-            f"{path} is a directory, of none of the kinds that vectors are trained on",
-            expected="a graph, a directory of walks, or of Parquet files",
-            remedy="Name text files themselves: folder/*.txt",
-        )
-    return "lists" if format_of(str(path)) in ("parquet", "arrow") else "text"
+def _kind_of(source: str) -> str:
+    for manifest, kind in (("graph.json", "graph"), ("_walks.json", "walks")):
+        if Path(source, manifest).is_file():
+            return kind
+    if Path(source, VECTORS.file).is_file():
+        raise vectors_given(source)
+    kinds = {"lists" if format_of(file) in _LISTS else "text" for file in find_files([source])}
+    if len(kinds) > 1 and not is_folder(source):
+        raise UsageError(f"the files of {source} are of different kinds", expected="one kind")
+    return min(kinds)  # of a folder its lists, if it has any
 
 
-def vectors_given(path: Path) -> UsageError:
+def vectors_given(path: str) -> UsageError:
     """Return the error of vectors where sentences belong."""
     return UsageError(
         f"{path} holds vectors, which are made of sentences and are none",
@@ -225,15 +213,11 @@ def vectors_given(path: Path) -> UsageError:
     )
 
 
-def _classes(kind: str) -> Callable[..., Input]:
+def _class_of(kind: str) -> type[Input]:
     if kind == "graph":
         from penstock.pipelines.word2vec.inputs.graph import GraphInput
 
         return GraphInput
-    if kind == "text":
-        from penstock.pipelines.word2vec.inputs.text import TextInput
+    from penstock.pipelines.word2vec.inputs.files import FilesInput, WalksInput
 
-        return TextInput
-    from penstock.pipelines.word2vec.inputs.lists import ListsInput, WalksInput
-
-    return WalksInput if kind == "walks" else ListsInput
+    return WalksInput if kind == "walks" else FilesInput

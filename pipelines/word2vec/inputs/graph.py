@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 class GraphInput(Input):
     """A graph that is walked while vectors are trained."""
 
-    kind = "graph"
-
-    def __init__(self, paths: Sequence[Path], options: Word2vecOptions) -> None:
-        super().__init__(paths, options)
-        self._graph = Graph.open(paths[0])
+    def __init__(self, sources: Sequence[str], options: Word2vecOptions, kind: str) -> None:
+        super().__init__(sources, options, kind)
+        self._graph = Graph.open(sources[0])
         self._choice: SamplerChoice | None = None
 
     @property
@@ -38,10 +36,10 @@ class GraphInput(Input):
         return self._graph
 
     @property
-    def files(self) -> list[Path]:
+    def files(self) -> list[str]:
         """The files of its rows."""
         names = (name for name in self._graph.manifest.files if name.startswith("shards/"))
-        return [self._graph.path / name for name in names]
+        return [str(self._graph.path / name) for name in names]
 
     def check(self) -> None:
         """Refuse what the graph does not have."""

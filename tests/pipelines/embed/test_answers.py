@@ -26,7 +26,7 @@ def rows_of(answers: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("ending", ["parquet", "csv", "tsv"])
+@pytest.mark.parametrize("ending", ["parquet", "csv.gz", "tsv"])
 def test_each_question_has_the_answers_that_predict_gives(
     trained: tuple[Path, embed.TrainReport],
     tmp_path: Path,
@@ -38,8 +38,9 @@ def test_each_question_has_the_answers_that_predict_gives(
     if ending == "parquet":
         pq.write_table(pa.table(ROWS), file)
     else:
-        options = pyarrow.csv.WriteOptions(delimiter="," if ending == "csv" else "\t")
-        pyarrow.csv.write_csv(pa.table(ROWS), file, options)
+        options = pyarrow.csv.WriteOptions(delimiter="\t" if ending == "tsv" else ",")
+        with pa.output_stream(str(file)) as stream:
+            pyarrow.csv.write_csv(pa.table(ROWS), stream, options)
     out = tmp_path / "answers"
     report = embed.answer(run, out, queries=file, top=4, known=known, cluster=cluster)
     rows = rows_of(out)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock import Graph, generate
-from penstock.workers.gnn.checkpoint import epochs_of, save
 from penstock.workers.gnn.task import Trained, TrainTask
+from penstock.workers.training.checkpoint import epochs_of, save
 from penstock.workers.training.stopped import Stopped
 
 
@@ -63,7 +63,7 @@ class FakeRank:
             with (task.run / "metrics.jsonl").open("a") as file:
                 file.write(json.dumps({"epoch": epoch}) + "\n")
             for name in self.saves:
-                save(last.parent / f"{name}.safetensors", {}, {}, {"epoch": epoch})
+                save(last.parent / f"{name}.safetensors", {}, {"epoch": epoch})
             comm.log(epoch=epoch, loss=1 / epoch, train=0.5, valid=0.25)
             comm.advance()
         return Trained(

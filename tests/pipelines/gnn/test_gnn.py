@@ -25,7 +25,8 @@ from penstock.errors import (
 from penstock.files import sha256_of
 from penstock.pipelines.cli import run
 from penstock.temporary import TemporaryFolder, host_name
-from penstock.workers.gnn import checkpoint, predict
+from penstock.workers.gnn import predict
+from penstock.workers.training import checkpoint
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

@@ -277,7 +277,7 @@ def make_run(tmp_path, make_graph):
         write_vectors(folder, ids, values, made_by="penstock word2vec train", **about)
         lines = [{"epoch": epoch, "loss": 1 / epoch, "words": 1000, "seconds": 0.5}
                  for epoch in (1, 2, 3)]  # fmt: skip
-        (folder / "epochs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
         return folder
 
     return make

@@ -180,6 +180,30 @@ def test_npy_of_python_objects(tmp_path):
             Vectors.open(tmp_path / name)
 
 
+def test_files_in_folders_by_globs_and_compressed(written, tmp_path):
+    """As other tables: Parquet, Arrow IPC, and text in any compression."""
+    folder = written(["a", "b", "c"])
+    expected = Vectors.open(folder)
+    (tmp_path / "lake").mkdir()
+    table = pq.read_table(folder / "part-00000.parquet")
+    for number in range(3):
+        pq.write_table(table.slice(number, 1), tmp_path / f"lake/{number}.parquet")
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as file:
+        file.write_table(table, max_chunksize=2)
+    found = [tmp_path / "lake", tmp_path / "lake/*.parquet", tmp_path / "x.arrow"]
+    for kind in ("text", "binary"):
+        export_vectors(folder, tmp_path / kind, format=kind)
+        for codec, name in (("zstd", "zst"), ("bz2", "bz2")):
+            found.append(tmp_path / f"{kind}.{name}")
+            with pa.output_stream(str(found[-1]), compression=codec) as packed:
+                packed.write((tmp_path / kind).read_bytes())
+        found.append(f"file://{tmp_path / kind}")
+    for path in found:
+        vectors = Vectors.open(path)
+        assert vectors.ids.to_pylist() == ["a", "b", "c"]
+        np.testing.assert_array_equal(vectors.values, expected.values)
+
+
 def test_nothing_there(tmp_path):
     with pytest.raises(InputError):
         Vectors.open(tmp_path / "x")

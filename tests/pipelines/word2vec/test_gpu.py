@@ -118,7 +118,7 @@ def test_a_training_that_was_killed_goes_on_and_one_that_diverges_keeps_its_chec
     command = [sys.executable, "-P", "-m", "penstock", "word2vec", "train", str(tmp_path / "g")]
     command += [str(out), "-q", "--device", "gpu", "--dim", "32", "--epochs", str(epochs)]
     command += ["--checkpoint-minutes", "1e-9"]  # one a round, which is an epoch here
-    last = tmp_path / ".v.partial/scratch/checkpoints/last.json"
+    last = tmp_path / ".v.partial/scratch/checkpoints/last.safetensors"
     deadline = time.monotonic() + 90
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while number_in(last) < 2:
@@ -136,7 +136,7 @@ def test_a_training_that_was_killed_goes_on_and_one_that_diverges_keeps_its_chec
     report = json.loads(done.stdout)
     assert 0 < report["resumed"] < 1
     assert (report["device"], report["words"]) == ("gpu", epochs * 20_000 * 10 * 80)
-    lines = [json.loads(line) for line in (out / "epochs.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [*range(1, epochs + 1)]
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert np.isfinite(Vectors.open(out).values).all()

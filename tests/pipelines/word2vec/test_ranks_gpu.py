@@ -108,7 +108,7 @@ def test_a_rank_that_is_killed_amid_exchanges_costs_time_only(tmp_path: Path) ->
     command += [str(out), "-q", "-k", "2", "--cluster", "mpi", "-n", "2", "--device", "gpu"]
     command += ["--dim", "64", "--epochs", str(epochs), "--sync-words", "200000"]
     command += ["--checkpoint-minutes", "0.005"]
-    last = tmp_path / ".v.partial/scratch/checkpoints/last.json"
+    last = tmp_path / ".v.partial/scratch/checkpoints/last.safetensors"
     deadline = time.monotonic() + 90
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while not last.exists():
@@ -121,7 +121,7 @@ def test_a_rank_that_is_killed_amid_exchanges_costs_time_only(tmp_path: Path) ->
         ranks[-1].kill()
         said = process.communicate(timeout=120)[1]
     assert process.returncode == 0, said
-    lines = [json.loads(line) for line in (out / "epochs.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [*range(1, epochs + 1)]
     assert {line["words"] for line in lines} == {20_000 * 10 * 80}
     assert lines[-1]["loss"] < lines[0]["loss"]

@@ -24,12 +24,11 @@ from penstock.errors import (
 )
 from penstock.kernels.word2vec_rules import MAX_POOL, Word2vecRules
 from penstock.pipelines.generate import generate
+from penstock.pipelines.tables import words
 from penstock.pipelines.vectors import Vectors
-from penstock.pipelines.word2vec.inputs import lists, text
-from penstock.pipelines.word2vec.inputs.text import ByteRange
+from penstock.pipelines.word2vec.inputs import files
 from penstock.pipelines.word2vec.options import Word2vecOptions
 from penstock.pipelines.word2vec.planning import settings_of
-from penstock.pipelines.word2vec.sentences import cut_sentences, without_unknown
 from penstock.workers.word2vec.state import Checkpoints
 
 SMALL: dict[str, Any] = {"dim": 16, "epochs": 2}
@@ -71,7 +70,7 @@ def test_nodes_of_a_group_are_near_each_other(blocks: Graph, tmp_path: Path) -> 
     about = vectors.about
     assert about["graph_sha256"] == blocks.digest
     assert about["options"]["app"] == "node2vec"
-    lines = (tmp_path / "v/epochs.jsonl").read_text().splitlines()
+    lines = (tmp_path / "v/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["loss"] for line in lines] == [report.loss]
     assert vectors.context is not None
     assert not (tmp_path / ".v.partial").exists()
@@ -153,7 +152,7 @@ def test_two_ranks_learn_as_much_as_one(blocks: Graph, tmp_path: Path) -> None:
     "kind", [pa.string(), pa.large_string(), pa.int32(), pa.uint64(), pa.date32(), pa.float64()]
 )
 def test_lists_of_any_type(tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lists, "TARGET", 200)
+    monkeypatch.setattr(files, "TARGET", 200)
     rng = np.random.default_rng(0)
     rows = [rng.integers(0, 9, rng.integers(0, 8)).tolist() for _ in range(60)]
     as_kind = pa.array(range(9)).cast(pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
@@ -258,13 +257,21 @@ def test_tables_of_other_libraries_and_arrow_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("longest", [2, 3, 100])
-def test_long_sentences_are_cut(longest: int) -> None:
-    offsets = np.array([0, 7, 7, 9, 10])
-    cut = cut_sentences(offsets, longest)
-    assert np.diff(cut).max() <= longest
-    assert set(offsets) <= set(cut)
-    tokens, kept = without_unknown(np.array([1, -1, 2, -1, -1, 3], np.int32), np.r_[0, 2, 6])
-    assert (tokens.tolist(), kept.tolist()) == ([1, 2, 3], [0, 1, 3])
+def test_long_sentences_are_cut(tmp_path: Path, longest: int) -> None:
+    """As if they had been written so: in lists, and in lines of text."""
+    rng = np.random.default_rng(0)
+    rows = [[f"w{i}" for i in rng.integers(0, 9, n)] for n in rng.integers(1, 12, 60)]
+    short = [row[at : at + longest] for row in rows for at in range(0, len(row), longest)]
+    found = []
+    for number, some in enumerate((rows, short)):
+        text, table = tmp_path / f"{number}.txt", tmp_path / f"{number}.parquet"
+        text.write_text("\n".join(map(" ".join, some)))
+        pq.write_table(pa.table({"s": some}), table)
+        for path in (text, table):
+            more: dict[str, Any] = {**SMALL, "deterministic": True, "min_count": 4}
+            word2vec(path, tmp_path / "v", max_sentence=longest, overwrite=True, **more)
+            found.append((tmp_path / "v/vectors.npy").read_bytes())
+    assert found == found[:1] * 4
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -283,42 +290,31 @@ def packed(path: Path, data: bytes) -> Path:
     return path
 
 
-def test_text_plain_and_packed_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "_BLOCK", 64)  # within sentences, too
-    monkeypatch.setattr(text, "_RANGE", 500)
-    monkeypatch.setattr(text, "_PIECE_WORDS", 100)
-    data = ("\n".join(LINES) + "\n").encode()
-    more: dict[str, Any] = {"deterministic": True, "sync_words": 1000, **SMALL}
-    for name in ("a.txt", "b.txt.gz", "c.txt.zst"):
-        word2vec(packed(tmp_path / name, data), tmp_path / name[0], **more)
-    same(tmp_path / "a", tmp_path / "b")
-    same(tmp_path / "a", tmp_path / "c")
-    halves = [packed(tmp_path / "1.txt.gz", "\n".join(LINES[:99]).encode()),
-              packed(tmp_path / "2.txt", "\n".join(LINES[99:]).encode())]  # fmt: skip
-    word2vec(halves, tmp_path / "d", **more)
-    same(tmp_path / "a", tmp_path / "d")
-    words = [word for line in LINES for word in line.split()]
+@pytest.mark.parametrize(("block", "target"), [(16, 60), (64, 500), (1 << 20, 7)])
+def test_text_cut_anywhere_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, target: int
+) -> None:
+    long = "one long line " * 40
+    data = ("\n\n" + "\n".join(LINES) + f"\n{long}").encode()
+    more: dict[str, Any] = {"deterministic": True, "sync_words": 1000, **SMALL, "max_sentence": 9}
+    word2vec(packed(tmp_path / "a.txt", data), tmp_path / "a", **more)
+    monkeypatch.setattr(words, "BLOCK", block)
+    monkeypatch.setattr(files, "_TEXT_TARGET", target)
+    monkeypatch.setattr(files, "_PIECE_WORDS", 100)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    packed(folder / "1.txt.gz", "\n".join(LINES[:99]).encode())
+    packed(folder / "2.txt", "\n".join(["\ufeff", *LINES[99:], long]).encode())
+    for name in ("b.txt", "c.txt.gz", "d.txt.zst"):
+        packed(tmp_path / name, data)
+    for name in ("b.txt", "c.txt.gz", "d.txt.zst", "folder", "folder/*.t*"):
+        word2vec(tmp_path / name, tmp_path / "v", overwrite=True, **more)
+        same(tmp_path / "a", tmp_path / "v")
+    every = [word for line in [*LINES, long] for word in line.split()]
     table = pq.read_table(tmp_path / "a/part-00000.parquet")
     for word, count in zip(table["id"].to_pylist(), table["count"].to_pylist(), strict=True):
-        assert words.count(word) == count
-    assert table.num_rows == len(set(words))
-
-
-@pytest.mark.parametrize("ranges", [1, 60, 10_000])
-@pytest.mark.parametrize("block", [16, 1 << 20])
-def test_ranges_hold_every_sentence_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranges: int, block: int
-) -> None:
-    monkeypatch.setattr(text, "_BLOCK", block)
-    data = b"\n\n" + "\n".join(LINES[:30]).encode() + b"\n" + b"one long line " * 40
-    path = packed(tmp_path / "t.txt", data)
-    found = []
-    for first in range(0, len(data), ranges):
-        each = ByteRange(0, path, first, min(first + ranges, len(data)))
-        for at, read in each.blocks():
-            assert data[at : at + len(read)] == read
-            found.append(read)
-    assert b"".join(found) == data or b"".join(found).split() == data.split()
+        assert every.count(word) == count
+    assert table.num_rows == len({one for one in every if every.count(one) >= 5})
 
 
 def test_min_count_and_max_vocab(tmp_path: Path) -> None:
@@ -340,9 +336,9 @@ def test_bad_text(tmp_path: Path) -> None:
         assert "2,003" in str(error.value)
     with pytest.raises(InputError):
         word2vec(packed(tmp_path / "empty.txt", b"\n \n\t\n"), tmp_path / "v")
-    words = " ".join(str(n**5) for n in range(9999)).encode()
+    numbers = " ".join(str(n**5) for n in range(9999)).encode()
     for suffix in (".gz", ".zst"):
-        broken = packed(tmp_path / f"t.txt{suffix}", words)
+        broken = packed(tmp_path / f"t.txt{suffix}", numbers)
         broken.write_bytes(broken.read_bytes()[:999])
         with pytest.raises(InputError) as error:
             word2vec(broken, tmp_path / "v")
@@ -357,8 +353,8 @@ def test_bad_text(tmp_path: Path) -> None:
 
 
 def test_a_sentence_of_millions_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "_BLOCK", 1 << 16)
-    monkeypatch.setattr(text, "_RANGE", 1 << 20)
+    monkeypatch.setattr(words, "BLOCK", 1 << 16)
+    monkeypatch.setattr(files, "_TEXT_TARGET", 1 << 20)
     path = packed(tmp_path / "t.txt", b"to be or not " * 250_000)
     report = word2vec(path, tmp_path / "v", dim=8, epochs=1, sample=1e-6)
     assert report.words == 1_000_000

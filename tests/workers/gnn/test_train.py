@@ -13,7 +13,6 @@ from penstock.errors import UsageError
 from penstock.graph import Graph
 from penstock.pipelines.generate import generate
 from penstock.workers.comm.single import SingleRank
-from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.plan.facts import facts_of, outputs_of
 from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
@@ -21,6 +20,7 @@ from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.predict import predict
 from penstock.workers.gnn.task import PredictTask, Trained, TrainTask
 from penstock.workers.gnn.train import train
+from penstock.workers.training import checkpoint
 
 MODEL = Model(layers=(Layer("gcn", 16, dropout=0.3), Layer("gcn")))
 NORM = Model(layers=(Layer("gcn", 8, dropout=0.4, norm="batch"), Layer("gcn")))

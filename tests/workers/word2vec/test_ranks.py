@@ -126,7 +126,7 @@ def assert_as_in_numpy(
     one = found[0][0]
     np.testing.assert_allclose(np.load(one.vectors), base[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(np.load(one.context), base[1], rtol=1e-4, atol=1e-6)
-    lines = [json.loads(line) for line in (folder / "epochs.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [*range(1, training.epochs + 1)]
     for line, each in zip(lines, sums, strict=True):
         assert line["loss"] == pytest.approx(each.loss / each.pairs, rel=1e-5)

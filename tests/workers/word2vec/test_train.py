@@ -14,6 +14,7 @@ from penstock.errors import CorruptFile
 from penstock.kernels.naive import word2vec as naive
 from penstock.kernels.word2vec_rules import Losses, Noise, Sentences, Word2vecRules
 from penstock.workers.comm.single import SingleRank
+from penstock.workers.training import checkpoint
 from penstock.workers.training.loop import Position
 from penstock.workers.word2vec import train as loop
 from penstock.workers.word2vec.corpus import Encoded, EncodedPiece
@@ -66,7 +67,7 @@ def test_epochs_are_those_of_naive(corpus: Encoded, tmp_path: Path) -> None:
         sums.append(naive.train(*vectors, sentences, noise, TRAINING.rules))
     np.testing.assert_allclose(np.load(trained.vectors), vectors[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(np.load(trained.context), vectors[1], rtol=1e-4, atol=1e-6)
-    lines = [json.loads(line) for line in (tmp_path / "r/epochs.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "r/metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
     for line, each in zip(lines, sums, strict=True):
         assert line["loss"] == pytest.approx(each.loss / each.pairs, rel=1e-4)
@@ -139,11 +140,11 @@ def test_a_checkpoint_of_another_training_is_no_start(
     corpus: Encoded, tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     run(corpus, tmp_path / "r")
-    last = tmp_path / "r/checkpoints/last.json"
-    last.write_text(json.dumps(json.loads(last.read_text()) | changed))
+    last = tmp_path / "r/checkpoints/last.safetensors"
+    checkpoint.save(last, {}, checkpoint.about_of(last) | changed)
     with pytest.raises(CorruptFile) as error:
         run(corpus, tmp_path / "r")
-    assert "last.json" in str(error.value)
+    assert last.name in str(error.value)
 
 
 def test_a_checkpoint_has_vectors_of_the_same_shape(corpus: Encoded, tmp_path: Path) -> None:

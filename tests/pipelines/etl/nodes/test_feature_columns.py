@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +177,37 @@ def test_a_later_graph_has_the_columns_of_an_earlier_one(edges: Path) -> None:
         edges, edges.parent / "i", cluster="threads", nodes=edges.parent / "h.parquet", **options
     )
     assert (report.categories_unknown, report.features_filled) == (2, 8)
+    assert report.columns_of_unknown == {"plan": 2}
     del tomorrow["paid"]
     with pytest.raises(InputError, match="paid"):
         made(edges, tomorrow, "h.parquet", **options)
+
+
+SPELLED: dict[str, tuple[list[str], list[Any]]] = {
+    "number": (["10", "7", "", "10"], [10.0, 7.0, None, 10.0]),
+    "float": (["10.0", "2.0", "", "-3.0"], [10, 2, None, -3]),
+    "decimal": (["10", "7.50", "", "2.0"], [Decimal("10.00"), Decimal("7.50"), None, Decimal(2)]),
+    "flag": (["True", "FALSE", "", "true"], [True, False, None, True]),
+    "day": (["2026-11-01", "2026-10-02", "", "2026-11-01"],
+            [date(2026, 11, 1), date(2026, 10, 2), None, date(2026, 11, 1)]),
+    "moment": (["2026-11-01T00:00:00", "2026-10-02 01:00:00.5", "", "2026-11-01"],
+               [datetime(2026, 11, 1), datetime(2026, 10, 2, 1, 0, 0, 500_000), None,
+                datetime(2026, 11, 1)]),
+    "code": (["007", "v1.10", "v1.1", "7"], ["007", "v1.10", "v1.1", "7"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_a_category_is_the_same_however_it_is_spelled(edges: Path, name: str) -> None:
+    """As text today and in a type of Parquet tomorrow, and the other way round."""
+    text, typed = ({name: column} for column in SPELLED[name])
+    options: dict[str, Any] = {"missing_features": "zero"}
+    first = options | {"feature_columns": (name,), "category_columns": (name,)}
+    again = options | {"features_as": edges.parent / "g"}
+    for today, tomorrow in ((("g.csv", text), ("h.parquet", typed)),
+                            (("g.parquet", typed), ("h.csv", text))):  # fmt: skip
+        expected = made(edges, today[1], today[0], **first)
+        pd.testing.assert_frame_equal(made(edges, tomorrow[1], tomorrow[0], **again), expected)
 
 
 def test_a_graph_that_cannot_say_how_its_features_were_made(edges: Path) -> None:

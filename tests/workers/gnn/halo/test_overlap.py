@@ -14,7 +14,6 @@ from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.pipelines.generate import generate
 from penstock.pipelines.partition import partition_graph
-from penstock.workers.gnn import checkpoint
 from penstock.workers.gnn.data.local import open_local
 from penstock.workers.gnn.halo import overlap
 from penstock.workers.gnn.halo.overlap import KINDS, measure_overlap, summary
@@ -25,6 +24,7 @@ from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.task import Trained, TrainTask
 from penstock.workers.gnn.thread_pool import ThreadPool
 from penstock.workers.gnn.train import _Trainer, train
+from penstock.workers.training import checkpoint
 
 MODELS = {
     "gcn": Model(layers=(Layer("gcn", 8, dropout=0.4), Layer("gcn")), input_dropout=0.2),

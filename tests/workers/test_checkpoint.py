@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import CorruptFile
-from penstock.workers.gnn.checkpoint import load, save
+from penstock.workers.training.checkpoint import load, save
 
 PARAMETERS = {
     "layer1.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -23,7 +23,7 @@ ABOUT = {"epoch": 7, "best": {"epoch": 3, "loss": 0.25}, "seed": 2**60}
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    save(tmp_path / "run" / "last.safetensors", PARAMETERS, STATE, ABOUT)
+    save(tmp_path / "run" / "last.safetensors", PARAMETERS | STATE, ABOUT)
     return tmp_path / "run" / "last.safetensors"
 
 

@@ -1,8 +1,9 @@
-"""A training run's state in one safetensors file: weights, the optimizer's moments, metadata.
+"""A checkpoint: a safetensors file of what a training run needs to resume.
 
-Weights have the model's names; those of other vectors begin with what they are of, as
-``optimizer/0/layers.0.weight``. The metadata says in JSON what else is needed to resume: model,
-epoch, seed. There is no state of a random generator, because draws are counted by epoch.
+Its metadata says in JSON how far the run was, what it trains, and, of tables that are too large to
+be written each time, which files hold them. Names of an optimizer's vectors begin with what they
+are of, as ``optimizer/0/layers.0.weight``. There is no state of a random generator, because draws
+are counted by epoch.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.errors import CorruptFile, InputError, MissingFile
 from penstock.files import atomic
 from penstock.formats import Format
@@ -25,36 +26,30 @@ from penstock.system_errors import DISK_FULL
 from penstock.workers.resources.device import to_host
 
 LAST, BEST = "checkpoints/last.safetensors", "checkpoints/best.safetensors"  # of a run
-INIT = "init.safetensors"  # the last one of the run that it began with
 FORMAT = Format(
-    name="penstock-gnn",
+    name="penstock-checkpoint",
     version=1,
     file="*.safetensors",
-    thing="checkpoint of penstock gnn",
-    make="Make one with penstock gnn train GRAPH RUN",
-    restore="Remove it and train again with --resume, which then starts over, or predict with the "
-    "other one: --checkpoint best or last",
+    thing="checkpoint",
+    make="Train first",
+    restore="Remove it and train again with --resume, which then starts over, or, where there is "
+    "another one, take that: --checkpoint best or last",
     foreign=InputError,
 )
 
 
-def save(
-    path: Path, parameters: dict[str, Any], state: dict[str, Any], about: dict[str, Any]
-) -> None:
+def save(path: Path, tensors: Mapping[str, AnyArray], about: dict[str, Any]) -> None:
     """Write a checkpoint; ``path`` has the old one or the new one, never half of one."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    assert not parameters.keys() & state.keys()
-    tensors = {
-        name: np.asarray(to_host(array), order="C") for name, array in (parameters | state).items()
-    }
+    held = {name: np.asarray(to_host(array), order="C") for name, array in tensors.items()}
     text = json.dumps(about)
     metadata = {"format": FORMAT.name, "version": str(FORMAT.version), "about": text}
-    metadata["sha256"] = _digest(tensors, text)
+    metadata["sha256"] = _digest(held, text)
     with atomic(path) as temporary:
         try:
-            save_file(tensors, temporary, metadata)
+            save_file(held, temporary, metadata)
         except SafetensorError as error:
             # The library says what the system refused in words only.
             told = (n for n in (*DISK_FULL, errno.EFBIG) if f"(os error {n})" in str(error))
@@ -71,13 +66,22 @@ def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return tensors, about
 
 
-def epochs_of(path: Path) -> int:
-    """Return how many epochs a checkpoint has seen, which is read without its tensors."""
+def about_of(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint says, which is read without its tensors."""
     with _opened(path) as (_, metadata):
         try:
-            return int(json.loads(metadata["about"])["epoch"])
-        except (ValueError, KeyError, TypeError) as error:
+            about: dict[str, Any] = json.loads(metadata["about"])
+        except (ValueError, KeyError) as error:
             raise damaged(path, str(error)) from error
+        return about
+
+
+def epochs_of(path: Path) -> int:
+    """Return how many epochs a checkpoint has seen."""
+    try:
+        return int(about_of(path)["epoch"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(path, str(error)) from error
 
 
 @contextmanager
@@ -101,7 +105,7 @@ def damaged(path: Path, got: str) -> CorruptFile:
     """Return the error of a checkpoint that is not as it was written."""
     return CorruptFile(
         f"{path} is damaged",
-        expected="a checkpoint as penstock gnn writes it",
+        expected="a checkpoint as this training run writes it",
         got=got,
         remedy=FORMAT.restore,
     )

@@ -1,0 +1,78 @@
+"""Text as words between blanks, a sentence a line: lines may be of any length.
+
+Blanks are those of ``str.split``, and Arrow's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.arrow import as_numpy
+from penstock.errors import InputError
+from penstock.pipelines.tables.pieces import Piece
+from penstock.pipelines.tables.sources import read_fully
+from penstock.pipelines.tables.text import open_piece, without_mark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BLOCK = 1 << 24  # bytes read at a time
+_BLANKS = b" \t\v\f\r\x1c\x1d\x1e\x1f"  # those of one byte, but for newlines
+
+
+def read_words(piece: Piece) -> Iterator[tuple[pa.Array, Array]]:
+    """Give words, some at a time, and how many of them are before the end of each line.
+
+    Words after the last line go on in what is given next.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for at, data in _blocks(piece):
+        try:
+            text = pa.array([data], pa.large_binary()).cast(pa.large_string())
+        except pa.ArrowInvalid:
+            raise _not_utf8(piece.path, at, data) from None
+        # Trimmed: of two blanks at the end Arrow takes the last one for a word.
+        lines = pc.utf8_trim_whitespace(pc.split_pattern(text, "\n").flatten())
+        lists = pc.utf8_split_whitespace(lines)
+        words = lists.flatten()
+        there = as_numpy(pc.binary_length(words)) > 0  # not that of an empty line
+        before = np.zeros(len(words) + 1, np.int64)
+        np.cumsum(there, out=before[1:])
+        yield words.filter(pa.array(there)), before[as_numpy(lists.offsets)[1:-1]]
+
+
+def _blocks(piece: Piece) -> Iterator[tuple[int, bytes]]:
+    """Give text with the byte at which it begins; it ends with a line, or in a long one a word."""
+    rest = b""
+    with open_piece(piece) as (stream, at):
+        while part := read_fully(stream, BLOCK):
+            if at == 0 and not rest:
+                part, whole = without_mark(part, piece.path), len(part)
+                at = whole - len(part)
+            data = rest + part
+            end = data.rfind(b"\n") + 1 or max(data.rfind(blank) for blank in _BLANKS) + 1
+            if end:
+                yield at, data[:end]
+            at, rest = at + end, data[end:]
+        if rest:
+            yield at, rest
+
+
+def _not_utf8(path: str, at: int, data: bytes) -> InputError:
+    try:
+        data.decode()
+        bad = 0
+    except UnicodeDecodeError as error:
+        bad = error.start
+    return InputError(
+        f"{path} is not UTF-8: byte {at + bad:,} of its text",
+        expected="text in UTF-8",
+        got=f"the byte 0x{data[bad]:02x} there",
+        remedy="Convert it, as with iconv -f LATIN1 -t UTF-8",
+    )
