@@ -44,6 +44,7 @@ class TextShape:
     names: tuple[str, ...]  # in order, from its header or made up
     delimiter: str
     header: bool = False
+    directed: bool = False  # of JSON: whether edges have a direction
 
     def position(self, column: Column) -> int:
         """Return where a column is."""
@@ -56,7 +57,7 @@ def read_text(piece: Piece, shape: TextShape, columns: Mapping[Column, str]) -> 
     positions = {column: shape.position(column) for column in columns}
     kinds = {positions[column]: kind for column, kind in columns.items()}
     header = shape.header and piece.start == 0
-    before = partial(_lines_before, piece, [])
+    before = partial(lines_before, piece, [])
     for block in _blocks(piece, dialect):
         if header:
             block, header = block.without_first_row()
@@ -264,7 +265,7 @@ def _blocks(piece: Piece, dialect: Dialect) -> Iterator[_Block]:
     """
     rest, lines, multiline = b"", 0, piece.stop < 0
     first = piece.start == 0
-    with _bytes_of(piece) as stream:
+    with bytes_of(piece) as stream:
         while True:
             part = read_fully(stream, BLOCK)
             if first:
@@ -380,7 +381,7 @@ def _has_runs(data: Array, blank: int) -> bool:
     return False
 
 
-def _lines_before(piece: Piece, known: list[int]) -> int:
+def lines_before(piece: Piece, known: list[int]) -> int:
     """Return how many newlines are before a piece; they are counted if a row is bad."""
     if not known:
         known.append(0)
@@ -394,7 +395,8 @@ def _lines_before(piece: Piece, known: list[int]) -> int:
 
 
 @contextmanager
-def _bytes_of(piece: Piece) -> Iterator[Any]:
+def bytes_of(piece: Piece) -> Iterator[Any]:
+    """Open a piece of text; a line belongs to the piece in which it begins."""
     if piece.stop < 0:
         with open_stream(piece.path) as stream:
             yield stream
