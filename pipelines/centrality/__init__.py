@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import UsageError
+from penstock.options import ClientInput
 from penstock.pipelines.centrality.options import CentralityOptions
 from penstock.pipelines.centrality.report import CentralityReport
 from penstock.pipelines.job import declare
@@ -29,7 +30,13 @@ def _open(
     return open_input(graphs, options, verify, quiet)
 
 
-_GRAPHS = declare.Source(_open, verified=True, searched=lambda opened: opened.searched, tables=True)
+_GRAPHS = declare.Source(
+    _open,
+    kind=ClientInput,
+    verified=True,
+    searched=lambda opened: opened.searched,
+    tables=True,
+)
 
 
 @declare.job("centrality", reads=_GRAPHS, writes="centrality", on_gpu=True)
@@ -41,8 +48,9 @@ def centrality_of_files(
     Parameters
     ----------
     graphs
-        a graph or a zoo of graphs; or Parquet files of edges with a column of graphs, a TU folder,
-        a folder with a list of edges a graph, or JSON lines with a graph a line
+        a graph or a zoo of graphs; or what penstock etl makes a zoo of, a file, a folder or a URL:
+        tables of edges with a column graph_id, JSON lines with a graph a line, a TU folder, or
+        (--format edgelists) a folder with a list of edges a graph
     out
         the directory of centralities to write
     """
@@ -85,9 +93,10 @@ def centrality(
     Parameters
     ----------
     graph
-        A graph or a zoo of graphs, or its directory; Parquet files of edges with a column of
-        graphs, a TU folder, a folder with a list of edges a graph, JSON lines with a graph a line;
-        a table of edges with ``__arrow_c_stream__``; or a graph of NetworkX, or a list of them.
+        A graph or a zoo of graphs, or its directory; what ``penstock.etl`` makes a zoo of: tables
+        of edges with a column graph_id, JSON lines with a graph a line, a TU folder, a folder with
+        a list of edges a graph (``format="edgelists"``); a table of edges with
+        ``__arrow_c_stream__``; or a graph of NetworkX, or a list of them.
     out
         Directory to write; none for graphs of NetworkX.
     cluster

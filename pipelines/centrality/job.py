@@ -62,12 +62,13 @@ def compute_graphs(
     _compute_pieces(workers, task, {n: missing[n] for n in missing if n not in large})
     computed = time.monotonic()
     about = {**source.about(), "metrics": list(options.names), "options": out.options}
-    counted = save_manifest(out, writer, specs, source.failures, about)
+    counted = save_manifest(out, writer, specs, about)
     report = CentralityReport(
         str(out.named),
         list(options.names),
         pieces=len(specs),
         resumed_pieces=resumed,
+        bad_rows=source.bad_rows,
         devices=workers.capacity.text(),
         seconds_by_step={"read": read - began, "compute": computed - read},
         **counted,

@@ -48,8 +48,8 @@ _IGNORED: Rules = (
         lambda o: o.wanted <= {"component", "strong-component", "triangles", "clustering"},
     ),
 )
-# Those that depend on what the graphs are: graph (one), zoo, parquet, arrow, tu, edgelists,
-# json, or networkx.
+# Those that depend on what the graphs are: graph (one), zoo (of ours), table, json, edgelists, tu,
+# or networkx. What has no effect on tables and text etl says.
 _IGNORED_IN: Rules = (
     (
         ("samples", "epsilon"),
@@ -57,17 +57,24 @@ _IGNORED_IN: Rules = (
         lambda o, kind: kind != "graph",
     ),
     (
-        ("directed", "header", "graph_id", "source", "target", "weight"),
+        (
+            "directed",
+            "header",
+            "graph_id",
+            "source",
+            "target",
+            "weight",
+            "id_type",
+            "on_bad_rows",
+        ),
         "on a graph or zoo, which knows this itself",
         lambda o, kind: kind in ("graph", "zoo"),
     ),
     (
-        ("graph_id", "source", "target"),
-        "but in Parquet and Arrow files",
-        lambda o, kind: kind not in ("parquet", "arrow"),
+        ("header", "graph_id", "source", "target", "id_type", "on_bad_rows"),
+        "on graphs of NetworkX",
+        lambda o, kind: kind == "networkx",
     ),
-    (("header",), "but in lists of edges", lambda o, kind: kind != "edgelists"),
-    (("weight",), "in lists of edges and TU folders", lambda o, kind: kind in ("edgelists", "tu")),
     (
         ("format", "directed", "scratch", "distances"),
         "on graphs of NetworkX",
@@ -120,25 +127,27 @@ class CentralityOptions:
     dtype: Literal["float32", "float64"] = "float64"
     """count paths in float64, or in float32 where that is faster (on GPUs)"""
 
-    format: Literal["auto", "graph", "parquet", "arrow", "tu", "edgelists", "json"] = "auto"
-    """what the input is: a graph or zoo of ours, Parquet or Arrow IPC files of edges, a TU folder,
-    a folder with a list of edges a graph, JSON lines with a graph a line; auto goes by the names of
-    files"""
+    format: Literal["auto", "graph", "zoo", "json", "edgelists", "tu"] = "auto"
+    """what the input is: a graph or zoo of ours; or, as for penstock etl, zoo (tables with a column
+    graph_id), json (lines, a graph each), edgelists (files of text, a graph each), tu (a TU
+    folder); auto goes by the names of files"""
     directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
     """whether edges have a direction; a graph or zoo of ours knows that itself [default:
     undirected, or as the first line of JSON says]"""
     header: Literal["auto", "yes", "no"] = "auto"
-    """lists of edges: whether they begin with a line of column names; auto takes a first line
-    without a number as such, where it has a usual name or some column has only numbers below"""
+    """whether text files begin with a line of column names"""
     graph_id: str | None = None
-    """tables: column of the graph of an edge [default: graph_id or graph]"""
+    """column of the graph of an edge [default: graph_id or graph]"""
     source: str | None = None
-    """tables: column of the source nodes [default: source, src, from, ...]"""
+    """column of the source nodes [default: source, src, from, ...]"""
     target: str | None = None
-    """tables: column of the target nodes [default: target, dst, to, ...]"""
+    """column of the target nodes [default: target, dst, to, ...]"""
     weight: str | None = None
-    """tables: column of the weights; JSON, graphs of NetworkX: attribute of edges [default: weight
-    or w]"""
+    """column of the weights; JSON, graphs of NetworkX: attribute of edges [default: weight or w]"""
+    id_type: Literal["auto", "int64", "uint64", "string"] = "auto"
+    """what node ids are; auto decides by the first rows"""
+    on_bad_rows: Literal["error", "skip"] = "error"
+    """stop at the first row that cannot be used, or count it and go on"""
 
     scratch: ClientPath | None = None
     """folder for intermediate files [default: next to the output]"""

@@ -60,12 +60,7 @@ class CentralityWriter:
         files = [_write(result, f"nodes/{name}", columns)]
         edges = np.diff(piece.batch.indptr[piece.batch.ptr])
         columns = _named(piece, np.arange(len(sizes)))
-        unread = np.zeros(len(sizes), bool)
-        unread[list(piece.unread)] = True
-        columns |= {
-            "nodes": as_arrow(sizes, unread),
-            "edges": as_arrow(_edges(piece.batch, edges), unread),
-        }
+        columns |= {"nodes": as_arrow(sizes), "edges": as_arrow(_edges(piece.batch, edges))}
         columns |= {key: as_arrow(values, failed) for key, values in found.graphs.items()}
         files.append(_write(result, f"graphs/{name}", columns))
         if found.edges is not None:
@@ -97,13 +92,9 @@ def save_manifest(
     out: Output,
     writer: CentralityWriter,
     specs: list[PieceSpec],
-    lost: list[str],
     about: dict[str, Any],
 ) -> dict[str, Any]:
-    """Write failures.parquet, describe the output, and return what all parts count.
-
-    lost  what could not be read and belongs to no graph that is known: failures without a graph
-    """
+    """Write failures.parquet, describe the output, and return what all parts count."""
     import pyarrow as pa
 
     total = {"graphs": 0, "nodes": 0}
@@ -117,25 +108,16 @@ def save_manifest(
         if failures and spec.ids is not None:
             ids.append(take(spec.ids, np.array([graph for graph, _ in failures], np.int64)))
         reasons += [reason for _, reason in failures]
-        for name in total:
+        for name in ("graphs", "nodes"):
             total[name] += counts[name]
     columns: dict[str, Any] = {}
     if specs and specs[0].ids is not None:
-        kind = specs[0].ids.type
-        columns["graph"] = pa.chunked_array([*ids, pa.nulls(len(lost), kind)], kind)
-    elif lost:
-        columns["graph"] = pa.nulls(len(lost))
-    columns["reason"] = pa.array([*reasons, *lost], pa.string())
+        columns["graph"] = pa.chunked_array(ids, specs[0].ids.type)
+    columns["reason"] = pa.array(reasons, pa.string())
     files.append(_write(writer.records.result, "failures.parquet", columns))
-    failed = len(reasons) + len(lost)
-    body = {**about, **total, "failed": failed, "files": file_table(files)}
-    out.describe(FORMAT, body)
-    return {
-        **total,
-        "failed": failed,
-        "lost": len(lost),
-        "bytes": sum(file.bytes for file in files),
-    }
+    total["failed"] = len(reasons)
+    out.describe(FORMAT, {**about, **total, "files": file_table(files)})
+    return {**total, "bytes": sum(file.bytes for file in files)}
 
 
 def _named(piece: Piece, of: Array) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +39,12 @@ class Piece:
     failed  why a graph cannot be computed, by its number in the piece
     graphs  (graphs,) the users' ids; None: of a directory that is one graph
     nodes   (nodes,) the users' ids
-    unread  graphs, by number, of which not all rows could be read: how large they are is not known
     """
 
     batch: GraphBatch
     failed: dict[int, str]
     graphs: pa.Array | None
     nodes: pa.Array
-    unread: frozenset[int] = field(default_factory=frozenset)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

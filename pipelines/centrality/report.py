@@ -22,8 +22,8 @@ class CentralityReport(JobReport):
     nodes: int = 0
     pieces: int = 0
     resumed_pieces: int = 0
-    failed: int = 0  # rows of failures.parquet: graphs, or what is of no graph that is known
-    lost: int = 0  # of these the latter
+    bad_rows: int = 0
+    failed: int = 0  # rows of failures.parquet
     samples: int | None = None
     error_bound: float | None = None
     bytes: int = 0
@@ -48,6 +48,8 @@ class CentralityReport(JobReport):
             yield f"estimated from {plural(self.samples, 'source')}{bound}{chance}"
         if self.resumed_pieces:
             yield were_there(self.resumed_pieces, "piece")
+        if self.bad_rows:
+            yield f"{self.bad_rows:,} bad rows skipped"
         if self.failed:
             yield f"{self._failures()}: see {shown(self.out)}/failures.parquet"
 
@@ -60,7 +62,7 @@ class CentralityReport(JobReport):
         file = Path(self.out) / "failures.parquet"
         first = pq.read_table(file).slice(0, 1).to_pylist()[0]
         graph = first.get("graph")
-        rest = "; the others are computed" if self.graphs > self.failed - self.lost else ""
+        rest = "; the others are computed" if self.graphs > self.failed else ""
         return PenstockError(
             f"{self._failures()}{rest}",
             got=("" if graph is None else f"graph {graph}: ") + first["reason"],
@@ -68,8 +70,4 @@ class CentralityReport(JobReport):
         )
 
     def _failures(self) -> str:
-        """Say how many graphs failed, and what could not be read besides."""
-        said = f"{self.failed - self.lost:,} of {self.graphs:,} graphs failed"
-        if self.lost:
-            said += f"; {self.lost:,} files, lines or row groups of unknown graphs cannot be read"
-        return said
+        return f"{self.failed:,} of {self.graphs:,} graphs failed"

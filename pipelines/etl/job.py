@@ -21,11 +21,11 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.etl.reading.layout import (
     KNOWN,
+    ZOOS,
     columns_by_position,
     default_direction,
     find_layout,
     guess_format,
-    has_relations,
 )
 from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.stamps import files_read
@@ -55,7 +55,7 @@ class EtlJob:
     counts                 what the run tells of all this
     """
 
-    layout: Layout  # a TU folder has none
+    layout: Layout
     partial: Output
     connected: Workers
 
@@ -78,9 +78,9 @@ class EtlJob:
         return job
 
     @property
-    def reads_tables(self) -> bool:
-        """Whether the edges come from tables or text, rather than from a TU folder."""
-        return self.format != "tu"
+    def once(self) -> str | None:
+        """The input, if every graph is one line or file of it."""
+        return self.edges[0] if self.format in ("json", "edgelists") else None
 
     def stamps(self) -> dict[str, Any]:
         """Return every file that is read, as it is now."""
@@ -91,20 +91,21 @@ class EtlJob:
         options = self.options
         tables = [one for one in (options.nodes, options.valid, options.test) if one is not None]
         # Of a TU data set files of certain names are read, and none of folders in it.
-        return [*(self.edges if self.reads_tables else ()), *tables]
+        return [*(() if self.format == "tu" else self.edges), *tables]
 
     def _open(self) -> None:
         edges, options = self.edges, self.options
         self.format = guess_format(edges, options)
-        if not self.reads_tables and len(edges) != 1:
+        if self.format == "tu" and len(edges) != 1:
             raise UsageError("a TU data set is one folder", got=f"{len(edges)} inputs")
+        if self.format in ZOOS:
+            options.refuse_in_zoo()
         known_columns(options)
         self.inputs = files_read(edges, self.format, options)
-        layout = None
-        if self.reads_tables:
-            kinds = {format_of(path) or self.format for path in self.inputs}
-            options.refuse_in_tables(text=not kinds <= {"parquet", "arrow", "npz"})
-            self.layout = layout = find_layout(edges, options, self.format)
+        kinds = {format_of(path) or self.format for path in self.inputs}
+        if self.format != "tu":
+            options.refuse_in_tables(text=not kinds <= {"parquet", "arrow", "npz", "json"})
+        layout = find_layout(edges, options, self.format)
         directed = options.directed
         if directed is None:
             directed, self.counts.directed_because = default_direction(self.format, layout)
@@ -114,15 +115,14 @@ class EtlJob:
         loops = options.self_loops
         if loops is None:
             self.counts.loops_because, loops = "the default of edges without relations", "drop"
-            if has_relations(edges, layout, options):
+            if layout.relation is not None:
                 # A triple from a node to itself is a fact like any other.
                 self.counts.loops_because, loops = "the default of edges with relations", "keep"
         both: Any = None if directed else self._both_directions()
         self.options = options = replace(
             options, directed=directed, self_loops=loops, both_directions=both
         )
-        if layout is None:
-            return
+        self.layout = layout = replace(layout, directed=directed)
         self.counts.columns, self.counts.columns_unread = columns_by_position(layout)
         held = {"valid": options.valid, "test": options.test}
         parts = {"train": edges, **{name: [one] for name, one in held.items() if one}}
@@ -133,8 +133,7 @@ class EtlJob:
         """Build the graph."""
         self.partial = out
         self._plan(context)
-        if self.reads_tables:
-            self.connected = context.workers(input_bytes=self._size)
+        self.connected = context.workers(input_bytes=self.size)
         manifest = self._build()
         counts = self.counts
         if counts.bad_rows:
@@ -156,28 +155,26 @@ class EtlJob:
 
     def _plan(self, context: Context) -> None:
         """Say what is read as what; no worker is started."""
-        columns, where, memory = "a TU folder", "in this process", Need(None)
-        if self.reads_tables:
-            named = {role: getattr(self.layout, role) for role in KNOWN}
-            columns = ", ".join(f"{r} {name}" for r, name in named.items() if name is not None)
-            kind = kind_for(context.cluster, self._size, None)
-            where = f"on {kind}"
-            if kind in ("local", "threads"):
-                has = context.cluster.worker_memory()
-                fit = f"tasks are cut to fit into what a worker has, {format_bytes(has)}"
-                memory = Need(None, has, fit)
+        named = {role: getattr(self.layout, role) for role in KNOWN}
+        columns = ", ".join(f"{r} {name}" for r, name in named.items() if name is not None)
+        place = kind_for(context.cluster, self.size, None)
+        memory = Need(None)
+        if place in ("local", "threads"):
+            has = context.cluster.worker_memory()
+            fit = f"tasks are cut to fit into what a worker has, {format_bytes(has)}"
+            memory = Need(None, has, fit)
         files = len(self.inputs)
         kind = "directed" if self.counts.directed else "undirected"
         context.plan(
-            f"a graph of {plural(files, 'file')}, {format_bytes(self._size)}",
+            f"a graph of {plural(files, 'file')}, {format_bytes(self.size)}",
             steps=(
-                ("read", f"{self.format}: {columns}; {where}"),
+                ("read", f"{self.format}: {columns}; on {place}"),
                 ("build", f"{kind} edges, {self.counts.directed_because}"),
                 ("self loops", f"{self.options.self_loops}, {self.counts.loops_because}"),
             ),
             memory=memory,
             # Text shrinks and compressed files grow: four times the input has held for both.
-            scratch=4 * self._size,
+            scratch=4 * self.size,
         )
 
     def read(self, step: Any, calls: list[Any], pieces: list[Piece]) -> list[Any]:
@@ -207,11 +204,7 @@ class EtlJob:
         return int(kept.read_text(encoding="utf-8"))
 
     def _build(self) -> Manifest:
-        if self.format == "tu":
-            from penstock.pipelines.etl.zoos.tu import build_tu
-
-            return build_tu(self.edges[0], self.options, self.partial.result, self.counts)
-        if self.format == "zoo":
+        if self.format in ZOOS:
             from penstock.pipelines.etl.zoos.build import build_zoo
 
             return build_zoo(self)
@@ -226,10 +219,11 @@ class EtlJob:
             from penstock.pipelines.tables.matrix import is_symmetric
 
             if all(map(is_symmetric, find_files(self.edges, "npz"))):
-                counts.both_because, asked = "the default of a symmetric matrix", "once"
+                asked = "once"
         counts.both_directions = asked or "add"
         return counts.both_directions
 
     @property
-    def _size(self) -> int:
+    def size(self) -> int:
+        """Bytes that are read."""
         return sum(piece.bytes for pieces in self.pieces.values() for piece in pieces)

@@ -21,8 +21,9 @@ from penstock.options import (
 )
 
 Format = Literal[
-    "auto", "parquet", "arrow", "csv", "tsv", "edgelist", "npz", "triples", "tu", "zoo"
-]
+    "auto", "parquet", "arrow", "csv", "tsv", "edgelist", "npz", "triples", "zoo", "json",
+    "edgelists", "tu",
+]  # fmt: skip
 Merge = Literal["sum", "max", "min", "first", "keep"]
 
 
@@ -107,8 +108,9 @@ class EtlOptions:
 
     format: Format = "auto"
     """what the edges are: parquet, arrow (IPC files), csv, tsv, edgelist (text with # comments),
-    npz (SciPy CSR), triples (head, relation, tail), tu (a TU folder), zoo (a table with graph_id,
-    source, target); auto goes by the file's name"""
+    npz (SciPy CSR), triples (head, relation, tail); of many small graphs zoo (a table with
+    graph_id, source, target), json (lines, a graph each), edgelists (files of text, a graph each),
+    tu (a TU folder); auto goes by the file's name"""
     source: str | None = None
     """column of the edge's source: a name, or a number from 0 [default: src, source, head, ...]"""
     target: str | None = None

@@ -37,7 +37,6 @@ class EtlReport(JobReport):
     ids_of_both_ends: int | None = None  # without types
     in_both_directions: int = 0
     both_directions: str = "add"
-    both_because: str = "asked for"
     nodes_dropped: int = 0
     features_filled: int = 0
     categories_unknown: int = 0

@@ -151,6 +151,41 @@ def nulls_of(array: pa.Array) -> Array:
     return np.asarray(array.is_null())
 
 
+def gaps_of(array: pa.Array, *, text: bool) -> Array:
+    """Return a mask of the missing values; in a file of text those are empty."""
+    import pyarrow.compute as pc
+
+    gaps = nulls_of(array)
+    if text and is_text(array.type):
+        gaps = gaps | (as_numpy(pc.binary_length(array), 0) == 0)
+    return gaps
+
+
+def filled(array: pa.Array, gaps: Array, value: int) -> pa.Array:
+    """Return an array that has a value, or its text, in the gaps."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not gaps.any():
+        return array
+    kind = pa.string() if pa.types.is_null(array.type) else array.type
+    kind = pa.binary() if pa.types.is_fixed_size_binary(kind) else kind
+    whole = pa.scalar(value) if not is_text(kind) and not _is_bytes(kind) else pa.scalar(str(value))
+    return pc.if_else(pa.array(gaps), whole.cast(kind), array.cast(kind))
+
+
+def with_gaps(values: Any, gaps: Array) -> Any:
+    """Return what ``ids`` returns, with nulls in the gaps."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not gaps.any():
+        return values
+    if isinstance(values, np.ndarray):
+        return as_arrow(values, gaps)
+    return pc.if_else(pa.array(gaps), pa.scalar(None, values.type), values)
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Say whether a type holds strings; a column of nothing but nulls counts as such."""
     import pyarrow as pa
@@ -160,6 +195,12 @@ def is_text(kind: pa.DataType) -> bool:
         types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
         or types.is_null(kind)
     )  # fmt: skip
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _digits(texts: pa.Array) -> pa.Array:

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 
 from penstock.errors import InputError
 
+# What columns of both ends are usually called.
+SOURCES = ("src", "source", "from", "head", "u", "subject")
+TARGETS = ("dst", "target", "to", "tail", "v", "object")
+
 
 def only_column(names: Sequence[str], name: str, path: str, option: str) -> int:
     """Return the number of the column that ``option`` names; raise where it is not the only one."""

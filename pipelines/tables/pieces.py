@@ -13,11 +13,13 @@ class Piece:
     """What one task reads: a whole file, row groups, batches, or a range of bytes."""
 
     path: str  # local path or fsspec URL
-    format: str  # parquet, arrow, csv, tsv, edgelist, triples, npz
+    format: str  # parquet, arrow, csv, tsv, edgelist, triples, npz, json, edgelists, tu
     start: int = 0  # first row group, batch or byte
     stop: int = -1  # one past the last; -1: to the end
     bytes: int = 0  # size on disk, for balance and progress
     number: int = 0  # position among all pieces: fixes the order of results
+    files: tuple[str, ...] = ()  # of edgelists: what it reads, a graph each
+    names: tuple[str, ...] = ()  # the graphs of these; of JSON the file's, if there are several
 
 
 def row_group_pieces(

@@ -30,6 +30,14 @@ def read_rows(piece: Piece, columns: Mapping[Column, str], shape: TextShape) -> 
         return _read_parquet(piece, columns)
     if piece.format == "arrow":
         return _read_arrow(piece, columns)
+    if piece.format == "json":
+        from penstock.pipelines.tables.json_graphs import read_json
+
+        return read_json(piece, columns, directed=shape.directed)
+    if piece.format == "edgelists":
+        from penstock.pipelines.tables.edge_lists import read_lists
+
+        return read_lists(piece, shape, columns)
     if piece.format == "npz":
         from penstock.pipelines.tables.matrix import read_entries
 

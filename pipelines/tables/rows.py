@@ -38,6 +38,11 @@ class RowSource:
     path: str
     number: Callable[[int], int]  # a row of these -> its row in the file, from 1
     text: Callable[[int], str]
+    file: Callable[[int], str] | None = None  # the file of a row, if ``path`` is a folder of them
+
+    def place(self, row: int) -> tuple[str, int]:
+        """Return the file of a row, and its number there."""
+        return self.path if self.file is None else self.file(row), self.number(row)
 
     @staticmethod
     def of(path: str, before: Callable[[], int], columns: Mapping[Any, pa.Array]) -> RowSource:
@@ -104,23 +109,25 @@ class RowChecks:
         """Mask of the bad rows, None if there are none."""
         return self._bad
 
-    def report(self, rows: RowSource, on_bad_rows: str) -> tuple[tuple[BadRow, ...], int]:
+    def report(
+        self, rows: RowSource, on_bad_rows: str, *, can_skip: bool = True
+    ) -> tuple[tuple[BadRow, ...], int]:
         """Return the first bad rows and how many there are; with ``error`` raise the first."""
         if self._bad is None:
             return (), 0
         where = np.flatnonzero(self._bad)
         if on_bad_rows == "error":
             row = int(where[0])
-            fault = self._first_fault(row)
+            fault, (path, number) = self._first_fault(row), rows.place(row)
             raise InputError(
-                f"{rows.path}, row {rows.number(row)}: {fault.reason(row)}",
+                f"{path}, row {number}: {fault.reason(row)}",
                 got=shorten(rows.text(row)),
-                remedy=fault.remedy,
+                remedy=fault.remedy if can_skip or fault.remedy != SKIP else None,
             )
         kept = []
         for row in map(int, where[:KEPT]):
             reason, text = self._first_fault(row).reason(row), shorten(rows.text(row))
-            kept.append(BadRow(rows.path, rows.number(row), reason, text))
+            kept.append(BadRow(*rows.place(row), reason, text))
         return tuple(kept), len(where)
 
     def _first_fault(self, row: int) -> _Fault:

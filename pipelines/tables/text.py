@@ -45,6 +45,7 @@ class TextShape:
     names: tuple[str, ...]  # in order, from its header or made up
     delimiter: str
     header: bool = False
+    directed: bool = False  # of JSON: whether edges have a direction
 
     def position(self, column: Column) -> int:
         """Return where a column is."""
@@ -57,7 +58,7 @@ def read_text(piece: Piece, shape: TextShape, columns: Mapping[Column, str]) -> 
     positions = {column: shape.position(column) for column in columns}
     kinds = {positions[column]: kind for column, kind in columns.items()}
     header = shape.header and piece.start == 0
-    before = partial(_lines_before, piece, [])
+    before = partial(lines_before, piece, [])
     for block in _blocks(piece, dialect):
         if header:
             block, header = block.without_first_row()
@@ -381,7 +382,7 @@ def _has_runs(data: Array, blank: int) -> bool:
     return False
 
 
-def _lines_before(piece: Piece, known: list[int]) -> int:
+def lines_before(piece: Piece, known: list[int]) -> int:
     """Return how many newlines are before a piece; they are counted if a row is bad."""
     if not known:
         known.append(0)

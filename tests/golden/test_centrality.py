@@ -97,6 +97,7 @@ def test_small_graphs_have_the_centralities_of_networkx(
 ) -> None:
     graphs = small_graphs(directed)
     words = f"{write_graphs(kind, graphs)} out --{'' if directed else 'un'}directed"
+    words += " --format edgelists" if kind == "edgelists" else ""
     words += f" --metrics {METRICS if directed else 'triangles,' + METRICS}"
     report = run(f"centrality {words} {'--weighted' if weight else ''}")
     assert (report["graphs"], report["failed"]) == (len(graphs), 0)

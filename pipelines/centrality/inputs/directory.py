@@ -60,7 +60,6 @@ class DirectoryInput(CentralityInput):
         if self.nodes:
             some = _node_ids(graph, 0, min(self.nodes, _SOME_IDS))
             self.id_bytes = math.ceil(written_bytes(some))
-        self.failures: list[str] = []
         self.specs: list[PieceSpec] = list(self._specs(options))
 
     def stamps(self) -> dict[str, Any]:

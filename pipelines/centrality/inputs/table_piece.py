@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,6 @@ class TablePiece(PieceSpec):
     part      their range; runs: that may have some of them
     unsigned  whether ids of nodes are; see Layout.id_type
     added     whether parallel edges are added up, too
-    doubtful  graphs, by number, that cannot be computed, and why
     """
 
     part: GraphRange
@@ -41,20 +40,18 @@ class TablePiece(PieceSpec):
     unsigned: bool
     directed: bool
     added: bool
-    doubtful: dict[int, str] = field(default_factory=dict)
 
     def read(self, *, weighted: bool) -> Piece:
         """Read the rows, and number the nodes of each graph."""
         from penstock.kernels.cpu.small_graphs import rows_of_edges, sums_of_edges
 
-        read = number_graphs(*self.part.read(self.runs), list(self.doubtful))
-        failed, weights = self.doubtful, None
+        read = number_graphs(*self.part.read(self.runs))
+        failed, weights = dict[int, str](), None
         missing = (read.us < 0) | (read.vs < 0)
         if weighted:
             weights = np.array(as_numpy(read.columns.column("weight"), np.nan))
             weights[missing] = 1  # of a row without an edge it means nothing
-            weights, wrong = without_bad_weights(weights, read.starts)
-            failed = {**wrong, **failed}
+            weights, failed = without_bad_weights(weights, read.starts)
         rows = read.starts, read.ptr, read.us, read.vs, weights
         indptr, indices, lengths = rows_of_edges(*rows, directed=self.directed)
         sums = None
@@ -62,7 +59,7 @@ class TablePiece(PieceSpec):
             sums = sums_of_edges(*rows, indptr, indices, directed=self.directed)
         batch = GraphBatch(read.ptr, indptr, indices, lengths, directed=self.directed, sums=sums)
         nodes = as_user_has_them(read.ids.to_arrow(), unsigned=self.unsigned)
-        return Piece(batch, failed, self.ids, as_short(nodes), frozenset(self.doubtful))
+        return Piece(batch, failed, self.ids, as_short(nodes))
 
     def keep(self, piece: Piece, folder: Path, stem: str) -> KeptPiece:
         """Write the graph as it was read."""
@@ -73,7 +70,7 @@ class TablePiece(PieceSpec):
         return KeptPiece(
             ids=self.ids, items=self.items, cost=self.cost, matrix=piece.batch.nodes**2, large=True,
             folder=folder, stem=stem, directed=piece.batch.directed, failed=piece.failed,
-            unread=piece.unread, added=piece.batch.sums is not None,
+            added=piece.batch.sums is not None,
         )  # fmt: skip
 
 
@@ -86,7 +83,6 @@ class KeptPiece(PieceSpec):
     directed: bool
     added: bool
     failed: dict[int, str]
-    unread: frozenset[int]
 
     def read(self, *, weighted: bool) -> Piece:
         """Map it."""
@@ -95,7 +91,7 @@ class KeptPiece(PieceSpec):
         arrays = {name: load_npy(self.folder / f"{self.stem}-{name}.npy") for name in names}
         batch = GraphBatch(**arrays, directed=self.directed)
         nodes = SortedIds.load(self.folder, f"{self.stem}-nodes").to_arrow()
-        return Piece(batch, self.failed, self.ids, nodes, self.unread)
+        return Piece(batch, self.failed, self.ids, nodes)
 
 
 def as_short(ids: pa.Array) -> pa.Array:

@@ -2,8 +2,9 @@
 
 A batch's table has, of these columns, those that the layout says exist:
 
-source, target  node ids: int64 (uint64 shifted by -2**63, see Layout.id_type), string or binary
-weight          float32, finite, not negative
+source, target  node ids: int64 (uint64 shifted by -2**63, see Layout.id_type), string or binary;
+                in a zoo null where a row is a node alone, or a graph alone
+weight          float32, finite, not negative; as lengths float64, whatever they are
 relation        string or int64
 time            int64 or float64 (timestamps: int64 nanoseconds)
 graph           zoo only: int64 (uint64 shifted likewise) or string
@@ -46,13 +47,15 @@ class Layout:
     time_type: TimeType = "int64"
     relation_type: str = "string"  # string or int64
     graph_type: str = "int64"  # int64, uint64 (shifted as ids are) or string
+    lengths: bool = False  # weights are judged later, a graph at a time
+    directed: bool | None = None  # whether edges have a direction; None: nothing says so yet
     since: int | float | None = None  # in the unit of the time column, an int where that is whole
     until: int | float | None = None
 
     @property
     def shape(self) -> TextShape:
         """What the columns of text files are."""
-        return TextShape(self.names, self.delimiter, self.header)
+        return TextShape(self.names, self.delimiter, self.header, bool(self.directed))
 
     @property
     def time_dtype(self) -> str | None:

@@ -13,7 +13,8 @@ from penstock.options import flag
 from penstock.pipelines.etl.options import EtlOptions, asked_columns, type_column
 from penstock.pipelines.etl.reading.batch import Layout
 from penstock.pipelines.tables import types as types_of
-from penstock.pipelines.tables.names import known_column, only_column
+from penstock.pipelines.tables.names import SOURCES, TARGETS, known_column, only_column
+from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.read import schema_with_rows
 from penstock.pipelines.tables.sample import (
     INTEGER,
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KNOWN = {
-    "source": ("src", "source", "from", "head", "u", "subject"),
-    "target": ("dst", "target", "to", "tail", "v", "object"),
+    "source": SOURCES,
+    "target": TARGETS,
     "weight": ("weight", "w"),
     "relation": ("relation", "rel", "predicate"),
     "time": (),
@@ -43,7 +44,10 @@ _OPTION = {"graph": "graph_id"}
 _POSITIONS = {
     "triples": {"source": 0, "relation": 1, "target": 2},
     "zoo": {"graph": 0, "source": 1, "target": 2},
+    "edgelists": {"source": 0, "target": 1, "weight": 2},
 }
+# Formats of many small graphs.
+ZOOS = ("zoo", "json", "edgelists", "tu")
 _FIRST_TWO = {"source": 0, "target": 1}
 
 
@@ -57,11 +61,14 @@ def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
     files = find_files([first])
     if is_folder(first) and any("_A.txt" in Path(file).name for file in files):
         return "tu"
-    formats = sorted({f for file in files if (f := format_of(file)) not in (None, "json")})
+    formats = sorted({f for file in files if (f := format_of(file)) is not None})
+    if len(formats) > 1 and "json" in formats:  # of what other programs say about tables
+        formats.remove("json")
     if len(formats) != 1:
         raise UsageError(
             f"cannot tell the format of {first}",
-            expected="names that end in .parquet, .arrow, .csv, .tsv, .txt, .edgelist, .npz",
+            expected="names that end in .parquet, .arrow, .csv, .tsv, .txt, .edgelist, .npz or "
+            ".jsonl",
             got=" and ".join(formats) or first,
             remedy="Give --format if it is one of these, else convert it: a matrix of MATLAB with "
             "scipy.io.loadmat and scipy.sparse.save_npz, tables to Parquet",
@@ -73,7 +80,13 @@ def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
 
 def find_layout(paths: Sequence[str], options: EtlOptions, kind: str) -> Layout:
     """Decide the columns and their types from the first file that has rows."""
+    if kind == "tu":
+        from penstock.pipelines.etl.zoos.tu import tu_layout
+
+        return tu_layout(paths[0], options)
     files = find_files(paths, kind)
+    if kind == "edgelists":
+        return _with_moments(_lists_layout(files, options), options)
     for path in files:
         layout = _layout_of(path, options, kind)
         if layout is not None:
@@ -82,26 +95,19 @@ def find_layout(paths: Sequence[str], options: EtlOptions, kind: str) -> Layout:
     raise InputError(f"there are no rows in {names}", remedy="Check what wrote the input")
 
 
-def default_direction(kind: str, layout: Layout | None) -> tuple[bool, str]:
+def default_direction(kind: str, layout: Layout) -> tuple[bool, str]:
     """Return whether edges are directed if nobody says so, and why: their format and columns.
 
     What a relation says of its source and target it seldom says the other way round. In a zoo it is
     the kind of a bond as often, and TU folders list their edges both ways.
     """
-    if kind in ("tu", "zoo"):
+    if layout.directed is not None:
+        return layout.directed, "as the first graph says"
+    if kind in ZOOS:
         return False, f"the default of a {'TU folder' if kind == 'tu' else 'zoo'}"
-    if layout is not None and layout.relation is not None:
+    if layout.relation is not None:
         return True, "the default of edges with relations"
     return False, "the default of edges without relations"
-
-
-def has_relations(paths: Sequence[str], layout: Layout | None, options: EtlOptions) -> bool:
-    """Return whether edges have relations: a column of them; in a TU folder a file."""
-    if layout is not None:
-        return layout.relation is not None
-    from penstock.pipelines.etl.zoos.tu_files import find_tu_files
-
-    return options.relation != "none" and "edge_labels" in find_tu_files(paths[0])
 
 
 def columns_by_position(layout: Layout) -> tuple[dict[str, int], list[int]]:
@@ -150,6 +156,8 @@ def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
         return Layout("row", "column", weight=weight, names=names) if names else None
     if table in ("parquet", "arrow"):
         return _schema_layout(path, table, options, kind)
+    if table == "json":
+        return _json_layout(path, options)
     sample = take_sample(path, table, options.delimiter)
     if not sample.rows:
         return None
@@ -166,7 +174,9 @@ def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -
     names = [name.strip() for name in names]
     if header:
         names[0] = names[0].removeprefix("#").strip()
-    fallback = {} if header else _POSITIONS.get(kind, _FIRST_TWO)
+    fallback = _POSITIONS.get(kind, _FIRST_TWO)
+    if header:
+        fallback = _FIRST_TWO if kind == "edgelists" else {}
     roles = _roles(
         options, names, fallback, sample.path, kind, shown=None if header else sample.rows[0]
     )
@@ -186,6 +196,40 @@ def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -
         if role in columns:
             found[f"{role}_type"] = _whole_or_text(columns[role])
     return Layout(**found, header=header, delimiter=sample.delimiter, names=tuple(names))
+
+
+def _json_layout(path: str, options: EtlOptions) -> Layout | None:
+    """Return the layout of JSON lines, where a string that looks like a number is a string."""
+    from penstock.pipelines.tables.json_graphs import sample_graphs
+
+    found = sample_graphs(Piece(path, "json"))
+    if not found.rows:
+        return None
+    texts = [["" if one is None else str(one) for one in row] for row in found.rows]
+    layout = _text_layout(Sample(path, ",", [found.names, *texts]), True, options, "json")
+    kinds: dict[str, Any] = {"directed": found.directed}
+    if any(isinstance(row[0], str) for row in found.rows):
+        kinds["graph_type"] = "string"
+    named = any(isinstance(one, str) for row in found.rows for one in row[1:3])
+    if named and options.id_type == "auto":
+        kinds["id_type"] = "string"
+    return replace(layout, **kinds)
+
+
+def _lists_layout(files: Sequence[str], options: EtlOptions) -> Layout:
+    from penstock.pipelines.tables.edge_lists import sample_lists
+
+    formats = sorted({str(format_of(file)) for file in files})
+    if len(formats) > 1:
+        raise UsageError(
+            f"the lists of edges are of several formats: {', '.join(formats)}",
+            remedy="Give them as they are written by one program",
+        )
+    sample = sample_lists(files, options.delimiter)
+    known = KNOWN["source"], KNOWN["target"]
+    header = has_header(sample, options.header, asked_columns(options), *known)
+    layout = _text_layout(sample, header, options, "edgelists")
+    return replace(layout, graph="graph", graph_type="string")
 
 
 def _schema_layout(path: str, table: str, options: EtlOptions, kind: str) -> Layout | None:
@@ -231,7 +275,7 @@ def _roles(
     asked = {role: getattr(options, _OPTION.get(role, role)) for role in KNOWN}
     asked |= {role: type_column(asked[role]) for role in ("source_type", "target_type")}
     needed = ["source", "target"]
-    zoo = "zoo" in (kind, options.format)
+    zoo = options.format == "zoo" or kind in ("zoo", "json")
     if zoo:
         needed.append("graph")
     elif kind == "triples" and (options.relation != "none" or "none" in names):

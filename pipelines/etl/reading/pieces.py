@@ -37,23 +37,36 @@ def find_pieces(
 
     target_bytes  of a piece; None: what is small is cut as well, as several threads read it
     """
-    files = find_files(paths, kind)
+    files = find_files(paths, None if kind == "tu" else kind)
     if target_bytes is None:
         target_bytes = min(TARGET, max(_LEAST, sum(map(file_size, files)) // _PIECES))
     found: list[Piece] = []
+    if kind == "tu":
+        return [Piece(paths[0], kind, bytes=sum(map(file_size, files)))]
+    if kind == "edgelists":
+        from penstock.pipelines.tables.edge_lists import graph_names, list_pieces
+
+        found += list_pieces(files, graph_names(files, paths), target_bytes)
+        files = []
+    several = len(files) > 1
     for path in files:
         table = table_format(path, kind)
         if table == "parquet":
             found += _row_groups(path, layout, options, target_bytes)
         elif table == "arrow":
             found += _batches(path, layout, options, target_bytes)
+        elif table == "json":
+            whole, size = codec_of(path) is not None, file_size(path)
+            names = (path.rsplit("/", 1)[-1],) if several else ()
+            parts = byte_range_pieces(path, table, size, target_bytes, whole=whole)
+            found += [replace(part, names=names) for part in parts]
         elif table == "npz":
             found.append(Piece(path, table, bytes=file_size(path)))
         else:
             found += _byte_ranges(path, table, layout, options, target_bytes)
     if not found:
         raise InputError(
-            f"every input is empty: {', '.join(files[:3])}", remedy="Check what wrote the input"
+            f"every input is empty: {', '.join(paths[:3])}", remedy="Check what wrote the input"
         )
     return [replace(piece, number=number) for number, piece in enumerate(found)]
 

@@ -28,6 +28,11 @@ def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
     A row that cannot be used raises InputError with file and row, or is set aside, as
     ``options.on_bad_rows`` says. Memory is bounded, however large the piece.
     """
+    if piece.format == "tu":
+        from penstock.pipelines.etl.zoos.tu import read_tu
+
+        yield read_tu(piece.path, layout)
+        return
     roles = needed_columns(layout)
     first = piece.start == 0 and not layout.header
     for rows in read_rows(piece, _kinds(roles, layout), layout.shape):
@@ -35,7 +40,14 @@ def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
         if first:
             _check_no_header(columns, layout, rows.checks)
             first = False
-        yield _clean(columns, rows.checks, rows.source, layout, options)
+        if piece.format == "json" and "weight" in columns:  # as NetworkX has it
+            weight = columns["weight"]
+            columns["weight"] = convert.filled(weight, convert.nulls_of(weight), 1)
+        gaps = [np.zeros(len(rows), bool)] * 2
+        if "graph" in columns:  # a row without an end is a node, one without both a graph
+            text = piece.format not in ("parquet", "arrow", "json")
+            gaps = [convert.gaps_of(columns[end], text=text) for end in ("source", "target")]
+        yield _clean(columns, gaps, rows.checks, rows.source, layout, options)
 
 
 def _kinds(roles: Mapping[str, Column], layout: Layout) -> dict[Column, str]:
@@ -54,6 +66,7 @@ def _kinds(roles: Mapping[str, Column], layout: Layout) -> dict[Column, str]:
 
 def _clean(
     columns: dict[str, pa.Array],
+    gaps: list[Array],
     checks: RowChecks,
     rows: RowSource,
     layout: Layout,
@@ -61,19 +74,29 @@ def _clean(
 ) -> Batch:
     """Convert columns to what batches hold; leave out bad rows and those outside the times."""
     clean: dict[str, Any] = {}
-    for role in ("source", "target"):
+    for role, missing in zip(("source", "target"), gaps, strict=True):
         remedy = convert.TEXT_IDS
-        clean[role] = convert.ids(columns[role], layout.id_type, role, checks, remedy=remedy)
+        column = convert.filled(columns[role], missing, 0)
+        found = convert.ids(column, layout.id_type, role, checks, remedy=remedy)
+        clean[role] = convert.with_gaps(found, missing)
         if f"{role}_type" in columns:
             clean[f"{role}_type"] = convert.types(columns[f"{role}_type"], f"{role} type", checks)
+    if "graph" in columns:
+        clean["graph"] = convert.ids(columns["graph"], layout.graph_type, "graph", checks)
+    alone = gaps[0] | gaps[1]
+    own = RowChecks(checks.count)  # what is wrong with what edges alone have
     if "weight" in columns:
-        clean["weight"] = convert.weights(columns["weight"], checks)
-    for role in ("relation", "graph"):
-        if role in columns:
-            kind = getattr(layout, f"{role}_type")
-            clean[role] = convert.ids(columns[role], kind, role, checks)
+        weight = columns["weight"]
+        if layout.lengths:
+            clean["weight"] = convert.floats(weight, "weight", own, missing=None)
+        else:
+            clean["weight"] = convert.weights(weight, own)
+    if "relation" in columns:
+        found = convert.ids(columns["relation"], layout.relation_type, "relation", own)
+        clean["relation"] = convert.with_gaps(found, alone)
     if "time" in columns:
-        clean["time"] = times(columns["time"], layout.time_type, checks)
+        clean["time"] = times(columns["time"], layout.time_type, own)
+    checks.take(own, except_for=alone)
     bad, bad_count = checks.report(rows, options.on_bad_rows)
     keep = None if checks.bad is None else ~checks.bad
     filtered = 0

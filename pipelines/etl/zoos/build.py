@@ -37,6 +37,7 @@ from penstock.pipelines.etl.zoos.runs import (
     take_ids,
     write_run,
 )
+from penstock.pipelines.etl.zoos.tu import with_tu_data
 from penstock.pipelines.etl.zoos.write import (
     join_shard,
     plan_shards,
@@ -48,6 +49,7 @@ from penstock.sizes import need_disk, need_memory
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
+    from penstock.pipelines.job.workers import Workers
 
 # Nodes and edges of a shard.
 SHARD_SIZE = 1 << 24
@@ -68,46 +70,19 @@ def build_zoo(
 
     range_bytes  memory in which a range of graphs should be built [default: from the workers']
     """
-    job.options.refuse_in_zoo()
-    pieces = job.pieces["train"]
+    runs, written = write_runs(job, job.connected, job.partial.scratch)
     scratch = job.partial.scratch
-    size = sum(piece.bytes for piece in pieces)
-    # As for one large graph: text shrinks and compressed files grow.
-    need_disk(scratch, 4 * size, "the intermediate data of this zoo")
-    folders = [scratch / "runs" / f"{i:05d}" for i in range(len(pieces))]
-    spilled = job.read(
-        spill_piece,
-        [
-            (piece, job.layout, job.options, folder)
-            for piece, folder in zip(pieces, folders, strict=True)
-        ],
-        pieces,
-    )
-    for result in spilled:
-        job.counts.count_input(result)
-    job.relations = tuple(sorted({name for result in spilled for name in result["relations"]}))
-    written = [run for result in spilled for run in result["runs"]]
-    edges = sum(run["rows"] for run in written)
-    if edges == 0:
-        raise InputError(
-            "there are no edges to make a zoo of",
-            got=f"{job.counts.rows_read} rows, none usable",
-        )
-    size = sum(run["bytes"] for run in written)
-    row_bytes = _EDGE_BYTES + 3 * size // edges
-    runs = [
-        run
-        for folder, result in zip(folders, spilled, strict=True)
-        for run in runs_in(folder, result["runs"])
-    ]
+    rows = sum(run["rows"] for run in written)
+    row_bytes = _EDGE_BYTES + 3 * sum(run["bytes"] for run in written) // rows
     ranges = _ranges(job, written, row_bytes, range_bytes)
     built_in = [scratch / "ranges" / f"{i:05d}" for i in range(len(ranges))]
     built = job.connected.tasks(
         "build graphs",
         build_range,
         [(part, folder, part.of(runs)) for part, folder in zip(ranges, built_in, strict=True)],
-        [edges // len(ranges)] * len(ranges),
+        [rows // len(ranges)] * len(ranges),
         "edges",
+        once=job.once,
         relations=job.relations,
         options=job.options,
         row_bytes=row_bytes,
@@ -123,6 +98,30 @@ def build_zoo(
         # What the pieces counted stays in done.json; the rest no later step reads.
         drop_run(run)
     return _write(job, built, built_in, shard_size)
+
+
+def write_runs(
+    job: EtlJob, workers: Workers, scratch: Path
+) -> tuple[list[Run], list[dict[str, Any]]]:
+    """Sort all rows by graph into runs, and return these and what ``write_run`` says of each."""
+    pieces = job.pieces["train"]
+    # As for one large graph: text shrinks and compressed files grow.
+    need_disk(scratch, 4 * job.size, f"the rows of {job.edges[0]}")
+    folders = [scratch / "runs" / f"{i:05d}" for i in range(len(pieces))]
+    calls = [(p, job.layout, job.options, f) for p, f in zip(pieces, folders, strict=True)]
+    spilled = workers.tasks("read", spill_piece, calls, [piece.bytes for piece in pieces], "B")
+    for result in spilled:
+        job.counts.count_input(result)
+    job.relations = tuple(sorted({name for result in spilled for name in result["relations"]}))
+    written = [run for result in spilled for run in result["runs"]]
+    if not written:
+        raise InputError(
+            f"there is no graph in {job.edges[0]}",
+            got=f"{job.counts.rows_read} rows, none usable",
+        )
+    results = zip(folders, spilled, strict=True)
+    runs = [run for folder, result in results for run in runs_in(folder, result["runs"])]
+    return runs, written
 
 
 def _ranges(
@@ -161,7 +160,7 @@ def spill_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path)
                 path = folder / f"{len(result['runs']):05d}.parquet"
                 result["runs"].append(write_run(batch.table, path))
                 if "relation" in batch.table.column_names:
-                    relations |= {*batch.table.column("relation").unique().to_pylist()}
+                    relations |= {*batch.table.column("relation").unique().drop_null().to_pylist()}
             del batch  # before the next one is read
         result["rows"] = [run["rows"] for run in result["runs"]]
         result["relations"] = sorted(relations)
@@ -175,6 +174,7 @@ def build_range(
     folder: Path,
     runs: Sequence[Run],
     *,
+    once: str | None,
     relations: Sequence[str | int],
     options: EtlOptions,
     row_bytes: int,
@@ -189,7 +189,7 @@ def build_range(
     import pyarrow.compute as pc
 
     def make(folder: Path) -> dict[str, Any]:
-        edges = int(as_numpy(part.count(runs).column("rows")).sum())
+        edges = int(as_numpy(part.count(runs, once).column("rows")).sum())
         need_memory(
             edges * row_bytes,
             f"building {edges} edges of graphs that are built at once",
@@ -197,18 +197,21 @@ def build_range(
             remedy="Give each worker more memory, or read so large a graph without --format zoo",
         )
         read = number_graphs(*part.read(runs))
+        ids, ptr, table = read.ids, read.ptr, read.columns
+        first = np.repeat(ptr[:-1].astype(np.int32), np.diff(read.starts))
+        sources, targets = read.us + first, read.vs + first
+        whole = (read.us >= 0) & (read.vs >= 0)  # other rows are nodes, or graphs
+        if not whole.all():
+            sources, targets, table = sources[whole], targets[whole], table.filter(pa.array(whole))
         columns = {
-            f"{name}s": as_numpy(read.columns.column(name))
+            f"{name}s": as_numpy(table.column(name))
             for name in ("weight", "time")
-            if name in read.columns.column_names
+            if name in table.column_names
         }
         types = None
         if relations:
-            named = read.columns.column("relation")
+            named = table.column("relation")
             types = as_numpy(pc.index_in(named, value_set=pa.array(relations, named.type)))
-        ids, ptr = read.ids, read.ptr
-        first = np.repeat(ptr[:-1].astype(np.int32), np.diff(read.starts))
-        sources, targets = read.us + first, read.vs + first
         loops = int(np.count_nonzero(sources == targets))
         csr, counts = build_csr(sources, targets, len(ids), types, columns, options)
         csr, kept = keep_nodes(csr, options)
@@ -263,7 +266,8 @@ def _write(
         "nodes",
     )
     made = manifest_of(job, [(shard.start, shard.stop) for shard in shards], joined)
-    return replace(made.with_files(tables[0]), graphs=graphs)
+    made = replace(made.with_files(tables[0]), graphs=graphs)
+    return with_tu_data(job, made) if job.format == "tu" else made
 
 
 def _write_tables(

@@ -8,7 +8,7 @@ without both a graph. In a graph rows keep the order of the input.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.arrow import as_arrow, as_numpy
 from penstock.csr import offsets_of
+from penstock.errors import InputError
 from penstock.kernels import kernel
 from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids
 
@@ -58,11 +59,23 @@ class GraphRange:
             and (self.low is None or run.last >= self.low)
         ]
 
-    def count(self, runs: Iterable[Run]) -> pa.Table:
-        """Return their ``rows`` in runs, by ``graph``, run after run."""
-        import pyarrow as pa
+    def count(self, runs: Iterable[Run], once: str | None = None) -> pa.Table:
+        """Return their ``rows`` in runs, by ``graph``, run after run.
 
-        return pa.concat_tables([self._graphs(run) for run in runs])
+        once  an input in which all rows of a graph lie together: a graph that returns is another
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = pa.concat_tables([self._graphs(run) for run in runs])
+        if once is not None and pc.count_distinct(found["graph"]).as_py() < len(found):
+            counts = pc.value_counts(found["graph"]).to_pylist()
+            again = next(one["values"] for one in counts if one["counts"] > 1)
+            raise InputError(
+                f"{once}: several graphs have the id {again}",
+                remedy="Give every graph an id of its own",
+            )
+        return found
 
     def read(self, runs: Iterable[Run]) -> tuple[pa.Table, pa.Table]:
         """Return what ``count`` does, and the rows themselves."""
@@ -171,11 +184,8 @@ class SmallGraphs:
     columns: pa.Table
 
 
-def number_graphs(counts: pa.Table, table: pa.Table, empty: Sequence[int] = ()) -> SmallGraphs:
-    """Sort what ``GraphRange.read`` returns by graph, and number nodes.
-
-    empty  graphs, by number, whose rows count for nothing
-    """
+def number_graphs(counts: pa.Table, table: pa.Table) -> SmallGraphs:
+    """Sort what ``GraphRange.read`` returns by graph, and number nodes."""
     from penstock.kernels.cpu.small_graphs import NO_SOURCE, NO_TARGET, number_nodes
 
     graphs, starts, order = by_graph(counts.column("graph"), as_numpy(counts.column("rows")))
@@ -186,8 +196,6 @@ def number_graphs(counts: pa.Table, table: pa.Table, empty: Sequence[int] = ()) 
     for end, flag in zip(ends, (NO_SOURCE, NO_TARGET), strict=True):
         if end.null_count:
             flags[~np.asarray(end.is_valid())] |= flag
-    for number in empty:
-        flags[starts[number] : starts[number + 1]] = NO_SOURCE | NO_TARGET
     known, sources, targets = _numbers(ends)
     names, ptr, us, vs = number_nodes(starts, sources, targets, flags)
     ids = SortedIds(names) if known is None else take_ids(known, names)

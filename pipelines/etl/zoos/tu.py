@@ -6,37 +6,51 @@ NAME_graph_labels.txt     a row a graph          NAME_graph_attributes.txt
 NAME_node_labels.txt      a row a node           NAME_node_attributes.txt
 NAME_edge_labels.txt      a row a row of A
 
-Such a set fits in memory: it is read there, in one process.
+Such a set fits in memory, where one task reads it: ``read_tu`` makes the rows of a zoo, and
+``with_tu_data`` adds to the zoo what the set knows of its nodes and graphs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.csr import CSR, id_dtype, offsets_of
-from penstock.errors import CapacityError, InputError, UsageError
-from penstock.files import FileEntry
-from penstock.manifest import Manifest, ShardEntry
+from penstock.arrow import as_arrow, as_numpy
+from penstock.errors import InputError, UsageError
+from penstock.manifest import Manifest
 from penstock.options import flag
 from penstock.pipelines.etl.nodes.features import fill_missing, missing_as
 from penstock.pipelines.etl.nodes.labels import coded_labels
 from penstock.pipelines.etl.options import EtlOptions
-from penstock.pipelines.etl.report import EtlReport
-from penstock.pipelines.etl.zoos.build import SHARD_SIZE
-from penstock.pipelines.etl.zoos.rows import build_csr, keep_nodes
-from penstock.pipelines.etl.zoos.tu_files import find_tu_files, need_rows, read_labels, read_numbers
-from penstock.pipelines.etl.zoos.write import cut_graphs, graphs_table, row_ranges
+from penstock.pipelines.etl.reading.batch import Batch, Layout
+from penstock.pipelines.tables import columns as convert
+from penstock.pipelines.tables.pieces import Piece
+from penstock.pipelines.tables.read import read_rows
+from penstock.pipelines.tables.sample import take_sample
+from penstock.pipelines.tables.sources import codec_of, file_size, find_files, is_folder
+from penstock.pipelines.tables.text import TextShape
+from penstock.sizes import need_memory
 from penstock.vector_parts import vector_lists
-from penstock.writer import write_features, write_nodes, write_parquet, write_shard
+from penstock.writer import write_features, write_nodes, write_parquet
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from penstock.pipelines.etl.job import EtlJob
 
+_KINDS = (
+    "A",
+    "graph_indicator",
+    "graph_labels",
+    "graph_attributes",
+    "node_labels",
+    "node_attributes",
+    "edge_labels",
+)
+_CODECS = ("", ".gz", ".zst", ".bz2")
+# Text expands about tenfold; a byte of it is about a tenth of an edge, which needs 120 bytes.
+_UNPACKED, _NEEDED = 10, 12
 _COLUMN_OPTIONS = (
     "source",
     "target",
@@ -49,110 +63,50 @@ _COLUMN_OPTIONS = (
     "id_type",
 )
 _MOST_EMPTY = 1 << 24  # graphs without nodes
+_FILL = "Correct the row, or fill it with --missing-features zero or mean"
 
 
-@dataclass(frozen=True)
-class TuData:
-    """A TU data set in memory, checked; nodes and graphs count from 0."""
-
-    sources: Array  # (edges,) int32
-    targets: Array
-    graph_of: Array  # (nodes,) ascending
-    graphs: int
-    relations: Array | None  # (edges,) int32
-    relation_names: tuple[str, ...] | None
-    node_labels: Array | None
-    features: Array | None  # (nodes, width) float32
-    graph_labels: Array | None
-    graph_attributes: Array | None  # (graphs, width) float64
-
-
-def build_tu(
-    folder: str | Path,
-    options: EtlOptions,
-    root: Path,
-    report: EtlReport | None = None,
-    *,
-    shard_size: int = SHARD_SIZE,
-) -> Manifest:
-    """Write the TU data set in ``folder`` into ``root``; return its manifest, not yet saved."""
-    _refuse_tu_options(options)
-    data = read_tu(folder, may_miss=options.missing_features != "error")
-    if options.relation == "none":
-        data = replace(data, relations=None, relation_names=None)
-    fill, filled = None, 0
-    if data.features is not None:
-        fill, filled = missing_as(data.features, options.missing_features)
-    if fill is not None:
-        fill_missing(data.features, fill)
-    csr, counts = build_csr(
-        data.sources, data.targets, len(data.graph_of), data.relations, {}, options
+def find_tu_files(folder: str) -> dict[str, str]:
+    """Return the files of the one data set in ``folder`` by what they hold, checked for size."""
+    if not is_folder(folder):
+        raise InputError(f"{folder} is not a folder", expected="a folder with NAME_A.txt")
+    by_name = {path.rsplit("/", 1)[-1]: path for path in find_files([folder])}
+    ends = tuple(f"_A.txt{codec}" for codec in _CODECS)
+    names = sorted({name.rpartition("_A.txt")[0] for name in by_name if name.endswith(ends)})
+    if len(names) != 1:
+        raise InputError(
+            f"{folder} is not one TU data set",
+            expected="one file NAME_A.txt (or .gz)",
+            got=", ".join(f"{name}_A.txt" for name in names) or "none",
+        )
+    found = {
+        kind: path
+        for kind in _KINDS
+        for codec in _CODECS
+        if (path := by_name.get(f"{names[0]}_{kind}.txt{codec}")) is not None
+    }
+    if "graph_indicator" not in found:
+        raise InputError(
+            f"{folder} has no {names[0]}_graph_indicator.txt",
+            expected="a file with the graph of each node",
+            remedy="Get the whole data set",
+        )
+    size = sum(file_size(path) * (_UNPACKED if codec_of(path) else 1) for path in found.values())
+    need_memory(
+        size * _NEEDED,
+        f"the TU data set {names[0]}",
+        remedy="Write its edges as a table of graph_id, source and target: a zoo of such tables "
+        "is read out of core",
     )
-    csr, kept = keep_nodes(csr, options)
-    if report is not None:
-        report.rows_read += len(data.sources)
-        report.nodes_dropped += len(data.graph_of) - csr.rows
-        if options.duplicates != "keep":
-            report.duplicates_merged += counts["merged"]
-        report.in_both_directions += counts["pairs"]
-        report.features_filled += filled
-        loops = int(np.count_nonzero(data.sources == data.targets))
-        report.count_loops(loops, kept=options.self_loops == "keep")
-    return _write(data, csr, slice(None) if kept is None else kept, options, root, shard_size)
+    return found
 
 
-def read_tu(folder: str | Path, *, may_miss: bool = False) -> TuData:
-    """Read and check the files of a TU data set; features that ``may_miss`` are NaN there."""
-    files = find_tu_files(folder)
-    indicator = read_numbers(files["graph_indicator"], integers=True, columns=1)[:, 0]
-    graph_labels = read_labels(files["graph_labels"]) if "graph_labels" in files else None
-    graphs = int(indicator.max(initial=0)) if graph_labels is None else len(graph_labels)
-    _check_indicator(files["graph_indicator"], indicator, graphs)
-    if graph_labels is None:
-        _refuse_gaps(files["graph_indicator"], indicator)
-    edges = read_numbers(files["A"], integers=True, columns=2)
-    if max(len(edges), len(indicator)) >= 2**30:
-        raise CapacityError(f"{files['A']} has too many rows", expected="less than 2**30")
-    _check_edges(files["A"], edges, indicator)
-    nodes = len(indicator)
-    relations, names = None, None
-    if "edge_labels" in files:
-        labels = read_numbers(files["edge_labels"], integers=True, columns=1)[:, 0]
-        need_rows(files["edge_labels"], labels, len(edges), "row of A")
-        distinct, codes = np.unique(labels, return_inverse=True)
-        relations, names = codes.astype(np.int32), tuple(str(name) for name in distinct)
-    node_labels = features = attributes = None
-    if "node_labels" in files:
-        node_labels = read_labels(files["node_labels"])
-        need_rows(files["node_labels"], node_labels, nodes, "node")
-    if "node_attributes" in files:
-        path = files["node_attributes"]
-        features = read_numbers(path, integers=False, may_miss=may_miss).astype(np.float32)
-        need_rows(files["node_attributes"], features, nodes, "node")
-    if "graph_attributes" in files:
-        attributes = read_numbers(files["graph_attributes"], integers=False)
-        need_rows(files["graph_attributes"], attributes, graphs, "graph")
-    ends = (edges - 1).astype(np.int32)
-    return TuData(
-        np.ascontiguousarray(ends[:, 0]),
-        np.ascontiguousarray(ends[:, 1]),
-        indicator - 1,
-        graphs,
-        relations,
-        names,
-        node_labels,
-        features,
-        graph_labels,
-        attributes,
-    )
-
-
-def _refuse_tu_options(options: EtlOptions) -> None:
-    options.refuse_in_zoo()
+def tu_layout(folder: str, options: EtlOptions) -> Layout:
+    """Return what the rows of a data set have; options that mean nothing for it are refused."""
     defaults = EtlOptions()
     for name in _COLUMN_OPTIONS:
         given = getattr(options, name)
-        if given != getattr(defaults, name) and (name, given) != ("relation", "none"):
+        if given != getattr(defaults, name) and given != "none":
             raise UsageError(
                 f"{flag(name)} cannot be used with a TU folder",
                 remedy="The names of its files say what they hold",
@@ -166,47 +120,166 @@ def _refuse_tu_options(options: EtlOptions) -> None:
         raise UsageError(
             "--label-kind multi cannot be used with a TU folder", expected="auto, class or value"
         )
+    typed = "edge_labels" in find_tu_files(folder) and options.relation != "none"
+    relation = "relation" if typed else None
+    return Layout("source", "target", relation=relation, graph="graph", relation_type="int64")
 
 
-def _check_indicator(path: str, indicator: Array, graphs: int) -> None:
-    steps = np.diff(indicator, prepend=1)
+def read_tu(folder: str, layout: Layout) -> Batch:
+    """Return the edges, and a row for each node without one and each graph without nodes."""
+    import pyarrow as pa
+
+    files = find_tu_files(folder)
+    graph_of, graphs = _graphs_of(files)
+    edges = read_numbers(files["A"], "int64", 2)
+    _check_edges(files["A"], edges, graph_of)
+    listed = np.zeros(len(graph_of), bool)
+    listed[edges.ravel() - 1] = True
+    alone = np.flatnonzero(~listed) + 1
+    empty = np.setdiff1d(np.arange(1, graphs + 1), graph_of)
+    rows = np.arange(len(edges) + len(alone) + len(empty))
+    sources = np.concatenate([edges[:, 0], alone, np.zeros_like(empty)])
+    targets = np.concatenate([edges[:, 1], np.zeros_like(alone), np.zeros_like(empty)])
+    named = np.concatenate([graph_of[sources[: len(edges) + len(alone)] - 1], empty])
+    table: dict[str, Any] = {
+        "graph": as_arrow(named),
+        "source": as_arrow(sources, rows >= len(edges) + len(alone)),
+        "target": as_arrow(targets, rows >= len(edges)),
+    }
+    if layout.relation is not None:
+        labels = read_numbers(files["edge_labels"], "int64", 1)[:, 0]
+        need_rows(files["edge_labels"], labels, len(edges), "row of A")
+        padded = np.append(labels, np.zeros(len(rows) - len(edges), np.int64))
+        table["relation"] = as_arrow(padded, rows >= len(edges))
+    return Batch(pa.table(table))
+
+
+def with_tu_data(job: EtlJob, manifest: Manifest) -> Manifest:
+    """Add labels and features of nodes, labels and attributes of graphs, to a zoo's files."""
+    import pyarrow.parquet as pq
+
+    root, options, files = job.partial.result, job.options, find_tu_files(job.edges[0])
+    graph_of, graphs = _graphs_of(files)
+    nodes, table = len(graph_of), pq.read_table(root / "nodes.parquet")
+    kept = as_numpy(table["id"]) - 1
+    if "node_labels" in files:
+        labels = read_labels(files["node_labels"])
+        need_rows(files["node_labels"], labels, nodes, "node")
+        # Classes are those of the whole set, though nodes may have been dropped.
+        coded, kind, classes = coded_labels(as_arrow(labels), options)
+        table = table.append_column("label", coded.take(as_arrow(kept)))
+        manifest = replace(manifest, labels=kind, classes=classes)
+        manifest = manifest.with_files([write_nodes(root, table)])
+    if "node_attributes" in files:
+        may_miss = options.missing_features != "error"
+        values = read_numbers(files["node_attributes"], "float64", None, may_miss=may_miss)
+        features = values.astype(np.float32)
+        need_rows(files["node_attributes"], features, nodes, "node")
+        fill, job.counts.features_filled = missing_as(features, options.missing_features)
+        if fill is not None:
+            fill_missing(features, fill)
+        entry, written = write_features(root, features[kept])
+        manifest = replace(manifest, features=entry).with_files(written)
+    table = pq.read_table(root / "graphs.parquet")
+    if "graph_labels" in files:
+        table = table.append_column("label", as_arrow(read_labels(files["graph_labels"])))
+    if "graph_attributes" in files:
+        values = read_numbers(files["graph_attributes"], "float64", None)
+        need_rows(files["graph_attributes"], values, graphs, "graph")
+        table = table.append_column("attributes", vector_lists(values))
+    return manifest.with_files([write_parquet(root, "graphs.parquet", table)])
+
+
+def read_numbers(
+    path: str, kind: str, columns: int | None, *, may_miss: bool | None = None
+) -> Array:
+    """Return all rows of a file of comma-separated numbers: (rows, columns) int64 or float64.
+
+    columns   how many each row must have; None: as many as the first row
+    may_miss  of features: whether some may be missing, which are NaN then; None: no features
+    A value that is not such a number raises InputError with file and row.
+    """
+    if columns is None:
+        first = take_sample(path, "csv", ",").rows[:1]
+        columns = len(first[0]) if first else 0
+    shape = TextShape(tuple(map(str, range(columns))), ",")
+    parts = [np.empty((0, columns), kind)]
+    for rows in read_rows(Piece(path, "csv"), dict.fromkeys(range(columns), kind), shape):
+        found = []
+        for column in rows.columns.values():
+            if kind == "int64":
+                found.append(convert.integers(column, kind, "value", rows.checks))
+                continue
+            remedy = "Correct the row" if may_miss is None else None if may_miss else _FILL
+            values = convert.floats(column, "value", rows.checks, missing=remedy)
+            if not may_miss:
+                rows.checks.fail(np.isnan(values), "value is NaN", remedy or "")
+            rows.checks.fail(np.isinf(values), "value is not finite")
+            found.append(values)
+        rows.checks.report(rows.source, "error", can_skip=False)
+        parts.append(np.stack(found, axis=1))
+    return np.concatenate(parts)
+
+
+def read_labels(path: str) -> Array:
+    """Return one number a row: (rows,) int64 if all are integers, else float64."""
+    try:
+        return read_numbers(path, "int64", 1)[:, 0]
+    except InputError:
+        return read_numbers(path, "float64", 1)[:, 0]
+
+
+def need_rows(path: str, numbers: Array, rows: int, what: str) -> None:
+    """Raise InputError unless ``numbers``, read from ``path``, has ``rows`` rows."""
+    if len(numbers) != rows:
+        raise InputError(
+            f"{path} has the wrong number of rows",
+            expected=f"{rows}, one for each {what}",
+            got=f"{len(numbers)}; row {min(len(numbers), rows) + 1} is the first without its "
+            "counterpart",
+        )
+
+
+def _graphs_of(files: dict[str, str]) -> tuple[Array, int]:
+    """Return the graph of each node, from 1, and how many graphs there are."""
+    path = files["graph_indicator"]
+    graph_of = read_numbers(path, "int64", 1)[:, 0]
+    graphs = int(graph_of.max(initial=0))
+    if "graph_labels" in files:
+        graphs = len(read_labels(files["graph_labels"]))
     # The first row is compared with 1, so that graphs below 1 are found as well.
-    falling = np.flatnonzero(steps < 0)
+    falling = np.flatnonzero(np.diff(graph_of, prepend=1) < 0)
     if len(falling):
         row = int(falling[0])
         raise InputError(
             f"{path}, row {row + 1}: graphs do not ascend from 1",
-            expected=f"{1 if row == 0 else indicator[row - 1]} or more",
-            got=str(indicator[row]),
+            expected=f"{1 if row == 0 else graph_of[row - 1]} or more",
+            got=str(graph_of[row]),
             remedy="Sort nodes by graph and renumber them in all files",
         )
-    if len(indicator) and indicator[-1] > graphs:
-        row = int(np.searchsorted(indicator, graphs, side="right"))
+    if len(graph_of) and graph_of[-1] > graphs:
+        row = int(np.searchsorted(graph_of, graphs, side="right"))
         raise InputError(
             f"{path}, row {row + 1}: a graph without a label",
             expected=f"at most {graphs}, the rows of graph_labels",
-            got=str(indicator[row]),
+            got=str(graph_of[row]),
         )
-
-
-def _refuse_gaps(path: str, indicator: Array) -> None:
-    """Raise where numbers leave out so many graphs that one of them must be a mistake.
-
-    Without labels nothing but the last number says how many graphs there are.
-    """
-    steps = np.diff(indicator, prepend=0)
-    if len(steps) and int(indicator[-1]) - np.count_nonzero(steps) > _MOST_EMPTY:
+    # Without labels nothing but the last number says how many graphs there are: of so many that are
+    # left out one must be a mistake.
+    steps = np.diff(graph_of, prepend=0)
+    if "graph_labels" not in files and graphs - np.count_nonzero(steps) > _MOST_EMPTY:
         row = int(np.argmax(steps))
         raise InputError(
             f"{path}, row {row + 1}: too many graphs without nodes before it",
             expected=f"graphs numbered from 1, of which at most {_MOST_EMPTY:,} are left out",
-            got=f"{indicator[row]} after {indicator[row - 1] if row else 0}",
+            got=f"{graph_of[row]} after {graph_of[row - 1] if row else 0}",
             remedy="Correct the row, or renumber the graphs in all files",
         )
+    return graph_of, graphs
 
 
-def _check_edges(path: str, edges: Array, indicator: Array) -> None:
-    nodes = len(indicator)
+def _check_edges(path: str, edges: Array, graph_of: Array) -> None:
+    nodes = len(graph_of)
     outside = np.flatnonzero(((edges < 1) | (edges > nodes)).any(axis=1))
     if len(outside):
         row = int(outside[0])
@@ -215,7 +288,7 @@ def _check_edges(path: str, edges: Array, indicator: Array) -> None:
             expected=f"nodes from 1 to {nodes}",
             got=f"{edges[row, 0]}, {edges[row, 1]}",
         )
-    ends = indicator[edges - 1]
+    ends = graph_of[edges - 1]
     across = np.flatnonzero(ends[:, 0] != ends[:, 1])
     if len(across):
         row = int(across[0])
@@ -225,60 +298,3 @@ def _check_edges(path: str, edges: Array, indicator: Array) -> None:
             got=f"node {edges[row, 0]} of graph {ends[row, 0]} and "
             f"node {edges[row, 1]} of graph {ends[row, 1]}",
         )
-
-
-def _write(
-    data: TuData, csr: CSR, kept: Any, options: EtlOptions, root: Path, shard_size: int
-) -> Manifest:
-    import pyarrow as pa
-
-    graph_of = data.graph_of[kept]
-    nodes = np.bincount(graph_of, minlength=data.graphs)
-    ends = offsets_of(nodes)
-    edges = np.diff(csr.indptr[ends])
-    cuts, _ = cut_graphs(nodes + edges, shard_size, shard_size)
-    shards: list[ShardEntry] = []
-    files: list[FileEntry] = []
-    for start, stop in row_ranges({0, *ends[cuts].tolist()}, csr.rows):
-        piece = csr.row_range(start, stop)
-        files += write_shard(root, len(shards), piece)
-        shards.append(ShardEntry(start, stop, piece.edges))
-    table = pa.table(
-        {
-            "id": np.arange(1, len(data.graph_of) + 1)[kept],
-            "graph": graph_of.astype(id_dtype(data.graphs)),
-        }
-    )
-    manifest = Manifest(
-        csr.rows,
-        csr.edges,
-        bool(options.directed),
-        tuple(shards),
-        {name: str(array.dtype) for name, array in csr.arrays()},
-        {},
-        relations=data.relation_names,
-        graphs=data.graphs,
-    )
-    if data.node_labels is not None:
-        # Classes are those of the whole set, though nodes may have been dropped.
-        labels, kind, classes = coded_labels(pa.array(data.node_labels), options)
-        table = table.append_column("label", labels.take(pa.array(np.arange(len(labels))[kept])))
-        manifest = replace(manifest, labels=kind, classes=classes)
-    files.append(write_nodes(root, table))
-    files.append(write_parquet(root, "graphs.parquet", _graphs(data, nodes, edges)))
-    if data.features is not None:
-        entry, written = write_features(root, data.features[kept])
-        manifest = replace(manifest, features=entry)
-        files += written
-    return replace(manifest, files={entry.name: entry for entry in files})
-
-
-def _graphs(data: TuData, nodes: Array, edges: Array) -> pa.Table:
-    import pyarrow as pa
-
-    table = graphs_table(np.arange(1, data.graphs + 1), nodes, edges, 0)
-    if data.graph_labels is not None:
-        table = table.append_column("label", pa.array(data.graph_labels))
-    if data.graph_attributes is not None:
-        table = table.append_column("attributes", vector_lists(data.graph_attributes))
-    return table

@@ -322,8 +322,8 @@ def test_json_lines(tmp_path, form, names):
 
 
 def test_json_lines_say_their_direction_and_are_read_in_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.json_lines._TASK_BYTES", 2000)
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.json_lines._BLOCK", 700)
+    monkeypatch.setattr("penstock.pipelines.etl.reading.pieces._LEAST", 2000)
+    monkeypatch.setattr("penstock.pipelines.tables.json_graphs.BLOCK", 700)
     zoo = draw(30, directed=True, names=int)
     lines = []
     for number, graph in enumerate(zoo.values()):
@@ -340,87 +340,86 @@ def test_json_lines_say_their_direction_and_are_read_in_parts(tmp_path, monkeypa
     same_as_networkx(tmp_path / "out2", numbered)
 
 
-def test_bad_lines_of_json_are_failures(tmp_path):
-    lines = [
-        '{"id": "good", "edges": [["a", "b"]]}',
-        "{no json",
-        '{"id": "none"}',
-        '{"id": "odd", "edges": [["a"]]}',
-        '{"id": "other", "directed": true, "nodes": [], "links": []}',
-        '{"id": "float", "edges": [[1.5, 2]]}',
-        "[1, 2]",
-    ]
-    (tmp_path / "g.jsonl").write_text("\n".join(lines))
-    report = compute(tmp_path / "g.jsonl", tmp_path / "out")
-    assert report.failed == 6
-    found = {
-        (row["graph"], row["reason"].split(": ")[0][-6:]) for row in failures(tmp_path / "out")
-    }
-    assert found == {
-        (None, "line 2"), ("none", "line 3"), ("odd", "line 4"), ("other", "line 5"),
-        ("float", "line 6"), (None, "line 7"),
-    }  # fmt: skip
+BAD_LINES = [
+    "{no json",
+    '{"id": "none"}',
+    '{"id": "odd", "edges": [["a"]]}',
+    '{"id": "other", "directed": true, "nodes": [], "links": []}',
+    '{"id": "float", "edges": [[1.5, 2]]}',
+    "[1, 2]",
+]
+
+
+def test_bad_lines_of_json_are_named_or_skipped(tmp_path):
+    good = '{"id": "good", "edges": [["a", "b"]]}'
+    for number, line in enumerate(BAD_LINES):
+        path = lines_of(tmp_path / f"{number}.jsonl", [good, line])
+        with pytest.raises(InputError, match=rf"{number}.jsonl, row 2"):
+            compute(path, tmp_path / "out")
+    path = lines_of(tmp_path / "g.jsonl", [good, *BAD_LINES])
+    report = compute(path, tmp_path / "out", on_bad_rows="skip")
+    assert (report.graphs, report.bad_rows, report.failed) == (1, 6, 0)
     same_as_networkx(tmp_path / "out", {"good": nx.Graph([("a", "b")])})
 
 
-def test_a_folder_of_edge_lists(tmp_path):
+def lists(folder, texts):
+    """Write lists of edges, a graph each."""
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, newline="")
+    return folder
+
+
+@pytest.mark.parametrize("suffix", ["edgelist", "txt", "csv.gz"])
+def test_a_folder_of_edge_lists(tmp_path, suffix):
     zoo = draw(8, names=int)
-    folder = tmp_path / "lists"
-    (folder / "deep").mkdir(parents=True)
-    named = {}
+    folder = lists(tmp_path / "lists", {f"alone.{suffix.removesuffix('.gz')}": "17\n"})
+    (folder / "deep").mkdir()
+    named = {"alone": nx.empty_graph([17]), "empty": nx.Graph()}
+    (folder / f"empty.{suffix.removesuffix('.gz')}").write_text("")
     for number, graph in enumerate(zoo.values()):
-        if number % 3 == 0:
-            nx.write_edgelist(graph, folder / f"g{number}.edgelist")  # with {'weight': 2.0}
-            named[f"g{number}"] = graph
-        elif number % 3 == 1:
-            nx.write_weighted_edgelist(graph, folder / f"deep/g{number}.txt", delimiter="\t")
-            named[f"deep/g{number}"] = graph
+        name = f"deep/g{number}" if number % 2 else f"g{number}"
+        named[name] = graph
+        if suffix == "edgelist":
+            nx.write_edgelist(graph, folder / f"{name}.{suffix}")  # with {'weight': 2.0}
+        elif suffix == "txt":
+            nx.write_weighted_edgelist(graph, folder / f"{name}.{suffix}", delimiter="\t")
         else:
             rows = "".join(f"{a},{b},{d['weight']}\n" for a, b, d in graph.edges(data=True))
-            with gzip.open(folder / f"g{number}.csv.gz", "wt") as file:
-                file.write("source,target,weight\n# a comment\n" + rows)
-            named[f"g{number}"] = graph
-    (folder / "empty.txt").write_text("")
-    (folder / "alone.txt").write_text("17\n")
-    named |= {"empty": nx.Graph(), "alone": nx.empty_graph([17])}
-    report = compute(folder, tmp_path / "out", weighted=True)
+            with gzip.open(folder / f"{name}.{suffix}", "wt") as file:
+                file.write(rows)
+    given = {"weighted": True, "format": "edgelists"}
+    report = compute(folder, tmp_path / "out", **given)
     assert (report.graphs, report.failed) == (10, 0)
     same_as_networkx(tmp_path / "out", named, weight="weight")
-    (folder / "bad.txt").write_text("1 2 3\n1 2 x\n")
-    (folder / "torn.txt.gz").write_bytes(b"no gzip")
-    report = compute(folder, tmp_path / "out2", weighted=True)
-    assert [row["graph"] for row in failures(tmp_path / "out2")] == ["bad", "torn"]
-    assert "line 2" in failures(tmp_path / "out2")[0]["reason"]
+    (folder / f"torn.{suffix.removesuffix('.gz')}.gz").write_bytes(b"no gzip")
+    with pytest.raises(InputError, match="torn"):
+        compute(folder, tmp_path / "out2", **given)
 
 
-def test_a_first_line_of_names_is_no_edge(tmp_path):
-    texts = {
-        "person,friend\n1,2\n2,3\n": {1, 2, 3},
-        "person friend\n1 2\n": {1, 2},
-        "a,b,weight\nx,y,2.5\ny,z,1\n": {"x", "y", "z"},
-        "\ufeffperson,friend\r\n1,2\r\n": {1, 2},
-        "source,target\n": set(),
-        "alice,bob\nbob,carol\n": {"alice", "bob", "carol"},
-        "u v\nv w\n": {"u", "v", "w"},  # what returns is a node
-        "a 1\nb 2\n": {"a", 1, "b", 2},
-        "a b {'weight': 2.0}\n1 2 {'weight': 1.0}\n": {"a", "b", 1, 2},
-    }
-    (tmp_path / "lists").mkdir()
-    for number, text in enumerate(texts):
-        (tmp_path / f"lists/{number}.txt").write_text(text, newline="")
-    compute(tmp_path / "lists", tmp_path / "out")
-    wanted = {(str(n), str(node)) for n, nodes in enumerate(texts.values()) for node in nodes}
-    assert values(tmp_path / "out").keys() == wanted
+def test_lists_have_one_header(tmp_path):
+    texts = {"a.csv": "\ufeffperson,friend\r\n1,2\r\n2,3\r\n", "b.csv": "person,friend\n"}
+    folder = lists(tmp_path / "lists", texts)
+    compute(folder, tmp_path / "out", format="edgelists")
+    assert values(tmp_path / "out").keys() == {("a", 1), ("a", 2), ("a", 3)}
+    lists(folder, {"c.csv": "1,2\n"})
+    with pytest.raises(InputError, match="c.csv"):
+        compute(folder, tmp_path / "out2", format="edgelists")
+    folder = lists(tmp_path / "names", {"g.txt": "anna berta\nclara dora\n"})
+    compute(folder, tmp_path / "out3", header="yes", format="edgelists")
+    same_as_networkx(tmp_path / "out3", {"g": nx.Graph([("clara", "dora")])})
 
 
-def test_the_option_header_is_for_lists_of_edges(tmp_path):
-    (tmp_path / "lists").mkdir()
-    (tmp_path / "lists/g.txt").write_text("anna berta\nclara dora\n")
-    compute(tmp_path / "lists", tmp_path / "out", header="yes")
-    same_as_networkx(tmp_path / "out", {"g": nx.Graph([("clara", "dora")])})
+def test_options_that_etl_refuses(tmp_path):
     pq.write_table(table_of(rows_of(draw(3))), tmp_path / "e.parquet")
     with pytest.raises(UsageError):
-        compute(tmp_path / "e.parquet", tmp_path / "out2", header="no")
+        compute(tmp_path / "e.parquet", tmp_path / "out", header="no")
+    folder = lists(tmp_path / "lists", {"g.txt": "1 2 3\n"})
+    for options in ({}, {"format": "edgelists", "graph_id": "0"}):  # neither a zoo by itself
+        with pytest.raises(UsageError):
+            compute(folder, tmp_path / "out", **options)
+    compute(folder, tmp_path / "out", format="zoo")
+    assert values(tmp_path / "out").keys() == {(1, 2), (1, 3)}
 
 
 def test_a_tu_folder(tmp_path):
@@ -458,47 +457,26 @@ def test_what_is_no_input(tmp_path):
         assert not (tmp_path / "out").exists()
 
 
-def reasons(out):
-    rows = pq.read_table(out / "failures.parquet").to_pylist()
-    return {row["graph"]: row["reason"] for row in rows}
-
-
 def lines_of(path, bodies):
     lines = [one if isinstance(one, str) else json.dumps(one) for one in bodies]
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
 
-def test_lines_of_one_id_are_not_one_graph(tmp_path):
+@pytest.mark.parametrize("least", [8, 1 << 22], ids=["two tasks", "one task"])
+def test_lines_of_one_id_are_not_one_graph(tmp_path, monkeypatch, least):
     """What several graphs are called names none of them: joined, their values would be wrong."""
-    bodies = [
-        {"id": 5, "edges": [[0, 1]]}, {"id": 5, "edges": [[1, 2]]},
-        nx.node_link_data(nx.Graph([(0, 1)], name="x"), edges="edges"),
-        nx.node_link_data(nx.Graph([(1, 2)], name="x"), edges="edges"),
-        {"edges": [[0, 1]]}, {"id": "4", "edges": [[1, 2]]}, {"id": 6, "edges": [[0, 1]]},
-    ]  # fmt: skip
-    path = lines_of(tmp_path / "a.jsonl", bodies)
-    report = centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS)
-    assert report.failed == 3
-    assert reasons(tmp_path / "out") == dict.fromkeys("5x4", "several graphs have this id")
-    assert values(tmp_path / "out") == {("6", 0): 1.0, ("6", 1): 1.0}
-
-
-def test_one_id_in_two_tasks(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.json_lines._TASK_BYTES", 8)
-    bodies = [
-        {"id": 1, "edges": [[0, 1]]},
-        {"id": 2, "edges": [[0, 1]]},
-        {"id": 1, "nodes": [3], "edges": []},
-    ]
-    path = lines_of(tmp_path / "a.jsonl", bodies)
-    centrality(path, tmp_path / "out", metrics="closeness", cluster=THREADS)
-    assert set(reasons(tmp_path / "out")) == {1}
-    assert set(values(tmp_path / "out")) == {(2, 0), (2, 1)}
+    monkeypatch.setattr("penstock.pipelines.etl.reading.pieces._LEAST", least)
+    bodies = [{"id": 5, "edges": [[0, 1]]}, {"id": 2, "edges": [[0, 1]]}]
+    path = lines_of(tmp_path / "a.jsonl", [*bodies, {"id": 5, "nodes": [3], "edges": []}])
+    for job in (compute, etl):
+        with pytest.raises(InputError, match="a.jsonl") as error:
+            job(path, tmp_path / "out")
+        assert "5" in str(error.value)
 
 
 def test_ids_that_are_words_in_one_task_and_numbers_in_others(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipelines.centrality.inputs.json_lines._TASK_BYTES", 8)
+    monkeypatch.setattr("penstock.pipelines.etl.reading.pieces._LEAST", 8)
     bodies = [
         {"id": 10, "edges": [[0, 1]]},
         {"id": "a", "edges": [["x", 7]]},
@@ -511,32 +489,24 @@ def test_ids_that_are_words_in_one_task_and_numbers_in_others(tmp_path, monkeypa
 
 
 def test_lists_of_one_name_are_not_one_graph(tmp_path):
-    folder = tmp_path / "lists"
-    folder.mkdir()
-    for name, text in {"a.txt": "0 1\n", "a.csv": "1,2\n", "b.txt": "0 1\n"}.items():
-        (folder / name).write_text(text)
-    centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
-    assert reasons(tmp_path / "out") == {"a": "several graphs have this id"}
-    assert set(values(tmp_path / "out")) == {("b", 0), ("b", 1)}
+    folder = lists(tmp_path / "lists", {"a.txt": "0 1\n", "a.edgelist": "1 2\n"})
+    with pytest.raises(InputError, match="a.txt"):
+        compute(folder, tmp_path / "out", format="edgelists")
 
 
-@pytest.mark.parametrize("text", ["0 1 {3}\n", "1,,2\n", ",1\n", "1;2;3\n", "1 2\r3 4\r"])
+@pytest.mark.parametrize("text", ["0 1 {3}\n", "1,,2\n", ",1\n", "1;2;3\n", "1 2\n", "1 2 3 4\n"])
 def test_a_list_with_a_bad_line(tmp_path, text):
-    folder = tmp_path / "lists"
-    folder.mkdir()
-    (folder / "a.txt").write_text(text, newline="")
-    (folder / "b.txt").write_text("0 1 2\n")
-    options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
-    assert centrality(folder, tmp_path / "out", **options).failed == 1
-    assert set(reasons(tmp_path / "out")) == {"a"}
-    assert "line 1" in reasons(tmp_path / "out")["a"]
+    folder = lists(tmp_path / "lists", {"a.txt": f"0 1 2\n{text}", "b.txt": "0 1 2\n"})
+    given = {"weighted": True, "format": "edgelists"}
+    with pytest.raises(InputError, match="a.txt, row 2"):
+        compute(folder, tmp_path / "out", **given)
+    assert compute(folder, tmp_path / "out", on_bad_rows="skip", **given).bad_rows == 1
+    assert len(values(tmp_path / "out")) == 4
 
 
 def test_nodes_of_a_list_are_as_they_are_written(tmp_path):
-    folder = tmp_path / "lists"
-    folder.mkdir()
-    (folder / "a.txt").write_text("007 7\n7 8\n")
-    centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
+    folder = lists(tmp_path / "lists", {"a.txt": "007 7\n7 8\n"})
+    compute(folder, tmp_path / "out", format="edgelists")
     assert set(values(tmp_path / "out")) == {("a", "007"), ("a", "7"), ("a", "8")}
 
 
@@ -565,7 +535,7 @@ def test_weights_whose_sums_overflow(tmp_path):
     pq.write_table(table_of([(1, 0, 1, 1e308), (1, 1, 2, 1e308), (2, 0, 1, 1e280)]), path)
     options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
     assert centrality(path, tmp_path / "out", **options).failed == 1
-    assert reasons(tmp_path / "out") == {1: "an edge has the weight 1e+308"}
+    assert failures(tmp_path / "out") == [{"graph": 1, "reason": "an edge has the weight 1e+308"}]
 
 
 # -- one rule a metric, whatever the input ----------------------------------------------------
@@ -581,9 +551,7 @@ def _parquet(folder, edges, _graph, _directed):
 
 
 def _edge_list(folder, edges, _graph, _directed):
-    (folder / "lists").mkdir()
-    (folder / "lists/g.txt").write_text("".join(f"{a} {b} {w}\n" for a, b, w in edges))
-    return folder / "lists"
+    return lists(folder / "lists", {"g.txt": "".join(f"{a} {b} {w}\n" for a, b, w in edges)})
 
 
 def _json_edges(folder, edges, _graph, _directed):
@@ -631,6 +599,8 @@ def test_pagerank_adds_parallel_edges_and_lengths_take_the_shortest(
     else:
         if door not in (_etl, _etl_keep):
             given["directed"] = directed
+        if door is _edge_list:
+            given["format"] = "edgelists"
         centrality(source, tmp_path / "out", cluster=THREADS, **given)
         table = pq.read_table(tmp_path / "out/nodes")
         nodes = table["node"].to_pylist()

@@ -15,7 +15,6 @@ import pytest
 from penstock.errors import InputError, UsageError
 from penstock.graph import Graph
 from penstock.pipelines.etl import etl
-from penstock.pipelines.etl.zoos.tu_files import read_numbers
 
 # Graph 1 is a triangle 1-2-3 with node 4 attached, graph 2 has no nodes, graph 3 a loop at 6.
 SMALL = {
@@ -82,7 +81,7 @@ def test_small_folder(make_folder: Callable[..., Path], tmp_path: Path, zipped: 
     graph.validate()
     arcs = np.array([line.split(",") for line in SMALL["A"].splitlines()], int)
     assert_graphs(graph, networkx_graphs(arcs, np.array([1, 1, 1, 1, 3, 3]), 3))
-    assert (report.graphs, report.rows_read, report.loops_dropped) == (3, 11, 1)
+    assert (report.graphs, report.rows_read, report.loops_dropped) == (3, 12, 1)
     graphs = pq.read_table(graph.path / "graphs.parquet")
     assert graphs["label"].to_pylist() == [1, -1, 1]
     assert graphs["attributes"].to_pylist() == [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]
@@ -198,13 +197,13 @@ def test_missing_node_attributes_are_filled(
     make_folder: Callable[..., Path], tmp_path: Path, how: str, filled: list[float]
 ) -> None:
     folder = make_folder(node_attributes="1, 0\n2, 1\nnan, 2\n4, 3\n5, \n3, 6.5\n")
-    with pytest.raises(InputError, match="row 5"):
+    with pytest.raises(InputError, match="row 3"):
         etl(folder, tmp_path / "graph")
     report = etl(folder, tmp_path / "graph", missing_features=how)
     features = Graph.open(tmp_path / "graph").features()
     assert features[[2, 4]].tolist() == [[filled[0], 2], [5, filled[1]]]
     assert report.features_filled == 2
-    folder = make_folder(node_attributes="1\ninf\n3\n\n5\n6\n")
+    folder = make_folder(node_attributes="1\ninf\n3\nnan\n5\n6\n")
     with pytest.raises(InputError, match=r"node_attributes.txt, row 2"):
         etl(folder, tmp_path / "graph", missing_features=how, overwrite=True)
 
@@ -232,11 +231,11 @@ def test_options_without_meaning_are_refused(
 
 
 def test_numbers_as_other_programs_write_them(tmp_path: Path) -> None:
-    path = tmp_path / "n.txt"
-    path.write_bytes(b" 1,  2\r\n-3 ,4\r\n\r\n")
-    assert read_numbers(str(path), integers=True, columns=2).tolist() == [[1, 2], [-3, 4]]
-    path.write_bytes(b"")
-    assert read_numbers(str(path), integers=True, columns=2).shape == (0, 2)
+    files = {"A": b" 1,  2\r\n2 ,1\r\n\r\n", "graph_indicator": b" 1\r\n1 \r\n"}
+    for name, text in files.items():
+        (tmp_path / f"T_{name}.txt").write_bytes(text)
+    etl(tmp_path, tmp_path / "g")
+    assert_graphs(Graph.open(tmp_path / "g"), [nx.Graph([(1, 2)])])
 
 
 def test_proteins(data: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class Serial(EtlJob):
     """A job whose tasks follow each other in this process; tasks and files are the real ones."""
 
     def __init__(self, options: EtlOptions, layout: Layout, partial: Output, memory: int) -> None:
-        super().__init__([], options)
+        super().__init__(["tables"], options)
         self.layout, self.partial = layout, partial
         workers: Any = SimpleNamespace(tasks=in_order, task_capacity=TaskCapacity(2, memory))
         self.connected = workers
@@ -348,9 +348,10 @@ def test_a_graph_too_large_for_a_worker_is_refused(make_zoo: Any) -> None:
         ("valid", "valid.csv"),
     ],
 )
-def test_options_for_one_graph_are_refused(make_zoo: Any, option: str, value: Any) -> None:
+def test_options_for_one_graph_are_refused(tmp_path: Path, option: str, value: Any) -> None:
+    (tmp_path / "zoo.csv").write_text("graph_id,src,dst\n1,1,2\n")
     with pytest.raises(UsageError, match="--" + option.replace("_", "-")):
-        make_zoo([random_table(2, 10)], **{option: value})
+        etl(tmp_path / "zoo.csv", tmp_path / "zoo", format="zoo", **{option: value})
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
@@ -370,3 +371,19 @@ def test_etl_reads_a_zoo(tmp_path: Path, suffix: str) -> None:
     )
     assert read_graphs(graph) == expected
     assert (report.graphs, report.rows_read) == (30, 2000)
+
+
+def test_rows_without_ends_are_nodes_and_graphs(tmp_path: Path) -> None:
+    rows = "7,1,2,a,0.5,3\n7,3,,,,\n7,,4,,,\n8,,,,,\n9,1,1,b,1,4\n"
+    (tmp_path / "zoo.csv").write_text(f"graph_id,src,dst,relation,weight,t\n{rows}")
+    etl(tmp_path / "zoo.csv", tmp_path / "zoo", format="zoo", time="t")
+    found = read_graphs(Graph.open(tmp_path / "zoo"))
+    assert found == {
+        7: ([1, 2, 3, 4], [(1, 2, 0.5, "a", 3), (2, 1, 0.5, "a", 3)]),
+        8: ([], []),
+        9: ([1], [(1, 1, 1.0, "b", 4)]),
+    }
+    for bad in (",1,2,a,1,1\n", "7,1,2,,1,1\n", "7,1,2,a,,1\n"):  # what a row must have
+        (tmp_path / "zoo.csv").write_text(f"graph_id,src,dst,relation,weight,t\n{rows}{bad}")
+        with pytest.raises(InputError, match="zoo.csv, row 7"):
+            etl(tmp_path / "zoo.csv", tmp_path / "bad", format="zoo", time="t")
