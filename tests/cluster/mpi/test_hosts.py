@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.mpi.hosts import Host, check_hosts, host_of_ranks, parse_hosts
+from penstock.cluster.mpi.hosts import check_hosts, host_of_ranks, parse_hosts
 from penstock.errors import UsageError
 
 HOSTFILE = """
@@ -22,11 +22,6 @@ h4.site.org slots=4 max_slots=8
 h1:2
 h3   max-slots=2
 """
-
-
-def test_a_list() -> None:
-    assert parse_hosts("h1:4,h2") == (Host("h1", 4), Host("h2", 1))
-    assert parse_hosts(" h1 , h2:2, h1:3,") == (Host("h1", 4), Host("h2", 2))
 
 
 def test_a_hostfile(tmp_path: Path) -> None:
