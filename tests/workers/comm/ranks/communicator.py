@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -549,6 +550,129 @@ def flat(nested: Any) -> Any:
             yield from flat(one)
 
 
+# Waiting: what a Waiter does with requests of MPI, whatever a communicator makes of them
+
+CANCEL_SECONDS = 1.0  # 50 ms where this has a core of its own
+
+
+def unanswered(comm: Communicator, tag: int = 0) -> Any:
+    """Start to receive what no rank sends."""
+    return comm.mpi.Irecv(np.zeros(3), (comm.rank + 1) % comm.size, tag)
+
+
+def withdraw(request: Any) -> None:
+    request.Cancel()
+    Waiter().wait([request], 15)
+
+
+def all_of_many_are_waited_for(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+    for count in (63, 64, 65, 1000):
+        came = [np.zeros(1, int) for _ in range(count)]
+        receives = [comm.mpi.Irecv(array, left, tag) for tag, array in enumerate(came)]
+        sends = [comm.mpi.Isend(np.array([tag + 1]), right, tag) for tag in range(count)[::-1]]
+        Waiter().wait(receives + sends, 15)
+        assert [int(array[0]) for array in came] == list(range(1, count + 1))
+        assert not any(receives)
+        assert not any(sends)
+
+
+def one_that_is_not_done_is_enough_to_wait(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+    for place in (0, 1, 2):
+        waiter, came = Waiter(), [np.zeros(3), np.zeros(3)]
+        done = [comm.mpi.Irecv(array, left, 1) for array in came]
+        requests = [*done[:place], unanswered(comm, 9), *done[place:]]
+        sends = [comm.mpi.Isend(np.ones(3), right, 1) for _ in range(2)]
+        waiter.wait([*sends, *done], 15)
+        assert not waiter.test(requests)
+        refused(lambda w=waiter, r=requests: w.wait(r, 0.01), kind=WaitTimeout)
+        withdraw(requests[place])
+        assert waiter.test(requests)
+
+
+def a_wait_ends_with_its_time_out(comm: Communicator) -> None:
+    waiter, request = Waiter(), unanswered(comm)
+    for timeout in (0, 0.001, 0.1):
+        for wait in (
+            lambda t=timeout: waiter.wait([request], t),
+            lambda t=timeout: waiter.wait_until(lambda: False, t),
+        ):
+            start = time.monotonic()
+            refused(wait, kind=WaitTimeout)
+            assert timeout <= time.monotonic() - start < timeout + CANCEL_SECONDS
+    assert not waiter.cancelled
+    withdraw(request)
+
+
+def another_thread_breaks_a_wait_off(comm: Communicator) -> None:
+    # Before it begins, while it spins, in short naps, in long ones.
+    for delay in (0.0, 0.001, 0.05, 1.1):
+        waiter, request, told = Waiter(), unanswered(comm), []
+
+        def cancel(waiter: Waiter = waiter, told: list[float] = told) -> None:
+            told.append(time.monotonic())
+            waiter.cancel()
+
+        timer = threading.Timer(delay, cancel)
+        timer.start()
+        refused(lambda w=waiter, r=request: w.wait([r], 15), kind=Cancelled)
+        ended = time.monotonic()
+        timer.join()
+        assert ended - told[0] < CANCEL_SECONDS, delay
+        withdraw(request)
+
+
+def python_runs_during_a_wait(comm: Communicator) -> None:
+    """A thread that computes in Python is not held up by one that waits, nor the other way."""
+    waiter, request, counted = Waiter(), unanswered(comm), []
+
+    def count() -> None:
+        counted.append(sum(range(200_000)))
+        waiter.cancel()
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    refused(lambda: waiter.wait([request], 15), kind=Cancelled)
+    thread.join()
+    assert counted
+    withdraw(request)
+
+
+def a_signal_is_handled_during_a_wait(comm: Communicator) -> None:
+    """Ctrl-C in a script that is a rank itself: the handler runs, and what it raises comes out."""
+    request = unanswered(comm)
+
+    def handle(number: int, frame: Any) -> None:
+        raise ZeroDivisionError
+
+    former = signal.signal(signal.SIGUSR1, handle)
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    refused(lambda: Waiter().wait([request], 15), kind=ZeroDivisionError)
+    timer.join()
+    signal.signal(signal.SIGUSR1, former)
+    withdraw(request)
+
+
+def a_late_reduction_is_finished_by_the_next_wait(comm: Communicator) -> None:
+    if comm.size == 1:
+        return
+    for dtype in (np.float64, np.float16):
+        array = np.full(1000, comm.rank + 1, dtype)
+        if comm.rank == 0:
+            request = comm.iallreduce(array)
+            refused(lambda r=request: comm.wait(r, 0.02), kind=WaitTimeout)
+            assert not comm.test(request)
+            comm.wait([comm.isend(np.zeros(1), to) for to in range(1, comm.size)])
+            comm.wait(request)
+            comm.wait(request)
+        else:
+            comm.wait(comm.irecv(np.zeros(1), 0))
+            comm.allreduce(array)
+        assert (array == comm.size * (comm.size + 1) // 2).all()
+
+
 # Run only where asked for
 
 
@@ -572,6 +696,15 @@ def beyond_int(comm: Communicator) -> None:
     assert array[-2] == np.int8(ends[1] * comm.size)
 
 
+WAITING = [
+    all_of_many_are_waited_for,
+    one_that_is_not_done_is_enough_to_wait,
+    a_wait_ends_with_its_time_out,
+    another_thread_breaks_a_wait_off,
+    python_runs_during_a_wait,
+    a_signal_is_handled_during_a_wait,
+    a_late_reduction_is_finished_by_the_next_wait,
+]
 CASES = [
     every_type_and_shape,
     parts_of_arrays,
@@ -594,10 +727,11 @@ CASES = [
     broken_off,
     abandoned,
     errors_of_mpi,
+    *WAITING,
 ]
 
 
-WHOLE_ONLY = [no_leak, abandoned, errors_of_mpi]
+WHOLE_ONLY = [no_leak, abandoned, errors_of_mpi, *WAITING]
 
 
 def main(mode: str, *names: str) -> None:
