@@ -8,35 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from penstock.cluster.connect import SMALL_INPUT, connect, kind_for
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import ClusterError, UsageError
-from penstock.limits import usable_memory
+from penstock.errors import ClusterError
 from penstock.pipelines.job.capacity import task_capacity
-
-
-def test_threads_work_in_this_process() -> None:
-    before = len(psutil.Process().children(recursive=True))
-    with connect(ClusterSpec(cluster="threads", workers=3), input_bytes=0) as client:
-        assert task_capacity(client, ClusterSpec()).tasks == 3
-        assert (
-            client.submit(lambda: psutil.Process().pid, pure=False).result() == psutil.Process().pid
-        )
-        assert len(psutil.Process().children(recursive=True)) == before
-
-
-def test_local_starts_processes_and_ends_them() -> None:
-    spec = ClusterSpec(cluster="local", workers=2, memory_limit="700MB")
-    with connect(spec, input_bytes=0) as client:
-        can = task_capacity(client, spec)
-        assert (can.tasks, can.task_memory) == (2, usable_memory(700_000_000))
-        pids = client.run(lambda: psutil.Process().pid).values()
-        assert len(set(pids)) == 2
-        assert psutil.Process().pid not in pids
-    assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 @pytest.mark.parametrize(
@@ -91,31 +68,6 @@ def test_nobody_at_the_address() -> None:
             connect(address, start_timeout=1),
         ):
             pass
-
-
-def test_an_unknown_kind() -> None:
-    with (
-        pytest.raises(UsageError),
-        connect(ClusterSpec(cluster="moon"), input_bytes=0),
-    ):
-        pass
-
-
-def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As user ids of containers may be: not in the list of users, and HOME is not set."""
-    code = (
-        "import pwd\n"
-        "def nobody(uid): raise KeyError(uid)\n"
-        "pwd.getpwuid = nobody\n"
-        "from penstock import connect\n"
-        "if __name__ == '__main__':\n"
-        "    with connect('local', workers=1) as client: print(client.submit(sum, [1, 2]).result())"
-    )
-    monkeypatch.delenv("HOME")
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
 
 
 def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:

@@ -169,35 +169,6 @@ def test_ranks_that_disagree_on_an_array_get_no_result(client: Any, collective: 
     assert usable(client)
 
 
-@pytest.mark.parametrize("kind", ["exception", "result"])
-def test_what_cannot_be_pickled_is_told(client: Any, kind: str) -> None:
-    def fail(comm: Any) -> Any:
-        if kind == "result":
-            return threading.Lock()
-
-        class Odd(Exception):
-            def __reduce__(self) -> Any:
-                raise TypeError("never")
-
-        raise Odd("odd one")
-
-    with pytest.raises(GangError):
-        gang.run(client, fail, ranks=2)
-    assert usable(client)
-
-
-def test_a_function_that_workers_cannot_load_is_told(
-    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "nowhere_else.py").write_text("def work(comm):\n    return 1\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    import nowhere_else
-
-    with pytest.raises(GangError):
-        gang.run(client, nowhere_else.work, ranks=2)
-    assert usable(client)
-
-
 def loop_in_python(comm: Any) -> None:
     if comm.rank == 1:
         while True:
@@ -239,17 +210,6 @@ def test_a_hang_ends_with_the_time_out_and_keeps_the_world(client: Any, hang: An
     assert gang.run(client, lambda comm: os.getpid()) == pids
 
 
-def test_a_wait_in_vain_says_where(client: Any) -> None:
-    def wait(comm: Any) -> None:
-        if comm.rank == 0:
-            comm.wait(comm.irecv(np.zeros(3), 1, 5))
-
-    with pytest.raises(GangError) as raised:
-        gang.run(client, wait, wait_timeout=0.3)
-    assert "comm.irecv(np.zeros(3), 1, 5)" in raised.value.tracebacks[0]
-    assert usable(client)
-
-
 @pytest.mark.slow
 def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
     def sleep(comm: Any) -> None:
@@ -262,19 +222,6 @@ def test_a_rank_that_will_not_end_is_killed(client: Any) -> None:
         gang.run(client, sleep, timeout=0.5)
     assert time.monotonic() - started < 0.5 + STOP_SECONDS
     assert "time.sleep(3600)" in raised.value.tracebacks[1]
-    assert usable(client)
-
-
-@pytest.mark.slow
-def test_the_first_cause_is_told_even_if_another_rank_had_to_be_killed(client: Any) -> None:
-    def fail(comm: Any) -> None:
-        comm.barrier()
-        if comm.rank == 0:
-            raise ValueError("zero is broken")
-        time.sleep(3600)
-
-    with pytest.raises(GangError):
-        gang.run(client, fail, ranks=2)
     assert usable(client)
 
 
@@ -294,22 +241,6 @@ def test_a_death_ends_all_ranks_and_the_world_comes_back(client: Any) -> None:
     assert raised.value.may_retry
     assert usable(client)
     assert kept.result() == 41  # Dask made it again
-
-
-@pytest.mark.slow
-def test_a_retry_goes_on_from_the_checkpoint(client: Any, tmp_path: Path) -> None:
-    def count(comm: Any, saved: Path) -> int:
-        start = int(saved.read_text()) if saved.exists() else 0
-        for step in range(start, 6):
-            comm.allreduce(np.ones(10))
-            if step == 3 and start == 0 and comm.rank == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-            comm.barrier()
-            if comm.rank == 0:
-                saved.write_text(str(step + 1))
-        return start
-
-    assert gang.run(client, count, (tmp_path / "step",), retries=2) == [3] * 4
 
 
 @pytest.mark.slow
@@ -407,36 +338,6 @@ def test_a_client_that_goes_takes_its_gang_along(client: Any) -> None:
     started = time.monotonic()
     assert usable(client)
     assert time.monotonic() - started < STOP_SECONDS
-
-
-@pytest.mark.slow
-def test_a_rank_that_must_be_killed_is_in_no_gang_before(client: Any) -> None:
-    from distributed import Client
-
-    def sleep(comm: Any) -> None:
-        comm.barrier()
-        comm.log(asleep=1)
-        if comm.rank == 1:
-            time.sleep(3600)
-
-    guest = Client(client.scheduler.address, security=client.security, set_as_default=False)
-    asleep = threading.Event()
-
-    def run_in_vain() -> None:
-        with suppress(BaseException):
-            gang.run(guest, sleep, ranks=2, on_metrics=lambda rank, metrics: asleep.set())
-
-    threading.Thread(target=run_in_vain, daemon=True).start()
-    assert asleep.wait(20)
-    guest.close()
-    assert usable(client)
-
-
-def test_plain_tasks_and_gangs_share_workers(client: Any) -> None:
-    futures = client.map(lambda n: time.sleep(0.01) or n, range(100), pure=False)
-    for _ in range(5):
-        assert usable(client)
-    assert client.gather(futures) == list(range(100))
 
 
 @pytest.mark.slow

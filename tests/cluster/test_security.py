@@ -57,15 +57,6 @@ def test_a_missing_file_is_named(certificates: Path, tmp_path: Path) -> None:
     assert str(folder) in str(raised.value)
 
 
-def test_files_that_do_not_belong_together(
-    certificates: Path, strangers: Path, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(certificates, tmp_path / "tls")
-    shutil.copy(strangers / "key.pem", folder)
-    with pytest.raises(UsageError):
-        security(tls(folder))
-
-
 def configuration(folder: Path, *roles: str) -> dict[str, Any]:
     values: dict[str, Any] = {"distributed.comm.tls.ca-file": str(folder / "ca.pem")}
     for role in roles:

@@ -69,14 +69,6 @@ def test_a_port_in_use_is_told(option: str) -> None:
             pass
 
 
-def test_a_scheduler_file_leads_to_the_cluster(tmp_path: Path) -> None:
-    with connect("local", workers=1, no_tls=True) as owner:
-        file = tmp_path / "scheduler.json"
-        owner.write_scheduler_file(str(file))
-        with connect(str(file)) as guest:
-            assert guest.submit(lambda: 6, pure=False).result() == 6
-
-
 @pytest.mark.parametrize("values", [{"tls": "/nowhere"}, {}])
 def test_no_tls_contradicts(values: dict[str, Any]) -> None:
     import dask

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from every_job import JOBS, again, cells, published, results, words_of
 from midway import Commands
-from small_disks import mount as mounted
-from small_disks import unmount
 
 from penstock.errors import CapacityError
 from penstock.workers.training import checkpoint
@@ -104,13 +102,3 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(mount: Mount) ->
         checkpoint.save(path, {"a": np.ones(10_000, np.float32)}, {"epoch": 2})
     assert path.read_bytes() == before
     assert sorted(os.listdir(disk)) == ["filler", "last.safetensors"]
-
-
-@root
-def test_a_small_disk_goes_although_a_file_is_open(tmp_path: Path) -> None:
-    """The tests rely on it: a disk that stayed would be in the way of every later run."""
-    disk = mounted(tmp_path / "small", "size=64k")
-    with (disk / "file").open("w"), pytest.raises(pytest.fail.Exception) as raised:
-        unmount(disk, seconds=0.1)
-    assert str(disk / "file") in str(raised.value)
-    assert not disk.is_mount()

@@ -66,6 +66,13 @@ similar {given}/vectors 3 --all {out}                                       | --
 similar {given}/vectors 3 --resume                                          | --resume
 word2vec export {given}/vectors {out} --format voodoo                       | --format
 embed export {given}/embedded {out} --graph {given}/graph                   | --graph
+gnn train {given}/graph {out} -k 2 --cluster mpi -n 1                       | -k 2
+walk {given}/graph {out} --parts 2 --cluster mpi -n 1                       | 2
+walk {given}/graph {out} --cluster threads --hosts h1:2                     | --hosts
+walk {given}/graph {out} --cluster moon                                     | moon
+walk {given}/graph {out} --cluster mpi -n 2 --hosts h1:none                 | h1:none
+walk {given}/graph {out} --cluster mpi -n 2 --interface ib7                 | ib7
+walk {given}/graph {out} --cluster mpi --device cpu --device-pool 1GB       | --device-pool
 walk {given}/graph {given}/graph --overwrite                                | {given}/graph
 etl {given}/edges.parquet {given} --source a --target b --overwrite         | {given}
 centrality {given}/edges.parquet {given} --source a --target b --overwrite  | {given}

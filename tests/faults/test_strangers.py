@@ -113,14 +113,6 @@ def test_a_cluster_of_one_command(kind: str, temporary: Path) -> None:
     assert not list(temporary.iterdir())
 
 
-@pytest.mark.slow
-def test_the_stranger_gets_in_where_nothing_is_encrypted(temporary: Path) -> None:
-    with connect("local", workers=1, no_tls=True) as client:
-        answered, _ = knocked([os.getpid()], [])
-        assert client.scheduler.address.startswith("tcp://")
-    assert any("'status': 'OK', 'result'" in line for line in answered)
-
-
 @pytest.fixture
 def kept(temporary: Path) -> Iterator[None]:
     yield
@@ -162,23 +154,6 @@ def test_ranks_next_to_a_local_cluster(temporary: Path) -> None:
     with connect("local", workers=1) as client:
         assert gang.run(client, lambda comm: comm.size, ranks=2) == [2, 2]
         nobody_got_in(client, temporary)
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-@pytest.mark.filterwarnings("ignore")
-def test_ranks_next_to_a_cluster_of_dasks_with_texts(temporary: Path) -> None:
-    from distributed import Client, LocalCluster, Security
-
-    from penstock import gang
-
-    used = Security.temporary()
-    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(security=used, **options) as cluster, Client(cluster) as client:
-        assert gang.run(client, lambda comm: comm.size, ranks=2) == [2, 2]
-        keys = files(*temporary.glob("penstock-world-*/tls-of-client"))
-        assert keys
-        assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in keys)
 
 
 JOB = """

@@ -118,12 +118,3 @@ def test_a_stranger_on_another_host_is_turned_away(make_hosts: Any, folder: Path
     assert all(address.startswith("tls://10.77.0.") for address in told["workers"])
     assert len(told["keys"]) == 3
     assert answered == []
-
-
-def test_it_gets_in_where_nothing_is_encrypted(make_hosts: Any, folder: Path) -> None:
-    """Which shows that the test above would see it."""
-    with make_hosts(2) as hosts:
-        told, answered = knocked(hosts, folder, no_tls=True)
-    assert told["scheduler"].startswith("tcp://10.77.0.1:")
-    inside = {line.split()[1] for line in answered if "'status': 'OK', 'result'" in line}
-    assert told["scheduler"] in {f"tcp://{place}" for place in inside}

@@ -139,30 +139,6 @@ def test_what_is_sent_is_what_the_receiver_stores(graph):
             assert senders == set(part.receive)
 
 
-@settings(max_examples=15, deadline=None)
-@given(graphs(), st.integers(1, 5))
-def test_a_halo_exchange_makes_local_spmm_global(graph, width):
-    csr, parts, k = graph
-    values = csr.weights if csr.weights is not None else np.ones(csr.edges, np.float32)
-    matrix = sp.csr_matrix((values.astype(float), csr.indices, csr.indptr), (csr.rows, csr.rows))
-    x = np.random.default_rng(0).integers(-9, 9, (csr.rows, width)).astype(float)
-    with built(csr, parts, k) as partition:
-        ranks = [partition.part(rank) for rank in range(k)]
-        inputs = [np.full((part.rows, width), np.nan) for part in ranks]
-        for part, mine in zip(ranks, inputs, strict=True):
-            mine[: len(part.owned)] = x[part.owned]
-        for part, mine in zip(ranks, inputs, strict=True):
-            for peer, slots in part.receive.items():
-                mine[slots] = inputs[peer][ranks[peer].send[part.rank]]
-        y = np.empty_like(x)
-        for part, mine in zip(ranks, inputs, strict=True):
-            local = part.csr
-            data = local.weights if local.weights is not None else np.ones(local.edges)
-            shape = local.rows, part.rows
-            y[part.owned] = sp.csr_matrix((data, local.indices, local.indptr), shape) @ mine
-    np.testing.assert_array_equal(y, matrix @ x)
-
-
 def some_graph(nodes=200, edges=1500, k=3, **columns):
     rng = np.random.default_rng(1)
     pairs = rng.integers(0, nodes, (2, edges))

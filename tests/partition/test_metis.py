@@ -1,10 +1,6 @@
-import gc
 import os
 import signal
-import sys
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pymetis
@@ -113,27 +109,6 @@ def test_ctrl_c_ends_a_metis_that_would_run_on(graph, tmp_path, monkeypatch):
         signal.signal(signal.SIGALRM, previous)
     with pytest.raises(ProcessLookupError):
         os.kill(int(note.read_text()), 0)
-
-
-@pytest.mark.slow
-def test_no_descriptor_is_left_open(graph):
-    if not sys.platform.startswith("linux"):
-        pytest.skip("counts descriptors in /proc")
-
-    def shared() -> int:
-        gc.collect()  # an error of an earlier test may still hold its frames, and they their maps
-        # Only memory files: sockets of other tests may go at any time.
-        links = []
-        for descriptor in Path("/proc/self/fd").iterdir():
-            with suppress(FileNotFoundError):
-                links.append(str(descriptor.readlink()))
-        return sum("memfd:" in link for link in links)
-
-    before = shared()
-    for _ in range(3):
-        with shared_adjacency(graph):
-            assert shared() > before
-    assert shared() == before
 
 
 def stopped_child(folder, monkeypatch):

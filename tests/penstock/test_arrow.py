@@ -1,10 +1,8 @@
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from penstock.arrow import as_arrow, as_numpy, read_column, take
-from penstock.errors import UsageError
+from penstock.arrow import as_arrow, as_numpy
 
 TYPES = ["int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "float32", "float64"]
 
@@ -33,16 +31,3 @@ def test_a_column_becomes_what_numpy_makes_of_it(kind):
     texts = pa.array(["a", "b"])
     assert as_numpy(texts).tolist() == ["a", "b"]
     assert np.isnan(as_numpy(pa.array([None, 1.5]), np.nan)[0])
-
-
-@pytest.mark.parametrize("values", [[5, 6, 7], [5, None, 7], ["a", "b", "c"], [0.5, 1.5, 2.5]])
-def test_take(values):
-    values = pa.array(values)
-    assert take(values, np.array([2, 0, 2])).equals(values.take(pa.array([2, 0, 2])))
-
-
-def test_a_column_of_a_file(tmp_path):
-    pq.write_table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6]}), tmp_path / "t", row_group_size=2)
-    assert read_column(tmp_path / "t", "b").to_pylist() == [4, 5, 6]
-    with pytest.raises(UsageError):
-        read_column(tmp_path / "t", "c")

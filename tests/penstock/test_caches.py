@@ -12,10 +12,9 @@ import pytest
 import penstock
 import penstock.kernels
 from penstock import caches
-from penstock.caches import cache_folder, private_folder
+from penstock.caches import cache_folder
 from penstock.errors import PenstockWarning
 
-NOBODY = 65534
 NOWHERE = "/dev/null/no"  # not even root can make it
 
 
@@ -71,15 +70,6 @@ def test_what_somebody_else_put_there_is_not_used(tmp_path: Path, shared: Path, 
         own.chmod(0o755 if trap == "readable" else 0o777)
     assert cache_folder() is None
     assert trap != "link" or not list(theirs.iterdir())
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder away")
-def test_a_folder_of_another_user_is_not_used(tmp_path: Path, shared: Path) -> None:
-    own = shared / f"penstock-cache-{os.geteuid()}"
-    own.mkdir(mode=0o700)
-    os.chown(own, NOBODY, NOBODY)
-    assert cache_folder() is None
-    assert not private_folder(own)
 
 
 # Next to the source nothing can be written, there is no home, and perhaps no temporary folder.

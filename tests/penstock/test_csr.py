@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.csr import CSR, id_dtype
+from penstock.csr import CSR
 from penstock.errors import InputError
 
 
@@ -59,11 +59,6 @@ def test_cutting_and_joining_give_the_whole(graph, data):
         assert name == other
         assert mine.dtype == truth.dtype
         np.testing.assert_array_equal(mine, truth)
-
-
-def test_ids_take_32_bits_where_they_fit():
-    assert id_dtype(0) == id_dtype(2**31 - 1) == np.int32
-    assert id_dtype(2**31) == np.int64
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,11 @@
 import hashlib
-import json
 import os
 import resource
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from penstock.files import append_text, atomic, file_entry, save_json, save_npy, sha256_of
-from penstock.output_lock import output_lock
+from penstock.files import append_text, atomic, file_entry, save_npy, sha256_of
 
 
 @pytest.mark.parametrize(
@@ -59,14 +56,6 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_json_is_strict(tmp_path):
-    save_json(tmp_path / "a.json", {"a": [1, "ä"]})
-    assert json.loads((tmp_path / "a.json").read_text()) == {"a": [1, "ä"]}
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        save_json(tmp_path / "a.json", float("nan"))
-    assert os.listdir(tmp_path) == ["a.json"]
-
-
 def test_a_line_that_does_not_fit_on_the_disk_is_not_there_in_part(tmp_path):
     path = tmp_path / "lines"
     append_text(path, "one\n")
@@ -79,8 +68,3 @@ def test_a_line_that_does_not_fit_on_the_disk_is_not_there_in_part(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     append_text(path, "two\n")
     assert path.read_text() == "one\ntwo\n"
-
-
-def test_a_lock_that_cannot_be_made_is_not_waited_for():
-    with pytest.raises(FileNotFoundError), output_lock(Path("/proc/x")):
-        pass

@@ -176,15 +176,6 @@ def test_inconsistent_features_are_found(tmp_path):
         write(tmp_path / "s", matrix=matrix).validate()
 
 
-def test_an_order_broken_between_two_pieces_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.checks._PIECE", 2)
-    good = csr([0, 4, 4, 4, 4], [0, 1, 2, 3])
-    write(tmp_path / "good", good).validate()
-    bad = csr([0, 4, 4, 4, 4], [0, 3, 1, 2])
-    with pytest.raises(CorruptFile):
-        write(tmp_path / "bad", bad).validate()
-
-
 def test_a_zoo_has_as_many_graphs_as_it_says(tmp_path):
     def zoo(ids, graphs):
         with create_graph(tmp_path / "g", overwrite=True) as writer:
@@ -199,14 +190,3 @@ def test_a_zoo_has_as_many_graphs_as_it_says(tmp_path):
         zoo(["a", "a", "a"], 2).validate()
     with pytest.raises(CorruptFile):
         zoo(["a", "b", "a"], 3).validate()
-
-
-def test_a_zoo_has_no_single_node_of_an_id(tmp_path):
-    with Graph.create(tmp_path / "zoo") as writer:
-        writer.edges(CSR.from_edges(np.array([0, 2]), np.array([1, 3]), 4))
-        writer.nodes([0, 1, 0, 1], graph=[0, 0, 1, 1])
-        graphs = pa.table({"id": [7, 8], "first": [0, 2], "nodes": [2, 2]})
-        writer.add(write_parquet(writer.root, "graphs.parquet", graphs))
-        writer.manifest = replace(writer.manifest, graphs=2)
-    with pytest.raises(UsageError):
-        Graph.open(tmp_path / "zoo").internal_ids([0])

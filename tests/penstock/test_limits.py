@@ -65,12 +65,6 @@ def test_groups_of_version_1(system: Path) -> None:
     assert cores() == len(os.sched_getaffinity(0))
 
 
-def test_a_container_sees_its_group_at_the_top(system: Path) -> None:
-    write(system / "proc/self/cgroup", "0::/docker/1234\n")
-    write(system / "sys/fs/cgroup/memory.max", str(GiB))
-    assert total_memory() == GiB
-
-
 @pytest.mark.parametrize("needed", [0, 23_437_501, 123_456_789, 10**12])
 def test_the_least_limit_that_leaves_enough(needed: int) -> None:
     limit = limits.limit_for(needed)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,19 +56,6 @@ def test_one_alone_or_several_together(tmp_path: Path) -> None:
     again.release()
 
 
-def test_a_file_that_was_removed_is_no_lock(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    first = try_lock(path)
-    assert first is not None
-    path.unlink()
-    second = try_lock(path)
-    assert second is not None
-    assert not first.share()
-    assert try_lock(path) is None
-    first.release()
-    second.release()
-
-
 class GivenUp(Exception):
     """What who waits too long raises here."""
 
@@ -92,20 +77,3 @@ def test_it_dies_with_its_process(tmp_path: Path) -> None:
         process.wait()
         lock(path, at_most(10)).release(remove=True)
     assert not path.exists()
-
-
-def test_who_is_at_work_is_waited_for(tmp_path: Path) -> None:
-    busy, ended = try_lock(tmp_path / "lock"), time.monotonic() + 1.5
-    assert busy is not None
-
-    def work() -> None:
-        while time.monotonic() < ended:
-            busy.touch()
-            time.sleep(0.02)
-        busy.release()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    lock(tmp_path / "lock", at_most(0.75)).release()
-    assert time.monotonic() >= ended
-    thread.join()

@@ -51,15 +51,3 @@ def test_what_goes_up_and_down_again_has_one_form(here: Path) -> None:
 )
 def test_of_inputs_only_local_files_change(here: Path, given: str, expected: str) -> None:
     assert client_input(given) == expected.format(here=here)
-
-
-def test_the_current_folder_is_no_pattern(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import glob
-
-    odd = here / "[new] data"
-    odd.mkdir()
-    (odd / "a-1.csv").touch()
-    (odd / "b[1].csv").touch()
-    monkeypatch.chdir(odd)
-    assert glob.glob(client_input("a-*.csv")) == [str(odd / "a-1.csv")]  # noqa: PTH207
-    assert client_input("b[1].csv") == str(odd / "b[1].csv")

@@ -41,8 +41,3 @@ def test_a_log_gets_about_ten_lines_however_long(clock, capsys, steps):
     assert all(re.fullmatch(r"count: \d+ %, \S+( [kMG])? edges/s", line) for line in lines)
     shares = [int(line.split()[1]) for line in lines]
     assert shares == sorted(set(shares))
-
-
-def test_quiet_is_silent(clock, capsys):
-    run(clock, steps=100, seconds=100, quiet=True)
-    assert capsys.readouterr() == ("", "")

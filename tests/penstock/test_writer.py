@@ -1,32 +1,16 @@
 import os
-from itertools import pairwise
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock import writer as module
 from penstock.csr import CSR
 from penstock.errors import InputError, OutputExists
 from penstock.graph import Graph
-from penstock.writer import create_graph, row_cuts, write_features
+from penstock.writer import create_graph, write_features
 
 TRIANGLE = CSR.from_edges(np.array([0, 0, 1, 1, 2, 2]), np.array([1, 2, 0, 2, 0, 1]), 3)
-
-
-@given(st.lists(st.integers(0, 20), max_size=30), st.integers(1, 25))
-def test_cuts_are_consecutive_and_within_bounds(degrees, shard_edges):
-    indptr = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)]).astype(np.int64)
-    cuts = row_cuts(indptr, shard_edges)
-    assert cuts[0][0] == 0
-    assert cuts[-1][1] == len(degrees)
-    assert all(a[1] == b[0] for a, b in pairwise(cuts))
-    for start, stop in cuts:
-        assert stop == start + 1 or indptr[stop] - indptr[start] <= shard_edges
-        assert stop > start or not degrees
 
 
 def test_a_graph_is_written_whole_or_not_at_all(tmp_path):
@@ -45,29 +29,6 @@ def test_a_graph_is_written_whole_or_not_at_all(tmp_path):
     Graph.open(tmp_path / "g").validate()
     with pytest.raises(OutputExists), create_graph(tmp_path / "g"):
         pytest.fail("must not be reached")
-
-
-def test_the_same_content_is_the_same_bytes(tmp_path):
-    for name in "ab":
-        with create_graph(tmp_path / name) as writer:
-            writer.edges(TRIANGLE, shard_edges=2)
-            writer.nodes()
-    a, b = (Graph.open(tmp_path / name).manifest for name in "ab")
-    assert a == b
-    assert len(a.shards) == 3
-
-
-def test_node_columns_are_written_and_splits_are_counted(tmp_path):
-    with create_graph(tmp_path / "g") as writer:
-        writer.edges(TRIANGLE)
-        writer.nodes(["a", "b", "c"], label=[2, None, 0], split=[0, None, 2], graph=None)
-    table = pq.read_table(tmp_path / "g/nodes.parquet")
-    assert table.to_pydict() == {
-        "id": ["a", "b", "c"],
-        "label": [2, None, 0],
-        "split": [0, None, 2],
-    }
-    assert Graph.open(tmp_path / "g").manifest.splits == {"train": 1, "valid": 0, "test": 1}
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])

@@ -9,24 +9,19 @@ import subprocess
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock import partition_graph
 from penstock.errors import (
-    CapacityError,
     CorruptFile,
     GraphError,
     MissingFile,
     TruncatedFile,
-    UsageError,
 )
 from penstock.graph import Graph
-from penstock.partition.part import Partition, partition_path
 from penstock.workers.local_copies import LocalCopies
 from penstock.workers.resources.storage import Speed
 
@@ -150,33 +145,6 @@ def test_a_graph_is_copied_once_and_is_the_same(
     other.close()
 
 
-def test_a_part_alone(mine: LocalCopies, shared: Path) -> None:
-    partition_graph(shared, k=2, quiet=True)
-    partition = partition_path(Graph.open(shared), 2)
-    local = mine(partition, "parts/00001", "local.npy")
-    opened, original = Partition.open(local), Partition.open(partition)
-    opened.validate()
-    np.testing.assert_array_equal(opened.local, original.local)
-    np.testing.assert_array_equal(opened.part(1).owned, original.part(1).owned)
-    assert not (local / "parts/00000").exists()
-    assert mine(partition) != local
-    with pytest.raises(UsageError):
-        mine(partition, "parts/0000")
-
-
-def test_a_changed_source_is_copied_anew(
-    mine: LocalCopies, copies: Path, shared: Path, make_graph: Callable[..., Graph]
-) -> None:
-    before = mine(shared)
-    shutil.rmtree(shared)
-    make_graph(seed=7, name="shared")
-    after = mine(shared)
-    assert before != after
-    assert mine.made == 2
-    assert Graph.open(after).num_edges == Graph.open(shared).num_edges
-    Graph.open(before).validate()  # whoever uses the old one still may
-
-
 # -- what goes wrong ------------------------------------------------------------------------------
 
 
@@ -218,12 +186,6 @@ def test_a_damaged_source_leaves_nothing(
 
 
 # -- several at once ------------------------------------------------------------------------------
-
-
-def test_threads_of_a_worker_copy_once(mine: LocalCopies, shared: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(mine, [shared] * 8))) == 1
-    assert mine.made == 1
 
 
 def test_processes_of_a_host_copy_once(copier: Callable[..., Copier], copies: Path) -> None:
@@ -287,19 +249,3 @@ def test_the_longest_unused_makes_room(
         Graph.open(first).validate()
     with mine.hold(paths[1]):  # its copy is gone, so it is copied again
         assert mine.made == 5
-
-
-def test_what_is_in_use_stays_and_the_disk_is_too_small(
-    mine: LocalCopies, copies: Path, make_graph: Callable[..., Graph], room: Callable[[int], None]
-) -> None:
-    one, two = make_graph(seed=1, name="g1").path, make_graph(seed=2, name="g2").path
-    size = sum(file.stat().st_size for file in one.rglob("*") if file.is_file())
-    room(int(size * 1.5))
-    local = mine(one)
-    with pytest.raises(CapacityError):
-        mine(two)
-    Graph.open(local).validate()
-    assert whole_copies(copies) == [local.name]
-    mine.close()
-    assert mine(two).is_dir()
-    assert len(whole_copies(copies)) == 1

@@ -127,18 +127,6 @@ def test_worker_processes(steps: Any, tmp_path: Path) -> None:
     assert list(root.iterdir()) == []
 
 
-def test_workers_in_threads(steps: Any, tmp_path: Path) -> None:
-    with cluster(3, processes=False) as client:
-        register_plugin(client, device="cpu", scratch=str(tmp_path))
-        seen = on_each(client, steps.look)
-        assert len({one for one, *_ in seen}) == len({folder for _, _, folder, _ in seen}) == 3
-        assert on_each(client, steps.look) == seen
-        # Who is none of the three has a set of its own.
-        assert id(resources()) not in {one for one, *_ in seen}
-        assert not device.gpu()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_worker_killed_and_started_again(steps: Any, tmp_path: Path) -> None:
     with cluster(1, processes=True) as client:
         register_plugin(client, scratch=str(tmp_path))
@@ -163,33 +151,7 @@ def test_scratch_that_cannot_be_used(tmp_path: Path) -> None:
         register_plugin(client, scratch=str(tmp_path))
 
 
-def test_options_of_a_cluster_that_is_set_up_already(tmp_path: Path) -> None:
-    with cluster(1, processes=False) as client:
-        register_plugin(client, device="cpu", scratch=str(tmp_path))
-        (held,) = plugin._in_this_process
-        register_plugin(client)
-        register_plugin(client, device="cpu", scratch=str(tmp_path))
-        with pytest.raises(UsageError):
-            register_plugin(client, device="gpu")
-        with pytest.raises(UsageError):
-            register_plugin(client, device_pool="0.5")
-        with pytest.raises(UsageError):
-            register_plugin(client, scratch="/elsewhere")
-        assert plugin._in_this_process == [held]
-
-
 # -- outside of workers ---------------------------------------------------------------------------
-
-
-def test_a_process_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_SCRATCH", str(tmp_path))
-    mine = resources()
-    assert mine is resources()
-    assert list(tmp_path.iterdir()) == []
-    assert mine.scratch.is_dir()
-    assert mine.cache is mine.cache
-    mine.close()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.gpu

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -91,16 +90,3 @@ def test_ranks_go_with_their_scheduler_whatever_they_do(
         ended = world.result()
     assert time.monotonic() - gone < EXIT_SECONDS, ended.stdout
     assert not any(psutil.pid_exists(pid) for pid in pids)
-
-
-@pytest.mark.mpi
-def test_the_ranks_of_a_host_share_three_quarters_of_it(mpirun: Callable[..., Any]) -> None:
-    from distributed.system import MEMORY_LIMIT
-
-    code = (
-        "import sys; from penstock.workers.rank import share_of_host\n"
-        "sys.stdout.write(f'share {share_of_host()}\\n')"  # in one piece, also unbuffered
-    )
-    ended = mpirun(["-c", code], 3, timeout=30)
-    assert ended.returncode == 0, ended.stdout
-    assert re.findall(r"share (\d+)", ended.stdout) == [str(MEMORY_LIMIT // 4)] * 3

@@ -22,7 +22,6 @@ from penstock.cluster.daemon.registry import (
     claim,
     draft,
     find,
-    release,
 )
 from penstock.errors import ClusterError, UsageError
 from penstock.workers.processes import process_start
@@ -59,28 +58,7 @@ def test_no_name_leads_out_of_the_folder(name: str) -> None:
     assert registry.this_process(name, "local").folder.parent == registry.state_folder()
 
 
-# -- where ----------------------------------------------------------------------------------------
-
-
-def test_nobody_else_may_look_into_a_cluster(state: Path) -> None:
-    entry = put(registry.this_process("default", "local"))
-    assert entry.folder.stat().st_mode & 0o077 == 0
-
-
 # -- what is there --------------------------------------------------------------------------------
-
-
-def test_what_is_written_is_read() -> None:
-    assert all_registered() == []
-    entry = put(registry.this_process("default", "mpi", tls="/certs", log="/x/log"))
-    assert find("default") == entry
-    assert entry.alive()
-    entry = replace(entry, address="tcp://10.0.0.1:1", dashboard=None, workers=4)
-    registry.update(entry)
-    other = put(registry.this_process("big", "local"))
-    assert all_registered() == [other, entry]
-    assert find("default") == entry
-    assert find("small") is None
 
 
 @pytest.mark.parametrize(
@@ -123,31 +101,7 @@ def test_processes_are_told_apart_by_when_they_began() -> None:
     assert process_start(child.pid) is None
 
 
-def test_an_address_or_why_there_is_none() -> None:
-    entry = registry.this_process("big", "local")
-    with pytest.raises(ClusterError):
-        entry.reachable()
-    assert replace(entry, address="tcp://h:1").reachable() == "tcp://h:1"
-    with pytest.raises(ClusterError):
-        dead("big", address="tcp://h:1").reachable()
-
-
 # -- claims ---------------------------------------------------------------------------------------
-
-
-def test_the_name_of_a_live_cluster_is_taken(state: Path) -> None:
-    entry = put(replace(registry.this_process("default", "local"), address="tcp://h:1"))
-    with pytest.raises(ClusterError):
-        claim(registry.this_process("default", "mpi"), draft())
-    assert find("default") == entry
-
-
-def test_the_name_of_a_dead_cluster_is_free(state: Path) -> None:
-    old = put(dead())
-    new = registry.this_process("default", "local")
-    assert claim(new, draft()) == old
-    assert all_registered() == [new]
-    assert os.listdir(state) == [new.folder.name]
 
 
 def test_of_many_claims_one_succeeds(state: Path) -> None:
@@ -171,14 +125,3 @@ def test_of_many_claims_one_succeeds(state: Path) -> None:
         thread.join()
     assert (len(won), len(lost)) == (1, 7)
     assert find("default") == won[0]
-
-
-def test_release_takes_only_its_own(state: Path, tmp_path: Path) -> None:
-    old, new = dead(), registry.this_process("default", "local")
-    put(old)
-    put(new)
-    release(old)
-    assert find("default") == new
-    release(new)
-    release(new)
-    assert os.listdir(state) == []

@@ -44,14 +44,6 @@ def test_a_plain_dask_cluster_will_do() -> None:
         assert gang.run(client, lambda comm: comm.size, ranks=2) == [2, 2]
 
 
-def test_threads_cannot_be_ranks() -> None:
-    with (
-        connect("threads", workers=2) as client,
-        pytest.raises(ClusterError),
-    ):
-        gang.run(client, lambda comm: None, ranks=2)
-
-
 @pytest.mark.slow
 def test_a_job_with_ranks_gets_a_world_at_once() -> None:
     with connect(ranks=2) as client:

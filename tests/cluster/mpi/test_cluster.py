@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +20,7 @@ from penstock.cluster.mpi.mpiexec import (
     loaded_library,
 )
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import ClusterError, UsageError
+from penstock.errors import ClusterError
 from penstock.limits import usable_memory
 from penstock.pipelines.job.capacity import task_capacity
 
@@ -51,18 +50,6 @@ def test_ranks_are_workers_and_leave_nothing_behind(temporary: Path, left_over: 
         started = time.monotonic()
     assert time.monotonic() - started < 5
     assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert not left_over()
-    assert not list(temporary.iterdir())
-
-
-def test_closing_does_not_wait_for_a_task(temporary: Path, left_over: Left) -> None:
-    with connect("mpi", workers=2) as client:
-        future = client.submit(time.sleep, 600, pure=False)
-        while not client.processing() or not any(client.processing().values()):
-            time.sleep(0.01)
-        started = time.monotonic()
-    assert time.monotonic() - started < 5
-    assert future.status != "finished"
     assert not left_over()
     assert not list(temporary.iterdir())
 
@@ -126,16 +113,6 @@ def test_a_rank_with_another_penstock_is_refused(
     ):
         pass
     assert not left_over()
-
-
-@pytest.mark.parametrize("options", [{"hosts": "h1:none"}, {"interface": "ib7"}])
-def test_what_cannot_start_leaves_nothing(
-    options: dict[str, Any], temporary: Path, left_over: Left
-) -> None:
-    with pytest.raises(UsageError), connect("mpi", workers=2, **options):
-        pass
-    assert not left_over()
-    assert not list(temporary.iterdir())
 
 
 @pytest.mark.slow

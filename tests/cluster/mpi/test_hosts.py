@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from penstock.cluster.mpi.hosts import Host, check_hosts, host_of_ranks, parse_hosts
+from penstock.cluster.mpi.hosts import check_hosts, parse_hosts
 from penstock.errors import UsageError
 
 HOSTFILE = """
@@ -24,11 +22,6 @@ h3   max-slots=2
 """
 
 
-def test_a_list() -> None:
-    assert parse_hosts("h1:4,h2") == (Host("h1", 4), Host("h2", 1))
-    assert parse_hosts(" h1 , h2:2, h1:3,") == (Host("h1", 4), Host("h2", 2))
-
-
 def test_a_hostfile(tmp_path: Path) -> None:
     file = tmp_path / "hosts.txt"
     file.write_text(HOSTFILE)
@@ -40,17 +33,6 @@ def test_a_hostfile(tmp_path: Path) -> None:
         ("h4.site.org", 4),
         ("10.0.0.5", 2),
     ]
-
-
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 9)), min_size=1))
-def test_slots_of_one_name_add_up(named: list[tuple[str, int]]) -> None:
-    hosts = parse_hosts(",".join(f"{name}:{slots}" for name, slots in named))
-    assert [host.name for host in hosts] == list(dict.fromkeys(name for name, _ in named))
-    for host in hosts:
-        assert host.slots == sum(slots for name, slots in named if name == host.name)
-    ranks = host_of_ranks(hosts, sum(slots for _, slots in named))
-    assert all(ranks.count(host.name) == host.slots for host in hosts)
-    assert host_of_ranks(hosts, 1) == (hosts[0].name,)
 
 
 @pytest.mark.parametrize("line", ["h1:0", "h1:two", "h1:2 slots=2", "h1 cores=2", "-x:4"])

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from penstock.cluster.mpi import inside_mpi_job
 from penstock.cluster.mpi.hosts import Host
 from penstock.cluster.mpi.mpiexec import (
     Launcher,
-    exported_names,
-    find_launcher,
     launch_command,
     launch_environment,
-    loaded_library,
 )
-from penstock.errors import MissingExtra
 
 HYDRA = Launcher("/m/mpiexec", "hydra", (5, 0, 2))
 OPEN_MPI_4 = Launcher("/o/mpiexec", "openmpi", (4, 1, 4))
@@ -108,64 +100,3 @@ def test_the_job_around_us_is_forgotten() -> None:
 )
 def test_inside_a_job(environ: dict[str, str], expected: tuple[int, int] | None) -> None:
     assert inside_mpi_job(environ) == expected
-
-
-PROGRAM = """
-import os, signal, sys, time
-from mpi4py import MPI
-world = MPI.COMM_WORLD
-sys.stdout.write(f"hello from {world.rank} of {world.size}\\n")
-sys.stdout.flush()
-world.Barrier()
-if world.rank == 2:
-    if sys.argv[1] == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif sys.argv[1] == "exit":
-        os._exit(3)
-    elif sys.argv[1] == "abort":
-        world.Abort(7)
-if sys.argv[1] != "hello":
-    time.sleep(60)
-"""
-
-
-def start(
-    *arguments: str, hosts: tuple[Host, ...] | None = None
-) -> subprocess.CompletedProcess[str]:
-    try:
-        library = loaded_library()
-    except MissingExtra as error:
-        pytest.skip(str(error))
-    launcher = find_launcher(None, library)
-    root = os.geteuid() == 0
-    env = launch_environment(launcher, os.environ, root=root, library=library)
-    command = launch_command(
-        launcher, arguments, ranks=4, hosts=hosts, exported=exported_names(env)
-    )
-    return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        env=env,
-        timeout=50,
-        restore_signals=False,
-    )
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("hosts", [None, (Host("localhost", 4),)])
-def test_four_ranks_say_hello(hosts: tuple[Host, ...] | None) -> None:
-    ended = start(sys.executable, "-P", "-c", PROGRAM, "hello", hosts=hosts)
-    assert ended.returncode == 0, ended.stdout
-    for rank in range(4):
-        assert f"hello from {rank} of 4" in ended.stdout
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("how", ["kill", "exit"])
-def test_a_rank_that_dies_ends_the_others(how: str) -> None:
-    ended = start(sys.executable, "-P", "-c", PROGRAM, how)
-    assert ended.returncode != 0

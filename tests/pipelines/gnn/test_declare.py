@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +10,12 @@ import pytest
 
 from penstock import Graph, gnn
 from penstock.errors import MissingFile, UsageError
-from penstock.pipelines.cli import run
 from penstock.pipelines.gnn.declare import (
     check_graph,
     declared_model,
 )
 from penstock.pipelines.gnn.options import GnnOptions
-from penstock.workers.gnn.plan.spec import Layer, Model, Training
-
-
-def test_flags_declare_layers() -> None:
-    model = declared_model(GnnOptions(layers=3, hidden=32, dropout=0.2, input_dropout=0.1))
-    between = Layer("gcn", 32, activation="relu", dropout=0.2)
-    assert model == Model(layers=(between, between, Layer("gcn")), input_dropout=0.1)
-
-
-def test_the_last_layer_is_plain_and_has_one_head() -> None:
-    options = GnnOptions(model="gat", attention_dropout=0.6, norm="layer", residual=True)
-    first, last = declared_model(options).layers
-    assert (first.channels, first.heads, first.activation) == (64, 8, "elu")
-    assert (first.norm, first.residual) == ("layer", True)
-    assert last == Layer("gat", attention_dropout=0.6)
-
-
-def test_sage_and_gin() -> None:
-    first, last = declared_model(GnnOptions(model="sage", aggregate="max")).layers
-    assert first.aggregate == last.aggregate == "max"
-    assert declared_model(GnnOptions(model="sage")).layers[0].aggregate == "mean"
-    assert declared_model(GnnOptions(model="gin", layers=1)).layers == (Layer("gin"),)
+from penstock.workers.gnn.plan.spec import Training
 
 
 def test_a_file_declares_the_whole_model(tmp_path: Path) -> None:
@@ -91,42 +68,6 @@ def test_what_contradicts_itself(options: dict[str, Any], named: str) -> None:
     with pytest.raises(UsageError) as error:
         GnnOptions(**options)
     assert named in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("--model gat --order aggregate", "--order"),
-        ("--model sage --aggregate max --weighted", "--weighted"),
-        ("--transpose implicit", "--transpose"),
-        ("--no-overlap", "--no-overlap"),
-        ("--measure-overlap 7", "--measure-overlap"),
-        ("--model sage --aggregate max --feature-layout sparse", "--feature-layout"),
-        ("--hidden 16 --residual --feature-layout sparse", "--feature-layout"),
-        ("--weighted --order aggregate --feature-layout dense", None),
-        ("--order transform --feature-layout sparse", None),
-    ],
-)
-def test_an_option_without_an_effect_is_refused(
-    line: str,
-    named: str | None,
-    own_blocks: Graph,
-    manifest_of: Callable[..., Graph],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """On an undirected graph that has weights, and zeros among its 16 features."""
-    about = own_blocks.manifest
-    features = replace(about.features, nonzeros=100)  # type: ignore[type-var]
-    graph = manifest_of(features=features, dtypes={**about.dtypes, "weights": "float32"})
-    code = run(["gnn", "plan", str(graph.path), "--cluster", "threads", *line.split()])
-    assert code == (2 if named else 0)
-    assert named is None or f"{named} " in capsys.readouterr().err
-
-
-def test_an_option_may_be_for_some_layers(manifest_of: Callable[..., Graph]) -> None:
-    mixed = Model(layers=(Layer("gat", 8), Layer("gcn")))
-    first, last = gnn.plan(manifest_of(directed=True), spec=mixed, order="aggregate").layers
-    assert (first.order, last.order) == ("transform", "aggregate")
 
 
 @pytest.mark.parametrize(

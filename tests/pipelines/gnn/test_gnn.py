@@ -24,7 +24,6 @@ from penstock.errors import (
 )
 from penstock.files import sha256_of
 from penstock.pipelines.cli import run
-from penstock.temporary import TemporaryFolder, host_name
 from penstock.workers.gnn import predict
 from penstock.workers.training import checkpoint
 
@@ -43,7 +42,7 @@ def trained(
 ) -> tuple[Path, gnn.TrainReport]:
     """A run that other tests only read."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    return folder, gnn.train(blocks, folder, epochs=40, hidden=16, cluster=cluster)
+    return folder, gnn.train(blocks, folder, epochs=40, hidden=16, profile=True, cluster=cluster)
 
 
 @pytest.fixture
@@ -73,6 +72,8 @@ def test_blocks_are_learnt(trained: tuple[Path, gnn.TrainReport], cluster: Clust
     folder, report = trained
     assert report.trained.metrics["test"]["score"] > 0.95
     assert len(metrics(folder)) == 40
+    assert len(report.to_dict()["profile"]["ranks"]) == 1
+    assert "layer" in report.text()
     body = gnn.evaluate(folder, cluster=cluster).to_dict()
     assert body["accuracy"] == pytest.approx(report.trained.metrics["test"]["score"])
     assert body["roc_auc"] > 0.99
@@ -286,36 +287,6 @@ def test_another_graph_is_standardised_as_the_first(
         gnn.predict(tmp_path / "run", tmp_path / "q", graph=other, cluster=cluster)
 
 
-def test_features_without_names_are_taken_in_their_order(
-    people: Callable[..., Path],
-    tmp_path: Path,
-    cluster: ClusterSpec,
-) -> None:
-    folder = tmp_path / "run"
-    gnn.train(people("first", "age", "income"), folder, epochs=2, hidden=8, cluster=cluster)
-    unnamed = people("unnamed", "age", "income")
-    about = Graph.open(unnamed).manifest
-    replace(about, feature_names=None).save(unnamed)
-    with pytest.warns(PenstockWarning, match=str(unnamed)):
-        made = gnn.predict(folder, tmp_path / "p", graph=unnamed, cluster=cluster)
-    assert made.features_by == "order"
-
-
-def test_a_class_that_no_node_has(
-    manifest_of: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    graph = manifest_of(classes=("b0", "b1", "b2", "b3", "nobody"))
-    report = gnn.train(graph, tmp_path / "run", epochs=2, cluster=cluster)
-    assert report.model["layers"][-1]["channels"] == 5
-    found = gnn.evaluate(tmp_path / "run", cluster=cluster)
-    assert len(found.scores["confusion"]) == 5
-    graph.path.rename(tmp_path / "elsewhere")
-    with pytest.raises(InputError):
-        gnn.evaluate(tmp_path / "run")
-    again = gnn.evaluate(tmp_path / "run", graph=tmp_path / "elsewhere", cluster=cluster)
-    assert again.scores == found.scores
-
-
 def test_values_and_several_classes(
     ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
 ) -> None:
@@ -367,29 +338,6 @@ def test_nodes_without_a_label_count_nowhere(
     assert found[0] == found[1]
 
 
-def test_an_interrupted_curve_is_the_same_curve(
-    trained: tuple[Path, gnn.TrainReport], blocks: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    options = {"hidden": 16, "cluster": cluster}
-    gnn.train(blocks, tmp_path / "run", epochs=15, **options)
-    gnn.train(blocks, tmp_path / "run", epochs=40, resume=True, **options)
-    expected = [line["train"]["loss"] for line in metrics(trained[0])]
-    found = [line["train"]["loss"] for line in metrics(tmp_path / "run")]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def test_relations_are_ignored_and_that_is_said(tmp_path: Path, cluster: ClusterSpec) -> None:
-    (tmp_path / "e.csv").write_text("source,target,relation\na,b,r\na,b,s\nb,c,r\n")
-    (tmp_path / "n.csv").write_text("id,label,split,x\na,0,train,1\nb,1,train,2\nc,1,test,3\n")
-    etl(
-        tmp_path / "e.csv", tmp_path / "g", nodes=tmp_path / "n.csv", label="label", split="split",
-        feature_columns=("x",), cluster=cluster,
-    )  # fmt: skip
-    with pytest.warns(PenstockWarning, match="relations"):
-        report = gnn.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster)
-    assert report.to_dict()["ignored"] == ["relations"]
-
-
 # -- plans -----------------------------------------------------------------------------------------
 
 
@@ -403,21 +351,6 @@ def test_a_prediction_has_no_backward_pass(
         assert 0 < body["memory_bytes"] == body["detail"]["memory_bytes"]
         assert body["detail"]["backward"] is False
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_killed_evaluation_left_goes_with_the_next(
-    trained: tuple[Path, gnn.TrainReport], tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(trained[0], folder)
-    killed = folder / f".evaluate-{host_name()}-00000000"
-    killed.mkdir()
-    (killed / "part-00000.parquet").touch()
-    (folder / f".{killed.name}.lock").touch()
-    with TemporaryFolder(".evaluate", folder) as busy:
-        gnn.evaluate(folder, cluster=cluster)
-        assert busy.is_dir()
-    assert not [*folder.glob(".*")]
 
 
 def test_weights_that_training_replaces_meanwhile_are_read_again(
@@ -447,12 +380,6 @@ def test_weights_that_training_replaces_meanwhile_are_read_again(
 
 
 # -- ranks -----------------------------------------------------------------------------------------
-
-
-def test_more_parts_than_ranks(blocks: Graph, tmp_path: Path) -> None:
-    cluster = ClusterSpec(cluster="mpi", workers=2)
-    with pytest.raises(UsageError):
-        gnn.train(blocks, tmp_path / "run", parts=3, cluster=cluster)
 
 
 @pytest.mark.mpi

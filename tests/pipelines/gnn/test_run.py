@@ -1,4 +1,4 @@
-"""The folder of a run: what is kept, what goes on, and what is refused. Ranks only count."""
+"""The folder of a run: what is kept, what goes on, and what is refused."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from penstock.workers.training.stopped import Stopped
 
 
 @pytest.fixture
-def train(
-    blocks: Graph, tmp_path: Path, cluster: ClusterSpec, rank: Any
-) -> Callable[..., gnn.TrainReport]:
+def train(blocks: Graph, tmp_path: Path, cluster: ClusterSpec) -> Callable[..., gnn.TrainReport]:
     def train(graph: Graph = blocks, **options: Any) -> gnn.TrainReport:
         return gnn.train(graph, tmp_path / "run", cluster=cluster, **{"epochs": 5, **options})
 
@@ -44,8 +42,8 @@ def test_the_folder_tells_what_was_trained(train: Any, tmp_path: Path, blocks: G
     assert run.options == {"epochs": 5, "hidden": 8, "seed": 3}
     assert epochs(tmp_path) == [1, 2, 3, 4, 5]
     body = json.loads(json.dumps(report.to_dict()))
-    assert body["metrics"]["test"] == {"loss": 0.7, "score": 0.5}
-    assert body["edges_per_second"] == 200_000
+    assert set(body["metrics"]) == {"train", "valid", "test"}
+    assert body["edges_per_second"] > 0
     assert list(tmp_path.iterdir()) == [tmp_path / "run"], "no lock, nothing put aside"
 
 
@@ -72,13 +70,6 @@ def test_another_run_is_refused_and_says_what_differs(
     with pytest.raises(UsageError):
         train(resume=True, schedule="cosine", epochs=9)  # it looks ahead
     assert (tmp_path / "run/run.json").read_bytes() == before
-
-
-def test_the_end_of_a_cosine_is_part_of_the_run(train: Any) -> None:
-    train(schedule="cosine", epochs=5)
-    with pytest.raises(UsageError):
-        train(schedule="cosine", epochs=9, resume=True)
-    train(schedule="cosine", epochs=9, resume=True, overwrite=True)  # another one is replaced
 
 
 def test_a_run_that_stopped_early_is_resumed_without_another_epoch(

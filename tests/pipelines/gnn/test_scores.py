@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.pipelines.gnn.evaluation import _matrix
 from penstock.pipelines.gnn.scores import class_scores, multi_scores, roc_auc, value_scores
 
 
@@ -96,20 +94,3 @@ def test_values() -> None:
     assert found["mae"] == pytest.approx(1.5 / 4)
     assert found["r2"] == pytest.approx(1 - 1.25 / 14)
     assert value_scores(np.ones(3), np.ones(3))["r2"] is None
-
-
-def test_scikit_learn_says_the_same() -> None:
-    metrics = pytest.importorskip("sklearn.metrics")
-    truth, predicted, probabilities = draw(0, 300, 4)
-    found = class_scores(truth, predicted, probabilities)
-    assert found["macro_f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="macro"))
-    assert found["micro_f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="micro"))
-    area = metrics.roc_auc_score(truth, probabilities, multi_class="ovr", average="macro")
-    assert found["roc_auc"] == pytest.approx(area)
-    assert found["confusion"] == metrics.confusion_matrix(truth, predicted).tolist()
-
-
-def test_a_part_may_have_no_node_of_the_split() -> None:
-    probabilities = pa.chunked_array([[[0.25, 0.75]]], pa.list_(pa.float32()))
-    assert _matrix(probabilities, 2).tolist() == [[0.25, 0.75]]
-    assert _matrix(probabilities[:0], 2).shape == (0, 2)

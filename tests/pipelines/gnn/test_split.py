@@ -222,33 +222,6 @@ def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
         shutil.rmtree(other.path)
 
 
-def test_a_graph_remade_with_another_split_does_not_test_on_what_was_trained_on(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    """With the graph's own split, in which ten nodes were in none."""
-    folder = tmp_path / "run"
-    first = np.repeat([0, 1, 2], 30).astype(np.int8)
-    graph = ring(split=pa.array(first, mask=np.arange(90) >= 80))
-    gnn.train(graph, folder, epochs=2, hidden=8, cluster=cluster)
-    before = {2 * node: int(first[node]) if node < 80 else None for node in range(90)}
-    assert kept(folder) == before
-    found = gnn.evaluate(folder, cluster=cluster).to_dict()
-    assert (found["nodes"], found["drawn"], found["split_by"]) == (18, False, "graph")
-    shutil.rmtree(graph.path)
-    turned = np.random.default_rng(1).permutation(90)
-    ring(order=turned, split=np.full(90, 2, np.int8))  # everything is to test on
-    with pytest.warns(PenstockWarning, match=str(graph.path)):
-        found = gnn.evaluate(folder, cluster=cluster).to_dict()
-    # Of the 20 that tested 18 have a label; of the ten that were in none, nine.
-    assert (found["nodes"], found["drawn"], found["split_by"]) == (27, False, "run")
-    with pytest.warns(PenstockWarning, match=str(graph.path)):
-        gnn.predict(folder, tmp_path / "p", cluster=cluster)
-    names = ("train", "valid", "test")
-    assert predicted(tmp_path / "p") == {
-        user: names[2 if n is None else n] for user, n in before.items()
-    }
-
-
 def test_new_nodes_have_the_split_of_their_graph(
     ring: Callable[..., Graph],
     tmp_path: Path,
@@ -313,18 +286,3 @@ def test_what_cannot_be_drawn(
     with pytest.raises(UsageError):
         gnn.train(graph.path, tmp_path / "run", split=(0.6, 0.2, 0.2), split_stratified=True)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.mpi
-@pytest.mark.slow
-def test_it_is_the_same_on_two_ranks(ring: Callable[..., Graph], tmp_path: Path) -> None:
-    graph = ring()
-    options: dict[str, Any] = {"epochs": 4, "hidden": 8, "split": (0.6, 0.2, 0.2)}
-    one = gnn.train(graph, tmp_path / "one", **options)
-    two = ClusterSpec(cluster="mpi", workers=2)
-    report = gnn.train(graph, tmp_path / "two", cluster=two, **options)
-    assert report.ranks == 2
-    assert kept(tmp_path / "two") == kept(tmp_path / "one")
-    for name, metrics in one.trained.metrics.items():
-        assert report.trained.metrics[name]["loss"] == pytest.approx(metrics["loss"], rel=1e-4)
-        assert report.trained.metrics[name]["score"] == metrics["score"]

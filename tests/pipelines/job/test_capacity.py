@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, ClusterError
 from penstock.limits import total_memory, usable_memory
-from penstock.pipelines.job.capacity import Capacity, TaskCapacity, capacity_of, task_capacity
+from penstock.pipelines.job.capacity import TaskCapacity, capacity_of, task_capacity
 from penstock.sizes import parse_bytes
 
 
@@ -43,47 +41,3 @@ def test_workers_and_scheduler_say_the_same_of_tasks(spec: ClusterSpec) -> None:
         assert has.limit_for(total_memory()) is None  # more than there is
     else:
         assert has.limit_for(1) is None  # threads have no limit of their own
-
-
-@pytest.mark.parametrize(
-    ("gpus", "said"),
-    [("aaaa", "1 GPU, shared by 4 workers"), ("aabb", "2 GPUs, shared by 4 workers"),
-     ("abcd", "4 GPUs"), ("", "4 workers")],
-)  # fmt: skip
-def test_workers_that_share_gpus_are_not_counted_as_gpus(
-    gpus: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    which = iter(gpus)
-    held = SimpleNamespace(
-        device=0 if gpus else None,
-        cache=SimpleNamespace(limit_bytes=1),
-        memory_bytes=lambda: 2,
-        largest_limit=lambda: 0,
-    )
-    monkeypatch.setattr("penstock.workers.plugin.resources", lambda worker: held)
-    monkeypatch.setattr(
-        "penstock.workers.resources.device.gpu_identity", lambda number: next(which)
-    )
-    monkeypatch.setattr(
-        "penstock.pipelines.job.capacity.ask_workers",
-        lambda client, ask: {number: ask(None) for number in range(4)},
-    )
-    assert capacity_of(SimpleNamespace()).text() == said  # type: ignore[arg-type]
-
-
-def test_no_workers() -> None:
-    with pytest.raises(ClusterError):
-        TaskCapacity.of([], ClusterSpec())
-
-
-def test_one_shape_for_what_does_not_fit() -> None:
-    error = Capacity(rows=5, memory=10, on_gpu=True, workers=1).too_small(
-        "it", 2000, remedy="Take less"
-    )
-    assert isinstance(error, CapacityError)
-    assert "on a GPU" in str(error)
-    assert (error.expected, error.got) == ("about 2 kB", "10 B")
-    small = Capacity(rows=5, memory=10, on_gpu=False, workers=2).too_small(
-        "it", 2000, has=5, remedy="Take less"
-    )
-    assert "on a worker. Expected about 2 kB, got 5 B" in str(small)

@@ -147,24 +147,6 @@ def test_options_are_said_once(example: Any) -> None:
         assert flag in done.stdout
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{", "[]", "null", "7", '"files"', "{}", '{"n": 1}', '{"n": 1, "files": 5}',
-        '{"n": 1, "files": [5]}', '{"n": 1, "files": [{"a": 1}]}', '{"files": []}',
-        '{"n": 1, "files": [{"name": "../x", "bytes": 1, "sha256": "a"}]}',
-        '{"n": 1, "files": [{"name": "x", "bytes": 1, "sha256": "a"}]}',
-    ],
-)  # fmt: skip
-def test_a_record_that_is_none_is_a_piece_to_be_made(tmp_path, text):
-    """For any reason: a broken disk, or a user who edited it."""
-    records = Pieces(tmp_path, tmp_path)
-    (tmp_path / "piece.json").write_text(text)
-    assert not records.done("piece", "n")
-    records.save("piece", {"n": 1}, [])
-    assert records.done("piece", "n")
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_input_that_changes_while_it_is_read_ends_the_run(
     example: Any, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool

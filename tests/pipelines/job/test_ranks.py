@@ -12,24 +12,7 @@ from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError, GangError, PenstockError
 from penstock.pipelines.job.ranks import run_ranks
-from penstock.pipelines.job.workers import Workers, open_ranks
-from penstock.workers.comm.single import SingleRank
-
-
-def test_a_rank_imports_a_function_that_is_named() -> None:
-    spec = ClusterSpec(cluster="threads", workers=1)
-    with connect(spec) as client:
-        workers = Workers(client, spec, quiet=True)
-        assert workers.ranks("builtins:isinstance", (SingleRank,)) == [True]
-        assert workers.ranks("builtins:isinstance", lambda: (int,)) == [False]
-        assert workers.ranks(isinstance, (SingleRank,)) == [True]
-
-
-def test_one_rank_reads_no_part_and_has_what_its_worker_has() -> None:
-    with open_ranks(None, None, ClusterSpec(cluster="threads"), quiet=True) as workers:
-        assert (workers.count, workers.partition_path) == (1, None)
-        has = workers.capacity
-    assert workers.capacity is has, "it can be reported after the worker has exited"
+from penstock.pipelines.job.workers import Workers
 
 
 def test_a_worker_imports_nothing_of_its_client() -> None:
@@ -45,27 +28,26 @@ def test_a_worker_imports_nothing_of_its_client() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "kind", "said"),
+    ("cause", "kind"),
     [
-        (MemoryError(), CapacityError, "memory ran out in the step 'train'. Give workers more"),
-        (OSError(errno.ENOSPC, "full", "a"), CapacityError, "the disk is full in the step 'train'"),
-        (OSError(errno.EACCES, "denied", "a"), PenstockError, "cannot use a in the step 'train'"),
-        (CapacityError("it is full"), CapacityError, "it is full"),
-        (ClusterError("it timed out"), GangError, "rank 1 failed"),
-        (ValueError("x"), GangError, "rank 1 failed"),
-        (None, GangError, "rank 1 failed"),
+        (MemoryError(), CapacityError),
+        (OSError(errno.ENOSPC, "full", "a"), CapacityError),
+        (OSError(errno.EACCES, "denied", "a"), PenstockError),
+        (CapacityError("it is full"), CapacityError),
+        (ClusterError("it timed out"), GangError),
+        (ValueError("x"), GangError),
+        (None, GangError),
     ],
 )
 def test_what_the_system_refused_a_rank_is_said_as_of_a_task(
     monkeypatch: pytest.MonkeyPatch,
     cause: BaseException | None,
     kind: type[PenstockError],
-    said: str,
 ) -> None:
     def run(*_: Any, **__: Any) -> Any:
         raise GangError("rank 1 failed") from cause
 
     monkeypatch.setattr("penstock.cluster.gang.run", run)
-    with pytest.raises(PenstockError, match=said) as raised:
+    with pytest.raises(PenstockError) as raised:
         run_ranks(None, "builtins:abs", (), ranks=2, title="train", quiet=True)  # type: ignore[arg-type]
     assert type(raised.value) is kind

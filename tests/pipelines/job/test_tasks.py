@@ -132,8 +132,3 @@ def test_a_cluster_whose_workers_cannot_load_a_task_is_not_waited_for(
         pytest.raises(ClusterError),
     ):
         run(client, ghost.step, [()])
-
-
-def test_a_step_may_be_run_again(client: Any, steps: Any) -> None:
-    for plus in range(5):
-        assert run(client, steps.slow_square, [(1,)], plus=plus) == [1 + plus]

@@ -21,12 +21,15 @@ pytestmark = pytest.mark.mpi
 
 PROGRAM = Path(__file__).parent / "ranks" / "communicator.py"
 LISTS = dict(re.findall(r"^([A-Z_]+) = \[(.*?)\]$", PROGRAM.read_text(), re.MULTILINE | re.DOTALL))
-CASES, WHOLE_ONLY = (re.findall(r"\w+", LISTS[name]) for name in ("CASES", "WHOLE_ONLY"))
+WAITING, CASES, WHOLE_ONLY = (
+    re.findall(r"\w+", LISTS[name]) for name in ("WAITING", "CASES", "WHOLE_ONLY")
+)
+CASES = [case for case in CASES if case != "WAITING"] + WAITING
 # How the program is started, and what it then does.
 WORLDS = {
     ("whole", 3): CASES,
     ("whole", 1): CASES,
-    ("pieces", 2): [case for case in CASES if case not in WHOLE_ONLY],
+    ("pieces", 2): [case for case in CASES if case not in WHOLE_ONLY + WAITING],
 }
 
 

@@ -101,18 +101,6 @@ def test_only_what_a_dead_process_noted_is_removed(segment: Any, rank: Any) -> N
     sweep_segments()  # once more: there is nothing left
 
 
-def test_a_process_that_nobody_waited_for_is_dead(segment: Any, rank: Any) -> None:
-    path = segment()
-    process = rank(path)
-    process.kill()
-    deadline = time.monotonic() + 10
-    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-    sweep_segments()
-    assert not path.exists()
-    assert not notes(process.pid)
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that takes the place of /dev/shm for notes."""
@@ -127,33 +115,6 @@ def note_of(folder: Path, pid: int, started: int, *paths: Path, user: int | None
     return note
 
 
-def test_a_number_that_another_process_has_now_is_no_life(folder: Path) -> None:
-    pid, started = os.getpid(), segments.process_start(os.getpid())
-    assert started is not None
-    assert abs(started / os.sysconf("SC_CLK_TCK") + psutil.boot_time()
-               - psutil.Process().create_time()) < 5  # fmt: skip
-    mine, former = folder / "mine", folder / "former"
-    for path in (mine, former):
-        path.touch()
-    living, dead = note_of(folder, pid, started, mine), note_of(folder, pid, started - 1, former)
-    sweep_segments()
-    assert mine.exists()
-    assert living.exists()
-    assert not former.exists()
-    assert not dead.exists()
-
-
-def test_other_users_and_other_names_are_left_alone(folder: Path) -> None:
-    path = folder / "segment"
-    path.touch()
-    note_of(folder, 2**22 + 1, 5, path, user=os.getuid() + 1)
-    for name in ("x-1", "1-x", "1-2-3", "1", "1-2.tmp"):
-        (folder / f"penstock-{os.getuid()}-{name}").write_text(str(path))
-    before = sorted(folder.iterdir())
-    sweep_segments()
-    assert sorted(folder.iterdir()) == before
-
-
 # Everybody may write to /dev/shm, so a note may say anything.
 
 
@@ -166,16 +127,6 @@ def test_nothing_outside_is_removed(folder: Path, tmp_path_factory: pytest.TempP
     sweep_segments()
     assert outside.exists()
     assert not inside.exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a file of another user")
-def test_a_note_that_another_user_wrote_is_not_followed(folder: Path) -> None:
-    path = folder / "segment"
-    path.touch()
-    note = note_of(folder, 2**22 + 1, 5, path)
-    os.chown(note, 65534, 65534)
-    sweep_segments()
-    assert path.exists()
 
 
 @pytest.mark.mpi

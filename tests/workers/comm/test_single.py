@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -55,12 +53,6 @@ def test_persistent_messages_bring_what_the_array_holds_then(comm: SingleRank) -
     messages.close()
 
 
-def test_without_a_gpu_every_mark_is_reached(comm: SingleRank) -> None:
-    mark = comm.mark()
-    comm.reach(mark)
-    comm.reach(mark)
-
-
 def test_collectives_of_one(comm: SingleRank) -> None:
     values = np.arange(3.0)
     for operation in ("sum", "min", "max", "prod"):
@@ -83,15 +75,3 @@ def test_collectives_of_one(comm: SingleRank) -> None:
     for wrong in (lambda: comm.isend(values, 1), lambda: comm.broadcast(values, root=2)):
         with pytest.raises(UsageError):
             wrong()
-
-
-def test_it_needs_neither_mpi_nor_numba() -> None:
-    code = (
-        "import sys; sys.modules['mpi4py'] = None\n"
-        "from penstock.workers.comm.single import SingleRank\n"
-        "SingleRank().allreduce([1]); print('numba' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "False"

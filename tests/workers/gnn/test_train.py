@@ -112,15 +112,6 @@ def test_a_resumed_training_has_the_curve_of_one_without_a_break(
             np.testing.assert_array_equal(ours[tensor], theirs[tensor])
 
 
-def test_the_same_seed_gives_the_same_curve_and_another_does_not(
-    graph: Path, tmp_path: Path
-) -> None:
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        run(graph, tmp_path / name, seed=seed, epochs=5)
-    assert curve(tmp_path / "a") == curve(tmp_path / "b")
-    assert curve(tmp_path / "a") != curve(tmp_path / "c")
-
-
 @BOTH
 @pytest.mark.parametrize("every", [1, 5])
 def test_patience_counts_evaluations(model: Model, every: int, graph: Path, tmp_path: Path) -> None:
@@ -142,15 +133,6 @@ def test_patience_counts_evaluations(model: Model, every: int, graph: Path, tmp_
 
 
 @BOTH
-def test_patience_of_one_evaluates_more_than_once(
-    model: Model, graph: Path, tmp_path: Path
-) -> None:
-    trained = run(graph, tmp_path, model, patience=1)
-    assert trained.epochs > 1
-    assert trained.metrics["valid"]["score"] > 0.5
-
-
-@BOTH
 def test_the_best_epoch_is_the_one_with_the_least_validation_loss(
     model: Model, graph: Path, tmp_path: Path
 ) -> None:
@@ -167,26 +149,6 @@ def test_the_best_epoch_is_the_one_with_the_least_validation_loss(
     last, _ = checkpoint.load(tmp_path / "shorter/checkpoints/last.safetensors")
     for name in best:
         np.testing.assert_array_equal(best[name], last[name])
-
-
-@BOTH
-@pytest.mark.parametrize("epochs", [1, 7])
-def test_the_last_epoch_is_always_evaluated(
-    model: Model, epochs: int, graph: Path, tmp_path: Path
-) -> None:
-    trained = run(graph, tmp_path, model, epochs=epochs, evaluate_every=20, patience=3)
-    assert (trained.epochs, trained.best_epoch, trained.stopped) == (epochs, epochs, "epochs")
-    assert set(trained.metrics) == {"train", "valid", "test"}
-    evaluated = {"epoch", "train", "valid", "test"}
-    assert [set(line) == evaluated for line in curve(tmp_path)] == [False] * (epochs - 1) + [True]
-    tensors, _ = checkpoint.load(tmp_path / "checkpoints/last.safetensors")
-    best, about = checkpoint.load(tmp_path / "checkpoints/best.safetensors")
-    assert about["epoch"] == epochs
-    for name in best:
-        np.testing.assert_array_equal(best[name], tensors[name])
-    longer = run(graph, tmp_path, model, epochs=25, evaluate_every=20)
-    assert longer.first_epoch == epochs
-    assert longer.best_epoch == 25
 
 
 @BOTH
@@ -232,11 +194,3 @@ def test_a_rank_that_does_not_see_the_folder_of_predictions_says_so(
     with pytest.raises(UsageError):
         predict(SingleRank(), given)
     assert not given.out.exists()
-
-
-def test_profile_has_a_timeline_of_every_rank(graph: Path, tmp_path: Path) -> None:
-    run(graph, tmp_path, epochs=3, profile=True)
-    ranks = json.loads((tmp_path / "profile.json").read_text())["ranks"]
-    assert len(ranks) == 1
-    assert {row[0] for row in ranks[0]["timeline"]} >= {0, 1, 2}
-    assert "layers.0 product" in ranks[0]["kinds"]

@@ -95,48 +95,12 @@ def test_the_context_that_is_begun_with_is_the_one_that_cupy_uses() -> None:
     assert done.stdout.split() == ["1", "True"], done.stderr
 
 
-def test_a_stream_that_has_failed_is_not_waited_for(pretend_gpu: Callable[[str], None]) -> None:
-    pretend_gpu(
-        "class cuda:\n    class runtime:\n        eventQuery = staticmethod(lambda event: event)\n"
-        "        class CUDARuntimeError(RuntimeError): pass"
-    )
-
-    class Event:
-        def __init__(self, status: int) -> None:
-            self.ptr = status
-
-    assert device.has_come(Event(0))
-    assert not device.has_come(Event(600))
-    with pytest.raises(RuntimeError):  # an address that is not mapped
-        device.has_come(Event(700))
-
-
 @pytest.mark.gpu
 def test_a_gpu_is_used_where_there_is_one() -> None:
     assert device.gpu()
     moved = device.to_device(np.arange(3))
     assert hasattr(moved, "__cuda_array_interface__")
     assert device.to_host(moved).tolist() == [0, 1, 2]
-
-
-def test_the_plugin_asks_before_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    with dask.config.set({"penstock.device": "gpu"}):
-        device.ask("cpu")
-        device.ask("cpu")  # another worker of this process
-        device.withdraw("cpu")
-        assert not device.gpu()
-        device.withdraw("cpu")
-        with pytest.raises(MissingExtra):
-            device.gpu()
-    device.ask("gpu")
-    try:
-        with pytest.raises(MissingExtra):
-            device.gpu()
-    finally:
-        device.withdraw("gpu")
-    device.ask("auto")
-    device.withdraw("auto")
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import dask
 import pytest
 
 from penstock.errors import UsageError
 from penstock.temporary import host_name
-from penstock.workers.resources.scratch import Scratch, candidates, find_scratch
+from penstock.workers.resources.scratch import Scratch, find_scratch
 
 TAKE = """
 import sys
@@ -68,16 +66,6 @@ def test_a_named_one_that_cannot_be_used(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in str(error.value)
 
 
-def test_where_it_looks(tmp_path: Path) -> None:
-    environ = {"SLURM_TMPDIR": "/slurm/7", "TMPDIR": "/tmp/mine"}
-    with dask.config.set({"temporary-directory": str(tmp_path)}):
-        found = candidates(environ)
-    assert found[:3] == [Path("/slurm/7"), Path("/tmp/mine"), tmp_path]
-    assert Path("/tmp") in found
-    assert all(folder.is_absolute() for folder in found)
-    assert find_scratch().is_dir()
-
-
 # -- taking ---------------------------------------------------------------------------------------
 
 
@@ -94,14 +82,6 @@ def test_a_worker_comes_and_goes(tmp_path: Path) -> None:
     assert (other.copies / "copy").is_dir()
     mine.close()
     other.close()
-    assert os.listdir(tmp_path) == []
-
-
-def test_it_goes_at_the_end_of_the_process(tmp_path: Path) -> None:
-    process, folder = other_worker(tmp_path)
-    assert folder.is_dir()
-    end(process)
-    assert process.returncode == 0
     assert os.listdir(tmp_path) == []
 
 
@@ -122,33 +102,9 @@ def test_left_behind_by_the_dead_only(tmp_path: Path) -> None:
     assert sorted(os.listdir(base)) == [f".{elsewhere.name}.lock", elsewhere.name]
 
 
-def test_copies_stay_while_a_worker_lives_and_go_after_a_kill(tmp_path: Path) -> None:
-    process, _ = other_worker(tmp_path)
-    mine = Scratch(tmp_path)
-    (mine.copies / "copy").mkdir()
-    mine.close()
-    assert (mine.copies / "copy").is_dir()
-    end(process, signal.SIGKILL)
-    Scratch(tmp_path).close()
-    assert os.listdir(tmp_path) == []
-
-
 def test_a_base_that_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"penstock-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError):
         Scratch(tmp_path)
     assert os.listdir(tmp_path / "elsewhere") == []
-
-
-def test_many_come_and_go_at_once(tmp_path: Path) -> None:
-    def come_and_go(_: int) -> None:
-        for _ in range(5):
-            mine = Scratch(tmp_path)
-            (mine.folder / "file").touch()
-            assert mine.copies.is_dir()
-            mine.close()
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(come_and_go, range(8)))
-    assert os.listdir(tmp_path) == []

@@ -10,19 +10,6 @@ import pytest
 from penstock.workers.resources import upload
 
 
-@pytest.mark.parametrize("most", [8, 40, 1 << 20])
-def test_pieces_are_the_whole(most: int) -> None:
-    sources = [np.arange(count, dtype=np.int32) for count in (13, 0, 2, 1000)]
-    copies = [np.full_like(each, -1) for each in sources]
-    pairs = zip(sources, copies, strict=True)
-    found = list(upload.pieces(pairs, most))
-    assert all(piece.nbytes <= most for piece, _ in found)
-    for piece, into in found:
-        into[...] = piece
-    for source, copy in zip(sources, copies, strict=True):
-        np.testing.assert_array_equal(source, copy)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_what_is_uploaded_is_what_was_mapped(tmp_path: Path, dtype: type) -> None:

@@ -18,12 +18,11 @@ from penstock.files import FileRanges
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.walk_rules import Sampler, WalkRules
-from penstock.partition.manifest import PartitionManifest
-from penstock.partition.part import Partition, partition_path
+from penstock.partition.part import partition_path
 from penstock.workers.resources.device import gpu
-from penstock.workers.walk.partitioned import graph_columns, walk_part
+from penstock.workers.walk.partitioned import walk_part
 from penstock.workers.walk.rows import WalkGraphSpec
-from penstock.workers.walk.waves import PartitionedWalk, memory_of_part, waves
+from penstock.workers.walk.waves import PartitionedWalk, waves
 
 NODES, TOTAL, PER_PART = 120, 1000, 70
 NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
@@ -138,23 +137,6 @@ def test_the_walks_are_those_on_the_whole_graph(
         np.testing.assert_array_equal(written(folder), expected, err_msg=name)
 
 
-@pytest.mark.parametrize(("k", "method"), [(2, "metis"), (5, "random")])
-def test_rows_of_parts_are_rows_of_the_graph(graph: Graph, k: int, method: str) -> None:
-    partition = Partition.open(partitioned(graph, k, method))
-    spec = WalkGraphSpec(WalkRules(2), weighted=True, times=True)
-    csr = graph.csr()
-    for rank in range(k):
-        part = partition.part(rank)
-        columns = graph_columns(part, spec, csr.indices.dtype)
-        assert "relations" not in columns
-        edges = np.concatenate(
-            [np.arange(csr.indptr[node], csr.indptr[node + 1]) for node in part.owned]
-        )
-        for name in ("indices", "weights", "times"):
-            np.testing.assert_array_equal(columns[name], getattr(csr, name)[edges])
-        np.testing.assert_array_equal(np.diff(columns["indptr"]), csr.degrees()[part.owned])
-
-
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 @pytest.mark.parametrize("wave_bytes", [1, 3000, 1 << 30])
 @pytest.mark.parametrize("todo", [(), (14,), (0, 3, 4, 9, 14), tuple(range(15))])
@@ -176,13 +158,3 @@ def test_waves_have_every_part_once(ranks: int, wave_bytes: int, todo: tuple[int
         found += chain(*by_rank)
     assert sorted(found) == list(todo)
     assert shares.max() - shares.min() <= 1
-
-
-def test_memory_follows_the_largest_part_and_the_wave(graph: Graph) -> None:
-    manifest = PartitionManifest.load(partitioned(graph, 2, "random"))
-    files = FileRanges(TOTAL, 10)
-    deepwalk = memory_of_part(manifest, SPECS["deepwalk"], files, wave_bytes=1)
-    assert deepwalk > max(part.edges for part in manifest.parts) * 4
-    assert memory_of_part(manifest, SPECS["its"], files, wave_bytes=1) > deepwalk
-    larger = memory_of_part(manifest, SPECS["deepwalk"], files, wave_bytes=1 << 20)
-    assert 2 << 20 < larger - deepwalk < 20 << 20

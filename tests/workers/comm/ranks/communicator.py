@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -97,13 +98,6 @@ def every_type_and_shape(comm: Communicator) -> None:
     for number, (dtype, shape) in enumerate(itertools.product(TYPES, SHAPES)):
         mine = fill(dtype, shape, comm.rank, number)
         ring(comm, fill(dtype, shape, left, number), mine, np.empty(shape, dtype), number % 7)
-
-
-def large_messages(comm: Communicator) -> None:
-    left, _ = neighbours(comm)
-    for size in (4096, 65_537, 1_000_003, 5_000_000):
-        mine, wanted = (fill(np.dtype("f4"), (size,), rank) for rank in (comm.rank, left))
-        ring(comm, wanted, mine, np.empty(size, np.float32))
 
 
 def parts_of_arrays(comm: Communicator) -> None:
@@ -401,16 +395,6 @@ def errors_of_mpi(comm: Communicator) -> None:
 stale: list[Any] = []
 
 
-def after_the_end(comm: Communicator) -> None:
-    mine = make(comm)
-    isend, irecv = mine.isend, mine.irecv
-    ring(mine, np.ones(2), np.ones(2), np.zeros(2))
-    mine.leave()
-    assert mine.mpi == MPI.COMM_NULL
-    for call in (isend, irecv):
-        refused(lambda call=call: call(np.zeros(1), 0), kind=MPI.Exception)
-
-
 # Memory
 
 
@@ -458,47 +442,6 @@ def litter(size: int) -> None:
     gc.collect()
     for _ in range(5):
         np.full(max(size, 1), 0xAB, np.uint8)
-
-
-def nothing_stays(comm: Communicator) -> None:
-    left, right = neighbours(comm)
-
-    def run(number: int) -> list[Any]:
-        dtype = (np.dtype("i4"), RECORD)[number % 2]
-        arrays = [np.zeros(number, dtype) for _ in range(2)]
-        comm.wait([comm.irecv(arrays[0], left), comm.isend(arrays[1], right)])
-        first, second = comm.irecv(arrays[0], left, 1), comm.isend(arrays[1], right, 1)
-        comm.wait([first])
-        comm.wait([second])
-        total = np.zeros(number, np.float16)
-        comm.allreduce(total)
-        shared = np.zeros(number, dtype)
-        comm.broadcast(shared)
-        swapped = [[np.zeros(2, dtype) for _ in range(comm.size)] for _ in range(2)]
-        comm.alltoallv(*swapped)
-        comm.barrier()
-        return [weakref.ref(a) for a in (*arrays, total, shared, *swapped[0], *swapped[1])]
-
-    found = [one for number in range(30) for one in run(number)]
-    gc.collect()
-    assert not any(one() is not None for one in found)
-
-
-def while_another_waits(comm: Communicator) -> None:
-    """A receive that stays open keeps its own array, and no other."""
-    left, right = neighbours(comm)
-    came = np.zeros(2)
-    waiting = comm.irecv(came, left, 7)
-    dead = []
-    for kind in (np.dtype("f8"), RECORD) * 20:
-        mine, other = np.zeros(3, kind), np.zeros(3, kind)
-        dead += [weakref.ref(mine), weakref.ref(other)]
-        comm.wait([comm.irecv(other, left), comm.isend(mine, right)])
-        del mine, other
-    gc.collect()
-    assert not any(one() is not None for one in dead)
-    comm.wait([waiting, comm.isend(np.ones(2), right, 7)])
-    assert (came == 1).all()
 
 
 def no_leak(comm: Communicator) -> None:
@@ -607,6 +550,129 @@ def flat(nested: Any) -> Any:
             yield from flat(one)
 
 
+# Waiting: what a Waiter does with requests of MPI, whatever a communicator makes of them
+
+CANCEL_SECONDS = 1.0  # 50 ms where this has a core of its own
+
+
+def unanswered(comm: Communicator, tag: int = 0) -> Any:
+    """Start to receive what no rank sends."""
+    return comm.mpi.Irecv(np.zeros(3), (comm.rank + 1) % comm.size, tag)
+
+
+def withdraw(request: Any) -> None:
+    request.Cancel()
+    Waiter().wait([request], 15)
+
+
+def all_of_many_are_waited_for(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+    for count in (63, 64, 65, 1000):
+        came = [np.zeros(1, int) for _ in range(count)]
+        receives = [comm.mpi.Irecv(array, left, tag) for tag, array in enumerate(came)]
+        sends = [comm.mpi.Isend(np.array([tag + 1]), right, tag) for tag in range(count)[::-1]]
+        Waiter().wait(receives + sends, 15)
+        assert [int(array[0]) for array in came] == list(range(1, count + 1))
+        assert not any(receives)
+        assert not any(sends)
+
+
+def one_that_is_not_done_is_enough_to_wait(comm: Communicator) -> None:
+    left, right = neighbours(comm)
+    for place in (0, 1, 2):
+        waiter, came = Waiter(), [np.zeros(3), np.zeros(3)]
+        done = [comm.mpi.Irecv(array, left, 1) for array in came]
+        requests = [*done[:place], unanswered(comm, 9), *done[place:]]
+        sends = [comm.mpi.Isend(np.ones(3), right, 1) for _ in range(2)]
+        waiter.wait([*sends, *done], 15)
+        assert not waiter.test(requests)
+        refused(lambda w=waiter, r=requests: w.wait(r, 0.01), kind=WaitTimeout)
+        withdraw(requests[place])
+        assert waiter.test(requests)
+
+
+def a_wait_ends_with_its_time_out(comm: Communicator) -> None:
+    waiter, request = Waiter(), unanswered(comm)
+    for timeout in (0, 0.001, 0.1):
+        for wait in (
+            lambda t=timeout: waiter.wait([request], t),
+            lambda t=timeout: waiter.wait_until(lambda: False, t),
+        ):
+            start = time.monotonic()
+            refused(wait, kind=WaitTimeout)
+            assert timeout <= time.monotonic() - start < timeout + CANCEL_SECONDS
+    assert not waiter.cancelled
+    withdraw(request)
+
+
+def another_thread_breaks_a_wait_off(comm: Communicator) -> None:
+    # Before it begins, while it spins, in short naps, in long ones.
+    for delay in (0.0, 0.001, 0.05, 1.1):
+        waiter, request, told = Waiter(), unanswered(comm), []
+
+        def cancel(waiter: Waiter = waiter, told: list[float] = told) -> None:
+            told.append(time.monotonic())
+            waiter.cancel()
+
+        timer = threading.Timer(delay, cancel)
+        timer.start()
+        refused(lambda w=waiter, r=request: w.wait([r], 15), kind=Cancelled)
+        ended = time.monotonic()
+        timer.join()
+        assert ended - told[0] < CANCEL_SECONDS, delay
+        withdraw(request)
+
+
+def python_runs_during_a_wait(comm: Communicator) -> None:
+    """A thread that computes in Python is not held up by one that waits, nor the other way."""
+    waiter, request, counted = Waiter(), unanswered(comm), []
+
+    def count() -> None:
+        counted.append(sum(range(200_000)))
+        waiter.cancel()
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    refused(lambda: waiter.wait([request], 15), kind=Cancelled)
+    thread.join()
+    assert counted
+    withdraw(request)
+
+
+def a_signal_is_handled_during_a_wait(comm: Communicator) -> None:
+    """Ctrl-C in a script that is a rank itself: the handler runs, and what it raises comes out."""
+    request = unanswered(comm)
+
+    def handle(number: int, frame: Any) -> None:
+        raise ZeroDivisionError
+
+    former = signal.signal(signal.SIGUSR1, handle)
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    refused(lambda: Waiter().wait([request], 15), kind=ZeroDivisionError)
+    timer.join()
+    signal.signal(signal.SIGUSR1, former)
+    withdraw(request)
+
+
+def a_late_reduction_is_finished_by_the_next_wait(comm: Communicator) -> None:
+    if comm.size == 1:
+        return
+    for dtype in (np.float64, np.float16):
+        array = np.full(1000, comm.rank + 1, dtype)
+        if comm.rank == 0:
+            request = comm.iallreduce(array)
+            refused(lambda r=request: comm.wait(r, 0.02), kind=WaitTimeout)
+            assert not comm.test(request)
+            comm.wait([comm.isend(np.zeros(1), to) for to in range(1, comm.size)])
+            comm.wait(request)
+            comm.wait(request)
+        else:
+            comm.wait(comm.irecv(np.zeros(1), 0))
+            comm.allreduce(array)
+        assert (array == comm.size * (comm.size + 1) // 2).all()
+
+
 # Run only where asked for
 
 
@@ -630,9 +696,17 @@ def beyond_int(comm: Communicator) -> None:
     assert array[-2] == np.int8(ends[1] * comm.size)
 
 
+WAITING = [
+    all_of_many_are_waited_for,
+    one_that_is_not_done_is_enough_to_wait,
+    a_wait_ends_with_its_time_out,
+    another_thread_breaks_a_wait_off,
+    python_runs_during_a_wait,
+    a_signal_is_handled_during_a_wait,
+    a_late_reduction_is_finished_by_the_next_wait,
+]
 CASES = [
     every_type_and_shape,
-    large_messages,
     parts_of_arrays,
     opposite_orders,
     many_out_of_order,
@@ -648,18 +722,16 @@ CASES = [
     objects_of_all,
     barriers,
     mistakes,
-    after_the_end,
     alive,
-    nothing_stays,
-    while_another_waits,
     no_leak,
     broken_off,
     abandoned,
     errors_of_mpi,
+    *WAITING,
 ]
 
 
-WHOLE_ONLY = [large_messages, no_leak, abandoned, errors_of_mpi]
+WHOLE_ONLY = [no_leak, abandoned, errors_of_mpi, *WAITING]
 
 
 def main(mode: str, *names: str) -> None:

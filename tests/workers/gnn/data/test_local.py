@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.errors import GraphError, UsageError
+from penstock.errors import GraphError
 from penstock.graph import Graph
 from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import LocalGraph, open_local
@@ -63,31 +63,6 @@ def test_rows_are_those_of_the_graph(
         np.testing.assert_array_equal(owned, np.arange(80))
     else:
         assert any(0 < local.interior < local.owned for local in locals_)
-
-
-def test_what_peers_send_is_what_they_store(make_graph: Any, opened: Any) -> None:
-    graph = make_graph(80, 130, features="dense", labels=4)
-    locals_ = opened(graph, 3)
-    for local in locals_:
-        at = local.owned
-        for peer, where in sorted(local.receive.items()):
-            assert where.start == at
-            at = where.stop
-            sent = locals_[peer].send[local.rank]
-            np.testing.assert_array_equal(locals_[peer].ids[sent], local.ids[where])
-        assert at == local.columns
-
-
-def test_a_rank_for_each_part(ring: Any, partitioned: Any, on_threads: Any) -> None:
-    graph = ring()
-    partition = partitioned(graph, 2)
-
-    def three(comm: Any) -> None:
-        with open_local(comm, graph.path, partition, weighted=False):
-            pass
-
-    with pytest.raises(UsageError):
-        on_threads(3, three)
 
 
 def test_a_partition_of_another_graph(ring: Any, partitioned: Any) -> None:

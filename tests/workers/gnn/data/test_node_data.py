@@ -77,10 +77,3 @@ def test_what_cannot_be_trained_on(ring: Any, opened: Any, case: str, k: int) ->
     with pytest.raises(UsageError) as error:
         opened(graph, k)
     assert named in str(error.value)
-
-
-@pytest.mark.parametrize("k", [1, 2])
-def test_weights_that_are_not_there(ring: Any, opened: Any, k: int) -> None:
-    graph = ring()
-    with pytest.raises(UsageError):
-        opened(graph, k, weighted=True)

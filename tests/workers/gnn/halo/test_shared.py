@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.workers.gnn.halo import shared
 from penstock.workers.gnn.halo.exchange import Halo
-from penstock.workers.gnn.halo.shared import HostRanks, SharedHalo, ranks_on_host
 
 PATIENCE = 60
 
@@ -24,22 +20,6 @@ def one_way(rank: int) -> Any:
     if rank == 0:
         return SimpleNamespace(owned=2, columns=2, send={1: np.array([0, 1])}, receive={})
     return SimpleNamespace(owned=2, columns=4, send={}, receive={0: slice(2, 4)})
-
-
-def pair(comm: Any, rows: int = 2) -> SharedHalo:
-    """Return the memory of one of two ranks that write ``rows`` rows to each other."""
-    peer = 1 - comm.rank
-    return SharedHalo(comm, ranks_on_host(comm), {peer: slice(0, rows)}, [peer])
-
-
-def written(comm: Any, shared_halo: SharedHalo, width: int, dtype: Any = np.float32) -> Any:
-    """Write to the peer, and return what it wrote here."""
-    shared_halo.swap(width, dtype)
-    shared_halo.rows_of(1 - comm.rank)[...] = comm.rank + np.arange(width)
-    comm.allgather(None)
-    found = shared_halo.received()
-    np.testing.assert_array_equal(found, np.tile(1 - comm.rank + np.arange(width), (2, 1)))
-    return found
 
 
 @pytest.mark.parametrize("slow", [0, 1])
@@ -118,63 +98,3 @@ def test_who_cannot_share_sends_messages(
         assert max(size for _, _, size in comm.messages) == 24
 
     on_threads(2, rank)
-
-
-def test_another_file_of_that_number_is_not_taken(on_threads: Any, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.write_bytes(bytes(1 << 14))
-
-    class Lying:
-        """Says of the other rank's memory that it is a file that happens to be open."""
-
-        def __init__(self, comm: Any, file: int) -> None:
-            self.rank, self._comm, self._file = comm.rank, comm, file
-
-        def allgather(self, value: Any) -> Any:
-            found = self._comm.allgather(value)
-            wrong = [hasattr(each, "file") for each in found]
-            return [
-                each._replace(file=self._file) if lie else each
-                for each, lie in zip(found, wrong, strict=True)
-            ]
-
-    def rank(comm: Any) -> None:
-        with other.open("r+b") as file:
-            lying = Lying(comm, file.fileno())
-            shared_halo = SharedHalo(
-                lying, HostRanks(frozenset({1 - comm.rank}), True), {}, [1 - comm.rank]
-            )
-            shared_halo.swap(3, np.float32)
-            assert shared_halo.shared == frozenset()
-            comm.allgather(None)
-
-    on_threads(2, rank)
-
-
-def test_who_is_near(on_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    which = threading.local()
-    monkeypatch.setattr(shared, "host_identity", lambda: which.host)
-
-    def rank(comm: Any, hosts: Any) -> Any:
-        which.host = hosts[comm.rank]
-        return ranks_on_host(comm)
-
-    here, there = ("a",), ("b",)
-    assert on_threads(4, rank, [here, there, here, None]) == [
-        ({2}, True), (set(), True), ({0}, True), (set(), True)
-    ]  # fmt: skip
-    assert on_threads(3, rank, [here, None, None]) == [(set(), False)] * 3
-
-
-def test_nothing_stays_open(on_threads: Any) -> None:
-    def files() -> int:
-        gc.collect()
-        links = (os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
-        return sum("penstock rows" in link for link in links)
-
-    def rank(comm: Any) -> None:
-        written(comm, pair(comm), 3)
-
-    before = files()
-    on_threads(2, rank)
-    assert files() == before

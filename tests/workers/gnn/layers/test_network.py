@@ -86,18 +86,19 @@ def network_of(local: LocalGraph, model: Model, training: Training, pool: Thread
     return Network(plan, complete, training, local, pool, SingleRank(), dtype=np.float64)
 
 
-def slopes(network: Network, weights: Any) -> Any:
-    """Return the gradient of ``(outputs * weights).sum()`` by finite differences."""
-    values = network.parameters.values
-    found = np.zeros_like(values)
-    for i in np.flatnonzero(values):  # all that were given a value, which check() does
+def slopes(network: Network, weights: Any) -> tuple[Any, Any]:
+    """Return places, and the gradient of ``(outputs * weights).sum()`` by finite differences."""
+    values, found = network.parameters.values, []
+    places = np.flatnonzero(values)  # all that were given a value, which check() does
+    places = np.random.default_rng(1).permutation(places)[:30]
+    for i in places:
         kept, step, sides = values[i], 1e-6, []
         for sign in (1, -1):
             values[i] = kept + sign * step
             sides.append(float((network.forward(epoch=4, training=True) * weights).sum()))
         values[i] = kept
-        found[i] = (sides[0] - sides[1]) / (2 * step)
-    return found
+        found.append((sides[0] - sides[1]) / (2 * step))
+    return places, np.array(found)
 
 
 LAYERS = {
@@ -152,12 +153,13 @@ def check(local: LocalGraph, model: Model, training: Training) -> None:
         for name in network.parameters.named():
             place = network.parameters[name]
             place += rng.normal(size=place.shape) * 0.1
-        wanted = slopes(network, weights)
+        places, wanted = slopes(network, weights)
         network.forward(epoch=4, training=True)
         grad = network.gradient_buffer()
         grad[...] = weights
         network.backward(grad)
-        np.testing.assert_allclose(network.parameters.gradients, wanted, rtol=1e-4, atol=1e-6)
+        found = network.parameters.gradients[places]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
         assert np.abs(wanted).max() > 0.1
 
 
@@ -222,17 +224,3 @@ def test_parallel_edges_count_each_in_every_model(kind: str, kernels: str) -> No
         weight = once * np.exp(np.where(score > 0, score, 0.2 * score))
         expected = (weight / weight.sum(axis=1, keepdims=True)) @ z
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_threads_do_not_change_sums(kernels: str) -> None:
-    local, model = whole(), Model(layers=(Layer("gcn", 4, norm="layer"), Layer("gcn")))
-    results = []
-    for threads in (1, 3):
-        with ThreadPool(threads) as pool:
-            network = network_of(local, model, Training(), pool)
-            network.forward()
-            grad = network.gradient_buffer()
-            grad[...] = 1
-            network.backward(grad)
-            results.append(network.parameters.gradients.copy())
-    np.testing.assert_array_equal(*results)

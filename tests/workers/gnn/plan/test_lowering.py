@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from penstock.workers.comm.single import SingleRank
 from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.facts import Facts
-from penstock.workers.gnn.plan.lowering import TILE, Memory, lower
+from penstock.workers.gnn.plan.lowering import Memory, lower
 from penstock.workers.gnn.plan.rates import GUESS, Rates, machine_rates
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.thread_pool import ThreadPool
@@ -23,42 +22,6 @@ FACTS = Facts(
 )  # fmt: skip
 RATES = Rates(dense=5e10, sparse=1e10, gather=1e10, stream=1e10)
 GCN = Model(layers=(Layer("gcn", 32), Layer("gcn", 32), Layer("gcn")))
-
-
-def orders(model: Model, facts: Facts = FACTS, rates: Rates = RATES, **options: object) -> str:
-    plan = lower(model, facts, Training(**options), rates)
-    return " ".join(layer.order[0] + ("+" if layer.precomputed else "") for layer in plan.layers)
-
-
-def test_the_sum_is_taken_over_the_narrower_side() -> None:
-    # 100 to 32, precomputed; 32 to 32, either; 32 to 40.
-    assert orders(GCN) in ("a+ t a", "a+ a a")
-    assert orders(GCN, precompute=False).startswith("t ")
-    assert orders(GCN, order="aggregate", precompute=False) == "a a a"
-
-
-@pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_a_forward_pass_alone_is_laid_out_as_in_training(kind: Any) -> None:
-    model = Model(layers=(Layer(kind, 32), Layer(kind, 32, norm="layer"), Layer(kind)))
-    whole = lower(model, FACTS, Training(), RATES)
-    alone = lower(model, FACTS, Training(), RATES, backward=False)
-    for ours, theirs in zip(alone.layers, whole.layers, strict=True):
-        assert (ours.order, ours.precomputed) == (theirs.order, theirs.precomputed)
-        assert "backward" not in " ".join(each.name for each in ours.operations)
-        # What is precomputed is in no epoch.
-        assert ours.seconds < theirs.seconds or ours.precomputed
-    assert Memory.GRADIENTS not in alone.memory
-    assert alone.memory_bytes == whole.memory_bytes - whole.memory[Memory.GRADIENTS] // 2
-
-
-def test_a_gpu_never_holds_features_of_which_only_the_sum_is_kept() -> None:
-    there = replace(FACTS, on_gpu=True)
-
-    def held(facts: Facts, **options: object) -> int:
-        return lower(GCN, facts, Training(**options), RATES).memory[Memory.FEATURES]
-
-    assert held(FACTS) == held(there, precompute=False) == 4 * 1000 * 100
-    assert held(there) == 4 * 1000 * 2 * TILE
 
 
 @pytest.mark.parametrize(("share", "sparse"), [(0.01, True), (0.19, True), (0.21, False)])

@@ -1,0 +1,282 @@
+"""The kernels of partitioning: the CPU's equal the naive ones, and both do what they promise."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
+
+from penstock.csr import CSR
+from penstock.kernels.cpu import adjacency, components, greedy, halo, refine, streaming
+from penstock.kernels.naive import adjacency as naive_adjacency
+from penstock.kernels.naive import components as naive_components
+from penstock.kernels.naive import greedy as naive_greedy
+from penstock.kernels.naive import halo as naive_halo
+from penstock.kernels.naive import refine as naive_refine
+from penstock.kernels.naive import streaming as naive_streaming
+
+
+@st.composite
+def graphs(draw, nodes=40, edges=80):
+    """Draw a directed graph with loops, parallel edges, isolated nodes and nodes of many edges."""
+    count = draw(st.integers(1, nodes))
+    node = st.integers(0, count - 1)
+    hub = st.integers(0, min(2, count - 1))
+    pairs = draw(st.lists(st.tuples(hub | node, node), max_size=edges))
+    ends = np.array(pairs, np.int64).reshape(-1, 2)
+    return CSR.from_edges(ends[:, 0], ends[:, 1], count)
+
+
+def matrix(csr):
+    return sp.csr_matrix((np.ones(csr.edges), csr.indices, csr.indptr), shape=(csr.rows,) * 2)
+
+
+def in_two(csr, cut):
+    return csr.row_range(0, cut), csr.row_range(cut, csr.rows)
+
+
+def two_cliques(size):
+    """Two cliques with one edge between."""
+    nodes = np.arange(2 * size)
+    together = nodes[:, None] // size == nodes // size
+    together[size - 1, size] = together[size, size - 1] = True
+    sources, targets = np.nonzero(together & ~np.eye(2 * size, dtype=bool))
+    return CSR.from_edges(sources, targets, 2 * size)
+
+
+# -- adjacency ---------------------------------------------------------------------------------
+
+
+def symmetric(kernels, csr, cut):
+    """Return (indptr, indices) made from two row ranges."""
+    pieces = in_two(csr, cut)
+    counts = np.zeros(csr.rows, np.int64)
+    for piece in pieces:
+        kernels.reverse_counts(counts, piece.indices)
+    in_indptr = np.concatenate([[0], np.cumsum(counts)])
+    cursor, in_indices = in_indptr[:-1].copy(), np.full(csr.edges, -1, np.int32)
+    for piece in pieces:
+        kernels.reverse_rows(cursor, in_indices, piece.indptr, piece.indices, piece.first_row)
+    lists = [(p.indptr, p.indices, p.first_row, in_indptr, in_indices) for p in pieces]
+    counts = np.concatenate([kernels.neighbour_counts(*rows) for rows in lists])
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    out = np.full(indptr[-1], -1, np.int64)
+    for piece, rows in zip(pieces, lists, strict=True):
+        kernels.neighbour_lists(*rows, indptr[piece.first_row :], out)
+    return indptr, out
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.data())
+def test_neighbours_both_ways_are_scipys(csr, data):
+    cut = data.draw(st.integers(0, csr.rows))
+    pattern = matrix(csr) + matrix(csr).T
+    pattern.setdiag(0)
+    pattern.eliminate_zeros()
+    pattern.sort_indices()
+    for kernels in (naive_adjacency, adjacency):
+        indptr, indices = symmetric(kernels, csr, cut)
+        np.testing.assert_array_equal(indptr, pattern.indptr)
+        np.testing.assert_array_equal(indices, pattern.indices)
+
+
+def test_an_undirected_graph_needs_no_reverse():
+    csr = CSR.from_edges(np.array([0, 0, 1, 1, 2, 1]), np.array([1, 1, 0, 0, 2, 1]), 3)
+    nothing = np.empty(0, np.int64), np.empty(0, np.int32)
+    for kernels in (naive_adjacency, adjacency):
+        counts = kernels.neighbour_counts(csr.indptr, csr.indices, 0, *nothing)
+        assert counts.tolist() == [1, 1, 0]
+
+
+# -- components --------------------------------------------------------------------------------
+
+
+def by_scipy(csr):
+    _, labels = connected_components(matrix(csr), directed=False)
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+def labels_of(kernels, pieces, rows):
+    parent = kernels.new_forest(rows)
+    for piece in pieces:
+        kernels.union_rows(parent, piece.indptr, piece.indices, piece.first_row)
+    return kernels.component_labels(parent)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.data())
+def test_components_are_scipys_whatever_the_cut(csr, data):
+    cut = data.draw(st.integers(0, csr.rows))
+    for kernels in (naive_components, components):
+        labels = labels_of(kernels, in_two(csr, cut), csr.rows)
+        np.testing.assert_array_equal(labels, by_scipy(csr))
+        assert labels.dtype == np.int32
+
+
+def test_components_of_a_large_graph_and_of_none():
+    ends = np.random.default_rng(3).integers(0, 200_000, (150_000, 2))
+    csr = CSR.from_edges(ends[:, 0], ends[:, 1], 200_000)
+    labels = labels_of(components, in_two(csr, 50_001), csr.rows)
+    np.testing.assert_array_equal(labels, by_scipy(csr))
+    for kernels in (naive_components, components):
+        assert labels_of(kernels, [], 0).shape == (0,)
+
+
+def test_a_long_path_given_backwards_stays_fast():
+    # Without path halving this is quadratic: 10^10 steps.
+    nodes = 100_000
+    csr = CSR.from_edges(np.arange(1, nodes), np.arange(nodes - 1), nodes)
+    starts = range(nodes - 1000, -1, -1000)
+    labels = labels_of(components, (csr.row_range(n, n + 1000) for n in starts), nodes)
+    assert np.all(labels == 0)
+
+
+# -- by load -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 7))
+def test_placing_by_load_keeps_the_bound_of_list_scheduling(load, k):
+    load = np.array(load, dtype=np.int64)
+    parts = greedy.place_by_load(load, k)
+    assert parts.dtype == np.int32
+    np.testing.assert_array_equal(parts, naive_greedy.place_by_load(load, k))
+    sums = np.bincount(parts, weights=load, minlength=k)
+    assert sums.max() <= load.sum() / k + load.max() * (1 - 1 / k) + 1e-9
+
+
+def test_items_without_load_even_out_the_counts():
+    for kernels in (naive_greedy, greedy):
+        parts = kernels.place_by_load(np.array([10, 5, 5, 0, 0, 0], dtype=np.int64), 2)
+        assert np.bincount(parts).tolist() == [3, 3]
+
+
+# -- streaming ---------------------------------------------------------------------------------
+
+
+def streamed(kernels, csr, k, capacity, cut=0, price=0.3):
+    parts = np.full(csr.rows, -1, np.int32)
+    loads, counts = np.zeros(k, np.int64), np.zeros(k, np.int64)
+    for _ in range(2):
+        for piece in in_two(csr, cut):
+            rows = piece.indptr, piece.indices, piece.first_row
+            kernels.stream_rows(*rows, parts, loads, counts, capacity, price)
+    return parts, loads, counts
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(), st.integers(1, 5), st.data())
+def test_streaming_is_the_same_whatever_the_cut(csr, k, data):
+    cut = data.draw(st.integers(0, csr.rows))
+    capacity = data.draw(st.integers(0, csr.edges + 1))
+    slow = streamed(naive_streaming, csr, k, capacity)
+    for one, other in zip(slow, streamed(streaming, csr, k, capacity, cut), strict=True):
+        np.testing.assert_array_equal(one, other)
+    parts, loads, counts = slow
+    np.testing.assert_array_equal(loads, np.bincount(parts, csr.degrees(), k))
+    np.testing.assert_array_equal(counts, np.bincount(parts, minlength=k))
+
+
+def test_streaming_tells_two_cliques_apart():
+    csr = two_cliques(8)
+    parts, loads, _ = streamed(streaming, csr, 2, int(1.03 * csr.edges / 2), price=0.02)
+    assert len(set(parts[:8])) == len(set(parts[8:])) == 1
+    assert loads.tolist() == [57, 57]
+
+
+# -- refining ----------------------------------------------------------------------------------
+
+
+@st.composite
+def problems(draw):
+    csr, k = draw(graphs(25)), draw(st.integers(2, 4))
+    pattern = matrix(csr) + matrix(csr).T
+    pattern.setdiag(0)
+    pattern.eliminate_zeros()
+    indptr, load = pattern.indptr.astype(np.int64), np.diff(pattern.indptr).astype(np.int64)
+    parts = draw(st.lists(st.integers(0, k - 1), min_size=csr.rows, max_size=csr.rows))
+    bound = max(int(load.sum() / k * draw(st.floats(1, 2))), int(load.max()))
+    return indptr, pattern.indices.astype(np.int64), load, np.array(parts, np.int32), k, bound
+
+
+def cut_of(indptr, indices, parts):
+    sources = np.repeat(np.arange(len(parts)), np.diff(indptr))
+    return int(np.sum(parts[sources] != parts[indices]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems())
+def test_refining_cuts_less_within_the_bound_and_balancing_lifts_no_part(problem):
+    indptr, indices, load, given_parts, k, bound = problem
+    before = np.bincount(given_parts, load, k)
+    for name in ("balance", "refine"):
+        parts, slow = given_parts.copy(), given_parts.copy()
+        moved = getattr(refine, name)(indptr, indices, load, parts, k, bound, 4)
+        assert moved == getattr(naive_refine, name)(indptr, indices, load, slow, k, bound, 4)
+        np.testing.assert_array_equal(parts, slow)
+        after = np.bincount(parts, load, k)
+        assert after.max() <= max(before.max(), bound)
+        if name == "refine":
+            assert np.all(after <= np.maximum(before, bound))
+            assert cut_of(indptr, indices, parts) <= cut_of(indptr, indices, given_parts)
+            assert set(given_parts) <= set(parts)
+
+
+def test_everything_in_one_part_is_spread_to_the_bound():
+    # A ring of 40: every node has load 2, so every bound can be met.
+    nodes = np.arange(40)
+    indices = np.stack([(nodes - 1) % 40, (nodes + 1) % 40], axis=1).ravel()
+    parts, load = np.zeros(40, np.int32), np.full(40, 2)
+    refine.balance(2 * np.arange(41), indices, load, parts, 4, 22, 8)
+    assert np.bincount(parts, load, 4).max() <= 22
+
+
+def test_a_stray_node_comes_home():
+    csr = two_cliques(5)
+    parts = np.array([1, 0, 0, 0, 0, 1, 1, 1, 1, 1], np.int32)
+    indices = csr.indices.astype(np.int64)
+    assert refine.refine(csr.indptr, indices, csr.degrees(), parts, 2, 30, 4) == 1
+    assert cut_of(csr.indptr, indices, parts) == 2
+
+
+# -- the halo ----------------------------------------------------------------------------------
+
+
+def local_numbers(parts, rank):
+    """Number the nodes of ``rank`` first, then those of the others, part by part."""
+    order = np.lexsort([np.arange(len(parts)), parts, parts != rank])
+    local = np.empty(len(parts), np.int32)
+    local[order] = np.arange(len(parts))
+    return local
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(60, 120), st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_local_rows_are_the_naive_ones(csr, k, seed):
+    parts = np.random.default_rng(seed).integers(0, k, csr.rows).astype(np.int32)
+    rank = seed % k
+    arguments = csr.indptr, csr.indices, local_numbers(parts, rank), parts, rank, k
+    for fast, slow in zip(
+        halo.local_rows(*arguments), naive_halo.local_rows(*arguments), strict=True
+    ):
+        np.testing.assert_array_equal(fast, slow)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "int64", "float64"])
+def test_gathered_rows_follow_each_other(dtype):
+    indptr, column = np.array([0, 2, 2, 5]), np.array([1, 2, 3, 4, 5], dtype=dtype)
+    for kernels in (naive_halo, halo):
+        gathered = kernels.gather_rows(indptr, np.array([2, 1, 0], np.int32), column)
+        assert gathered.dtype == dtype
+        assert gathered.tolist() == [3, 4, 5, 1, 2]
+        assert kernels.gather_rows(indptr, np.empty(0, np.int32), column).shape == (0,)
+
+
+def test_foreign_nodes_are_marked_and_others_left():
+    for kernels in (naive_halo, halo):
+        mark = np.zeros(4, bool)
+        parts = np.array([0, 1, 0, 2], np.int32)
+        kernels.mark_foreign(np.array([0, 1, 2], np.int32), parts, 0, mark)
+        assert mark.tolist() == [False, True, False, False]
