@@ -210,9 +210,14 @@ class Part:
         arrays: dict[str, Any] = {name: self._load(name) for name in names}
         csr, entry = CSR(**arrays), self.manifest.parts[self.rank]
         check_rows(
-            csr, self.path, rows=entry.nodes, edges=entry.edges, nodes=self.rows,
-            relations=_ANY, remedy=AGAIN,
-        )  # fmt: skip
+            csr,
+            self.path,
+            rows=entry.nodes,
+            edges=entry.edges,
+            nodes=self.rows,
+            relations=_ANY,
+            remedy=AGAIN,
+        )
         return csr
 
     @cached_property

@@ -83,9 +83,11 @@ def _loader() -> Any:
                 first = seen.setdefault((key.tag, key.value), key)
                 if first is not key and key.tag != "tag:yaml.org,2002:merge":
                     raise yaml.composer.ComposerError(
-                        f"the key {key.value!r} appears twice, first", first.start_mark,
-                        "and again", key.start_mark,
-                    )  # fmt: skip
+                        f"the key {key.value!r} appears twice, first",
+                        first.start_mark,
+                        "and again",
+                        key.start_mark,
+                    )
             return node
 
     return Loader

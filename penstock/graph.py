@@ -193,9 +193,14 @@ class Graph:
         arrays = {name: load_npy(folder / f"{name}.npy") for name in names}
         csr = CSR(first_row=entry.start, **arrays)
         check_rows(
-            csr, folder, rows=entry.stop - entry.start, edges=entry.edges, nodes=self.num_nodes,
-            relations=relations, remedy=COPY_AGAIN,
-        )  # fmt: skip
+            csr,
+            folder,
+            rows=entry.stop - entry.start,
+            edges=entry.edges,
+            nodes=self.num_nodes,
+            relations=relations,
+            remedy=COPY_AGAIN,
+        )
         return csr
 
     def _shard_folder(self, number: int) -> Path:

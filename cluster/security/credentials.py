@@ -81,8 +81,11 @@ def as_files(used: Security, folder: Path) -> Security:
 
 
 def _parts(used: Security) -> list[tuple[str, str | None]]:
-    names = [f"tls_{role}_{part}" for role in ("client", "scheduler", "worker") for part in
-             ("cert", "key")]  # fmt: skip
+    names = [
+        f"tls_{role}_{part}"
+        for role in ("client", "scheduler", "worker")
+        for part in ("cert", "key")
+    ]
     return [(name, getattr(used, name)) for name in ("tls_ca_file", *names)]
 
 

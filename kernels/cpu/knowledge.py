@@ -32,9 +32,19 @@ def triples(
     """Return heads, tails and relations of triples ``first .. first + count``: (count,) int32."""
     heads, tails, relations = (np.empty(count, np.int32) for _ in range(3))
     _triples(
-        np.uint64(seed), entities, clusters, shifts, head_quantiles, relation_quantiles,
-        stride(len(entities)), noise, first, heads, tails, relations,
-    )  # fmt: skip
+        np.uint64(seed),
+        entities,
+        clusters,
+        shifts,
+        head_quantiles,
+        relation_quantiles,
+        stride(len(entities)),
+        noise,
+        first,
+        heads,
+        tails,
+        relations,
+    )
     return heads, tails, relations
 
 
@@ -47,10 +57,19 @@ def _quantile(quantiles: Array, word: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _triples(
-    seed: int, entities: Array, clusters: int, shifts: Array, head_quantiles: Array,
-    relation_quantiles: Array, step: int, noise: int, first: int,
-    heads: Array, tails: Array, relations: Array,
-) -> None:  # fmt: skip
+    seed: int,
+    entities: Array,
+    clusters: int,
+    shifts: Array,
+    head_quantiles: Array,
+    relation_quantiles: Array,
+    step: int,
+    noise: int,
+    first: int,
+    heads: Array,
+    tails: Array,
+    relations: Array,
+) -> None:
     n = len(entities)
     for i in range(len(heads)):
         a, b, c, d = philox4x32(seed, _EDGE, uint64(first) + uint64(i), 0)

@@ -53,9 +53,19 @@ def nearest(
             unit_block = np.empty_like(block)
             _to_unit(block, lengths[first : first + step], unit_block)
             _search(
-                units @ unit_block.T, some, their_lengths, block, lengths[first : first + step],
-                first, cosine, bound, skip[cut], rows[cut], scores[cut], found,
-            )  # fmt: skip
+                units @ unit_block.T,
+                some,
+                their_lengths,
+                block,
+                lengths[first : first + step],
+                first,
+                cosine,
+                bound,
+                skip[cut],
+                rows[cut],
+                scores[cut],
+                found,
+            )
     return rows, scores
 
 

@@ -39,9 +39,16 @@ def edges(
 
 @njit(cache=True, nogil=True)
 def _edges(
-    seed: int, scale: int, a: int, ab: int, abc: int, first: int, names: Array,
-    sources: Array, targets: Array,
-) -> None:  # fmt: skip
+    seed: int,
+    scale: int,
+    a: int,
+    ab: int,
+    abc: int,
+    first: int,
+    names: Array,
+    sources: Array,
+    targets: Array,
+) -> None:
     steps = (scale + LEVELS - 1) // LEVELS
     # Whole draws are used; the levels beyond ``scale`` are dropped at the end.
     extra = uint32(steps * LEVELS - scale)

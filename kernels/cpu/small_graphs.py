@@ -55,9 +55,16 @@ def rows_of_edges(
 
 
 def sums_of_edges(
-    starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, indptr: Array,
-    indices: Array, *, directed: bool,
-) -> Array:  # fmt: skip
+    starts: Array,
+    ptr: Array,
+    us: Array,
+    vs: Array,
+    weights: Array | None,
+    indptr: Array,
+    indices: Array,
+    *,
+    directed: bool,
+) -> Array:
     """Return the sum of the weights of the rows of each edge; see naive."""
     found = np.zeros(len(indices))
     given = np.empty(0) if weights is None else weights

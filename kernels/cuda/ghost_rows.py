@@ -50,9 +50,11 @@ def add_rows(x: DeviceArray, rows: DeviceArray, came: DeviceArray) -> None:
     vec = next(
         vec
         for vec in (16 // x.itemsize, 8 // x.itemsize, 1)
-        if vec and width % vec == 0 and is_aligned(x, vec * x.itemsize)
+        if vec
+        and width % vec == 0
+        and is_aligned(x, vec * x.itemsize)
         and _at(came, vec * x.itemsize)
-    )  # fmt: skip
+    )
     launch_blocks(
         _FILE,
         f"add_rows<{c_value(x)}, {vec}>",

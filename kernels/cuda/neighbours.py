@@ -43,9 +43,15 @@ def nearest(
         for first in range(0, len(vectors), step):
             block = slice(first, first + step)
             rows[cut], scores[cut] = _with_block(
-                rows[cut], scores[cut], some, vectors[block], lengths[block], first, left_out,
+                rows[cut],
+                scores[cut],
+                some,
+                vectors[block],
+                lengths[block],
+                first,
+                left_out,
                 cosine=cosine,
-            )  # fmt: skip
+            )
     return rows, scores
 
 

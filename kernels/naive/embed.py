@@ -130,9 +130,13 @@ def gradients(
 
 
 def queries(
-    nodes: Array, relations: Array | None, given: Array, relation: Any, side: Side,
+    nodes: Array,
+    relations: Array | None,
+    given: Array,
+    relation: Any,
+    side: Side,
     rules: EmbedRules,
-) -> Array:  # fmt: skip
+) -> Array:
     """Return the queries of a side: (n, dim) float32.
 
     given     (n,) rows of ``nodes``: heads, if tails are queried
@@ -154,9 +158,16 @@ def answer_scores(asked: Array, answers: Array, rules: EmbedRules) -> Array:
 
 
 def count(
-    asked: Array, scores: Array, answers: Array, table: Array, rules: EmbedRules, counts: Array,
-    first: int = 0, known: Known | None = None, work: Any = None,
-) -> None:  # fmt: skip
+    asked: Array,
+    scores: Array,
+    answers: Array,
+    table: Array,
+    rules: EmbedRules,
+    counts: Array,
+    first: int = 0,
+    known: Known | None = None,
+    work: Any = None,
+) -> None:
     """Add the number of candidates that score more than each query's answer, and the same.
 
     asked    (n, dim) float32, queries
@@ -178,9 +189,15 @@ def count(
 
 
 def top(
-    asked: Array, table: Array, rules: EmbedRules, k: int, first: int = 0,
-    known: Known | None = None, best: tuple[Array, Array] | None = None, work: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    asked: Array,
+    table: Array,
+    rules: EmbedRules,
+    k: int,
+    first: int = 0,
+    known: Known | None = None,
+    best: tuple[Array, Array] | None = None,
+    work: Any = None,
+) -> tuple[Array, Array]:
     """Return the best k candidates of each query: scores (n, k) float64 and ids (n, k) int64.
 
     The best first, of equals the lower id; NaN is not a candidate. If there are fewer, -infinity

@@ -46,8 +46,9 @@ def edges(
         block = int(np.searchsorted(block_starts, u, side="right")) - 1
         begin = int(block_starts[block])
         for low, high, scale, base in (
-            (begin, u, log_inside, 0), (0, begin, log_outside, OUTSIDE),
-        ):  # fmt: skip
+            (begin, u, log_inside, 0),
+            (0, begin, log_outside, OUTSIDE),
+        ):
             if scale == 0.0:
                 continue
             at, draw = low, 0

@@ -63,9 +63,16 @@ def rows_of_edges(
 
 
 def sums_of_edges(
-    starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, indptr: Array,
-    indices: Array, *, directed: bool,
-) -> Array:  # fmt: skip
+    starts: Array,
+    ptr: Array,
+    us: Array,
+    vs: Array,
+    weights: Array | None,
+    indptr: Array,
+    indices: Array,
+    *,
+    directed: bool,
+) -> Array:
     """Return the sum of the weights [default: 1] of the rows of each edge that they became."""
     found = np.zeros(len(indices))
     for graph, (first, stop) in enumerate(pairwise(starts)):

@@ -159,9 +159,15 @@ class ShardBuilder:
 
     def _bin(self, sources: Array, targets: Array, relations: Array | None) -> BinnedKeys:
         keys, _, offsets = csr_kernels.bin_edges(
-            sources, targets, relations, self.starts, self.target_bits, self.relation_bits,
-            both_ways=self.rules.undirected, keep_loops=self.rules.keep_loops,
-        )  # fmt: skip
+            sources,
+            targets,
+            relations,
+            self.starts,
+            self.target_bits,
+            self.relation_bits,
+            both_ways=self.rules.undirected,
+            keep_loops=self.rules.keep_loops,
+        )
         return BinnedKeys(len(sources), keys, offsets)
 
     # -- writing -------------------------------------------------------------------------------

@@ -59,9 +59,16 @@ class KnowledgeSource(EdgeSource):
         """Return some triples, and note which entities and relations there are to train on."""
         options = self.options
         heads, tails, relations = kernels.triples(
-            options.seed, self.entities, self.clusters, self.shifts, self.heads, self.kinds,
-            self.noise, first, count,
-        )  # fmt: skip
+            options.seed,
+            self.entities,
+            self.clusters,
+            self.shifts,
+            self.heads,
+            self.kinds,
+            self.noise,
+            first,
+            count,
+        )
         train = self._splits(heads, tails, relations) == 0
         mark_ends(heads[train], tails[train], self.seen, keep_loops=False)
         self.seen_relations[relations[train & (heads != tails)]] = True

@@ -54,9 +54,12 @@ def write_table(root: Path, name: str, tables: Iterable[pa.Table]) -> FileEntry:
                 if writer is None:
                     numbers = [f.name for f in table.schema if pa.types.is_integer(f.type)]
                     writer = pq.ParquetWriter(
-                        temporary, table.schema, compression="zstd", use_dictionary=False,
+                        temporary,
+                        table.schema,
+                        compression="zstd",
+                        use_dictionary=False,
                         column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
-                    )  # fmt: skip
+                    )
                 writer.write_table(table, row_group_size=ROWS)
         finally:
             if writer is not None:

@@ -117,9 +117,14 @@ class RmatGenerator(Generator):
                 progress.advance(count)
         out.describe(EDGES, {"made": self.how, "files": file_table(written)})
         return GenerateReport(
-            path=str(out.named), kind="R-MAT edge list", nodes=self.nodes, edges=source.units,
-            drawn=source.units, shards=len(firsts), bytes=sum(one.bytes for one in written),
-        )  # fmt: skip
+            path=str(out.named),
+            kind="R-MAT edge list",
+            nodes=self.nodes,
+            edges=source.units,
+            drawn=source.units,
+            shards=len(firsts),
+            bytes=sum(one.bytes for one in written),
+        )
 
 
 def _node_columns(

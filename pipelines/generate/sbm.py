@@ -57,9 +57,13 @@ class SbmSource(EdgeSource):
     def draw(self, first: int, count: int) -> Ends:
         """Return the edges of some rows."""
         sources, targets = kernels.edges(
-            self.options.seed, self.starts, _log_of_rest(self.inside), _log_of_rest(self.outside),
-            first, count,
-        )  # fmt: skip
+            self.options.seed,
+            self.starts,
+            _log_of_rest(self.inside),
+            _log_of_rest(self.outside),
+            first,
+            count,
+        )
         return self.names[sources], self.names[targets], None
 
 

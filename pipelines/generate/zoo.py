@@ -118,9 +118,12 @@ def _write_shards(pieces: Pieces, zoo: Zoo, threads: int, *, quiet: bool) -> Non
             progress.advance(high - low)
     shards = tuple(_shard_entries(zoo, cuts))
     pieces.add(
-        nodes=zoo.nodes, edges=zoo.arcs, directed=False, shards=shards,
+        nodes=zoo.nodes,
+        edges=zoo.arcs,
+        directed=False,
+        shards=shards,
         dtypes={"indptr": "int64", "indices": str(zoo.id_dtype)},
-    )  # fmt: skip
+    )
 
 
 def _shard_entries(zoo: Zoo, cuts: list[tuple[int, int]]) -> Iterator[ShardEntry]:

@@ -35,9 +35,18 @@ Declared = Annotated[
 
 # Options that declare the model, in place of which --spec declares all of it.
 _DECLARING = (
-    "model", "layers", "hidden", "heads", "aggregate", "activation",
-    "dropout", "input_dropout", "attention_dropout", "norm", "residual",
-)  # fmt: skip
+    "model",
+    "layers",
+    "hidden",
+    "heads",
+    "aggregate",
+    "activation",
+    "dropout",
+    "input_dropout",
+    "attention_dropout",
+    "norm",
+    "residual",
+)
 # Options of the layers before the last, which a model of one layer does not have.
 _BETWEEN = ("hidden", "heads", "activation", "dropout", "norm", "residual")
 # Those that depend on other options.

@@ -101,9 +101,15 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     if split is not None and not context.quiet:
         print(f"Drew a split {split.declared}", file=sys.stderr)
     task = TrainTask(
-        graph.path, workers.partition_path, model, training, made.detail, out.result,
-        init if init.is_file() else None, split_file(out.result, split),
-    )  # fmt: skip
+        graph.path,
+        workers.partition_path,
+        model,
+        training,
+        made.detail,
+        out.result,
+        init if init.is_file() else None,
+        split_file(out.result, split),
+    )
     # The share of right predictions says something of classes only.
     names = () if run.task == "value" else ("train", "valid")
     scores = {name: f"{name} {{:.1%}}" for name in names}

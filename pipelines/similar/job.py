@@ -95,9 +95,13 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
         skip = np.arange(first, last, dtype=np.int64)[:, None]
         with _gpu if hasattr(kept.values, "get") else nullcontext():
             found = kernel("neighbours", kept.values).nearest(
-                kept.values[first:last], kept.values, task.k,
-                cosine=task.cosine, skip=to_device(skip), lengths=kept.lengths,
-            )  # fmt: skip
+                kept.values[first:last],
+                kept.values,
+                task.k,
+                cosine=task.cosine,
+                skip=to_device(skip),
+                lengths=kept.lengths,
+            )
             rows, scores = map(to_host, found)
         entry = _save(task, number, kept.ids, np.broadcast_to(skip, rows.shape), rows, scores)
     task.pieces.save(part_name(number), {"ids": last - first, "pairs": int(rows.size)}, [entry])

@@ -46,16 +46,28 @@ class State:
         lr = training.lr_at(epoch)
         if training.optimizer == "sgd":
             module.sgd(
-                parameters.values, parameters.gradients, self.moments[0],
-                lr=lr, momentum=training.momentum, weight_decay=training.weight_decay, scale=scale,
-            )  # fmt: skip
+                parameters.values,
+                parameters.gradients,
+                self.moments[0],
+                lr=lr,
+                momentum=training.momentum,
+                weight_decay=training.weight_decay,
+                scale=scale,
+            )
             return
         module.adam(
-            parameters.values, parameters.gradients, *self.moments,
-            lr=lr, beta1=training.beta1, beta2=training.beta2, epsilon=training.epsilon,
-            weight_decay=training.weight_decay, decoupled=training.optimizer == "adamw",
-            scale=scale, step=self.steps_before + epoch + 1,
-        )  # fmt: skip
+            parameters.values,
+            parameters.gradients,
+            *self.moments,
+            lr=lr,
+            beta1=training.beta1,
+            beta2=training.beta2,
+            epsilon=training.epsilon,
+            weight_decay=training.weight_decay,
+            decoupled=training.optimizer == "adamw",
+            scale=scale,
+            step=self.steps_before + epoch + 1,
+        )
 
     def is_finite(self) -> bool:
         """Return whether all parameters are numbers."""

@@ -69,9 +69,15 @@ class _Trainer(Trainer):
             )
         self.plan, self.model = task.plan, task.model
         self.network = Network(
-            self.plan, self.model, self.training, local, pool, comm,
-            clock=self.clock, device=gpu(),
-        )  # fmt: skip
+            self.plan,
+            self.model,
+            self.training,
+            local,
+            pool,
+            comm,
+            clock=self.clock,
+            device=gpu(),
+        )
         # What preparing took is freed, so that buffers are allocated as they are needed.
         self._peak = _peak_bytes(give_back=True)
         captured = gpu() and comm.size == 1 and self.training.cuda_graph and not profile

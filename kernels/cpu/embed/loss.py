@@ -22,9 +22,15 @@ _S5, _S3 = np.float32(1 / 5), np.float32(1 / 3)
 
 
 def tile_loss(
-    loss: int, scores: Array, positives: Array, first: int, margin: Any, temperature: Any,
-    losses: Array, slopes: Array,
-) -> None:  # fmt: skip
+    loss: int,
+    scores: Array,
+    positives: Array,
+    first: int,
+    margin: Any,
+    temperature: Any,
+    losses: Array,
+    slopes: Array,
+) -> None:
     """Write each row's loss and its slope in the positive, and make the scores slopes in them.
 
     scores     (rows, N) float32; -infinity where a negative is left out
@@ -33,18 +39,37 @@ def tile_loss(
     """
     softmax = loss in (_SOFTMAX, _CONTRASTIVE)
     _tile_loss(
-        scores, positives, first, margin, temperature, losses, slopes,
-        np.empty(scores.shape[1], np.float32), loss == _SOFTMAX,
-        softmax or None, loss == _LOGISTIC or None, loss == _MARGIN or None,
-    )  # fmt: skip
+        scores,
+        positives,
+        first,
+        margin,
+        temperature,
+        losses,
+        slopes,
+        np.empty(scores.shape[1], np.float32),
+        loss == _SOFTMAX,
+        softmax or None,
+        loss == _LOGISTIC or None,
+        loss == _MARGIN or None,
+    )
 
 
 # It is compiled for one loss: Numba leaves out what is None (_self_adversarial: if all are).
 @njit(cache=True, nogil=True, error_model="numpy")
 def _tile_loss(
-    scores: Array, positives: Array, first: int, margin: Any, temperature: Any, losses: Array,
-    slopes: Array, scratch: Array, with_positive: bool, softmax: Any, logistic: Any, hinge: Any,
-) -> None:  # fmt: skip
+    scores: Array,
+    positives: Array,
+    first: int,
+    margin: Any,
+    temperature: Any,
+    losses: Array,
+    slopes: Array,
+    scratch: Array,
+    with_positive: bool,
+    softmax: Any,
+    logistic: Any,
+    hinge: Any,
+) -> None:
     rows, width = scores.shape
     for row in range(rows):
         at = moved(pointer(scores), row * width)

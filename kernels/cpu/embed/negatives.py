@@ -38,9 +38,15 @@ def draw_negatives(
 
 @njit(cache=True, nogil=True)
 def _draw(
-    seed: int, number: int, first: Array, start: Array, by_degree: int, chance: Array,
-    other: Array, rows: Array,
-) -> None:  # fmt: skip
+    seed: int,
+    number: int,
+    first: Array,
+    start: Array,
+    by_degree: int,
+    chance: Array,
+    other: Array,
+    rows: Array,
+) -> None:
     total = start[-1]
     for group in range(rows.shape[0]):
         which = number | uint64(group)

@@ -25,9 +25,16 @@ _LEFT_OUT = np.float32(-np.inf)
 
 @njit(cache=True, nogil=True)
 def make_queries(
-    model: int, sign: Any, nodes: Array, factors: Array, given: Array, relations: Array,
-    answers: Array, asked: Array, positives: Array,
-) -> None:  # fmt: skip
+    model: int,
+    sign: Any,
+    nodes: Array,
+    factors: Array,
+    given: Array,
+    relations: Array,
+    answers: Array,
+    asked: Array,
+    positives: Array,
+) -> None:
     """Write the queries of some edges, (edges, dim), and the scores of their answers."""
     edges, dim = asked.shape
     for e in range(edges):
@@ -77,9 +84,15 @@ def distance_tile(model: int, asked: Array, first: int, others: Array, scores: A
 
 @njit(cache=True, nogil=True)
 def distance_tile_slopes(
-    model: int, asked: Array, first: int, others: Array, scores: Array, slopes: Array,
-    in_asked: Array, in_others: Array,
-) -> None:  # fmt: skip
+    model: int,
+    asked: Array,
+    first: int,
+    others: Array,
+    scores: Array,
+    slopes: Array,
+    in_asked: Array,
+    in_others: Array,
+) -> None:
     """Add the gradients in queries and negatives, of those in a tile of scores."""
     dim = asked.shape[1]
     for e in range(slopes.shape[0]):
@@ -107,11 +120,27 @@ def add_rows(total: Array, part: Array) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def finish_edges(
-    model: int, sign: Any, nodes: Array, factors: Array, given: Array,
-    relations: Array, answers: Array, asked: Array, positives: Array, slopes: Array,
-    in_asked: Array, in_given: Array, in_relation: Array, in_answer: Array, power: int,
-    node_penalty: Any, relation_penalty: Any, losses: Array, afresh: bool, relation_afresh: bool,
-) -> None:  # fmt: skip
+    model: int,
+    sign: Any,
+    nodes: Array,
+    factors: Array,
+    given: Array,
+    relations: Array,
+    answers: Array,
+    asked: Array,
+    positives: Array,
+    slopes: Array,
+    in_asked: Array,
+    in_given: Array,
+    in_relation: Array,
+    in_answer: Array,
+    power: int,
+    node_penalty: Any,
+    relation_penalty: Any,
+    losses: Array,
+    afresh: bool,
+    relation_afresh: bool,
+) -> None:
     """Add what the answers' scores give, and write or add the gradients of each edge's rows.
 
     slopes           (edges,) in the answers' scores

@@ -29,9 +29,13 @@ _LARGEST = 1e37  # products beyond may not be float32
 
 
 def queries(
-    nodes: Array, relations: Array | None, given: Array, relation: Any, side: Side,
+    nodes: Array,
+    relations: Array | None,
+    given: Array,
+    relation: Any,
+    side: Side,
     rules: EmbedRules,
-) -> Array:  # fmt: skip
+) -> Array:
     """Return the queries of a side: (n, dim) float32, rounded once from float64."""
     asked = np.empty((len(given), rules.dim), np.float32)
     given = np.asarray(given, np.int64)
@@ -58,9 +62,16 @@ def answer_scores(asked: Array, answers: Array, rules: EmbedRules) -> Array:
 
 
 def count(
-    asked: Array, scores: Array, answers: Array, table: Array, rules: EmbedRules, counts: Array,
-    first: int = 0, known: Known | None = None, work: Any = None,
-) -> None:  # fmt: skip
+    asked: Array,
+    scores: Array,
+    answers: Array,
+    table: Array,
+    rules: EmbedRules,
+    counts: Array,
+    first: int = 0,
+    known: Known | None = None,
+    work: Any = None,
+) -> None:
     """Add how many candidates score more than each query's answer, and as much."""
     asked = np.ascontiguousarray(asked, np.float32)
     answers = np.ascontiguousarray(answers, np.int64)
@@ -81,19 +92,33 @@ def count(
                 part = table[low:high]
                 found = _tile(threads, asked[rows], part, rules)
                 _count(
-                    int(rules.model), found, asked[rows], scores[rows], answers[rows], part,
-                    first + low, lengths[tile], indptr[rows.start : rows.stop + 1], indices,
+                    int(rules.model),
+                    found,
+                    asked[rows],
+                    scores[rows],
+                    answers[rows],
+                    part,
+                    first + low,
+                    lengths[tile],
+                    indptr[rows.start : rows.stop + 1],
+                    indices,
                     counts[rows],
-                )  # fmt: skip
+                )
 
         with np.errstate(all="ignore"):
             threads.each(block, -(-len(asked) // _QUERIES))
 
 
 def top(
-    asked: Array, table: Array, rules: EmbedRules, k: int, first: int = 0,
-    known: Known | None = None, best: tuple[Array, Array] | None = None, work: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    asked: Array,
+    table: Array,
+    rules: EmbedRules,
+    k: int,
+    first: int = 0,
+    known: Known | None = None,
+    best: tuple[Array, Array] | None = None,
+    work: Any = None,
+) -> tuple[Array, Array]:
     """Return the best k candidates of each query: scores (n, k) float64 and ids (n, k) int64."""
     asked = np.ascontiguousarray(asked, np.float32)
     indptr, indices = _known(known, len(asked))
@@ -107,9 +132,15 @@ def top(
     def search(piece: int) -> None:
         low, high = cuts[piece], cuts[piece + 1]
         _top(
-            int(rules.model), asked, table[low:high], first + low, indptr, indices,
-            scores[piece + 1], ids[piece + 1],
-        )  # fmt: skip
+            int(rules.model),
+            asked,
+            table[low:high],
+            first + low,
+            indptr,
+            indices,
+            scores[piece + 1],
+            ids[piece + 1],
+        )
 
     with entered(work) as threads:
         threads.each(search, pieces)
@@ -134,9 +165,14 @@ def _tile(work: Workspace, asked: Array, part: Array, rules: EmbedRules) -> Arra
 
 @njit(cache=True, nogil=True)
 def _queries(
-    model: int, sign: float, nodes: Array, factors: Array, given: Array, relations: Array,
+    model: int,
+    sign: float,
+    nodes: Array,
+    factors: Array,
+    given: Array,
+    relations: Array,
     asked: Array,
-) -> None:  # fmt: skip
+) -> None:
     dim = asked.shape[1]
     x, q = np.empty(dim, np.float64), np.empty(dim, np.float64)
     for i in range(len(given)):
@@ -200,9 +236,18 @@ def _answer_scores(model: int, asked: Array, answers: Array, scores: Array) -> N
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _count(
-    model: int, found: Array, asked: Array, scores: Array, answers: Array, table: Array,
-    first: int, longest: float, indptr: Array, indices: Array, counts: Array,
-) -> None:  # fmt: skip
+    model: int,
+    found: Array,
+    asked: Array,
+    scores: Array,
+    answers: Array,
+    table: Array,
+    first: int,
+    longest: float,
+    indptr: Array,
+    indices: Array,
+    counts: Array,
+) -> None:
     width, dim = found.shape[1], asked.shape[1]
     share = 2 * (dim + 8) * 2.0**-24
     for i in range(found.shape[0]):
@@ -269,9 +314,15 @@ def _take_out(
 
 @njit(cache=True, nogil=True)
 def _top(
-    model: int, asked: Array, table: Array, first: int, indptr: Array, indices: Array,
-    scores: Array, ids: Array,
-) -> None:  # fmt: skip
+    model: int,
+    asked: Array,
+    table: Array,
+    first: int,
+    indptr: Array,
+    indices: Array,
+    scores: Array,
+    ids: Array,
+) -> None:
     dim = asked.shape[1]
     for i in range(len(asked)):
         q = moved(pointer(asked), i * dim)

@@ -71,9 +71,13 @@ def piece_cuts(edges: int, chunk: int) -> list[tuple[int, int, int]]:
 
 class _Step:
     def __init__(
-        self, work: Workspace, nodes: Table, relations: Table | None, batch: Batch,
+        self,
+        work: Workspace,
+        nodes: Table,
+        relations: Table | None,
+        batch: Batch,
         rules: EmbedRules,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.work, self.nodes, self.relations, self.rules = work, nodes, relations, rules
         edges, sides = len(batch.heads), len(rules.sides)
         self.edges = edges
@@ -152,9 +156,16 @@ class _Step:
             self._side(place, side, low, high, others, ordered, order, blocks[group])
 
     def _side(
-        self, place: int, side: Side, low: int, high: int, others: Array, ordered: Array,
-        order: Array, in_others: Array,
-    ) -> None:  # fmt: skip
+        self,
+        place: int,
+        side: Side,
+        low: int,
+        high: int,
+        others: Array,
+        ordered: Array,
+        order: Array,
+        in_others: Array,
+    ) -> None:
         rules, work, edges = self.rules, self.work, self.edges
         model, dim, count = int(rules.model), rules.dim, self.count
         size = high - low
@@ -189,9 +200,15 @@ class _Step:
                 np.matmul(asked[first:last], others.T, out=scores)
             leave_out(scores, answers, first, ordered, order)
             tile_loss(
-                int(rules.loss), scores, positives, first, np.float32(rules.margin),
-                np.float32(rules.temperature), losses, slopes,
-            )  # fmt: skip
+                int(rules.loss),
+                scores,
+                positives,
+                first,
+                np.float32(rules.margin),
+                np.float32(rules.temperature),
+                losses,
+                slopes,
+            )
             if rules.is_distance:
                 distance_tile_slopes(model, asked, first, others, kept, scores, in_asked, in_others)
                 continue
@@ -204,8 +221,24 @@ class _Step:
                 add_rows(in_others, part)
         phases = rules.model == Model.ROTATE
         finish_edges(
-            model, sign, values, self.factors, given, relations, answers, asked, positives,
-            slopes, in_asked, in_given, in_relations, in_answers, rules.power,
-            np.float32(rules.node_penalty), np.float32(0 if phases else rules.relation_penalty),
-            losses, place == 0, place == 0 or self.relation_groups > 1,
-        )  # fmt: skip
+            model,
+            sign,
+            values,
+            self.factors,
+            given,
+            relations,
+            answers,
+            asked,
+            positives,
+            slopes,
+            in_asked,
+            in_given,
+            in_relations,
+            in_answers,
+            rules.power,
+            np.float32(rules.node_penalty),
+            np.float32(0 if phases else rules.relation_penalty),
+            losses,
+            place == 0,
+            place == 0 or self.relation_groups > 1,
+        )

@@ -36,9 +36,14 @@ class Duplicates:
 
 
 def update(
-    work: Workspace, table: Table, found: Duplicates, slopes: Array, rules: EmbedRules,
-    lr: float, number: int,
-) -> None:  # fmt: skip
+    work: Workspace,
+    table: Table,
+    found: Duplicates,
+    slopes: Array,
+    rules: EmbedRules,
+    lr: float,
+    number: int,
+) -> None:
     """Change every row once, by the sum of its gradients: (gradients, width) float32."""
     distinct = found.distinct
     start = found.start[: distinct + 1]
@@ -54,11 +59,23 @@ def update(
 
     def change(piece: int) -> None:
         _change(
-            int(rules.optimizer), table.values, table.state, found.rows, start, found.order,
-            slopes, cuts[piece], cuts[piece + 1], kind(speed), kind(rules.epsilon),
-            kind(rules.beta1), kind(1 - rules.beta1), kind(rules.beta2), kind(1 - rules.beta2),
+            int(rules.optimizer),
+            table.values,
+            table.state,
+            found.rows,
+            start,
+            found.order,
+            slopes,
+            cuts[piece],
+            cuts[piece + 1],
+            kind(speed),
+            kind(rules.epsilon),
+            kind(rules.beta1),
+            kind(1 - rules.beta1),
+            kind(rules.beta2),
+            kind(1 - rules.beta2),
             kind(grown),
-        )  # fmt: skip
+        )
 
     work.each(change, pieces)
 
@@ -90,10 +107,23 @@ def _group(ids: Array, marks: Array, slots: Array, rows: Array, start: Array, or
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _change(
-    optimizer: int, values: Array, state: Array, rows: Array, start: Array, order: Array,
-    slopes: Array, first: int, last: int, lr: Any, epsilon: Any, beta1: Any, rest1: Any,
-    beta2: Any, rest2: Any, grown: Any,
-) -> None:  # fmt: skip
+    optimizer: int,
+    values: Array,
+    state: Array,
+    rows: Array,
+    start: Array,
+    order: Array,
+    slopes: Array,
+    first: int,
+    last: int,
+    lr: Any,
+    epsilon: Any,
+    beta1: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    grown: Any,
+) -> None:
     width = slopes.shape[1]
     total = np.empty(width, np.float32)
     for slot in range(first, last):
@@ -141,9 +171,18 @@ def _adagrad(x: Any, s: Any, g: Any, width: Any, lr: Any, epsilon: Any) -> None:
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
 def _adam(
-    x: Any, s: Any, g: Any, width: Any, lr: Any, epsilon: Any, beta1: Any, rest1: Any,
-    beta2: Any, rest2: Any, grown: Any,
-) -> None:  # fmt: skip
+    x: Any,
+    s: Any,
+    g: Any,
+    width: Any,
+    lr: Any,
+    epsilon: Any,
+    beta1: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    grown: Any,
+) -> None:
     for f in range(width):
         mean = beta1 * s[f] + rest1 * g[f]
         square = beta2 * s[width + f] + rest2 * g[f] * g[f]

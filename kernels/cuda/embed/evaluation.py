@@ -25,9 +25,13 @@ _SCORES_AT_ONCE = 1 << 24  # of ``top``: 128 MiB
 
 
 def queries(
-    nodes: DeviceArray, relations: DeviceArray | None, given: DeviceArray, relation: Any,
-    side: Side, rules: EmbedRules,
-) -> DeviceArray:  # fmt: skip
+    nodes: DeviceArray,
+    relations: DeviceArray | None,
+    given: DeviceArray,
+    relation: Any,
+    side: Side,
+    rules: EmbedRules,
+) -> DeviceArray:
     """Return the queries of a side: (n, dim) float32. See ``naive.embed.queries``."""
     count = len(given)
     given = cp.ascontiguousarray(given, cp.int32)
@@ -59,10 +63,16 @@ def answer_scores(asked: DeviceArray, answers: DeviceArray, rules: EmbedRules) -
 
 
 def count(
-    asked: DeviceArray, scores: DeviceArray, answers: DeviceArray, table: DeviceArray,
-    rules: EmbedRules, counts: DeviceArray, first: int = 0, known: Known | None = None,
+    asked: DeviceArray,
+    scores: DeviceArray,
+    answers: DeviceArray,
+    table: DeviceArray,
+    rules: EmbedRules,
+    counts: DeviceArray,
+    first: int = 0,
+    known: Known | None = None,
     work: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Add the number of candidates that score more than each query's answer, and the same.
 
     See ``naive.embed.count``; ``counts`` is an int64 array without gaps.
@@ -94,10 +104,15 @@ def count(
 
 
 def top(
-    asked: DeviceArray, table: DeviceArray, rules: EmbedRules, k: int, first: int = 0,
-    known: Known | None = None, best: tuple[DeviceArray, DeviceArray] | None = None,
+    asked: DeviceArray,
+    table: DeviceArray,
+    rules: EmbedRules,
+    k: int,
+    first: int = 0,
+    known: Known | None = None,
+    best: tuple[DeviceArray, DeviceArray] | None = None,
     work: Any = None,
-) -> tuple[DeviceArray, DeviceArray]:  # fmt: skip
+) -> tuple[DeviceArray, DeviceArray]:
     """Return the best k candidates of each query: scores (n, k) float64 and ids (n, k) int64.
 
     See ``naive.embed.top``. The k best are found one after another: k is meant to be small.

@@ -28,9 +28,16 @@ def changes(base: DeviceArray, copies: Sequence[DeviceArray]) -> DeviceArray:
         vec = _columns_together(base.size, base, copy, moved)
         size = base.size // vec
         launch_blocks(
-            _FILE, f"changes<{vec}>", _blocks(size), _THREADS,
-            base, copy, np.int64(size), np.int32(number > 0), moved,
-        )  # fmt: skip
+            _FILE,
+            f"changes<{vec}>",
+            _blocks(size),
+            _THREADS,
+            base,
+            copy,
+            np.int64(size),
+            np.int32(number > 0),
+            moved,
+        )
     return moved
 
 
@@ -43,9 +50,16 @@ def mean_square(weights: DeviceArray, vectors: DeviceArray) -> DeviceArray:
     blocks = _blocks(rows * _LANES)
     sums = cp.empty(blocks, cp.float64)
     launch_blocks(
-        _FILE, "square_sums", blocks, _THREADS,
-        weights, vectors, np.int64(rows), np.int32(dimension), sums,
-    )  # fmt: skip
+        _FILE,
+        "square_sums",
+        blocks,
+        _THREADS,
+        weights,
+        vectors,
+        np.int64(rows),
+        np.int32(dimension),
+        sums,
+    )
     return sums.sum()
 
 
@@ -66,11 +80,22 @@ def apply_changes(
     rows, dimension = base.shape
     vec = _columns_together(dimension, base, copies[0], moved)
     launch_blocks(
-        _FILE, f"apply_changes<{vec}>", _blocks(rows * _LANES), _THREADS,
-        base, copies[0], moved, pairs, square, np.float64(exchange.steepest(1.0)),
-        np.int32(exchange.count), np.float32(FURTHEST), np.float32(LEAST_WAY), np.int64(rows),
+        _FILE,
+        f"apply_changes<{vec}>",
+        _blocks(rows * _LANES),
+        _THREADS,
+        base,
+        copies[0],
+        moved,
+        pairs,
+        square,
+        np.float64(exchange.steepest(1.0)),
+        np.int32(exchange.count),
+        np.float32(FURTHEST),
+        np.float32(LEAST_WAY),
+        np.int64(rows),
         np.int32(dimension // vec),
-    )  # fmt: skip
+    )
     for copy in copies[1:]:
         copy[...] = base
 

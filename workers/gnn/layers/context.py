@@ -164,9 +164,15 @@ class Context:
             return None
         below = round(share * _BELOW)
         return Dropout(
-            self.seed, int(stream), self.epoch, layer, below, self.ids, self.local.nodes,
+            self.seed,
+            int(stream),
+            self.epoch,
+            layer,
+            below,
+            self.ids,
+            self.local.nodes,
             self._epoch_there,
-        )  # fmt: skip
+        )
 
     # Work, in pieces
 

@@ -56,9 +56,12 @@ class GATConv(Conv):
                 self._score(z, heads, owned, context.local.columns)
             with self.span("attention"):
                 context.edges(
-                    self.rows_of, first, last, z.shape[1],
+                    self.rows_of,
+                    first,
+                    last,
+                    z.shape[1],
                     lambda a, b: module.attend(self.rows_of, z, heads, sums, a, b),
-                )  # fmt: skip
+                )
         apart = sums.reshape(owned, self.heads, self.each)
 
         def combine(first: int, last: int) -> None:
@@ -97,11 +100,14 @@ class GATConv(Conv):
         module = kernel("attention", z)
         with self.span("attention backward, rows"):
             context.edges(
-                self.rows_of, 0, owned, total,
+                self.rows_of,
+                0,
+                owned,
+                total,
                 lambda a, b: module.attend_back_rows(
                     self.rows_of, z, heads, sums, grad, dot, dleft, a, b
                 ),
-            )  # fmt: skip
+            )
         dz = context.buffers.scratch(columns, total, *used)
         grads = {name: self._grad(name) for name in ("left", "right")}
         for one in grads.values():
@@ -110,11 +116,14 @@ class GATConv(Conv):
         def work(first: int, last: int) -> None:
             with self.span("attention backward, columns"):
                 context.edges(
-                    self.columns_of, first, last, total,
+                    self.columns_of,
+                    first,
+                    last,
+                    total,
                     lambda a, b: module.attend_back_columns(
                         self.columns_of, z, heads, grad, dot, dz, dright, a, b
                     ),
-                )  # fmt: skip
+                )
             rows = slice(first, last)
             with self.span("scores backward"):
                 module.scores_back(

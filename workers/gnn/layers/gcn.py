@@ -187,9 +187,12 @@ class GCNConv(Conv):
         module = kernel("aggregate", x)
         with self.span("aggregation"):
             self.context.edges(
-                block, first, last, x.shape[1],
+                block,
+                first,
+                last,
+                x.shape[1],
                 lambda a, b: module.gather(block, x, out, a, b, epilogue),
-            )  # fmt: skip
+            )
 
     # Backward
 

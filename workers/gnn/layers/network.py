@@ -66,10 +66,18 @@ class Network:
             GradientReducer(comm, **exchange),
         )
         self.context = Context(
-            local, self.parameters, self.halo, self.reducer, pool, self.clock, comm,
-            self.parameters.values[:0], training.seed, training.transpose == "implicit",
+            local,
+            self.parameters,
+            self.halo,
+            self.reducer,
+            pool,
+            self.clock,
+            comm,
+            self.parameters.values[:0],
+            training.seed,
+            training.transpose == "implicit",
             training.precision if device else "fp32",
-        )  # fmt: skip
+        )
         pool.tf32 = training.precision != "fp32"
         if comm.size > 1 and training.overlap and not device:
             pool.progress = self.progress
@@ -154,9 +162,11 @@ class Network:
         if plan.sparse:
             block = as_sparse(local.features)
             moved = type(block)(
-                context.put(block.indptr), context.put(block.indices), block.columns,
+                context.put(block.indptr),
+                context.put(block.indices),
+                block.columns,
                 context.put(np.asarray(block.weights, dtype)),
-            )  # fmt: skip
+            )
             return SparseFeatures(context, moved, model.input_dropout)
         dense = np.asarray(as_dense(local.features), dtype)
         return Features(context, dense, model.input_dropout)
@@ -200,7 +210,8 @@ class Loss:
         truth, splits = self._truth, self._splits
         with self.network.clock.span("loss", "compute"):
             context.pool.sums(
-                cuts, sums,
+                cuts,
+                sums,
                 lambda a, b, part: work(outputs, *truth, splits, scale, grad, part, a, b),
-            )  # fmt: skip
+            )
         return sums

@@ -27,9 +27,11 @@ class LayerNorm:
         module, scale, shift = kernel("norm", z), self._of("scale"), self._of("shift")
         moments = self._moments(len(z))
         self.context.rows(
-            0, len(z), self.width,
+            0,
+            len(z),
+            self.width,
             lambda a, b: module.layer_norm(z, scale, shift, out, moments, a, b),
-        )  # fmt: skip
+        )
 
     def backward(self, grad: AnyArray, z: AnyArray) -> None:
         """Make of ``grad`` the gradient of ``z``."""
@@ -37,9 +39,10 @@ class LayerNorm:
         moments = self._moments(len(z))
         sums = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
         context.pool.sums(
-            even_cuts(0, len(z), self.width, whole=context.on_gpu), sums,
+            even_cuts(0, len(z), self.width, whole=context.on_gpu),
+            sums,
             lambda a, b, part: module.layer_norm_back(grad, z, scale, moments, part, a, b),
-        )  # fmt: skip
+        )
         context.parameters.gradient(f"{self.prefix}.shift")[...] = sums[0]
         context.parameters.gradient(f"{self.prefix}.scale")[...] = sums[1]
 
@@ -83,9 +86,11 @@ class BatchNorm:
             self._of("shift"),
         )
         context.rows(
-            0, len(z), self.width,
+            0,
+            len(z),
+            self.width,
             lambda a, b: module.batch_norm(z, mean, inverse, scale, shift, out, a, b),
-        )  # fmt: skip
+        )
 
     def backward(self, grad: AnyArray, z: AnyArray) -> None:
         """Make of ``grad`` the gradient of ``z``."""
@@ -101,9 +106,11 @@ class BatchNorm:
         context.parameters.gradient(f"{self.prefix}.scale")[...] = own[1]
         means = (self._over_ranks(own) / context.local.nodes).astype(context.like.dtype)
         context.rows(
-            0, len(z), self.width,
+            0,
+            len(z),
+            self.width,
             lambda a, b: module.batch_norm_back(grad, z, mean, inverse, scale, means, a, b),
-        )  # fmt: skip
+        )
 
     def _sums(self, z: AnyArray, work: Callable[[int, int, AnyArray], object]) -> AnyArray:
         sums = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)

@@ -88,9 +88,12 @@ class SAGEMaxConv(SAGEConv):
         argmax = self._argmax()
         with self.span("max over neighbours"):
             self.context.edges(
-                block, first, last, x.shape[1],
+                block,
+                first,
+                last,
+                x.shape[1],
                 lambda a, b: module.gather_max(block, x, out, argmax, a, b),
-            )  # fmt: skip
+            )
 
     def aggregate_backward(
         self,
@@ -109,9 +112,12 @@ class SAGEMaxConv(SAGEConv):
         def work(first: int, last: int) -> None:
             with self.span("max over neighbours backward"):
                 context.edges(
-                    columns, first, last, width,
+                    columns,
+                    first,
+                    last,
+                    width,
                     lambda a, b: module.gather_max_back(columns, grad, argmax, dx, a, b),
-                )  # fmt: skip
+                )
             if skip is not None and first < owned:
                 np.add(dx[first:last], skip[first:last], out=dx[first:last])
 

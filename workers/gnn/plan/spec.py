@@ -51,10 +51,20 @@ _STRICT = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 # Options of training that may differ when a run is resumed: the weights at an epoch do not depend
 # on them, or (epochs) only with a schedule that does.
 RESUMABLE = (
-    "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
-    "overlap", "precompute", "feature_layout", "order", "transpose", "profile", "cuda_graph",
+    "epochs",
+    "patience",
+    "evaluate_every",
+    "checkpoint_epochs",
+    "checkpoint_minutes",
+    "overlap",
+    "precompute",
+    "feature_layout",
+    "order",
+    "transpose",
+    "profile",
+    "cuda_graph",
     "measure_overlap",
-)  # fmt: skip
+)
 LEAST_ROUNDS = 7  # of a measurement whose spread is to mean something
 # How far apart the quartiles of a measurement may be, as a share of what is measured against. So
 # far apart, the median of 15 rounds has a standard error of 0.93 * 0.75 / sqrt(15) = 18 points.
