@@ -161,7 +161,6 @@ def begin_early(cluster: ClusterSpec, ranks: int | None) -> None:
 
 
 def _give_resources(client: Client, spec: ClusterSpec) -> None:
-    """Let workers find their devices, caches and scratch."""
     from penstock.workers.plugin import register_plugin
 
     # They load the libraries of their devices now, possibly from a shared disk.

@@ -108,7 +108,6 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
 
 
 def _gpus() -> list[str]:
-    """Return the GPUs of this machine that this process may use."""
     count = devices_here() or _nvml_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     found = [name for name in visible_devices(0, count, visible).split(",") if name and count]

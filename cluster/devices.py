@@ -28,6 +28,6 @@ def warn_of_unused_gpus(client: Client) -> None:
     who = f"{len(unused)} of {len(found)} workers compute" if len(found) > 1 else "the job computes"
     more = f"; and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
     warn(
-        f"{who} on the CPU, although a GPU exists on {'; '.join(hosts[:_NAMED])}{more}. "
+        f"{who} on the CPU, though there is a GPU on {'; '.join(hosts[:_NAMED])}{more}. "
         f"{unused[0].remedy}, or give --device cpu"
     )

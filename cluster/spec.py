@@ -72,7 +72,6 @@ def _worker_memory(text: str) -> str:
 
 
 def _shared() -> int:
-    """Return how much memory all workers of this machine may use together."""
     return workers_share(total_memory())
 
 
@@ -278,7 +277,6 @@ def _place(kind: str) -> str:
 
 
 def _without_effect(spec: ClusterSpec, name: str, kind: str, place: str) -> None:
-    """Raise or warn that an option has no effect."""
     option = flag(name)
     kinds = " or ".join(one for one in KINDS if one in EFFECTS[name])
     if spec.cluster == "auto":

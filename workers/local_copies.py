@@ -92,7 +92,6 @@ class LocalCopies:
         return self._copied(Source.read(path, only), self._folder())
 
     def _copied(self, source: Source, folder: Path) -> tuple[Path, FileLock]:
-        """Return the copy of ``source`` and its shared lock."""
         copy, lock_path = folder / source.name, folder / f"{source.name}.lock"
 
         def waiting(seconds: float) -> None:

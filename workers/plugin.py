@@ -251,7 +251,6 @@ _forget.__module__ = "__main__"  # by value, to a scheduler that may run without
 
 
 def _registered(client: Client, timeout: float | None) -> dict[str, str | None] | None:
-    """Return the options of the cluster's plugin, or None without one."""
     from distributed.protocol.pickle import loads
 
     def plugin_there(

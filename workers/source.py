@@ -99,7 +99,6 @@ def copy_files(source: Source, to: Path, progress: Callable[[], None]) -> None:
 
 
 def _copy_file(source: Source, entry: FileEntry, to: Path, progress: Callable[[], None]) -> None:
-    """Copy one file; raise unless it matches the manifest."""
     digest, size = hashlib.sha256(), 0
     buffer = memoryview(bytearray(min(_CHUNK, entry.bytes + 1)))
     says = {"listed_in": source.manifest, "remedy": _COPY_AGAIN}

@@ -88,7 +88,6 @@ def _kill(processes: list[psutil.Process]) -> None:
 
 
 def _remaining(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Return those of ``processes`` that still run after at most ``seconds``."""
     deadline = time.monotonic() + seconds
     while remaining := [one for one in processes if _runs(one)]:
         if time.monotonic() > deadline:

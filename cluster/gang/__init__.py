@@ -130,7 +130,7 @@ def run(
             if attempt == retries or not error.may_retry:
                 raise
             if not quiet:
-                print(f"{error.what}: restarting its gang", file=sys.stderr)
+                print(f"{error.what}: starting its gang again", file=sys.stderr)
     raise AssertionError
 
 
@@ -457,7 +457,7 @@ def _error_of_raised(first: Outcome, size: int, tracebacks: dict[int, str]) -> G
     said = str(cause) if ours else (first.text.strip().splitlines() or ["failed"])[-1]
     error = GangError(
         f"{where} failed: {said}",
-        remedy=None if ours else "The error's tracebacks show where, by rank",
+        remedy=None if ours else "The error's tracebacks say where, rank by rank",
         tracebacks=tracebacks,
         may_retry=isinstance(cause, ClusterError),  # it timed out
     )

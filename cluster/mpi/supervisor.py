@@ -156,7 +156,6 @@ class SharedSegments:
 
 
 def _mapped(pid: int) -> set[Path]:
-    """Return MPICH's shared memory that a process maps."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
     except OSError:  # it has ended, or belongs to another user

@@ -83,7 +83,6 @@ def of_folder(folder: Path) -> Security:
 
 
 def _configured() -> Security | None:
-    """Return the credentials of Dask's configuration, or None."""
     import dask
     from distributed import Security
 

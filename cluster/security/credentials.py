@@ -140,7 +140,6 @@ def certificate() -> tuple[bytes, bytes]:
 
 
 def _shared_folder() -> TemporaryFolder:
-    """Return a folder that other hosts see."""
     state = state_folder()
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)

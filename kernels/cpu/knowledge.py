@@ -86,7 +86,7 @@ def _triples(
 
 
 def splits(seed: int, heads: Array, tails: Array, relations: Array, valid: int, test: int) -> Array:
-    """Return 0, 1, 2 (train, valid, test) for each triple, whichever draw made it: (m,) int8."""
+    """Return 0, 1, 2 (train, valid, test) for each triple, independent of its draw: (m,) int8."""
     chosen: Array = _splits(
         np.uint64(seed), heads, tails, relations, np.uint64(valid + test), np.uint64(test)
     )

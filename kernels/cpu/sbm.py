@@ -87,7 +87,7 @@ def _edges(
 
 
 def normals(seed: int, first: int, count: int, width: int) -> Array:
-    """Return about normal numbers, mean 0 and deviation 1: (count, width) float32."""
+    """Return approximately normal numbers, mean 0 and deviation 1: (count, width) float32."""
     drawn: Array = _dense(
         np.uint64(seed),
         np.zeros(count, np.int32),

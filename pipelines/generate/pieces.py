@@ -1,4 +1,4 @@
-"""A graph written piece by piece: nothing it is made of need fit in memory as a whole."""
+"""A graph written piece by piece: no part of it has to fit in memory as a whole."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ROWS = 1 << 20  # rows of a table made at a time: a row group
 
 
 class Pieces(GrowingGraph):
-    """Writes a graph from a source that gives some rows at a time."""
+    """Writes a graph from a source that yields some rows at a time."""
 
     def nodes(self, columns: Callable[[int, int], dict[str, Any]]) -> None:
-        """Write nodes.parquet from ``columns(first, count)``, which gives it for some rows."""
+        """Write nodes.parquet from ``columns(first, count)``, which returns it for some rows."""
         import pyarrow as pa
 
         nodes = self.manifest.nodes

@@ -36,7 +36,7 @@ def check_own(outgoing: AnyArray, incoming: AnyArray) -> None:
     sent, expected = described(outgoing), described(incoming)
     if sent != expected:
         raise UsageError(
-            "alltoallv: the array that a rank sends itself differs from the one it receives",
+            "alltoallv: a rank sends itself another array than it receives",
             expected=expected.decode(),
             got=sent.decode(),
         )

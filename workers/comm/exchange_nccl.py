@@ -81,8 +81,6 @@ def on_device(array: AnyArray) -> DeviceArray:
 
 
 class _Batch:
-    """Messages that are launched together, and the event of their completion."""
-
     def __init__(self) -> None:
         self.sends: list[Message] = []
         self.receives: list[Message] = []
@@ -242,7 +240,6 @@ class NcclExchange(Exchange):
         return [partial(self._link.reached, event) for _, event in followed]
 
     def _wait_in_stream(self, end: Any) -> None:
-        """Make the caller's stream wait for one of our events."""
         stream = self._cuda.get_current_stream()
         if (stream.ptr, end) in self._followed[-1:]:
             return  # messages of one batch share their event

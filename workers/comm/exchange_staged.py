@@ -162,7 +162,6 @@ class AwareExchange(StagedExchange):
 
 
 def _parts(host: Array, arrays: Sequence[AnyArray]) -> list[Array]:
-    """Return the bytes of each array within those of all."""
     ends = list(accumulate(array.nbytes for array in arrays))
     return [host[end - array.nbytes : end] for end, array in zip(ends, arrays, strict=True)]
 

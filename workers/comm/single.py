@@ -187,15 +187,12 @@ class SingleRank:
 
 
 class _Persistent:
-    """Messages of this rank to itself, in the same arrays each time."""
-
     def __init__(
         self, owner: SingleRank, sends: Sequence[Message], receives: Sequence[Message]
     ) -> None:
         self._owner, self._sends, self._receives = owner, sends, receives
 
     def start(self) -> None:
-        """Do one round."""
         for message in self._receives:
             self._owner.irecv(*message)
         for message in self._sends:

@@ -106,7 +106,6 @@ def _write(
 def _predictions(
     outputs: Array, kind: str, classes: tuple[str, ...] | None, *, probabilities: bool
 ) -> dict[str, Any]:
-    """Return the columns of some rows' outputs."""
     import pyarrow as pa
 
     if kind == "value":

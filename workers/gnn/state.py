@@ -144,7 +144,6 @@ class State:
                 self.known += int(array.size) * (name in parameters)
 
     def _optimizer(self) -> dict[str, AnyArray]:
-        """Return the moments of every parameter by their names."""
         return {
             f"optimizer/{i}/{name}": array
             for i, vector in enumerate(self.moments)
@@ -152,7 +151,6 @@ class State:
         }
 
     def _copy(self) -> Weights:
-        """Return copies of the parameters and of the moments of batch norms."""
         moments = {name: value.copy() for name, value in self.network.moments().items()}
         return self.network.parameters.values.copy(), moments
 

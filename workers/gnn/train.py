@@ -49,8 +49,6 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
 
 
 class _Trainer(Trainer):
-    """The trainer of one rank: a full pass, and an update, each epoch."""
-
     def __init__(
         self, comm: AnyCommunicator, task: TrainTask, local: LocalGraph, pool: ThreadPool
     ) -> None:
@@ -98,7 +96,6 @@ class _Trainer(Trainer):
         self._kinds: Mapping[Any, float] | None = None
 
     def run(self, started: float) -> Trained:
-        """Run all remaining epochs."""
         training, run = self.training, self.task.run
         if self.comm.rank == 0:
             save_text(run / "plan.txt", self.plan.text() + "\n")
@@ -140,11 +137,9 @@ class _Trainer(Trainer):
     # -- the loop's interface ----------------------------------------------------------------------
 
     def load(self) -> Position | None:
-        """Load the last checkpoint."""
         return self.state.load()
 
     def steps(self) -> Generator[Step, bool, None]:
-        """Train one epoch per step."""
         while self.position.epoch < self.training.epochs:
             self._metrics, self._next = self._next or self._gradients(), None
             if _is_finite(self._metrics):
@@ -164,7 +159,6 @@ class _Trainer(Trainer):
         return Evaluation(-loss, found, finite=_is_finite(found))
 
     def is_finite(self) -> bool:
-        """Return whether all parameters and the next pass's results are finite."""
         epoch = self.position.epoch + 1
         if not self.state.is_finite():
             return False
@@ -188,7 +182,6 @@ class _Trainer(Trainer):
         }, {"loss": round(metrics["train"]["loss"], 4), **shown}
 
     def hold_best(self) -> bool:
-        """Copy the parameters."""
         self.state.hold_best(self.position)
         return True
 
@@ -269,7 +262,6 @@ class _Trainer(Trainer):
         return finish
 
     def _terms(self) -> int:
-        """Return the number of training terms of the whole graph in the mean loss."""
         local = self.local
         count = np.array([np.count_nonzero(local.counted == 0)], np.int64)
         self.comm.allreduce(count)
@@ -277,7 +269,6 @@ class _Trainer(Trainer):
 
 
 def _peak_bytes(*, give_back: bool = False) -> int:
-    """Return the peak memory of this process, or of its pool on the GPU."""
     if gpu():
         import cupy
 
@@ -294,7 +285,6 @@ def _is_finite(metrics: Metrics) -> bool:
 
 
 def _metrics(sums: AnyArray) -> Metrics:
-    """Return mean loss and score of each split that has rows."""
     found = {}
     for name, (loss, terms, right, of) in zip(SPLITS, sums.tolist(), strict=True):
         if terms or name == "train":

@@ -15,8 +15,6 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class _Entry:
-    """One key's arrays, and their users."""
-
     is_loaded: bool = False
     users: int = 1
     value: Any = None

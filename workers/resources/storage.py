@@ -39,7 +39,6 @@ def storage_speed(path: Path, *, top: Path = Path("/")) -> Speed:
 
 
 def _mount(path: Path, top: Path) -> tuple[str, str, str]:
-    """Return device number, kind and source of the file system at ``path``."""
     wanted, best, found = f"{path}/".replace("//", "/"), -1, ("0:0", "", "")
     try:
         # Undecodable names of unrelated mounts must not matter.

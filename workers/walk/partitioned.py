@@ -75,7 +75,6 @@ class _Here:
 
 @contextmanager
 def _opened(comm: AnyCommunicator, task: PartitionedWalk) -> Iterator[_Here]:
-    """Give the rank its part, prepared for the walks."""
     k = PartitionManifest.load(task.partition).k
     if k != comm.size:
         raise UsageError(
@@ -172,7 +171,6 @@ def exchange_walkers(comm: AnyCommunicator, walkers: Walkers) -> Walkers | None:
 
 
 def _gather(comm: AnyCommunicator, paths: AnyArray, bounds: Sequence[int]) -> AnyArray:
-    """Return the paths that this rank writes, combined from all ranks."""
     outgoing = [paths[low:high] for low, high in pairwise(bounds)]
     mine = bounds[comm.rank + 1] - bounds[comm.rank], paths.shape[1]
     incoming = [np.empty_like(paths, shape=mine) for _ in range(comm.size)]

@@ -1,4 +1,4 @@
-"""Losses of a tile of scores and their slopes, which take the scores' place, in Numba."""
+"""Losses of a tile of scores, and their slopes, which replace the scores, in Numba."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def tile_loss(
     losses: Array,
     slopes: Array,
 ) -> None:
-    """Write each row's loss and its slope in the positive, and make the scores slopes in them.
+    """Write each row's loss and its slope in the positive; replace the scores by their slopes.
 
-    scores     (rows, N) float32; -infinity where a negative is left out
-    positives  float32, of which row r has ``first + r``; so have ``losses``, float64, and
-               ``slopes``, float32
+    scores     (rows, N) float32; -infinity for negatives that are left out
+    positives  float32, row r's at ``first + r``, as in ``losses``, float64, and ``slopes``,
+               float32
     """
     softmax = loss in (_SOFTMAX, _CONTRASTIVE)
     _tile_loss(
@@ -54,7 +54,7 @@ def tile_loss(
     )
 
 
-# It is compiled for one loss: Numba leaves out what is None (_self_adversarial: if all are).
+# Compiled for one loss: Numba omits branches for None (_self_adversarial: if all are).
 @njit(cache=True, nogil=True, error_model="numpy")
 def _tile_loss(
     scores: Array,
@@ -88,7 +88,7 @@ def _tile_loss(
 
 @njit(cache=True, error_model="numpy")
 def _softmax(n: Any, p: Any, width: Any, with_positive: bool) -> Any:
-    # A NaN may not be the largest, but its power and so the total are NaN as well.
+    # NaN may not be the largest, but its power makes the total NaN.
     largest = _largest(n, width)
     if with_positive:
         largest = max(largest, p)
@@ -132,7 +132,7 @@ def _log1p(x: Any) -> Any:
 @njit(cache=True, error_model="numpy")
 def _softplus_and_sigmoid(x: Any) -> Any:
     power = exponential(-abs(x))
-    above = _ZERO if x < _ZERO else x  # so that NaN stays
+    above = _ZERO if x < _ZERO else x  # keeps NaN
     return above + _log1p(power), (power if x < _ZERO else _ONE) / (_ONE + power)
 
 

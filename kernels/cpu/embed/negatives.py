@@ -56,7 +56,7 @@ def _draw(
             if uint64(kind) < by_degree and np.float64(coin) >= np.float64(chance[slot]) * _ROUND:
                 slot = np.int64(other[slot])
             at, end = 0, len(start) - 2
-            while at < end:  # the last range that begins at the slot or before, and is not empty
+            while at < end:  # the last non-empty range that begins at or before the slot
                 middle = (at + end + 1) // 2
                 if start[middle] <= slot:
                     at = middle

@@ -1,4 +1,4 @@
-"""What a piece of a batch does besides products of matrices, in Numba."""
+"""The work on a piece of a batch besides matrix products, in Numba."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def gather_rows(nodes: Array, rows: Array, out: Array) -> None:
 
 @njit(cache=True, nogil=True)
 def leave_out(scores: Array, answers: Array, first: int, ordered: Array, order: Array) -> None:
-    """Make scores of negatives that are an edge's own answer -infinity.
+    """Set scores of negatives that equal an edge's answer to -infinity.
 
     ordered, order  the negatives ascending, and the place of each
     """
@@ -93,7 +93,7 @@ def distance_tile_slopes(
     in_asked: Array,
     in_others: Array,
 ) -> None:
-    """Add the gradients in queries and negatives, of those in a tile of scores."""
+    """Add the gradients in queries and negatives from those in a tile of scores."""
     dim = asked.shape[1]
     for e in range(slopes.shape[0]):
         for j in range(slopes.shape[1]):
@@ -141,7 +141,7 @@ def finish_edges(
     afresh: bool,
     relation_afresh: bool,
 ) -> None:
-    """Add what the answers' scores give, and write or add the gradients of each edge's rows.
+    """Add the part of the answers' scores, and write or add the gradients of each edge's rows.
 
     slopes           (edges,) in the answers' scores
     in_asked         (edges, dim) in queries, of the negatives' scores

@@ -1,7 +1,7 @@
 """Ranks and best candidates: BLAS decides most, float64 the rest, in tiles of bounded memory.
 
-A score in float32 is wrong by at most some bound. Where it is further from the answer's score than
-that, it says which is greater; the few others are computed again.
+A score in float32 has a bounded error. If it is further from the answer's score than that, it
+decides the comparison; the few others are computed again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["answer_scores", "count", "queries", "top"]
 
 _QUERIES, _CANDIDATES = 128, 2048  # of a tile
 _TOP_CANDIDATES = 1 << 16  # of a piece
-_LARGEST = 1e37  # products beyond may not be float32
+_LARGEST = 1e37  # larger products may not be float32
 
 
 def queries(
@@ -36,7 +36,7 @@ def queries(
     side: Side,
     rules: EmbedRules,
 ) -> Array:
-    """Return the queries of a side: (n, dim) float32, rounded once from float64."""
+    """Return the queries of a side: (n, dim) float32."""
     asked = np.empty((len(given), rules.dim), np.float32)
     given = np.asarray(given, np.int64)
     if relations is None:
@@ -44,7 +44,7 @@ def queries(
     else:
         rows = np.asarray(relation, np.int64)
         rows = rows + rules.inverse if side == Side.HEAD else rows
-        # Only rows that are asked for: there may be many more relations.
+        # Only the needed rows: there may be many more relations.
         distinct, rows = np.unique(rows, return_inverse=True)
         factors = relations[distinct].astype(np.float64)
         if rules.model == Model.ROTATE:
@@ -72,7 +72,7 @@ def count(
     known: Known | None = None,
     work: Any = None,
 ) -> None:
-    """Add how many candidates score more than each query's answer, and as much."""
+    """Add the numbers of candidates whose scores exceed and equal that of each query's answer."""
     asked = np.ascontiguousarray(asked, np.float32)
     answers = np.ascontiguousarray(answers, np.int64)
     indptr, indices = _known(known, len(asked))
@@ -186,7 +186,6 @@ def _queries(
 
 @njit(cache=True, nogil=True)
 def _longest(table: Array) -> float:
-    """Return the greatest length of a row."""
     longest = 0.0
     for i in range(table.shape[0]):
         total = 0.0
@@ -199,7 +198,7 @@ def _longest(table: Array) -> float:
 
 @njit(cache=True, error_model="numpy")
 def _exact(model: int, q: Any, v: Any, dim: int) -> Any:
-    """Return a score in float64, whose sums are made in the same order wherever this is called."""
+    """Return a score in float64, always summed in the same order."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     half = dim // 2
     if model < TRANSE_L1:
@@ -296,7 +295,7 @@ def _certain(row: Any, width: Any, low: Any, high: Any) -> Any:
 
 @njit(cache=True)
 def _compare(mine: float, other: float) -> int:
-    """Return 1, 0 or -1 where mine is greater, equal or less; NaN is less, and equal to itself."""
+    """Return 1, 0 or -1 if mine is greater, equal or less; NaN is less, and equal to itself."""
     if mine != mine or other != other:
         return int(mine == mine) - int(other == other)
     return int(mine > other) - int(mine < other)
@@ -341,7 +340,6 @@ def _top(
 
 @njit(cache=True)
 def _insert(scores: Array, ids: Array, score: float, number: int) -> None:
-    """Put a candidate among the best, where it is one."""
     at = len(scores)
     while at > 0 and (
         ids[at - 1] < 0

@@ -1,4 +1,4 @@
-"""Gradients of the same row summed, and the row changed once, in Numba."""
+"""Gradients of the same row are summed, and the row is changed once, in Numba."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.embed_rules import EmbedRules, Optimizer, Table
 
 _ADAGRAD, _SGD = int(Optimizer.ADAGRAD), int(Optimizer.SGD)
-_PIECES = 64  # what is done in which piece changes nothing
+_PIECES = 64  # the pieces do not affect results
 
 
 class Duplicates:
-    """Which of many gradients belong to the same row, found before they are there.
+    """Which of many gradients belong to the same row, found before they are computed.
 
     rows   (distinct,) rows, in the order in which they are first named
     start  (distinct + 1,) where the gradients of each begin in ``order``
@@ -48,7 +48,7 @@ def update(
     distinct = found.distinct
     start = found.start[: distinct + 1]
     pieces = min(_PIECES, distinct)
-    # Rows cost too, so that pieces of rows that are named once are no longer than others.
+    # Rows cost too, so that pieces of unique rows do not take longer.
     cost = start + 4 * np.arange(distinct + 1)
     targets = np.linspace(0, cost[-1], pieces + 1)
     cuts = np.searchsorted(cost, targets)
@@ -82,7 +82,7 @@ def update(
 
 @njit(cache=True, nogil=True)
 def _group(ids: Array, marks: Array, slots: Array, rows: Array, start: Array, order: Array) -> int:
-    """Group gradients by row; return how many rows there are. Marks are -1 before and after."""
+    """Group gradients by row; return the number of rows. Marks are -1 before and after."""
     distinct = 0
     for i in range(len(ids)):
         slot = marks[ids[i]]

@@ -1,6 +1,6 @@
 """Ranks of answers and best candidates on the GPU, in float64 and in tiles.
 
-Ranks need no memory but their counts. ``top`` writes scores of a slice of candidates at a time.
+Ranks need memory only for their counts. ``top`` writes scores of a slice of candidates at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def queries(
     side: Side,
     rules: EmbedRules,
 ) -> DeviceArray:
-    """Return the queries of a side: (n, dim) float32. See ``naive.embed.queries``."""
+    """Return the queries of a side: (n, dim) float32."""
     count = len(given)
     given = cp.ascontiguousarray(given, cp.int32)
     rows: Any = _NULL
@@ -51,7 +51,7 @@ def queries(
 
 
 def answer_scores(asked: DeviceArray, answers: DeviceArray, rules: EmbedRules) -> DeviceArray:
-    """Return the score of one candidate for each query: (n,) float64."""
+    """Return the score of one candidate for each query: (n,) float64 of (n, dim) and (n, dim)."""
     out = cp.empty(len(asked), cp.float64)
     launch(
         _FILE,
@@ -73,7 +73,7 @@ def count(
     known: Known | None = None,
     work: Any = None,
 ) -> None:
-    """Add the number of candidates that score more than each query's answer, and the same.
+    """Add the numbers of candidates whose scores exceed and equal that of each query's answer.
 
     See ``naive.embed.count``; ``counts`` is an int64 array without gaps.
     """
@@ -115,7 +115,7 @@ def top(
 ) -> tuple[DeviceArray, DeviceArray]:
     """Return the best k candidates of each query: scores (n, k) float64 and ids (n, k) int64.
 
-    See ``naive.embed.top``. The k best are found one after another: k is meant to be small.
+    See ``naive.embed.top``. The k best are found one after another, so k should be small.
     """
     number = len(asked)
     if best is None:
@@ -160,7 +160,6 @@ def top(
 
 
 def _grid(number: int, rows: int) -> tuple[int, int]:
-    """Return how many blocks share the candidates of 64 queries, and how many blocks there are."""
     groups = -(-number // _TILE)
     wanted = -(-_BLOCKS_A_PROCESSOR * processors(cp.cuda.Device().id) // groups)
     splits = max(1, min(wanted, -(-rows // _TILE)))

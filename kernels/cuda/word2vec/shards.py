@@ -1,7 +1,4 @@
-"""What shards have changed, on the GPU: a pass over the vectors each (shards.cu).
-
-The host waits for none of them.
-"""
+"""Changes of shards, on the GPU: one pass over the vectors each (shards.cu), without waiting."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from penstock.kernels.word2vec_rules import FURTHEST, LEAST_WAY, Exchange
 
 _FILE = "word2vec/shards"
 _THREADS = 256  # of a block: square_sums has 8 warps
-_BLOCKS = 8  # of a multiprocessor: as many threads as it holds
+_BLOCKS = 8  # per multiprocessor: all threads that it holds
 _LANES = 32
 
 
@@ -42,7 +39,7 @@ def changes(base: DeviceArray, copies: Sequence[DeviceArray]) -> DeviceArray:
 
 
 def mean_square(weights: DeviceArray, vectors: DeviceArray) -> DeviceArray:
-    """Return the mean square of vectors, by how often each is multiplied with: (rows,) float32.
+    """Return the mean square of vectors, weighted by ``weights``: (rows,) float32.
 
     It is () float64.
     """
@@ -71,12 +68,7 @@ def apply_changes(
     square: DeviceArray,
     exchange: Exchange,
 ) -> None:
-    """Move vectors by a share of the shards' changes, and start the copies from there.
-
-    moved   the changes of all shards; its content afterwards is undefined
-    pairs   (rows,) float32: how many pairs a word of the corpus brings to each row
-    square  of the other vectors: mean_square
-    """
+    """Move vectors by a share of the shards' changes, and start the copies from there."""
     rows, dimension = base.shape
     vec = _columns_together(dimension, base, copies[0], moved)
     launch_blocks(
@@ -101,7 +93,6 @@ def apply_changes(
 
 
 def _columns_together(count: int, *arrays: DeviceArray) -> int:
-    """Return how many values a thread loads at once: 4 if they are adjacent, else 1."""
     aligned = not count % 4 and not any(int(array.data.ptr) % 16 for array in arrays)
     return 4 if aligned else 1
 

@@ -161,7 +161,6 @@ def _local(
     *,
     weighted: bool,
 ) -> LocalGraph:
-    """Put together what a rank holds."""
     if weighted and csr.weights is None:
         raise UsageError(
             f"{graph} has no weights",

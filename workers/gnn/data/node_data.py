@@ -209,7 +209,6 @@ def _first_not_finite(values: Array) -> int | None:
 
 
 def _node(graph: Path, number: int) -> str:
-    """Return a node as its user names it."""
     try:
         return f"node {Graph.open(graph).user_ids([int(number)])[0].as_py()!r} of {graph}"
     except (PenstockError, OSError):  # not reachable from here

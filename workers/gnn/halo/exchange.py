@@ -293,7 +293,6 @@ class Halo:
         return shared_halo
 
     def _back_slices(self) -> dict[int, slice]:
-        """Return the slice of each peer's gradients among all received."""
         ends = np.cumsum([0, *(len(rows) for _, rows in self._sends)])
         return {
             peer: slice(int(ends[i]), int(ends[i + 1])) for i, (peer, _) in enumerate(self._sends)
@@ -315,7 +314,6 @@ class Halo:
             requests.append(self._comm.isend(_SIGNAL, peer, way))
 
     def _buffers_of(self, x: AnyArray, way: int, shared: frozenset[int]) -> dict[int, AnyArray]:
-        """Return buffers of x's width to pack or receive messages, for each peer."""
         key = (way, x.shape[1], x.dtype, isinstance(x, np.ndarray))
         if key not in self._buffers:
             self._buffers[key] = {}

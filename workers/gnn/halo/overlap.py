@@ -113,8 +113,6 @@ def _quartiles(values: Array) -> list[float]:
 
 
 class _Timer:
-    """Times epochs of each kind on one rank."""
-
     def __init__(self, comm: AnyCommunicator, network: Network) -> None:
         self._comm, self._network = comm, network
         self._in_barriers = 0.0  # seconds in barriers, in this epoch
@@ -122,7 +120,6 @@ class _Timer:
         self._one = np.zeros_like(network.context.like, shape=1)
 
     def time(self, kind: Kind, epoch: Callable[[], object]) -> float:
-        """Return the seconds of an epoch on this rank, without barriers."""
         self._network.exchange(
             overlap=kind != "not_overlapped",
             skip_exchange=kind == "left_out",
@@ -138,7 +135,6 @@ class _Timer:
         return seconds - self._in_barriers - self._between_events()
 
     def _barrier(self) -> None:
-        """Wait until all ranks reach this exchange."""
         if self._network.context.on_gpu:
             self._barrier_in_stream()
             return

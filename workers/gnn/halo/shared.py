@@ -75,13 +75,10 @@ class _Offer(NamedTuple):
 
 @dataclass
 class _Memory:
-    """Two buffers of ``half`` bytes each."""
-
     memory: mmap.mmap
     half: int
 
     def rows(self, number: int, first: int, last: int, width: int, dtype: DTypeLike) -> Array:
-        """Return rows of one of the two buffers."""
         dtype = np.dtype(dtype)
         offset = number * self.half + first * width * dtype.itemsize
         count = (last - first) * width

@@ -111,7 +111,6 @@ class Context:
 
     @cached_property
     def _epoch_there(self) -> AnyArray | None:
-        """The epoch in the GPU's memory, where a CUDA graph reads it."""
         return np.zeros_like(self.like, shape=1, dtype=np.uint32) if self.on_gpu else None
 
     def begin(self, epoch: int, *, training: bool) -> None:

@@ -216,25 +216,20 @@ def _sparse_layout(model: Model, facts: Facts, training: Training, rates: Rates)
 
 
 class _Cost:
-    """Predicted seconds of operations, forward and backward."""
-
     def __init__(self, facts: Facts, rates: Rates) -> None:
         self.facts, self.rates = facts, rates
 
     def product(self, name: str, inputs: int, width: int, times: int) -> Operation:
-        """Return ``times`` products of all rows with a matrix."""
         flops = 2.0 * self.facts.rows * inputs * width * times
         size = _FLOAT * self.facts.rows * (inputs + width) * times
         return Operation(name, flops, size, max(flops / self.rates.dense, size / self.rates.stream))
 
     def sparse_product(self, name: str, width: int, times: int) -> Operation:
-        """Return ``times`` products with sparse features."""
         flops = 2.0 * self.facts.nonzeros * width * times
         size = (8 + _FLOAT * width) * self.facts.nonzeros * times
         return Operation(name, flops, size, flops / self.rates.sparse)
 
     def neighbours(self, name: str, width: int, times: float) -> Operation:
-        """Return ``times`` aggregations over neighbours."""
         facts = self.facts
         rows = _FLOAT * facts.edges * width * times
         indices = facts.index_bytes * facts.edges * times
@@ -243,7 +238,6 @@ class _Cost:
         return Operation(name, 2.0 * facts.edges * width * times, rows + indices + written, seconds)
 
     def halo(self, width: int, times: int) -> Operation | None:
-        """Return ``times`` exchanges of ghosts' rows."""
         ghosts = self.facts.columns - self.facts.rows
         if not ghosts:
             return None
@@ -252,7 +246,6 @@ class _Cost:
         return Operation("halo exchange (overlaps interior rows)", 0, size, seconds)
 
     def stream(self, name: str, values: float) -> Operation:
-        """Return a pass over this many values."""
         return Operation(name, values, _FLOAT * values, _FLOAT * values / self.rates.stream)
 
 
@@ -330,7 +323,6 @@ def _operations(
     sparse: bool,
     backward: bool = True,
 ) -> tuple[Operation, ...]:
-    """Return the operations of a layer in an epoch, with or without the backward pass."""
     assert layer.channels is not None
     width = layer.channels if layer.concat else layer.channels * layer.heads
     inner = (layer.hidden or layer.channels) if layer.kind == "gin" else width
@@ -373,7 +365,6 @@ def _operations(
 def _memory(
     model: Model, facts: Facts, layers: list[LayerPlan], training: Training, *, sparse: bool
 ) -> dict[Memory, int]:
-    """Return the memory that is held at the same time."""
     rows, columns, edges = facts.rows, facts.columns, facts.edges
     structure = 8 * (rows + 1) + edges * (facts.index_bytes + (4 if facts.weighted else 0))
     back = (

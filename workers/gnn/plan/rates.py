@@ -139,7 +139,6 @@ def _gathering(pool: ThreadPool, block: ScaledCSR, x: AnyArray, out: AnyArray) -
 
 
 def _seconds(work: Callable[[], object], out: AnyArray) -> float:
-    """Return the shortest of several times; the first also compiles."""
     times = []
     for _ in range(5):
         start = time.perf_counter()
