@@ -1,1 +1,1 @@
-"""Where the workers are: this machine, or a scheduler that someone else started."""
+"""Clusters: workers on this machine or elsewhere, and schedulers that already run."""

@@ -1,4 +1,4 @@
-"""Where a scheduler of ours listens, and its dashboard."""
+"""The addresses of Penstock's schedulers and of their dashboards."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def scheduler_addresses(
 
     folder  for its files
     used    its credentials, or None
-    remote  whether workers come from other hosts: then it is not bound to this one alone
+    remote  whether workers come from other hosts; if not, it binds to loopback only
     """
     dashboard = spec.dashboard != "none"
     addresses: dict[str, Any] = {
-        # Dask would serve something at its usual port if it were given nothing.
+        # Without an address Dask would serve something at its usual port.
         "dashboard_address": spec.dashboard if dashboard else "localhost:0",
         # Its pages take over a second to load: see dashboard.py.
         "scheduler_kwargs": {"dashboard": False, "local_directory": folder},
@@ -52,7 +52,7 @@ def scheduler_addresses(
 
 
 def dashboard_link(cluster: Cluster, spec: ClusterSpec) -> str | None:
-    """Return where the dashboard answers, which need not be where the scheduler does."""
+    """Return the dashboard's link; its host may differ from the scheduler's."""
     from distributed.utils import format_dashboard_link
 
     server = cluster.scheduler.services.get("dashboard")
@@ -65,7 +65,7 @@ def dashboard_link(cluster: Cluster, spec: ClusterSpec) -> str | None:
 
 
 def is_here(host: str) -> bool:
-    """Return whether an address is one of this host's."""
+    """Return whether an address belongs to this host."""
     return host in _own_addresses()
 
 
@@ -85,8 +85,7 @@ def _known(interface: str) -> str:
 
 
 def _own_address() -> str:
-    # By the name that other hosts know this one by; where it has several networks, --interface
-    # chooses one.
+    # The name by which other hosts know this one; --interface chooses if it has several networks.
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError as error:
@@ -108,5 +107,5 @@ def _free(port: int, host: str, option: str) -> None:
             raise ClusterError(
                 f"port {port} of {option} cannot be used",
                 got=error.strerror,
-                remedy="Choose another, or 0 for any that is free",
+                remedy="Choose another, or 0 for any free port",
             ) from error

@@ -1,4 +1,4 @@
-"""One context manager from options to a ``distributed.Client``, whatever the cluster."""
+"""One context manager from options to a ``distributed.Client``, for every kind of cluster."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from penstock.errors import ClusterError, UsageError
 if TYPE_CHECKING:
     from distributed import Client, Security
 
-# Starting processes costs about two seconds; below this much input it is not worth it.
+# Starting processes costs about two seconds; a smaller input does not justify it.
 SMALL_INPUT = 256 << 20
 _CLOSE_SECONDS = 10.0
-# A worker that died is back within seconds; a paused one resumes as its memory shrinks.
+# A worker that died is restarted within seconds; a paused one resumes as its memory shrinks.
 NO_WORKERS_TIMEOUT = "60s"
 
 
@@ -45,7 +45,7 @@ def connect(
     quiet: bool = True,
     **options: Any,
 ) -> Iterator[Client]:
-    """Connect to a cluster, which is started if need be and closed at the end of the block.
+    """Connect to a cluster. Start it if needed, and then close it at the end of the block.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ def connect(
         a kind (``"local"``, ``"mpi"``, ...), an address, the name of a registered cluster, a file,
         or a whole ``ClusterSpec``
     input_bytes
-        how much the job reads: a small one needs no processes of its own
-    ranks
-        how many ranks the job's gangs need, if it has any
+        input_bytes
+            how much the job reads: a small one needs no extra processes
+        ranks
+            how many ranks the job's gangs need, if it has any
     on_gpu
-        whether the job computes on a GPU where there is one, so that one worker a GPU is better
-        than one a core
+        whether the job can compute on a GPU: if so, one worker per GPU instead of one per core
     quiet
-        no progress, no dashboard's address
+        no progress, no address of the dashboard
     **options
         the other fields of ``ClusterSpec``
 
@@ -74,7 +74,7 @@ def connect(
     ClusterError
         the workers did not start, or the scheduler ended or does not answer
     UsageError
-        options that are wrong or cannot go together
+        options that are wrong or contradict each other
 
     Examples
     --------
@@ -123,7 +123,7 @@ def connect(
 
 @contextmanager
 def _settings(spec: ClusterSpec) -> Iterator[None]:
-    """Give Dask's schedulers and clusters that start now the settings that jobs rely on."""
+    """Give Dask's schedulers and clusters that start in the block the settings that jobs need."""
     import dask
     import distributed  # noqa: F401  its configuration
 
@@ -131,7 +131,7 @@ def _settings(spec: ClusterSpec) -> Iterator[None]:
     settings = {
         name: dask.config.get(name, None) or NO_WORKERS_TIMEOUT,  # Dask would wait for ever
         "distributed.scheduler.worker-ttl": f"{spec.worker_timeout} s",
-        # Dask closes a nanny whose worker is away at this time after it died, also the second time.
+        # If a worker is away this long after it died, Dask closes its nanny.
         "distributed.deploy.lost-worker-timeout": "1 hour",
     }
     with dask.config.set(settings):
@@ -139,9 +139,9 @@ def _settings(spec: ClusterSpec) -> Iterator[None]:
 
 
 def _log_as_dask(loop: Any, context: dict[str, Any]) -> None:
-    """Log what nobody waits for as Dask's own: where its log is silent, a traceback helps nobody.
+    """Log errors that no task awaits as Dask's: if its log is silent, tracebacks do not help.
 
-    A message to a rank that has just been killed is no error at all: the loss is reported anyway.
+    A message to a rank that was just killed is not an error: its loss is reported anyway.
     """
     said, error = context.get("message", "an error in the event loop"), context.get("exception")
     level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
@@ -149,9 +149,9 @@ def _log_as_dask(loop: Any, context: dict[str, Any]) -> None:
 
 
 def begin_early(cluster: ClusterSpec, ranks: int | None) -> None:
-    """Have the GPU got ready that ``connect`` will find this process to compute on, if it will.
+    """Prepare the GPU early, if ``connect`` will find this process to compute on it.
 
-    For commands: before they import what their job needs. ranks: that were asked for.
+    A command calls it before it imports what its job needs. ranks: as requested.
     """
     spec = cluster.configured()
     if kind_for(spec, 0, None if ranks == 1 else ranks, on_gpu=True) == "threads":
@@ -161,14 +161,13 @@ def begin_early(cluster: ClusterSpec, ranks: int | None) -> None:
 
 
 def _give_resources(client: Client, spec: ClusterSpec) -> None:
-    """Have workers find their devices, caches and scratch."""
     from penstock.workers.plugin import register_plugin
 
-    # They load the libraries of their devices now, maybe from a shared disk.
+    # They load the libraries of their devices now, possibly from a shared disk.
     with answers_in_time(client, max(SILENT_SECONDS, spec.start_timeout)) as seconds:
         register_plugin(
             client,
-            # Who names the kind cuda asks for GPUs.
+            # The kind cuda requires GPUs.
             device="gpu" if spec.cluster == "cuda" else spec.device,
             device_pool=spec.device_pool,
             scratch=str(spec.worker_scratch) if spec.worker_scratch else None,
@@ -178,7 +177,7 @@ def _give_resources(client: Client, spec: ClusterSpec) -> None:
 
 
 def leave_interrupts_to_client(client: Client) -> None:
-    """Have the workers, now and later, ignore Ctrl-C: the client ends them."""
+    """Let all workers ignore Ctrl-C, those that join later too: the client ends them."""
     from penstock.workers.interrupts import LeaveInterruptsToClient
 
     ask(
@@ -201,12 +200,12 @@ def _client(running: Running, spec: ClusterSpec) -> Client:
 
 @contextmanager
 def _closing(client: Client) -> Iterator[Client]:
-    """Close ``client`` in the end, also where its scheduler hangs and does not answer."""
+    """Close ``client`` at the end, even if its scheduler hangs and does not answer."""
     with client.as_current():
         try:
             yield client
         finally:
-            with suppress(Exception):  # what Dask makes of a connection that broke before
+            with suppress(Exception):  # what Dask raises if a connection broke before
                 client.close(timeout=_CLOSE_SECONDS)
 
 
@@ -223,7 +222,7 @@ def kind_for(
         from penstock.workers.resources.device import devices_here
 
         if (gpus := devices_here()) > 0:
-            # Processes of their own would each load the job's data onto the same GPU.
+            # Each process would load the job's data onto the same GPU.
             return "cuda" if gpus > 1 and find_spec("dask_cuda") is not None else "threads"
     return "local" if asked or input_bytes > SMALL_INPUT else "threads"
 
@@ -231,7 +230,8 @@ def kind_for(
 def checked(spec: ClusterSpec, kind: str, ranks: int | None) -> ClusterSpec:
     """Return ``spec`` without the options that have no effect on ``kind``.
 
-    Raises UsageError where one was given with a kind, or so many workers or ranks cannot start.
+    Raises UsageError if such an option was given with a kind, or if too many workers or ranks are
+    requested.
     """
     spec = spec.for_kind(kind)
     if ranks is not None or kind in ("local", "mpi"):
@@ -269,7 +269,7 @@ def _opened(spec: ClusterSpec, ranks: int | None, quiet: bool) -> AbstractContex
 
 @contextmanager
 def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
-    """Find a scheduler that runs already, which stays when its client goes."""
+    """Connect to a scheduler that already runs; it stays when its client leaves."""
     from distributed.utils import silence_logging_cmgr
 
     from penstock.cluster.daemon.registry import Registered, all_registered, find
@@ -287,7 +287,7 @@ def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
         address = started.reachable()
     else:
         raise UsageError(
-            f"there is no cluster {where!r}",
+            f"cluster {where!r} does not exist",
             expected=f"{', '.join(KINDS)}, a scheduler's address such as tcp://10.0.0.1:8786, "
             "its scheduler file (.json), options in a file (.yaml), or the name of a started "
             "cluster, which penstock cluster status lists",
@@ -297,12 +297,12 @@ def _open_existing(spec: ClusterSpec, quiet: bool) -> Iterator[Running]:
     used = security(spec)
     if started is None and not quiet and address.startswith("tcp://"):
         print(
-            f"the scheduler at {address} is open: connections are not encrypted, and whoever "
+            f"the scheduler at {address} is open: connections are not encrypted, and anyone who "
             "reaches that port can run code there",
             file=sys.stderr,
         )
     _somebody_at(address, spec, used)
-    # That the scheduler ended is said once, by the error; Dask would log tracebacks besides.
+    # One error reports that the scheduler exited; Dask would add tracebacks.
     with silence_logging_cmgr(logging.CRITICAL):
         yield Running(address, security=used)
 
@@ -312,7 +312,7 @@ def _read_scheduler_file(path: Path) -> str:
         return str(parse_json(path.read_bytes())["address"])
     except FileNotFoundError as error:
         raise ClusterError(
-            f"there is no scheduler file {path}",
+            f"the scheduler file {path} does not exist",
             remedy="It is written when the scheduler starts: wait for it, or check the path",
         ) from error
     except (ValueError, KeyError, TypeError) as error:
@@ -330,6 +330,6 @@ def _somebody_at(address: str, spec: ClusterSpec, used: Security | None) -> None
         raise ClusterError(
             f"no Dask scheduler answers at {address}",
             expected=f"one within {spec.start_timeout:g} s",
-            got=str(error) or "a connection, and no answer",
+            got=str(error) or "a connection but no answer",
             remedy="Start one with penstock cluster start, or check address, firewall and --tls",
         ) from error

@@ -1,4 +1,4 @@
-"""How many workers this machine can start: refused before the first of them is."""
+"""How many workers this machine can start; more are refused before the first one starts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NEEDS_PROCESSES = "a gang needs workers that are processes"
 
 
 def check_count(spec: ClusterSpec, kind: str, ranks: int | None = None) -> None:
-    """Raise UsageError where more workers are asked for than fit into this machine's memory.
+    """Raise UsageError if the requested workers do not fit into this machine's memory.
 
-    ranks  how many the job's gangs need, where ``spec`` does not say how many workers
+    ranks  how many the job's gangs need, if ``spec`` has no number of workers
     """
     if kind not in ("local", "mpi") or _elsewhere(spec, kind):
         return
@@ -32,16 +32,16 @@ def check_count(spec: ClusterSpec, kind: str, ranks: int | None = None) -> None:
 
 
 def check_ranks(kind: str, workers: int | None = None, parts: int | None = None) -> None:
-    """Raise UsageError where a gang cannot run on workers of this kind, or on so few of them.
+    """Raise UsageError if a gang cannot run on workers of this kind, or on this few of them.
 
-    workers  how many are asked for, if that is said; parts: how many ranks the gang has, likewise
+    workers: how many are requested, or None. parts: how many ranks the gang has, or None.
     """
     if kind == "threads":
         raise UsageError(
             NEEDS_PROCESSES,
             expected="--cluster mpi or local",
             got="--cluster threads",
-            remedy="Take one of these, or leave out what asks for parts or ranks, such as -k",
+            remedy="Use one of these, or leave out options that request parts or ranks, such as -k",
         )
     if kind == "mpi" and workers is not None and parts is not None and workers < parts:
         raise UsageError(
@@ -52,7 +52,7 @@ def check_ranks(kind: str, workers: int | None = None, parts: int | None = None)
 
 
 def _elsewhere(spec: ClusterSpec, kind: str) -> bool:
-    """Return whether ranks are started by somebody else, or on other hosts."""
+    """Return whether another program starts the ranks, or they run on other hosts."""
     if kind != "mpi":
         return False
     launcher = (spec.mpiexec or "").rpartition("/")[2]

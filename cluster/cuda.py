@@ -1,7 +1,7 @@
-"""The kind ``cuda``: one worker process a GPU of this machine, by way of dask-cuda.
+"""The kind ``cuda``: one worker process per GPU of this machine, started by dask-cuda.
 
-Each worker runs on the cores next to its GPU, and results that the GPU has no room for move to host
-memory. A memory pool (``--device-pool``) is taken by the workers' plugin, as in every other kind.
+Each worker runs on the cores next to its GPU. Results that do not fit into the GPU's memory move to
+host memory. The workers' plugin creates the memory pool (``--device-pool``), as in every kind.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 def cuda_options(
     spec: ClusterSpec, gpus: Sequence[str], used: Security | None = None
 ) -> dict[str, Any]:
-    """Return the keyword arguments of ``dask_cuda.LocalCUDACluster`` that concern its workers.
+    """Return the worker options for ``dask_cuda.LocalCUDACluster``.
 
-    ``gpus`` are those of this machine, as CUDA_VISIBLE_DEVICES names them; the first
-    ones are used. ``used`` are the credentials.
+    gpus: those of this machine, as CUDA_VISIBLE_DEVICES names them; the first ones are used.
+    used: the credentials.
     """
     if spec.device == "cpu":
         raise UsageError(
@@ -60,9 +60,9 @@ def cuda_options(
         "memory_limit": replace(spec, workers=count).worker_memory(),
         "device_memory_limit": device_share(spec.device_limit) if spec.device_limit else "default",
         "security": used,
-        # A worker that does not start is reported after this time, in place of waiting for ever.
+        # A worker that does not start is reported after this time; the default waits forever.
         "death_timeout": spec.start_timeout,
-        # A failed task is reported once, by the job, with its remedy.
+        # The job reports a failed task once, with its remedy.
         "silence_logs": logging.CRITICAL,
     }
     if spec.worker_scratch is not None:
@@ -72,13 +72,13 @@ def cuda_options(
 
 @contextmanager
 def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
-    """Start a worker a GPU of this machine, and end them."""
+    """Start one worker per GPU of this machine, and end them."""
     gpus = _gpus()
     if find_spec("dask_cuda") is None:
         raise MissingExtra(
             "a cluster of kind cuda needs dask-cuda, which is not installed",
-            remedy=f"Install it with the rest for GPUs: {pip_install('cuda12')}, or cuda13 "
-            "where nvidia-smi shows CUDA 13",
+            remedy=f"Install the GPU packages: {pip_install('cuda12')}, or cuda13 "
+            "if nvidia-smi shows CUDA 13",
         )
     from dask_cuda import LocalCUDACluster
 
@@ -88,7 +88,7 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
         stack.enter_context(without_profile())
         used = stack.enter_context(credentials(spec, made))
         options = {"local_directory": folder} | cuda_options(spec, gpus, used)
-        # Made in two steps, so that what the second one has started ends even if it fails.
+        # Two steps, so that workers started by the second one end even if it fails.
         cluster = LocalCUDACluster.__new__(LocalCUDACluster)
         stack.callback(close_local, cluster)
         try:
@@ -108,13 +108,12 @@ def open_cuda(spec: ClusterSpec, *, quiet: bool) -> Iterator[Running]:
 
 
 def _gpus() -> list[str]:
-    """Return the GPUs of this machine that this process may use."""
     count = devices_here() or _nvml_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     found = [name for name in visible_devices(0, count, visible).split(",") if name and count]
     if not found:
         raise ClusterError(
-            "a cluster of kind cuda needs an NVIDIA GPU, and this machine shows none",
+            "a cluster of kind cuda needs an NVIDIA GPU, and this machine has none",
             got=None if visible is None or not count else f"CUDA_VISIBLE_DEVICES={visible}",
             remedy="Check nvidia-smi and CUDA_VISIBLE_DEVICES, or use --cluster local",
         )
@@ -122,7 +121,7 @@ def _gpus() -> list[str]:
 
 
 def _nvml_count() -> int:
-    # Under WSL the driver is there, and the devices' files are not.
+    # Under WSL the driver exists, but the device files do not.
     try:
         from dask_cuda.utils import get_gpu_count
 
@@ -132,13 +131,13 @@ def _nvml_count() -> int:
 
 
 def _failure(cluster: Cluster) -> str | None:
-    """Say which worker did not start, and why; the cluster itself waits for it in silence."""
+    """Return which worker did not start, and why; the cluster waits for it without a message."""
     from distributed.core import Status
 
     for gpu, nanny in list(cluster.workers.items()):
         if nanny.status == Status.failed:
             try:
-                cluster.sync(nanny.start)  # raises what it raised the first time
+                cluster.sync(nanny.start)  # raises the same error again
             except Exception as error:
                 return f"GPU {gpu}: {first_lines(error)}"
     return None
@@ -148,6 +147,6 @@ def _not_started(error: BaseException) -> ClusterError:
     return ClusterError(
         "the cluster of kind cuda did not start",
         got=first_lines(error),
-        remedy="See whether the GPUs work and are free (nvidia-smi); --start-timeout gives the "
-        "workers more time",
+        remedy="Check that the GPUs work and are free (nvidia-smi), or raise the time with "
+        "--start-timeout",
     )

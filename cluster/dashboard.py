@@ -1,8 +1,8 @@
-"""The scheduler's dashboard, loaded when it is first opened: Bokeh takes over a second.
+"""The scheduler's dashboard, loaded on first use: importing Bokeh takes over a second.
 
-A page of another site must not read it by a name that leads to this machine: if it listens on
-loopback, requests for another host are refused. Neither Dask nor Bokeh has a setting for that
-(``allow_websocket_origin`` is for what a page sends later).
+A page of another site must not read it through a name that leads to this machine: if it listens on
+loopback, requests for another host are refused. Neither Dask nor Bokeh has a setting for this
+(``allow_websocket_origin`` covers only a page's later messages).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.deploy import Cluster
 
-# In a request that is for this machine.
+# Hosts in requests for this machine.
 LOOPBACK_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d{1,5})?", re.IGNORECASE)
-# Found without Bokeh, and tell what pages it has.
+# Served without Bokeh; they list its pages.
 _LISTS = ("/sitemap.json", "/individual-plots.json")
 
 
 def serve_dashboard(cluster: Cluster, spec: ClusterSpec) -> str | None:
-    """Have the dashboard of a cluster that was started without it loaded on first demand.
+    """Load the dashboard of a cluster on its first request.
 
-    Returns where it answers, None where ``spec`` wants none. Pages that need no Bokeh (health,
-    metrics, tables) do not load it.
+    Returns its link, or None if ``spec`` disables it. Pages that need no Bokeh (health, metrics,
+    tables) do not load it.
     """
     link, scheduler = dashboard_link(cluster, spec), cluster.scheduler
     dask_setup(scheduler, later=link is not None and not scheduler.http_application.applications)
@@ -36,9 +36,9 @@ def serve_dashboard(cluster: Cluster, spec: ClusterSpec) -> str | None:
 
 
 def dask_setup(scheduler: Scheduler, *, later: bool = False) -> None:
-    """Have a scheduler refuse requests for other hosts; ``later``: and load its pages on demand.
+    """Make a scheduler refuse requests for other hosts; ``later``: also load its pages on demand.
 
-    Dask calls it by this name if this module is preloaded.
+    Dask calls this function if the module is preloaded.
     """
     served = scheduler.http_application
     find = served.find_handler

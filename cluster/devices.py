@@ -1,6 +1,6 @@
-"""What the workers of a cluster compute on, asked from the client.
+"""The devices on which a cluster's workers compute.
 
-A worker whose GPU cannot be used computes on its CPU, and the client warns.
+A worker whose GPU is unusable computes on its CPU, and the client warns.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NAMED = 4  # hosts, each with its reason
 
 
 def warn_of_unused_gpus(client: Client) -> None:
-    """Warn where workers compute on the CPU of a host that has a GPU, and say why."""
+    """Warn if workers compute on the CPU of a host that has a GPU, with the reason."""
     found = list(ask_workers(client, device.unused_gpu, on_error="return").values())
-    unused = [gpu for gpu in found if isinstance(gpu, Gpu)]  # a worker that went is no GPU's fault
+    unused = [gpu for gpu in found if isinstance(gpu, Gpu)]  # not workers that were lost
     if not unused:
         return
     hosts = list(dict.fromkeys(f"{gpu.host}: {gpu.reason}" for gpu in unused))

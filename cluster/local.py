@@ -1,4 +1,4 @@
-"""The kind ``local``: workers on this machine, a process each."""
+"""The kind ``local``: worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from distributed.deploy import Cluster
 
 CLOSE_TIMEOUT = 5
-_STARTING = 0.5  # seconds that a process which is being started may take to be seen
+_STARTING = 0.5  # seconds until a process that starts can be seen
 
 
 @contextmanager
@@ -44,18 +44,18 @@ def open_local(spec: ClusterSpec) -> Iterator[Running]:
             used = stack.enter_context(credentials(spec, made))
             addresses = scheduler_addresses(spec, folder, used=used, remote=False)
             stack.enter_context(without_profile())
-            # Made in two steps, so that what the second one has started ends even if it fails, or
-            # is interrupted.
+            # Two steps, so that workers started by the second one end even if it fails or is
+            # interrupted.
             cluster = LocalCluster.__new__(LocalCluster)
             before = frozenset(child.pid for child in psutil.Process().children())
             stack.callback(close, cluster, before)
             cluster.__init__(
-                n_workers=0,  # LocalCluster would wait for them without end
+                n_workers=0,  # LocalCluster would wait for them forever
                 threads_per_worker=spec.threads or 1,
                 memory_limit=spec.worker_memory(),
                 local_directory=str(spec.worker_scratch or folder),
                 security=used,
-                # A failed task is reported once, by the job, with its remedy.
+                # The job reports a failed task once, with its remedy.
                 silence_logs=logging.CRITICAL,
                 **addresses,
             )
@@ -69,30 +69,30 @@ def open_local(spec: ClusterSpec) -> Iterator[Running]:
                 attach=workers.start,
                 missing=workers.missing,
                 failure=workers.failure,
-                remedy="See whether memory ran out (dmesg), or a process is stopped; "
-                "--start-timeout gives them more time",
+                remedy="Check whether memory ran out (dmesg) or a process is stopped, or raise the "
+                "time with --start-timeout",
             )
 
 
 def serve_on_loopback(cluster: Cluster) -> None:
-    """Have workers that start later serve their counters there, not on every interface."""
+    """Let workers that start later serve their counters on loopback, not on every interface."""
     cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
 
 
 class LocalWorkers:
-    """The workers of a ``LocalCluster``, which start while its client waits for them."""
+    """The workers of a ``LocalCluster``; its client waits for them."""
 
     def __init__(self, cluster: Cluster, count: int) -> None:
         self.cluster, self.count = cluster, count
         self._started: Future[None] | None = None
 
     def start(self, client: Client) -> None:
-        """Start them; a client that connects later would wait for them without end."""
+        """Start them; a client that connects later would wait for them forever."""
         self.cluster.worker_spec.update(dict.fromkeys(range(self.count), self.cluster.new_spec))
 
         async def start() -> None:
-            # Processes inherit it from the event loop's thread: Ctrl-C is for the
-            # client, and a worker that still imports would say it with a traceback.
+            # Processes inherit it from the event loop's thread: Ctrl-C is for the client, and an
+            # importing worker would print a traceback.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             await self.cluster._correct_state()
 
@@ -100,30 +100,30 @@ class LocalWorkers:
         self._started = asyncio.run_coroutine_threadsafe(start(), loop)
 
     def missing(self, connected: set[str]) -> list[str]:
-        """Return those that are not among the named ones, with their processes."""
+        """Return the workers that are not in ``connected``, with their processes."""
         if self.failure() is not None:
-            return []  # it says who
+            return []  # it names them
         pids = {str(one.name): getattr(one, "pid", None) for one in list(self.cluster._created)}
         absent = [str(n) for n in range(self.count) if str(n) not in connected]
         return [f"worker {n}" + (f", process {pids[n]}" if pids.get(n) else "") for n in absent]
 
     def failure(self) -> str | None:
-        """Return why one of them will not connect."""
+        """Return why a worker will not connect, or None."""
         from distributed.core import Status
 
         ended = (Status.closing, Status.closed, Status.failed)
         failed = sorted(str(one.name) for one in list(self.cluster._created) if one.status in ended)
         if failed:
-            return f"the process of worker {' and '.join(failed)} ended, or was killed"
+            return f"the process of worker {' and '.join(failed)} exited or was killed"
         if self._started is not None and self._started.done():
             return first_lines(error) if (error := self._started.exception()) else None
         return None
 
 
 def first_lines(error: BaseException | None) -> str:
-    """Return what an error and its causes say, a line of each."""
+    """Return the messages of an error and its causes, one line each."""
     texts: list[str] = []
-    while error is not None and len(texts) < 10:  # Dask's may be their own causes
+    while error is not None and len(texts) < 10:  # Dask's errors may be their own causes
         text = str(error).strip() or type(error).__name__
         texts.append(text.splitlines()[0].rstrip("."))
         error = error.__cause__
@@ -132,7 +132,7 @@ def first_lines(error: BaseException | None) -> str:
 
 @cache
 def _leave_main_out() -> None:
-    """Have Dask's workers not import ``__main__``, as ranks do not: it may start a job itself.
+    """Keep Dask's workers from importing ``__main__``: it may start a job itself.
 
     Functions of such a script travel by value.
     """
@@ -151,10 +151,10 @@ def _leave_main_out() -> None:
 
 
 def prepare_to_spawn() -> None:
-    """Prepare this process for starting workers in others.
+    """Prepare this process for starting worker processes.
 
-    Python's helper for processes is started so that a terminal which closes does not end it. It
-    ignores SIGINT and SIGTERM; without it, ending the workers in order fails, with tracebacks.
+    Python's helper process starts with SIGINT and SIGTERM ignored and outlives a closed terminal;
+    without the helper, ending the workers in order fails with tracebacks.
     """
     from multiprocessing import resource_tracker
 
@@ -167,18 +167,18 @@ def prepare_to_spawn() -> None:
 
 
 def close(cluster: Cluster, before: frozenset[int] = frozenset()) -> None:
-    """End a cluster that this process started, in bounded time, however far it came.
+    """End a cluster that this process started, in bounded time, at any point of its start.
 
-    After workers died over and over, closing can wait for one that will never answer; while they
-    start, it waits for each of them first.
+    After repeated deaths of workers, closing can wait for one that never answers; during a start it
+    waits for each of them first.
 
-    before  children of this process that were there before the cluster
+    before  children of this process that existed before the cluster
     """
     from distributed import Nanny
     from distributed.core import Status
 
     if not hasattr(cluster, "workers"):
-        return  # not even begun
+        return  # not started
     nannies = [worker for worker in set(cluster._created) if isinstance(worker, Nanny)]
     processes = _processes_of(nannies)
     if not any(nanny.status == Status.init for nanny in nannies):
@@ -189,15 +189,15 @@ def close(cluster: Cluster, before: frozenset[int] = frozenset()) -> None:
         except (TimeoutError, AssertionError):  # of a nanny that is starting its worker
             pass
         finally:
-            # One that is stopped (SIGSTOP) hears nothing else, and Python would wait for it.
+            # A stopped one (SIGSTOP) reacts to nothing else, and Python would wait for it.
             for process in processes:
                 with suppress(psutil.Error):
                     process.kill()
-    cluster.shutdown_on_close = False  # nor at the end of this process
-    # That workers fail to start is meant from here on, and no news.
+    cluster.shutdown_on_close = False  # not at the end of this process either
+    # From here on workers fail to start on purpose.
     cluster.loop.asyncio_loop.set_exception_handler(lambda loop, context: None)
     for nanny in nannies:
-        nanny.status = Status.failed  # so that it does not start its worker again
+        nanny.status = Status.failed  # so that it does not restart its worker
         if nanny.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(nanny.pid, signal.SIGKILL)
@@ -206,7 +206,7 @@ def close(cluster: Cluster, before: frozenset[int] = frozenset()) -> None:
 
 
 def _processes_of(nannies: list[Nanny]) -> list[psutil.Process]:
-    """Return the processes of workers; psutil knows one by its start as well as by its number."""
+    """Return the worker processes; psutil identifies each by its start time and number."""
     found = []
     for nanny in nannies:
         with suppress(psutil.Error):
@@ -216,18 +216,18 @@ def _processes_of(nannies: list[Nanny]) -> list[psutil.Process]:
 
 
 def _leave_folder(cluster: Cluster) -> None:
-    """Have the scheduler give up its folder, also where its start was cut off and nothing ends it.
+    """Let the scheduler release its folder, even if its interrupted start leaves it running.
 
-    At the end of this process it would find that folder gone, and log an error.
+    Otherwise this process would log an error at its end, as the folder is gone.
     """
     if (workdir := getattr(cluster.scheduler, "_workdir", None)) is not None:
         workdir.release()
 
 
 def _end_those_that_start(before: frozenset[int]) -> None:
-    """End processes of workers that no nanny knows yet: its thread is just starting them.
+    """End worker processes that a nanny's thread is just starting.
 
-    Left alone they would find their folder gone, and say so in a traceback.
+    Otherwise they would print a traceback, as their folder is gone.
     """
     deadline = time.monotonic() + _STARTING
     while time.monotonic() < deadline:

@@ -1,7 +1,7 @@
-"""Asking a scheduler, or workers, in bounded time: one that hangs would keep its client waiting.
+"""Requests to a scheduler or workers in bounded time: a hanging one must not block its client.
 
-Whatever a client asks goes through here, so that every question ends in an answer or in a sentence
-that names who does not give one.
+All requests of a client pass through here. Each ends with an answer, or with an error that names
+the silent process.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from distributed import Client, Scheduler, Security
 
 SILENT_SECONDS = 30.0
-_WHO_SECONDS = 5.0  # for the scheduler to say which of its workers are silent
-_ALIVE_SECONDS = 3.0  # for a scheduler to show that it is still there
+_WHO_SECONDS = 5.0  # for the scheduler to name its silent workers
+_ALIVE_SECONDS = 3.0  # for a scheduler to show that it lives
 _NAMED = 4
 
 
 def ask_scheduler(
     client: Client, function: Callable[..., Any], *, timeout: float | None = None
 ) -> Any:
-    """Return what ``function`` returns in the scheduler; raise if that takes too long."""
+    """Return the result of ``function`` in the scheduler; raise if it takes too long."""
     seconds = SILENT_SECONDS if timeout is None else timeout
     try:
         return client.run_on_scheduler(function, callback_timeout=seconds)
@@ -36,7 +36,7 @@ def ask_scheduler(
 def ask_workers(
     client: Client, function: Callable[..., Any], *, on_error: str = "raise"
 ) -> dict[str, Any]:
-    """Return what ``function`` returns in each worker; ``on_error`` is that of ``client.run``."""
+    """Return the result of ``function`` in each worker; ``on_error`` is that of ``client.run``."""
     with answers_in_time(client) as seconds:
         found = client.run(function, on_error=on_error, callback_timeout=seconds)
     return dict(found)
@@ -50,14 +50,10 @@ def ask(
     within: float | None = None,
     **arguments: Any,
 ) -> Any:
-    """Return what a coroutine function of the client or its scheduler returns; raise if too late.
+    """Return the result of a coroutine function of the client or scheduler; raise if it is late.
 
-    Parameters
-    ----------
-    question
-        such as ``client.scheduler.versions``; called with ``arguments``
-    within
-        seconds that it may take
+    ``question`` is such as ``client.scheduler.versions``, called with ``arguments``; it may take
+    ``within`` seconds.
     """
     with answers_in_time(client, within) as seconds:
         return client.sync(question, callback_timeout=seconds, **arguments)
@@ -65,7 +61,7 @@ def ask(
 
 @contextmanager
 def answers_in_time(client: Client, timeout: float | None = None) -> Iterator[float]:
-    """Give the seconds that a question may take, and say who is silent when it has timed out."""
+    """Give the seconds that a request may take; if it times out, name the silent processes."""
     seconds = SILENT_SECONDS if timeout is None else timeout
     try:
         yield seconds
@@ -79,17 +75,16 @@ def answers_in_time(client: Client, timeout: float | None = None) -> Iterator[fl
         raise ClusterError(
             f"{who} does not answer" if len(silent) < 2 else f"{who} do not answer",
             expected=f"an answer within {seconds:g} s",
-            remedy="Look whether its process is stopped, and at its host; if it stays like that, "
-            "end the cluster and start it again",
+            remedy="Check its process and its host; if it stays silent, restart the cluster",
         ) from error
 
 
 @contextmanager
 def loss_explained(client: Client) -> Iterator[None]:
-    """Say who has gone where Dask only says that a connection broke.
+    """Report which process ended if Dask only reports a broken connection.
 
-    A worker that ends while the scheduler speaks to it on our behalf looks like the scheduler's own
-    end: Dask closes our connection as well. So the scheduler is asked before it is blamed.
+    If a worker ends while the scheduler forwards to it, Dask closes the client's connection too. So
+    the scheduler is checked before it is blamed.
     """
     from concurrent.futures import CancelledError
 
@@ -107,7 +102,7 @@ def loss_explained(client: Client) -> Iterator[None]:
 
 
 def answers(client: Client) -> bool:
-    """Return whether the scheduler still answers."""
+    """Return whether the scheduler answers."""
     if client.status != "running":
         return False
     try:
@@ -120,23 +115,23 @@ def answers(client: Client) -> bool:
 def scheduler_gone(
     during: str = "", *, address: str | None = None, got: str | None = None
 ) -> ClusterError:
-    """Return the error of work whose scheduler went away; ``during``: while a gang ran."""
+    """Return the error of work whose scheduler ended; ``during``: such as while a gang ran."""
     where = "" if address is None else f" at {address}"
     return ClusterError(
-        f"the scheduler{where} ended, or cannot be reached any more{during and ', '}{during}",
+        f"the scheduler{where} exited, or cannot be reached{during and ', '}{during}",
         got=got,
-        remedy="Look at penstock cluster status and at its log, start it again, and run the "
-        "command again: what was saved is still there, and --resume goes on where the job has it",
+        remedy="Check penstock cluster status and its log, start it again, and run the "
+        "command again: saved work is kept, and --resume continues if the job has it",
     )
 
 
 def worker_gone(*, got: str | None = None) -> ClusterError:
-    """Return the error of a question that a worker's end cut off."""
+    """Return the error of a request that a worker's end cut off."""
     return ClusterError(
-        "a worker ended, or its connection broke, while it was asked",
+        "a worker exited, or its connection broke, during a request",
         got=got,
-        remedy="See whether memory ran out (dmesg), and at the worker's log; run the command "
-        "again: what was saved is still there, and --resume goes on where the job has it",
+        remedy="Check dmesg for memory that ran out, and the worker's log; run the command "
+        "again: saved work is kept, and --resume continues if the job has it",
     )
 
 
@@ -144,20 +139,19 @@ def _silent_scheduler(client: Client, seconds: float) -> SilentScheduler:
     return SilentScheduler(
         f"the scheduler at {client.scheduler.address} hangs, or cannot be reached",
         expected=f"an answer within {seconds:g} s",
-        remedy="Look at its process and its host; if it stays like that, end the cluster and "
-        "start it again",
+        remedy="Check its process and its host; if it stays silent, restart the cluster",
     )
 
 
 def identity(address: str, used: Security | None, *, timeout: float) -> Any:
-    """Return what a scheduler says of itself; raise OSError or TimeoutError if it says nothing."""
+    """Return a scheduler's description of itself; raise OSError or TimeoutError if none comes."""
     return request(address, used, {"op": "identity"}, timeout=timeout)
 
 
 def request(address: str, used: Security | None, message: dict[str, Any], *, timeout: float) -> Any:
     """Return the reply of the server at ``address`` to one message, without a client.
 
-    A client would wait for that for ever, once the kernel has accepted its connection.
+    A client would wait forever once the kernel has accepted its connection.
     """
     import asyncio
 
@@ -176,13 +170,13 @@ def request(address: str, used: Security | None, message: dict[str, Any], *, tim
     async def in_time() -> Any:
         return await asyncio.wait_for(question(), timeout)
 
-    # A notebook's thread has an event loop that runs already.
+    # A notebook's thread already runs an event loop.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, in_time()).result()
 
 
 def by_value(function: Callable[..., Any]) -> Any:
-    """Have ``function`` travel by value, to a process that may not have penstock."""
+    """Let ``function`` travel by value, to a process that may lack penstock."""
     function.__module__ = "__main__"
     return function
 

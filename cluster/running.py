@@ -1,4 +1,4 @@
-"""What ``connect`` must know of a cluster that was started or found."""
+"""What ``connect`` needs to know of a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAIL = 1 << 16  # bytes
 
 
 def log_tail(log: Path, *, lines: int = 20) -> str:
-    """Return the last lines of a log that are not blank; nothing if there is none to be read."""
+    """Return the last lines of a log that are not blank; empty if it cannot be read."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
@@ -32,20 +32,20 @@ def _nothing() -> str:
 
 @dataclass
 class Running:
-    """A cluster to which a client can connect."""
+    """A cluster that accepts clients."""
 
-    target: Cluster | str  # what distributed.Client takes: a cluster, or an address
-    workers: int | None = None  # how many must connect; None: whoever is there
+    target: Cluster | str  # for distributed.Client
+    workers: int | None = None  # how many must connect; None: any
     dashboard: str | None = None
     security: Security | None = None
     attach: Callable[[Client], None] | None = None
     """Called with the client before workers are waited for."""
-    log: Callable[[], str] = _nothing  # the last lines that its workers wrote
+    log: Callable[[], str] = _nothing  # last lines of its workers
     missing: Callable[[set[str]], list[str]] | None = None
-    """Given the names of the workers that connected, say who did not: `rank 3 on host h2`."""
+    """Given the connected workers' names, return the missing ones: `rank 3 on host h2`."""
     failure: Callable[[], str | None] | None = None
-    """Why it can no longer start, as soon as that is known: `mpiexec ended with exit code 1`."""
+    """Return why it cannot start, once known: `mpiexec ended with exit code 1`."""
     remedy: str = (
-        "Look at what they wrote, at the names of the hosts and at firewalls; --start-timeout "
-        "gives them more time"
+        "Check their output, the names of the hosts and firewalls, or raise the time with "
+        "--start-timeout"
     )

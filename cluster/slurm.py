@@ -1,7 +1,7 @@
 """An sbatch script that runs a job, or keeps a cluster, on an MPI world that srun starts.
 
-Scheduler and client live in the batch step, on the job's first node; the ranks of the world, which
-are the workers, on all of its nodes.
+Scheduler and client run in the batch step, on the job's first node; the world's ranks, which are
+the workers, run on all of its nodes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from penstock.sizes import parse_bytes
 _JOB = Group("The batch job", sort_key=7)
 _TIME = re.compile(r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}|UNLIMITED|INFINITE", re.IGNORECASE)
 _PLAIN = re.compile(r"[\w.,:@%+=/-]+", re.ASCII)
-# Of the first node, for scheduler and client, besides what the ranks there may use.
+# On the first node, for scheduler and client, besides its ranks.
 _CLIENT_MEMORY = 2 << 30
-# What the script says itself: options, and how they are spelled.
+# Options that the script itself sets, and their spellings.
 _SAID = ("cluster", "workers", "mpiexec", "hosts")
 _ADDED = ("--cluster", "--workers", "-n", "--mpiexec", "--hosts")
 
@@ -39,7 +39,7 @@ def _checked_time(text: str) -> str:
 
 
 def _checked_name(text: str) -> str:
-    # It stands in a comment line, where sbatch reads it and no quotes would help.
+    # sbatch reads it from a comment line, where quotes do not help.
     if not _PLAIN.fullmatch(text):
         raise ValueError("letters, digits and . , : @ % + = / - _ only")
     return text
@@ -51,14 +51,14 @@ _Name = Annotated[str, AfterValidator(_checked_name)]
 @Parameter(group=_JOB)
 @options
 class SlurmScript:
-    """Options of the batch job that ``penstock cluster script`` prints."""
+    """Options of the batch job of ``penstock cluster script``."""
 
     nodes: Annotated[int, Field(gt=0)] = 1
-    """how many nodes to ask for"""
+    """how many nodes to request"""
     gpus_per_node: Annotated[int, Field(ge=0)] = 0
     """GPUs of each node"""
     ranks_per_node: Annotated[int | None, Field(gt=0)] = None
-    """workers on each node [default: one a GPU, or one]"""
+    """workers on each node [default: one per GPU, or one]"""
     time: Annotated[str, AfterValidator(_checked_time)] | None = None
     """wall time, such as 4:00:00 or 2-12 for two days and a half [default: the partition's]"""
     partition: _Name | None = None
@@ -68,21 +68,21 @@ class SlurmScript:
     job_name: _Name = "penstock"
     """name that squeue shows"""
     mpi: _Name | None = None
-    """how srun meets the MPI library, such as pmix or pmi2; srun --mpi=list tells which there are
+    """how srun meets the MPI library, such as pmix or pmi2; srun --mpi=list lists them
     [default: the site's]"""
     command: Annotated[tuple[str, ...], Parameter(parse=False)] = ()
     """what to run [default: a cluster that waits for clients]"""
 
     def ranks(self) -> int:
-        """Return how many workers a node has."""
+        """Return the number of workers per node."""
         return self.ranks_per_node or self.gpus_per_node or 1
 
 
 def slurm_script(spec: ClusterSpec, job: SlurmScript) -> str:
-    """Return the text of a script for sbatch: ``job`` on workers as ``spec`` describes them."""
+    """Return an sbatch script: ``job`` on workers as ``spec`` describes them."""
     _check(spec, job)
     if job.gpus_per_node and spec.device == "auto":
-        spec = replace(spec, device="gpu")  # paid for: a rank without one is an error
+        spec = replace(spec, device="gpu")  # requested: a rank without one is an error
     return "\n".join(
         [
             "#!/bin/bash",
@@ -91,7 +91,7 @@ def slurm_script(spec: ClusterSpec, job: SlurmScript) -> str:
             "# Made by penstock cluster script. Submit it with sbatch, whose own options go first.",
             "set -euo pipefail",
             "",
-            "# As many workers as the job has tasks for, whatever the options of sbatch.",
+            "# One worker per task of the job, with any options of sbatch.",
             ': "${SLURM_JOB_NUM_NODES:?submit this script with sbatch}"',
             f"ranks=$((SLURM_JOB_NUM_NODES * ${{SLURM_NTASKS_PER_NODE:-{job.ranks()}}}))",
             "",
@@ -116,7 +116,7 @@ def _check(spec: ClusterSpec, job: SlurmScript) -> None:
         raise UsageError(
             "the script counts its workers from the nodes that it gets",
             got=f"--workers {spec.workers}",
-            remedy="Say how many with --nodes and --ranks-per-node",
+            remedy="Set them with --nodes and --ranks-per-node",
         )
     if spec.hosts is not None:
         raise UsageError("SLURM chooses the hosts", got=f"--hosts {spec.hosts}")
@@ -132,7 +132,7 @@ def _check(spec: ClusterSpec, job: SlurmScript) -> None:
                 raise UsageError(
                     f"the script itself adds {word} to the command",
                     got=shlex.join(job.command),
-                    remedy="Leave it out, and say with the script's own options where to run",
+                    remedy="Leave it out, and choose with the script's own options where to run",
                 )
 
 
@@ -152,9 +152,9 @@ def _requests(spec: ClusterSpec, job: SlurmScript) -> Iterator[tuple[str, Any]]:
 
 
 def _exports(job: SlurmScript) -> Iterator[str]:
-    yield "# If a rank dies, all end, and the world is started again."
+    yield "# If a rank dies, all end, and the world restarts."
     yield "export SLURM_KILL_BAD_EXIT=1"
-    yield "# srun does not take this from sbatch by itself."
+    yield "# srun does not take this from sbatch."
     yield 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"'
     if job.mpi is not None:
         yield f"export SLURM_MPI_TYPE={shlex.quote(job.mpi)}"
@@ -169,10 +169,10 @@ def _command(spec: ClusterSpec, job: SlurmScript) -> Iterator[str]:
     }
     starter = spec.mpiexec or "srun"
     if job.command and not _is_ours(job):
-        # Somebody's own program: what it asks for with ClusterSpec().configured().
+        # The user's own program reads it with ClusterSpec().configured().
         given |= {"cluster": "mpi", "mpiexec": starter}
         for name, value in given.items():
-            # Dask reads Python literals; a string must stay one, whatever it looks like.
+            # Dask reads Python literals; a string must stay a string.
             text = repr(value if isinstance(value, (int, float)) else str(value))
             yield f"export DASK_PENSTOCK__CLUSTER__{name.upper()}={shlex.quote(text)}"
         yield 'export DASK_PENSTOCK__CLUSTER__WORKERS="$ranks"'

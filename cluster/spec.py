@@ -1,4 +1,4 @@
-"""Where a job runs, as data: the options that every job shares."""
+"""Where a job runs, as data: the options that all jobs share."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from penstock.options import ClientPath, WorkerPath, flag, given_in, options, wi
 from penstock.paths import client_path
 from penstock.sizes import checked_size, format_bytes, parse_bytes
 
-# Whatever is not one of these is an address, a scheduler file, a YAML file, or a started cluster.
+# Any other text is an address, a scheduler file, a YAML file, or a started cluster.
 KINDS = ("auto", "local", "threads", "mpi", "cuda")
 
-_INSIDE = "inside"  # a script that mpiexec has started itself
-_RUNNING = "running"  # a cluster that is there already
+_INSIDE = "inside"  # a script that mpiexec started
+_RUNNING = "running"  # a cluster that already runs
 _STARTED = frozenset({"local", "mpi", "cuda"})
 _PROCESSES = _STARTED | {_INSIDE}
 _OURS = _PROCESSES | {"threads"}
-# The kinds on which an option has an effect; others have one on every kind.
+# The kinds on which an option has an effect; the other options have one on every kind.
 EFFECTS: dict[str, frozenset[str]] = {
     "workers": _STARTED | {"threads"},
     "threads": _OURS,
@@ -40,7 +40,7 @@ EFFECTS: dict[str, frozenset[str]] = {
     "tls": _PROCESSES | {_RUNNING},
     "no_tls": _PROCESSES | {_RUNNING},
 }
-# What threads have anyway: no connection that could be encrypted, and no dashboard.
+# Always true of threads: no connection to encrypt, and no dashboard.
 _ANYWAY = (("threads", "no_tls", True), ("threads", "dashboard", "none"))
 _OF_A_GPU = ("device_pool", "device_limit")
 
@@ -58,35 +58,34 @@ def _hosts(text: str) -> str:
 
 
 def _program(text: str) -> str:
-    return str(client_path(text)) if "/" in text else text  # else PATH says where it is
+    return str(client_path(text)) if "/" in text else text  # else PATH finds it
 
 
 def _worker_memory(text: str) -> str:
     size = parse_bytes(checked_size(text))
     if size < SMALLEST_LIMIT:
         raise ValueError(
-            f"at least {format_bytes(SMALLEST_LIMIT)}: a worker itself takes about "
+            f"at least {format_bytes(SMALLEST_LIMIT)}: a worker alone takes about "
             f"{format_bytes(WORKER_ITSELF)}, and gets no tasks beyond 80 % of its limit"
         )
     return text
 
 
 def _shared() -> int:
-    """Return what all workers of this machine may use together."""
     return workers_share(total_memory())
 
 
 @Parameter(group=_WHERE)
 @options
 class ClusterSpec:
-    """Options that say where a job's tasks run.
+    """Options for where a job's tasks run.
 
     Parameters
     ----------
     cluster, workers, threads, memory_limit, ...
         the options of every command under "Where it runs" (``penstock etl --help``), each with the
-        text under its field below. What is not given is looked up in Dask's configuration, under
-        ``penstock.cluster`` (a YAML file of Dask's, or ``DASK_PENSTOCK__CLUSTER__WORKERS=4``)
+        text under its field below. Those not given are read from Dask's configuration, under
+        ``penstock.cluster`` (a YAML file, or ``DASK_PENSTOCK__CLUSTER__WORKERS=4``)
 
     Raises
     ------
@@ -105,46 +104,46 @@ class ClusterSpec:
     cuda: a process per GPU; tcp://host:port, a scheduler file, or the name of a cluster that runs
     already; a YAML file with these options; auto: what fits the job"""
     workers: Annotated[int | None, Field(gt=0), Parameter(alias="-n")] = None
-    """how many workers, which are ranks for mpi [default: one a core, GPU or slot; fewer where
-    memory is scarce]"""
+    """how many workers; ranks for mpi [default: one per core, GPU or slot; fewer if memory is
+    scarce]"""
     threads: Annotated[int | None, Field(gt=0)] = None
-    """threads of one worker [default: 1; with threads: one a core]"""
+    """threads of one worker [default: 1; with threads: one per core]"""
     memory_limit: Annotated[str, AfterValidator(_worker_memory)] | None = None
-    """memory of one worker, such as 1.5GB [default: its share of three quarters of what the
-    machine, or its control group, allows]"""
+    """memory of one worker, such as 1.5GB [default: its share of three quarters of the memory of
+    the machine or its control group]"""
     hosts: Annotated[str, AfterValidator(_hosts)] | None = None
     """hosts of kind mpi: names with slots, such as h1:4,h2:4, or a hostfile [default: here]"""
     mpiexec: Annotated[str, AfterValidator(_program)] | None = None
-    """the mpiexec that starts ranks, or srun [default: that of the MPI which mpi4py loads]"""
+    """the mpiexec that starts ranks, or srun [default: that of the MPI that mpi4py loads]"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
-    """what workers compute on; auto: on a GPU where there is one"""
+    """what workers compute on; auto: on a GPU if there is one"""
     device_pool: str | None = None
     """GPU memory to take at the start, such as 40GB or 0.8 of it [default: as needed]"""
     device_limit: str | None = None
     """GPU memory beyond which results move to host memory, such as 60GB or 0.8 of it"""
     worker_scratch: WorkerPath | None = None
-    """fast local disk of the workers [default: the fastest that they can write to]"""
+    """fast local disk of the workers [default: the fastest writable one]"""
     interface: str | None = None
     """network interface that scheduler and workers use, such as ib0"""
     scheduler_port: Annotated[int, Field(ge=0, lt=65536)] = 0
-    """port of the scheduler; 0: any that is free"""
+    """port of the scheduler; 0: any free port"""
     dashboard: str = "localhost:0"
     """address of the dashboard, or none"""
     start_timeout: Annotated[float, Field(gt=0, le=86400)] = 60.0
-    """seconds within which every worker must have connected"""
+    """seconds within which every worker must connect"""
     worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 300.0
-    """seconds without a heartbeat after which a worker counts as lost: its tasks run again (Dask's
-    worker-ttl)"""
+    """seconds without a heartbeat after which a worker counts as lost and its tasks run again
+    (Dask's worker-ttl)"""
     tls: ClientPath | None = None
-    """a folder with ca.pem, cert.pem and key.pem for encrypted connections [default: what penstock
-    starts makes its own, for itself alone]"""
+    """a folder with ca.pem, cert.pem and key.pem for encrypted connections [default: each cluster
+    that penstock starts makes its own]"""
     no_tls: Annotated[bool, Parameter(negative="")] = False
-    """start without encryption: whoever reaches the scheduler's port (on one host every local user,
-    with --hosts the network) can run code as you"""
+    """start without encryption: anyone who reaches the scheduler's port (on one host every local
+    user, with --hosts the network) can run code as you"""
 
     @property
     def given(self) -> frozenset[str]:
-        """The options that are not at their defaults, but for those of Dask's configuration."""
+        """The options that differ from their defaults, without those of Dask's configuration."""
         return frozenset(self.__dict__.get(_GIVEN, self._changed()))
 
     def _changed(self) -> set[str]:
@@ -152,12 +151,12 @@ class ClusterSpec:
         return {f.name for f in fields(self) if getattr(self, f.name) != getattr(plain, f.name)}
 
     def configured(self) -> ClusterSpec:
-        """Return this with what is not given taken from the YAML file or Dask's configuration.
+        """Return this with missing options taken from the YAML file or Dask's configuration.
 
         Returns
         -------
         ClusterSpec
-            Whole, and not looked up again.
+            Complete, and not looked up again.
 
         Raises
         ------
@@ -181,7 +180,7 @@ class ClusterSpec:
                 f"the cluster options in {source}", expected="a mapping", got=type(values).__name__
             )
         values = with_underscores(values, source)
-        own = self._changed()  # given explicitly, they win
+        own = self._changed()  # explicit options win
         missing = {name: value for name, value in values.items() if name not in own}
         with given_in(source):
             return replace(self, **missing)
@@ -189,18 +188,18 @@ class ClusterSpec:
     def for_kind(self, kind: str) -> ClusterSpec:
         """Return this without the options that have no effect on a kind of cluster.
 
-        One that was given with a kind is refused; of one that was given where ``auto`` has chosen
-        the kind there is a warning. Dask's configuration is for every kind, and gives none.
+        One that was given with an explicit kind is refused; if ``auto`` chose the kind, there is a
+        warning. Dask's configuration is for every kind, and gives no warning.
 
         Parameters
         ----------
         kind
-            As ``kind_for`` returns it: of ``auto``, what that means for a job.
+            As ``kind_for`` returns it: never ``auto``.
 
         Returns
         -------
         ClusterSpec
-            All of it has an effect.
+            Every option of it has an effect.
 
         Raises
         ------
@@ -231,7 +230,7 @@ class ClusterSpec:
         Returns
         -------
         int
-            ``workers``, or else one a core, fewer where memory is scarce.
+            ``workers``, or else one per core, fewer if memory is scarce.
         """
         return self.workers or max(1, min(cores(), _shared() // (2 * SMALLEST_LIMIT)))
 
@@ -241,7 +240,7 @@ class ClusterSpec:
         Returns
         -------
         int
-            ``memory_limit``, or else a share of what this machine allows.
+            ``memory_limit``, or else a share of this machine's limit.
         """
         if self.memory_limit is not None:
             return parse_bytes(self.memory_limit)
@@ -249,7 +248,7 @@ class ClusterSpec:
 
 
 def as_spec(cluster: str | ClusterSpec | None, **options: Any) -> ClusterSpec:
-    """Return where to run, from what may also be a kind, an address, a name or a file."""
+    """Return where to run, from a spec, a kind, an address, a name or a file."""
     if isinstance(cluster, ClusterSpec):
         return cluster
     return ClusterSpec(cluster="auto" if cluster is None else cluster, **options)
@@ -259,15 +258,15 @@ def _read_yaml(path: str) -> Any:
     try:
         return parse_yaml(Path(path).read_bytes())
     except FileNotFoundError as error:
-        raise UsageError(f"there is no file {path} with cluster options") from error
+        raise UsageError(f"the file {path} with cluster options does not exist") from error
     except ValueError as error:
         raise UsageError(
-            f"cannot read {path} as YAML", got=str(error), remedy="Write one `option: value` a line"
+            f"cannot read {path} as YAML", got=str(error), remedy="Write `option: value` lines"
         ) from error
 
 
 def _place(kind: str) -> str:
-    """Return by which name the effects of options have a kind of cluster."""
+    """Return the key of a kind of cluster in the table of effects."""
     if kind not in KINDS:
         return _RUNNING
     if kind == "mpi":
@@ -278,17 +277,16 @@ def _place(kind: str) -> str:
 
 
 def _without_effect(spec: ClusterSpec, name: str, kind: str, place: str) -> None:
-    """Raise, or warn, that an option has no effect."""
     option = flag(name)
     kinds = " or ".join(one for one in KINDS if one in EFFECTS[name])
     if spec.cluster == "auto":
         warn(
-            f"{option} has no effect on {kind}, which is what --cluster auto means for this job: "
+            f"{option} has no effect on {kind}, which --cluster auto chose for this job: "
             f"name one of the kinds {kinds} to have it"
         )
         return
     where = {
-        _RUNNING: f"the cluster {kind}, which runs already",
+        _RUNNING: f"the cluster {kind}, which already runs",
         _INSIDE: "the workers of a script that mpiexec has started",
     }
     raise UsageError(

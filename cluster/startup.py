@@ -1,4 +1,4 @@
-"""Waiting for the workers of a cluster, and checking that they are of our kind."""
+"""Waiting for the workers of a cluster, and checking their versions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from distributed import Client, Scheduler
 
 _POLL = 0.02
-_LAST_WORD = 1.0  # seconds that a scheduler has to answer when the time is over
-_NAMED = 8  # of the workers that are missing
+_LAST_WORD = 1.0  # seconds for a scheduler's answer after the time is over
+_NAMED = 8  # missing workers
 
 
 def prepare_workers(
@@ -29,10 +29,10 @@ def prepare_workers(
     *,
     quiet: bool,
 ) -> None:
-    """Wait for every worker, then take ``steps``, each of which speaks to all of them.
+    """Wait for every worker, then take ``steps``, each of which contacts all of them.
 
-    One that is killed just when it had connected is started again by its nanny, and may be the one
-    that a step speaks to: then wait for it, and take all steps again, within the same time.
+    If a worker dies right after it connected, its nanny restarts it, and a step may fail: then wait
+    for it and repeat all steps, within the same time.
     """
     from distributed.comm.core import CommClosedError
 
@@ -52,14 +52,14 @@ def prepare_workers(
                 raise not_all(running, names, failure, timeout) from error
             if time.monotonic() > began + timeout:
                 raise worker_gone(got=str(error)) from error
-        quiet = True  # that they start was shown
-        time.sleep(_POLL)  # until the scheduler has given it up
+        quiet = True  # the start was already shown
+        time.sleep(_POLL)  # until the scheduler has given up the worker
 
 
 def wait_for_workers(
     client: Client, running: Running, timeout: float, *, quiet: bool, began: float | None = None
 ) -> None:
-    """Return when every worker has connected; else say who did not, where, and what they wrote.
+    """Return when every worker has connected; else raise, with the missing ones and their log.
 
     timeout  seconds from ``began``, a monotonic time, or from now
     """
@@ -81,7 +81,7 @@ def wait_for_workers(
 
 
 def not_all(running: Running, names: set[str], failure: str | None, timeout: float) -> ClusterError:
-    """Return the error that says who of a cluster did not connect, and what they wrote."""
+    """Return the error that names a cluster's missing workers, with their log."""
     missing = running.missing(names) if running.missing is not None else []
     who = ", ".join(missing[:_NAMED]) + (" and others" if len(missing) > _NAMED else "")
     count = f"{len(missing) or (running.workers or 0) - len(names)} of {running.workers} workers"
@@ -96,17 +96,16 @@ def not_all(running: Running, names: set[str], failure: str | None, timeout: flo
 
 
 def check_versions(client: Client) -> None:
-    """Refuse scheduler and workers of another Python, or another penstock, than this one."""
+    """Refuse a scheduler and workers whose Python or penstock differs from this process'."""
     ours = {"python": _minor(".".join(map(str, sys.version_info[:3]))), "penstock": __version__}
     scheduler = ask(client, client.scheduler.versions)
     _compare("the scheduler", {"python": _minor(scheduler["host"]["python"])}, ours)
-    # A worker of another Python cannot run our functions: ask for the versions that it gave when
-    # it registered.
+    # A worker of another Python cannot run our functions: use the versions from its registration.
     for address, python in ask_scheduler(client, _pythons).items():
         _compare(f"the worker at {address}", {"python": _minor(python)}, ours)
     for address, version in ask_workers(client, _penstock, on_error="return").items():
         if isinstance(version, Exception) and not isinstance(version, ImportError):
-            continue  # it died, or its connection did: that is reported elsewhere
+            continue  # its loss is reported elsewhere
         found = version if isinstance(version, str) else "none that can be imported"
         _compare(f"the worker at {address}", {"penstock": found}, ours)
 
@@ -127,12 +126,12 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-# Run elsewhere: they travel by value, to processes that may not have penstock.
+# These travel by value, to processes that may lack penstock.
 
 
 @by_value
 def worker_names(dask_scheduler: Scheduler) -> set[str]:
-    """Return the names of all workers: run on the scheduler."""
+    """Return the names of all workers; runs on the scheduler."""
     return {str(state.name) for state in dask_scheduler.workers.values()}
 
 

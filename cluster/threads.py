@@ -1,7 +1,7 @@
-"""The kind ``threads``: a scheduler and a worker in this process, which no other process can reach.
+"""The kind ``threads``: a scheduler and a worker in this process, unreachable for others.
 
-They need no credentials, no dashboard and no check of versions: they live and stand still as this
-process does. A small job spends most of its time here and in imports.
+They need no credentials, no dashboard and no check of versions. A small job spends most of its time
+here and in imports.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 _CLOSE_SECONDS = 5
 _SETTINGS = {
-    # Its pages, which are shown to no one, would take time to load.
+    # Its pages, which are never shown, would take time to load.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
-    # It is shown on the dashboard only: see workers/profiling.py.
+    # Only the dashboard shows it: see workers/profiling.py.
     "distributed.worker.profile.enabled": False,
 }
 
@@ -37,23 +37,23 @@ _SETTINGS = {
 def open_threads(spec: ClusterSpec, *, on_gpu: bool) -> Iterator[Client]:
     """Give a client of a worker of threads, which ends with the block.
 
-    on_gpu  whether the job computes on a GPU where there is one
+    on_gpu  whether the job can compute on a GPU
     """
-    # Dask's modules are imported next, and take long.
+    # Importing Dask's modules takes long.
     beginning = begin(spec.device) if on_gpu else None
     from distributed import Client, LocalCluster
 
-    # Made in two steps, so that what the second one has started ends even if it is interrupted.
+    # Two steps, so that what the second one starts ends even if it is interrupted.
     cluster = LocalCluster.__new__(LocalCluster)
     with TemporaryFolder("penstock-threads") as folder:
         try:
             with dask.config.set(_SETTINGS):
                 cluster.__init__(**_options(spec, folder))
-                # Given to LocalCluster, it would have the worker load Dask's dashboard.
+                # As an option of LocalCluster it would load Dask's dashboard.
                 cluster.new_spec["options"]["dashboard_address"] = "localhost:0"
                 cluster.worker_spec[0] = cluster.new_spec
                 cluster.sync(cluster._correct_state)
-            # The worker's threads inherit it: Ctrl-C is for the thread that waits for them.
+            # The worker's threads inherit it: Ctrl-C is for the waiting thread.
             cluster.loop.asyncio_loop.call_soon_threadsafe(
                 signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGINT}
             )
@@ -86,18 +86,18 @@ def _options(spec: ClusterSpec, folder: Path) -> dict[str, Any]:
         "protocol": "inproc",
         "dashboard_address": "localhost:0",
         "scheduler_kwargs": {"dashboard": False, "local_directory": str(folder)},
-        "silence_logs": logging.CRITICAL,  # a failed task is reported once, by the job
+        "silence_logs": logging.CRITICAL,  # the job reports a failed task once
     }
 
 
 def _close(cluster: Any) -> None:
-    """End a cluster, however far it came."""
+    """End a cluster, at any point of its start."""
     from penstock.cluster.ended import forget_ended_servers
 
     if hasattr(cluster, "workers"):
         with suppress(TimeoutError):
             cluster.close(timeout=_CLOSE_SECONDS)
-        # If its start was cut off nothing ends it, and it would log that its folder has gone.
+        # After an interrupted start it keeps running, and would log that its folder is gone.
         if (workdir := getattr(cluster.scheduler, "_workdir", None)) is not None:
             workdir.release()
     forget_ended_servers()

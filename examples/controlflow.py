@@ -1,4 +1,4 @@
-"""What the night of controlflow.yaml published: of each function, the block on most paths.
+"""The result of controlflow.yaml: of each function, the block on most paths.
 
 penstock run controlflow.yaml && python controlflow.py
 """

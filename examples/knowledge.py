@@ -1,4 +1,4 @@
-"""What the night of knowledge.yaml made: who buys like whom, and what somebody may buy next.
+"""The result of knowledge.yaml: who buys like whom, and what a buyer may buy next.
 
 penstock run knowledge.yaml && python knowledge.py
 """

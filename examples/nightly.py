@@ -1,4 +1,4 @@
-"""The night of nightly.yaml from Python, and what it published.
+"""Run nightly.yaml from Python, and show its results.
 
 python nightly.py [epochs=40 ...]
 """

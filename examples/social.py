@@ -1,4 +1,4 @@
-"""What the night of social.yaml published: who matters most, who is near them, who is like them.
+"""The result of social.yaml: who matters most, who is near them, who is like them.
 
 penstock run social.yaml && python social.py
 """

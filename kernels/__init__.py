@@ -1,7 +1,7 @@
 """The arithmetic: ``naive`` is short and obviously right, ``cpu`` is Numba, ``cuda`` is CUDA.
 
-The three export the same functions with the same meaning. Which one runs is decided by where the
-arrays live and how long they are, here and nowhere else.
+The three export the same functions with the same meaning. The device and length of the arrays
+decide which one runs, only here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def kernel(name: str, array: AnyArray, *, plain: int = 0) -> ModuleType:
     """Return kernel module ``name`` for the backend on which ``array`` lives.
 
-    plain  arrays shorter than this go to plain NumPy, before Numba is imported and has compiled
+    plain  shorter arrays go to plain NumPy, which needs no import of Numba and no compilation
     """
     if hasattr(array, "__cuda_array_interface__"):
         backend = "cuda"

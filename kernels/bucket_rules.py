@@ -1,20 +1,20 @@
-"""What the backends of ``buckets`` share, and what every random number of EMBED_SHUFFLE decides.
+"""Rules that the backends of ``buckets`` share, and the uses of the stream EMBED_SHUFFLE.
 
 The stream has four uses, distinguished by ``step``:
 
-IN_BUCKET  which edge comes to a place in its group of a bucket, by the number of the place
-RELABEL    which partition a label of the order stands for, by epoch and label
+IN_BUCKET  the edge at a place in its group of a bucket, by the number of the place
+RELABEL    the partition of a label of the order, by epoch and label
 MIX        the keys of the permutation that mixes buckets, by the number of the phase
-GROUP      which group of its bucket an edge comes to, by its number in the graph: a word each
+GROUP      the group of an edge in its bucket, by its number in the graph: one word each
 """
 
 from __future__ import annotations
 
 IN_BUCKET, RELABEL, MIX, GROUP = 0, 1, 2, 3
 
-BLOCK = 16  # edges that stay together when buckets are mixed: a line of the processor's cache
+BLOCK = 16  # edges that stay together when buckets are mixed: one cache line
 ROUNDS = 6  # of the network that permutes blocks
-MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)  # odd, of which its rounds are made
+MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)  # odd multipliers of its rounds
 
 
 def half_bits(count: int) -> int:

@@ -1,10 +1,10 @@
-"""What kernels of centralities are given, and what they mean, on all three backends.
+"""Arguments and meaning of the kernels of centralities, on all three backends.
 
 Many graphs lie side by side in a ``GraphBatch``: the CSR of their disjoint union, as in PyG's
-Batch. Meaning and defaults are NetworkX's: distances of closeness are those towards a node, a
-path's length is the sum of its weights where there are any, parallel edges are one, the shortest
-(PageRank is given their sum), and self loops lead nowhere. One large graph is a batch of one, whose
-``sources`` are given a share at a time: what kernels return of several shares is added up.
+Batch. Meaning and defaults are NetworkX's: closeness uses distances towards a node, a path's length
+is the sum of its weights, if any, parallel edges count as one, the shortest (PageRank uses their
+sum), and self loops are ignored. One large graph is a batch of one, computed for shares of its
+``sources``; results of several shares are added.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class GraphBatch:
     ptr       (graphs + 1,) int64: the first node of each graph
     indptr    (nodes + 1,) int64
     indices   (edges,) int32 or int64: neighbours as nodes of the batch, ascending and distinct in
-              each row; an undirected edge is there both ways
+              each row; an undirected edge is stored both ways
     weights   (edges,) float64, not negative; None: all edges have length 1
-    directed  whether an edge may be there one way only
-    sums      (edges,) float64: the weights of all parallel edges together; None: there are none
+    directed  whether edges have a direction
+    sums      (edges,) float64: the weights of all parallel edges together; None: no parallel edges
     """
 
     ptr: Array
@@ -54,13 +54,13 @@ class GraphBatch:
 
 
 class Paths(NamedTuple):
-    """What shortest paths from the sources to each node come to, (nodes,) each.
+    """Results of shortest paths from the sources to each node, (nodes,) each.
 
-    reached       int64: the sources that reach it, itself not counted
+    reached       int64: the sources that reach it, without itself
     total         float64: the sum of their distances
     inverse       float64: the sum of one over each distance that is not 0
     eccentricity  float64: of a source, the largest distance to any node of its graph, infinite
-                  where it does not reach all; of others 0
+                  if it does not reach all; 0 for other nodes
     """
 
     reached: Array
@@ -84,7 +84,7 @@ class Triangles(NamedTuple):
 
 
 def closeness(paths: Paths, ptr: Array, *, improved: bool = True) -> Array:
-    """Return the closeness of each node, (nodes,) float64; 0 where nobody reaches it.
+    """Return the closeness of each node, (nodes,) float64; 0 if no other node reaches it.
 
     improved  Wasserman and Faust's: times the share of the other nodes that reach it
     """
@@ -97,9 +97,9 @@ def closeness(paths: Paths, ptr: Array, *, improved: bool = True) -> Array:
 
 
 def betweenness_scale(ptr: Array, *, directed: bool, normalized: bool, endpoints: bool) -> Array:
-    """Return by what the sums over sources are multiplied, a factor a graph, (graphs,) float64.
+    """Return the factor of sums over sources for each graph, (graphs,) float64.
 
-    That of edges is that of nodes with endpoints.
+    The factor of edges is that of nodes with endpoints.
     """
     sizes = np.diff(ptr).astype(np.float64)
     ends = sizes if endpoints else sizes - 1

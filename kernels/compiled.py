@@ -1,7 +1,7 @@
-"""Numba's ``njit``, whose results are kept on disk wherever that can be.
+"""Numba's ``njit``, with results kept on disk if possible.
 
-Numba keeps them next to the source, or in a folder of the user's, and raises where it can write
-neither. Here they go to the folder of ``penstock.caches`` then, or are compiled in every process.
+Numba keeps them next to the source, or in a user's folder, and raises if it can write to neither.
+Here they then go to the folder of ``penstock.caches``, or are compiled in every process.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from numba.core.typeinfer import register_dispatcher
 from penstock import __version__
 from penstock.caches import cache_folder, can_write, private_folder
 
-_MOST_WAIT = 120.0  # seconds, for a process that compiles the same
+_MOST_WAIT = 120.0  # seconds to wait for another process' compilation
 _POLL = 0.01
 
 
 def njit(*signatures: Any, cache: bool = False, nogil: bool = False, **options: Any) -> Any:
-    """Compile as ``numba.njit`` does, but for the wrappers that are not needed.
+    """Compile like ``numba.njit``, without unneeded wrappers.
 
-    nogil  Python calls it. Without, kernels alone may, unless it is inlined: a call from Python
-           crashes. Its wrapper takes half of the time in which a small function compiles.
+    nogil  Python calls it. Without it only kernels may, unless it is inlined: a call from Python
+           crashes. The wrapper takes half of the compilation of a small function.
     """
     _whole()
     inner = not nogil and "inline" not in options
@@ -50,7 +50,7 @@ def njit(*signatures: Any, cache: bool = False, nogil: bool = False, **options: 
             try:
                 kernel._cache = _Cache(function)
             finally:
-                config.CACHE_DIR = named  # others' functions go where they went
+                config.CACHE_DIR = named  # other functions keep their folder
             _compile(kernel, signatures)
         return kernel
 
@@ -58,10 +58,10 @@ def njit(*signatures: Any, cache: bool = False, nogil: bool = False, **options: 
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache, from which kernels are loaded without what only compiling needs.
+    """Numba's cache, which loads kernels without modules that only compiling needs.
 
-    Numba first imports all that it can compile, SciPy's linear algebra included: 0.3 s a process.
-    A kernel that is compiled does that itself.
+    Numba first imports everything it can compile, including SciPy's linear algebra: 0.3 s per
+    process. Only a compilation does that here.
     """
 
     _lock: IO[str] | None = None  # held while this process compiles the kernel
@@ -79,14 +79,14 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         self.give_back()
 
     def take(self, seconds: float) -> bool:
-        """Wait until no other process compiles the kernel, and say whether that came in time."""
+        """Wait until no other process compiles the kernel; return False after ``seconds``."""
         if self._lock is not None:
             return True
-        with suppress(OSError):  # what others cannot see they do not wait for
+        with suppress(OSError):  # without a lock file the others do not wait
             self._impl.locator.ensure_cache_path()
             lock = (Path(self._cache_path) / f"{self._impl.filename_base}.lock").open("w")
             if not _locked(lock, 0):
-                _whole().on_start(None)  # to wait for a compiler is to compile
+                _whole().on_start(None)  # waiting counts as compiling
                 came = _locked(lock, seconds)
                 _whole().on_end(None)
                 if not came:
@@ -96,7 +96,6 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         return True
 
     def give_back(self) -> None:
-        """Let others compile the kernel."""
         if self._lock is not None:
             with suppress(OSError):
                 Path(self._lock.name).unlink()
@@ -109,8 +108,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
             try:
                 return self._load_overload(signature, context)
             except (AttributeError, ImportError):
-                # The index names types, and is read before its version of the source is compared:
-                # one of these types is not there any more.
+                # The index names types, and is read before its source version is compared: one of
+                # these types no longer exists.
                 self.flush()
         return None
 
@@ -129,7 +128,7 @@ def _locked(file: IO[str], seconds: float) -> bool:
 
 
 def compile_unless_busy(kernel: Any, signature: tuple[Any, ...]) -> None:
-    """Compile a kernel for a signature, or leave that to the process that is at it."""
+    """Compile a kernel for a signature, unless another process is compiling it."""
     cache = kernel._cache
     if isinstance(cache, _Cache) and cache.take(0):
         try:
@@ -139,7 +138,6 @@ def compile_unless_busy(kernel: Any, signature: tuple[Any, ...]) -> None:
 
 
 def _compile(kernel: Any, signatures: Sequence[Any]) -> None:
-    """Compile or load these signatures, if there are any, and have the kernel take no others."""
     given = signatures[0] if signatures and isinstance(signatures[0], list) else signatures
     if given:
         with register_dispatcher(kernel):
@@ -150,14 +148,14 @@ def _compile(kernel: Any, signatures: Sequence[Any]) -> None:
 
 @contextmanager
 def compiling() -> Iterator[list[float]]:
-    """Give a list that gets the seconds of each compilation within; loads from a cache are none."""
+    """Give a list of the seconds of each compilation in the block, without loads from a cache."""
     timer = _Timer()
     with install_listener("numba:compile", timer):
         yield timer.seconds
 
 
 def compiled_seconds() -> float:
-    """Return how long this process has compiled so far, what it compiles now included."""
+    """Return the seconds that this process has compiled so far, including a current compilation."""
     return _whole().so_far()
 
 
@@ -170,14 +168,13 @@ def _whole() -> _Timer:
 
 
 class _Timer(Listener):  # type: ignore[misc]
-    """Times compilations, those that another one asks for as part of it; Numba does one at once."""
+    """Times compilations, nested ones as part of the outer one; Numba compiles one at a time."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self._depth, self._started = 0, 0.0
 
     def so_far(self) -> float:
-        """Return the seconds of all compilations, and of one that is under way."""
         running = time.monotonic() - self._started if self._depth else 0.0
         return sum(self.seconds) + running
 
@@ -194,16 +191,16 @@ class _Timer(Listener):  # type: ignore[misc]
 
 @cache
 def _elsewhere(source: Path) -> str | None:
-    """Return where to keep what is compiled of a folder of sources.
+    """Return the folder for compiled functions of a folder of sources.
 
-    None: where Numba does it by itself, ``NUMBA_CACHE_DIR`` or next to the source; "": nowhere.
+    None: Numba's own choice, ``NUMBA_CACHE_DIR`` or next to the source; "": none.
     """
     if (config.CACHE_DIR and can_write(Path(config.CACHE_DIR))) or can_write(
         source / "__pycache__"
     ):
         return None
     folder = cache_folder()
-    # Another version's may call what has changed: Numba checks the file of a function alone.
+    # Code of other versions may call changed functions: Numba checks only a function's own file.
     if folder is None or not private_folder(folder := folder / f"numba-{__version__}"):
         return ""
     return str(folder)

@@ -1,4 +1,4 @@
-"""What training embeddings of nodes and relations means, in the words that all backends share.
+"""The meaning of training embeddings of nodes and relations, for all backends.
 
 **Scores.** A node is a row of ``dim`` float32; of complex numbers, the real parts and then the
 imaginary ones. The score of (h, r, t):
@@ -10,9 +10,9 @@ TRANSE_L1  -sum |h + r - t|
 TRANSE_L2  -sqrt(sum (h + r - t)^2)
 ROTATE     -sum |h exp(i r) - t|    moduli of complex numbers; r are dim / 2 phases
 
-Every one is a function of a query, a row of ``dim`` values made of the relation and the node that
-is given, and of a candidate for the other node: their product summed, or their negative distance.
-The queries of a side are
+Each is a function of a query, a row of ``dim`` values made of the relation and the given node, and
+of a candidate for the other node: the sum of their product, or their negative distance. The queries
+of a side are
 
           TAIL: h, r are given   HEAD: t, r are given
 DOT       h                      t
@@ -21,8 +21,8 @@ COMPLEX   h r                    conj(r) t
 TRANSE    h + r                  t - r
 ROTATE    h exp(i r)             t exp(-i r)
 
-With ``inverse`` (reciprocal relations) the HEAD side asks what TAIL asks of t and the row
-``r + inverse`` of the relations.
+With ``inverse`` (reciprocal relations) the HEAD side is the TAIL query of t and the relations' row
+``r + inverse``.
 
 **Loss.** Edge e of a batch lies in chunk ``e // chunk``, whose edges share ``N`` negatives for each
 side. Of every edge and side, p is the score of the true answer and n_j that of the j-th negative.
@@ -40,7 +40,7 @@ of h and t, and ``relation_penalty * |x|^power`` over the relation's, where comp
 moduli; phases have none. The loss of a batch is the sum over its edges and sides, in float64; it is
 NaN if a score is.
 
-Where a distance has no derivative (at 0), or a margin is met exactly, the gradient is 0.
+If a distance has no derivative (at 0), or a margin is met exactly, the gradient is 0.
 
 **Update.** All gradients are taken before anything changes. The gradients g of a row that the batch
 names several times are summed; every row that it names, as a negative too, is then changed once:
@@ -59,7 +59,7 @@ whose words 0 and 1 make ``wide = word1 << 32 | word0``: the slot is ``wide * to
 ``other[slot]``. A slot is a row: slots count the rows of the pool's ranges one after another.
 
 **Ranks.** The score of a query and a candidate is that of float64 arithmetic on their float32
-values: faster arithmetic only decides what it can decide for certain. NaN is less than any number
+values: faster arithmetic may decide only certain cases. NaN is less than any number
 and equal to itself; the rank is 1 + greater + equal / 2.
 """
 
@@ -86,7 +86,7 @@ class Model(IntEnum):
 
 
 class Loss(IntEnum):
-    """What is minimised."""
+    """The minimised function."""
 
     SOFTMAX = 0
     CONTRASTIVE = 1
@@ -104,7 +104,7 @@ class Optimizer(IntEnum):
 
 
 class Side(IntEnum):
-    """Which node of an edge is asked for, or replaced in a negative."""
+    """Which node of an edge is queried, or replaced in a negative."""
 
     TAIL = 0
     HEAD = 1
@@ -112,12 +112,12 @@ class Side(IntEnum):
 
 @dataclass(frozen=True)
 class EmbedRules:
-    """What a step of training does; see the module.
+    """The parameters of a training step; see the module.
 
     dim       values of a node; even for COMPLEX and ROTATE
     sides     which nodes are replaced, in this order
     chunk     edges that share negatives
-    inverse   0, or how far behind a relation's row that of its inverse lies
+    inverse   0, or the distance from a relation's row to its inverse's
     power     of penalties: 2 (L2) or 3 (N3)
     """
 
@@ -149,20 +149,20 @@ class EmbedRules:
 
     @property
     def relation_width(self) -> int:
-        """How many values a relation has."""
+        """The number of values per relation."""
         if self.model == Model.DOT:
             return 0
         return self.dim // 2 if self.model == Model.ROTATE else self.dim
 
     def state_width(self, width: int) -> int:
-        """How many float32 of state the optimizer keeps for a row of so many values.
+        """Return how many float32 of state the optimizer keeps for a row of ``width`` values.
 
         Adam's are all the means, then all the squares.
         """
         return {Optimizer.ADAGRAD: 1, Optimizer.SGD: 0, Optimizer.ADAM: 2}[self.optimizer] * width
 
     def chunks(self, edges: int) -> int:
-        """How many chunks a batch of so many edges has; the last may be shorter."""
+        """Return the number of chunks of a batch; the last may be shorter."""
         return -(-edges // self.chunk)
 
 
@@ -174,7 +174,7 @@ class Table:
     state   (rows, state_width(width)) float32, 0 at first
     """
 
-    values: Any  # in GPU memory or not, which each backend knows
+    values: Any  # in GPU or host memory, by backend
     state: Any
 
 
@@ -184,8 +184,8 @@ class Batch:
 
     heads, tails  (edges,)
     relations     (edges,), or None for DOT
-    negatives     (sides, chunks, N): for each side of the rules; the first two may be 1 where all
-                  sides or chunks share the same, as those where every node is a negative
+    negatives     (sides, chunks, N): for each side of the rules; the first two may be 1 if all
+                  sides or chunks share the same negatives, for example all nodes
     """
 
     heads: AnyArray
@@ -196,13 +196,13 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class NegativePool:
-    """Rows that negatives are drawn from: some ranges of rows, one after another.
+    """Rows to draw negatives from: ranges of rows, one after another.
 
     first          (ranges,) int64: the first row of each
-    start          (ranges + 1,) int64: how many rows come before each; the last is the total,
+    start          (ranges + 1,) int64: the number of rows before each; the last is the total,
                    below 2**31
     by_degree      the share that the alias table decides, in 2**32
-    chance, other  (total,) float32 and int32: the alias table of slots; None where ``by_degree``
+    chance, other  (total,) float32 and int32: the alias table of slots; None if ``by_degree``
                    is 0
     """
 
@@ -215,7 +215,7 @@ class NegativePool:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Answers that are known to be true of each query, and are no candidates.
+    """True answers of each query, which are not candidates.
 
     indptr   (queries + 1,) int64
     indices  int32 or int64 ids of candidates, ascending in each row

@@ -1,13 +1,13 @@
 """The weight of a transition, written as one expression of the user.
 
-All values are float64: integers become exact, a comparison gives 1 or 0, ``and`` and ``or`` give
-one of their sides, as in Python. All sides are computed, as nothing can fail: dividing by zero
-gives an infinity or NaN. ``a // b`` is ``floor(a / b)``, ``a % b`` is ``a - b * floor(a / b)``. In
-the end a value that is not positive (NaN too) means that the edge is not taken, and none counts
-more than LARGEST, so that a sum of weights stays finite, in float32 too.
+All values are float64: integers are exact, a comparison gives 1 or 0, ``and`` and ``or`` return one
+of their sides, as in Python. All sides are computed, as no operation can fail: division by zero
+gives an infinity or NaN. ``a // b`` is ``floor(a / b)``, ``a % b`` is ``a - b * floor(a / b)``. If
+the final value is not positive (or NaN), the edge is not taken; values above LARGEST count as
+LARGEST, so that a sum of weights stays finite, in float32 too.
 
-kernels/naive/expression.py gives the meaning; here it becomes one straight run of assignments that
-reads nearly the same in Python (for Numba) and C.
+kernels/naive/expression.py defines the meaning; this module turns it into a sequence of assignments
+that is nearly the same in Python (for Numba) and C.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ Choose = Callable[[str, str, str], str]
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression that was found sound.
+    """A valid expression.
 
-    names  which of NAMES it uses: what the job must have at hand
+    names  the NAMES that it uses, which the job must provide
     """
 
     text: str
@@ -81,14 +81,14 @@ class Expression:
 
     @classmethod
     def parse(cls, text: str) -> Expression:
-        """Read an expression; anything that is not allowed is a UsageError that says what is."""
+        """Read an expression; invalid ones raise UsageError with the valid syntax."""
         tree = _parsed(text)
         names: set[str] = set()
         _check(text, tree, names, MAX_DEPTH)
         return cls(text, frozenset(names), tree)
 
     def python_source(self, function_name: str) -> str:
-        """Return the source of a function of NAMES, in their order, that gives the weight.
+        """Return the source of a function of NAMES, in order, that returns the weight.
 
         For ``exec`` and ``numba.njit(error_model="numpy")``; arguments may be of any number type.
         """
@@ -104,7 +104,7 @@ class Expression:
         return "\n".join(lines) + "\n"
 
     def c_source(self, function_name: str, qualifiers: str = "static inline") -> str:
-        """Return the source of a C, C++ or CUDA function of NAMES, in their order, all double.
+        """Return the source of a C, C++ or CUDA function of NAMES, in order, all double.
 
         qualifiers  "__device__ __forceinline__" for CUDA; C needs <math.h> before it
         """
@@ -119,11 +119,11 @@ class Expression:
         return "\n".join(lines) + "\n"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # It travels to workers as its text.
+        # Pickle only its text.
         return Expression.parse, (self.text,)
 
 
-# -- what is allowed -------------------------------------------------------------------------------
+# -- validation -----------------------------------------------------------------------------------
 
 
 def _parsed(text: str) -> ast.expr:
@@ -132,12 +132,12 @@ def _parsed(text: str) -> ast.expr:
         raise _wrong(text, "is too long", f"at most {MAX_CHARACTERS} characters", got)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "2if" is odd, but clear
+            warnings.simplefilter("ignore")  # "2if" is odd, but unambiguous
             return ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         place = f" near character {error.offset}" if error.offset else ""
-        raise _wrong(text, f"is no expression: {error.msg}{place}") from None
-    except (ValueError, RecursionError, MemoryError):  # a null byte; nested beyond the parser
+        raise _wrong(text, f"is not an expression: {error.msg}{place}") from None
+    except (ValueError, RecursionError, MemoryError):  # a null byte; nested too deeply
         raise _wrong(text, "cannot be read") from None
 
 
@@ -207,11 +207,10 @@ def _wrong(text: str, what: str, expected: str | None = None, got: str | None = 
     )
 
 
-# -- one assignment after another ------------------------------------------------------------------
+# -- sequence of assignments ----------------------------------------------------------------------
 
 
 def _straight(tree: ast.expr, choose: Choose) -> tuple[list[str], str]:
-    """Return the values to assign to t0, t1, ... and the name of the result."""
     values: list[str] = []
 
     def put(value: str) -> str:

@@ -1,4 +1,4 @@
-"""What generators of graphs share on all backends: constants, and tables that are made once."""
+"""Constants, and tables made once, that all backends of graph generators share."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ DEVIATION = float(np.sqrt(4 * (65536.0**2 - 1) / 12))
 
 RANDOM, RMAT = 0, 1
 QUADRANTS = thresholds(0.57, 0.19, 0.19)
-# An R-MAT graph of 32 nodes may want more distinct edges than R-MAT is willing to give: after this
-# many draws for each edge the rest is drawn at random.
+# An R-MAT graph of 32 nodes may need more distinct edges than R-MAT yields: after this many draws
+# per edge the rest is drawn uniformly.
 PATIENCE = 64
 
 # -- knowledge graphs ----------------------------------------------------------------------------

@@ -1,17 +1,17 @@
-"""What kernels of graph neural networks are given, and what they mean, on all three backends.
+"""Arguments and meaning of the kernels of graph neural networks, on all three backends.
 
 A layer gathers over the rows of a ``ScaledCSR``. Row r of an aggregation is
 
     left[r] * (sum of weights[e] * right[c] * x[c] over r's edges + diagonal[r] * right[r] * x[r])
 
-with c the column of e; what is None counts as 1 (``diagonal``: as 0). Its transpose has left and
-right exchanged. A graph's block has the owned nodes as rows, and these, then the ghosts, as
-columns; a sparse feature matrix is a block too, with features as columns: gathering weights over
+with c the column of e; missing arrays count as 1 (``diagonal``: as 0). Its transpose has left and
+right exchanged. A graph's block has the owned nodes as rows, and the owned nodes, then the ghosts,
+as columns; a sparse feature matrix is a block too, with features as columns: gathering weights over
 it is the product of features and weights.
 
-The epilogue of a layer is ``out = drop(act(z + bias + skip))``. A value is dropped if
-its word is below ``Dropout.below``, and else divided by the share of those that stay. The word of
-feature f of row r is word ``f % 4`` of
+The epilogue of a layer is ``out = drop(act(z + bias + skip))``. A value is dropped if its word is
+below ``Dropout.below``, else divided by the share of kept values. The word of feature f of row r is
+word ``f % 4`` of
 
     philox(seed, stream, which = ids[r] | (f // 4) << 40, step = epoch << 6 | layer)
 
@@ -21,8 +21,8 @@ Attention of head h gives the edge from row r to column c the weight
 
     alpha = exp(leaky(left[r, h] + right[c, h]) - peak[r, h]) / total[r, h]
 
-where a row's edges are those of the block and, always, one to itself. No array has a value an edge:
-``peak`` and ``total`` of each row are enough to compute any alpha again. A weight is dropped by
+where a row's edges are those of the block and one to itself. No array has one value per edge:
+``peak`` and ``total`` of each row suffice to recompute any alpha. A weight is dropped by
 word ``h % 4`` of philox(seed, stream, which = ids[r] * nodes + ids[c], step =
 (epoch << 6 | layer) * ceil(heads / 4) + h // 4).
 """
@@ -40,7 +40,7 @@ EPSILON = 1e-5  # added to variances, in layer norm and batch norm
 
 
 class Activation(IntEnum):
-    """What a layer does to each value; SLOPE of values below 0 belongs to LEAKY_RELU."""
+    """The activation of a layer; SLOPE of values below 0 belongs to LEAKY_RELU."""
 
     NONE = 0
     RELU = 1
@@ -59,12 +59,12 @@ class ScaledCSR:
 
     indptr    (rows + 1,) int64
     indices   (edges,) int32 or int64, columns; ascending within a row
-    columns   how many there are
+    columns   number of columns
     weights   (edges,) floating, or None
     left      (rows,) floating, or None
     right     (columns,) floating, or None
-    diagonal  (rows,) floating, or None: the weight of the column that has the row's number;
-              there are then no more rows than columns
+    diagonal  (rows,) floating, or None: the weight of the column with the row's number; then there
+              are at least as many columns as rows
     """
 
     indptr: AnyArray
@@ -77,12 +77,12 @@ class ScaledCSR:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return len(self.indptr) - 1
 
     @property
     def edges(self) -> int:
-        """How many edges there are, the diagonal left out."""
+        """Number of edges, without the diagonal."""
         return len(self.indices)
 
     def as_own_transpose(self) -> ScaledCSR:
@@ -94,9 +94,9 @@ class ScaledCSR:
 class Dropout:
     """Which values are dropped: those whose word is below ``below``, of 2**32.
 
-    ids       (rows,) int64: the number that each row has in the whole graph; for attention, each
+    ids       (rows,) int64: the number of each row in the whole graph; for attention, of each
               column
-    epoch_at  where the epoch stands on the GPU, (1,) uint32: read there, in place of ``epoch``, so
+    epoch_at  location of the epoch on the GPU, (1,) uint32: read there, instead of ``epoch``, so
               that a CUDA graph can be launched again in another epoch
     """
 
@@ -116,13 +116,13 @@ class Dropout:
 
     @property
     def scale(self) -> float:
-        """What values that stay are multiplied with."""
+        """Factor of the kept values."""
         return 1 / (1 - self.below / 2**32)
 
 
 @dataclass(frozen=True, eq=False)
 class Epilogue:
-    """What follows a layer's product or sum; arrays are (width,) and (rows, width)."""
+    """The end of a layer's product or sum; arrays are (width,) and (rows, width)."""
 
     bias: AnyArray | None = None
     skip: AnyArray | None = None
@@ -132,7 +132,7 @@ class Epilogue:
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """What attention knows of every node and head, all (nodes, heads) and of x's type.
+    """Attention's values per node and head, all (nodes, heads) and of x's type.
 
     left, right  (columns, heads): scores of a node as the one that gathers, and as the gathered
     peak, total  (rows, heads): the largest score of a row's edges, and the sum of exponentials
@@ -149,5 +149,5 @@ class Heads:
 
     @property
     def count(self) -> int:
-        """How many heads there are."""
+        """Number of heads."""
         return int(self.left.shape[1])

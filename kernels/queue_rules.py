@@ -4,20 +4,20 @@ A producer (a block of a CUDA kernel, or naive/queues.py) and a controller (thre
 workers/embed/storage/queue_controller.py) share page-locked host memory. Each of its queues holds,
 in this order, ``QueueFormat.stride`` bytes in all:
 
-    submission doorbell    u64, by the producer: how many commands there have ever been
+    submission doorbell    u64, by the producer: how many commands it has ever submitted
     completion doorbell    u64, by the producer: how many completions it has ever read
-    stopped                u64, by the controller: not 0 once it takes no more commands
+    stopped                u64, by the controller: not 0 once it accepts no more commands
     commands               a ring of ``entries`` entries of 64 bytes, ``COMMAND``
     completions            a ring of ``entries`` entries of 16 bytes, ``COMPLETION``
-    staging                ``entries`` pages, which commands name by number: data on its way
+    staging                ``entries`` pages, which commands name by number: data in transit
 
-The n-th command ever stands at place n % entries of its ring, and its ticket is n; completions
-come in any order. A completion is there when its tag holds the lap that the ring is in: the tag is
-8 aligned bytes, written last and at once. So neither side takes a lock or resets an entry, and a
-doorbell, which only grows, is rung once for any number of entries.
+The n-th command is at place n % entries of its ring, and its ticket is n; completions arrive in any
+order. A completion is valid when its tag equals the ring's current lap: the tag is 8 aligned bytes,
+written last and at once. So neither side takes a lock or resets an entry, and a doorbell, which
+only grows, is rung once for any number of entries.
 
-The three counters lie in cache lines of their own. A producer may have ``entries`` commands under
-way and no more; the controller posts a completion only where the one before it has been read.
+The three counters are in separate cache lines. A producer may have at most ``entries`` open
+commands; the controller posts a completion only after the previous one in its place was read.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ COMPLETION = np.dtype([("status", "<u4"), ("bytes", "<u4"), ("tag", "<u8")])
 
 
 class Operation(IntEnum):
-    """What a command asks for."""
+    """The request of a command."""
 
     READ = 1  # from the file into the page of the staging memory
     WRITE = 2
 
 
 class Status(IntEnum):
-    """What became of a transfer; positive numbers of a completion are the system's (errno)."""
+    """The result of a transfer; positive numbers of a completion are the system's (errno)."""
 
     DONE = 0
     TIMED_OUT = -1
@@ -62,16 +62,16 @@ class Status(IntEnum):
 class Producer(IntEnum):
     """How a block's threads enqueue, ring and poll."""
 
-    BATCH = 0  # at places known beforehand, one doorbell a round
-    LOCKED = 1  # each thread for itself, holding the queue's lock
+    BATCH = 0  # at places known beforehand, one doorbell per round
+    LOCKED = 1  # each thread alone, holding the queue's lock
 
 
 @dataclass(frozen=True)
 class QueueFormat:
     """Sizes of one queue.
 
-    entries     commands that may be under way; threads of the block that owns the queue
-    page_bytes  bytes of a page, which one command moves at most
+    entries     maximum of open commands; threads of the block that owns the queue
+    page_bytes  bytes of a page, the most that one command moves
     """
 
     entries: int = 64
@@ -80,7 +80,7 @@ class QueueFormat:
     def __post_init__(self) -> None:
         if not 1 <= self.entries <= 1024:
             raise UsageError(
-                "a queue cannot have so many entries",
+                "a queue cannot have this many entries",
                 expected="1 to 1024, the threads of a block",
                 got=str(self.entries),
                 remedy="use more queues instead",
@@ -146,13 +146,13 @@ class QueueMemory:
 
 
 def aligned(memory: Array, size: int) -> Array:
-    """Return ``size`` bytes of ``memory`` from the first multiple of ``ALIGNMENT`` on."""
+    """Return ``size`` bytes of ``memory`` from the first multiple of ``ALIGNMENT``."""
     skip = -memory.ctypes.data % ALIGNMENT
     return memory[skip : skip + size]
 
 
 def tag(number: int, entries: int) -> int:
-    """Return the upper half of the tag of the number-th completion ever: the lap, from 1."""
+    """Return the upper half of the tag of the number-th completion: the lap, from 1."""
     return (number // entries + 1) & 0xFFFFFFFF
 
 
@@ -163,5 +163,5 @@ def check_range(offset: int, size: int) -> None:
             "a transfer through queues begins or ends within a block of the disk",
             expected=f"offset and size that are multiples of {ALIGNMENT} bytes",
             got=f"{size} bytes at {offset}",
-            remedy="pad what lies in the file",
+            remedy="pad the data in the file",
         )

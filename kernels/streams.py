@@ -1,8 +1,7 @@
-"""What a random number is for: the second word of every Philox draw.
+"""Purposes of random numbers: the second word of every Philox draw.
 
-Two uses never share numbers, because each has a stream of its own. Numbers are part of the
-results' meaning: never renumber, only append. 22 and 51 were given to uses that are gone, and stay
-reserved.
+Two purposes never share numbers, because each has its own stream. Numbers decide results: never
+renumber, only append. 22 and 51 belonged to removed uses, and stay
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from enum import IntEnum
 
 
 class Stream(IntEnum):
-    """One use of randomness each."""
+    """One purpose each."""
 
     PERMUTE_NODES = 1
     SPLIT_NODES = 2

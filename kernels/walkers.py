@@ -1,6 +1,6 @@
-"""Walkers made, picked and packed for the way to another rank: the same words for every backend.
+"""Making, selecting and packing walkers for another rank, the same code for every backend.
 
-NumPy hands these calls to CuPy where the arrays are CuPy's.
+NumPy dispatches these calls to CuPy for CuPy's arrays.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def column_dtypes(ids: DTypeLike) -> dict[str, np.dtype[Any]]:
 
 
 def record_words(ids: DTypeLike) -> int:
-    """Return how many int32 one walker is when it is packed."""
+    """Return the size of one packed walker in int32."""
     return sum(dtype.itemsize for dtype in column_dtypes(ids).values()) // 4
 
 
 def start_walkers(
     walks: AnyArray, slots: AnyArray, starts: AnyArray, ids: DTypeLike, rank: int
 ) -> Walkers:
-    """Return walkers that stand on their first nodes, all of them nodes of part ``rank``.
+    """Return walkers on their first nodes, all of them nodes of part ``rank``.
 
     walks, slots  (n,) int64; starts (n,) of any integers; ids: the dtype of nodes
     """
@@ -58,14 +58,14 @@ def start_walkers(
 
 
 def join(several: list[Walkers]) -> Walkers:
-    """Return all of several walkers, in their order."""
+    """Return several walkers as one, in order."""
     return Walkers(
         **{name: np.concatenate([getattr(one, name) for one in several]) for name in NAMES}
     )
 
 
 def pack(walkers: Walkers) -> AnyArray:
-    """Return walkers as records: (n, words) int32, a row each."""
+    """Return walkers as records: (n, words) int32, one per row."""
     columns = [getattr(walkers, name) for name in NAMES]
     words = record_words(walkers.node.dtype)
     records = np.empty_like(walkers.walk, dtype=np.int32, shape=(len(walkers.walk), words))
@@ -78,7 +78,7 @@ def pack(walkers: Walkers) -> AnyArray:
 
 
 def unpack(records: AnyArray, ids: DTypeLike) -> Walkers:
-    """Return the walkers that ``pack`` made records of; ``ids`` is the dtype of nodes."""
+    """Return the walkers of ``pack``'s records; ``ids`` is the dtype of nodes."""
     arrays, at = {}, 0
     for name, dtype in column_dtypes(ids).items():
         wide = dtype.itemsize // 4

@@ -4,8 +4,8 @@ The load of a node is its out-degree: the length of its CSR row, which is the wo
 for it. A part's load is the sum over its nodes.
 
     1.03  METIS' target (phase I), and the limit for packing components without METIS
-    1.05  what is accepted from METIS and from streaming, after our own moves
-    1.20  what the relaxed phases may reach: recursive bisection aims at it, packing is held to it
+    1.05  accepted from METIS and from streaming, after our own moves
+    1.20  limit of the relaxed phases: recursive bisection aims at it, packing must keep it
 
 A node heavier than the bound makes it unreachable: then the heaviest node is the bound.
 """
@@ -124,11 +124,11 @@ class _Work:
     # -- the methods ---------------------------------------------------------------------------
 
     def by_auto(self) -> None:
-        if self._pack(AIM, "no edge is cut, and the load is within what METIS would aim at"):
+        if self._pack(AIM, "no edge is cut, and the load is within METIS' aim"):
             return
         needed, limit = self._metis_memory()
         if needed > limit:
-            why = f"METIS needs about {format_bytes(needed)}, {format_bytes(limit)} may be used"
+            why = f"METIS needs about {format_bytes(needed)}, {format_bytes(limit)} are allowed"
             self._skip_metis(why, "a larger --memory-limit allows METIS")
             self.by_streaming()
             return
@@ -185,7 +185,7 @@ class _Work:
             with shared_adjacency(self.graph) as adjacency:
                 common = adjacency.indptr, adjacency.indices, self.graph.degrees, parts, self.k
                 moved = kernel("refine", parts).refine(*common, bound, _PASSES)
-            said += f"; {moved:,} moves made it {self._balance(parts)}"
+            said += f"; {moved:,} moves reach {self._balance(parts)}"
         self.take("streaming", parts, said)
 
     def _takes_too_long(self) -> bool:
@@ -255,7 +255,7 @@ class _Work:
             moved += moves.balance(*common, self._bound(AIM), _PASSES)
         load = Balance.of(parts, self.graph.degrees, self.k)
         moved += moves.refine(*common, max(self._bound(AIM), load.heaviest_part), _PASSES)
-        return f"{said}; {moved:,} moves made it {self._balance(parts)}" if moved else said
+        return f"{said}; {moved:,} moves reach {self._balance(parts)}" if moved else said
 
     def _pack(self, tolerance: float, why: str) -> bool:
         """Run phase II: bin-pack components, if that stays within ``tolerance``."""

@@ -1,4 +1,4 @@
-"""partition.json: what a partition holds, written last, so that what it names is whole."""
+"""partition.json: the content of a partition, written last, when all listed files are complete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PartEntry:
     ghosts: int
     edges: int  # its load: the directed edges of the rows it owns
     cut: int  # those among them that end at a ghost
-    sends: int  # rows it sends in a halo exchange, a node once for each part that needs it
+    sends: int  # rows it sends in a halo exchange, a node once per part that needs it
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PartitionManifest:
 
     k: int
     method: str  # as requested
-    made_by: str  # the way that made it
+    made_by: str  # the method that made it
     seed: int
     steps: tuple[dict[str, str], ...]  # everything that was tried, in order
     nodes: int

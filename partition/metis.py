@@ -1,5 +1,4 @@
-"""METIS through pymetis: the adjacency it takes, the memory it needs, a run that cannot kill this
-process."""
+"""METIS through pymetis: its adjacency, its memory, and a run that cannot kill this process."""
 
 from __future__ import annotations
 
@@ -32,21 +31,21 @@ _SHEM = 1
 _MOST_TRIES, _TRIED_ENTRIES = 8, 2_000_000
 _ROUNDS, _LONG_ROUNDS = 10, 20  # of refinement at each level; 10 is METIS' own default
 
-# Bytes that METIS' own process takes for a node and for an entry of the adjacency, the shared
-# graph included: measured on R-MAT graphs, which coarsen badly and so need the most.
+# Bytes of METIS' own process per node and per entry of the adjacency, including the shared graph:
+# measured on R-MAT graphs, which coarsen badly and so need the most.
 BYTES_AT_LEAST = 100 << 20
 BYTES_A_NODE = 250
 BYTES_AN_ENTRY = 150
-# And about how long it takes: to start a process that imports pymetis, and then from 5e-7 an entry
-# for a small graph to 3e-6 on a busy machine.
+# Its approximate time: to start a process that imports pymetis, and then from 5e-7 per entry for a
+# small graph to 3e-6 on a busy machine.
 SECONDS_AT_LEAST = 1.0
 SECONDS_AN_ENTRY = 2e-6
 _LOOK_EVERY = 0.2  # seconds
-SILENT = 30.0  # seconds; as long as a worker may send no heartbeat
+SILENT = 30.0  # seconds, like the time-out of a worker's heartbeat
 
 
 class MetisError(Exception):
-    """METIS gave no result; ``memory``: probably for lack of memory."""
+    """METIS gave no result; ``memory``: probably because memory ran out."""
 
     def __init__(self, why: str, *, memory: bool = False) -> None:
         super().__init__(why)
@@ -55,12 +54,12 @@ class MetisError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """The graph as METIS takes it, in memory that its process shares.
+    """The graph in METIS' format, in memory shared with its process.
 
     indptr   (nodes + 1,) int64
     indices  (entries,)   int64: each row's distinct other nodes, ascending; symmetric
     weights  (nodes,)     int64: out-degree + 1, the paper's weight
-    result   (nodes,)     int64: where METIS writes
+    result   (nodes,)     int64: METIS' output
     """
 
     indptr: Array
@@ -71,18 +70,18 @@ class Adjacency:
 
 
 def memory_needed(graph: Graph) -> int:
-    """Return about how many bytes METIS takes for ``graph``, before anything is read."""
+    """Return the approximate bytes that METIS takes for ``graph``, before reading it."""
     return BYTES_AT_LEAST + BYTES_A_NODE * graph.num_nodes + BYTES_AN_ENTRY * _entries(graph)
 
 
 def adjacency_needed(graph: Graph) -> int:
-    """Return how many bytes ``shared_adjacency`` takes at most, what it is made of included."""
+    """Return the most bytes that ``shared_adjacency`` takes, including its inputs."""
     made_of = graph.num_edges * 8 if graph.manifest.directed else 0
     return 8 * (_entries(graph) + 6 * graph.num_nodes) + made_of
 
 
 def seconds_needed(graph: Graph) -> float:
-    """Return about how many seconds METIS takes for ``graph``, before anything is read."""
+    """Return the approximate seconds that METIS takes for ``graph``, before reading it."""
     return _seconds(_entries(graph))
 
 
@@ -139,9 +138,9 @@ def run_metis(
 ) -> tuple[Array, int]:
     """Return METIS' parts, (nodes,) int32, and its edge cut; MetisError if there is none.
 
-    METIS reports nothing while it works, so elapsed time is shown against the estimated one. A
-    process of it that has not computed for ``timeout`` seconds, such as a stopped one, is killed:
-    METIS has failed then. After half of them it is named, unless ``quiet``.
+    METIS reports no progress, so elapsed time is shown against the estimate. If its process has not
+    computed for ``timeout`` seconds, such as a stopped one, it is killed, and METIS has failed.
+    After half of that a message names it, unless ``quiet``.
     """
     tries = max(1, min(_MOST_TRIES, _TRIED_ENTRIES // max(len(graph.indices), 1)))
     job = {
@@ -182,7 +181,7 @@ def run_metis(
         raise _failure(process.returncode, complaint)
     parts = graph.result.astype(np.int32)
     if len(parts) and (parts.min() < 0 or parts.max() >= k):
-        raise MetisError("METIS returned parts that do not exist")
+        raise MetisError("METIS returned invalid parts")
     return parts, int(json.loads(answer)["cut"])
 
 
@@ -199,9 +198,9 @@ def _answer(process: subprocess.Popen[str], elapsed: Elapsed, idle: Idle) -> tup
 
 
 class Idle:
-    """For how long METIS' process has not computed: computing is all that it ever does.
+    """For how long METIS' process has not computed, which is all that it does.
 
-    One that is ready to run on a busy machine, or waits for a disk, may have to wait for long.
+    A process that is ready to run on a busy machine, or waits for a disk, may wait for long.
     """
 
     def __init__(self, pid: int, timeout: float, say: Callable[[str], None]) -> None:
@@ -211,7 +210,7 @@ class Idle:
         self._cpu, self._seconds, self._named = -1.0, 0.0, False
 
     def look(self, passed: float) -> None:
-        """Check it, ``passed`` seconds after the last time; MetisError if that is too long."""
+        """Check it, ``passed`` seconds after the last check; raise MetisError if idle too long."""
         import psutil
 
         try:
@@ -282,5 +281,5 @@ def _failure(code: int, complaint: str) -> MetisError:
     if code >= 0:
         return MetisError(f"METIS failed: {last}", memory="memory" in last.lower())
     name = signal.Signals(-code).name
-    # Linux ends a process by SIGKILL if it requests more memory than exists.
+    # Linux ends a process by SIGKILL if memory runs out.
     return MetisError(f"METIS was ended by {name}", memory=-code == signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""METIS in a process of its own: ``python metis_child.py '{"fd": ..., ...}'``.
+"""METIS in a separate process: ``python metis_child.py '{"fd": ..., ...}'``.
 
-METIS is C: it cannot be interrupted, and a failure inside it may end the process. Here that ends
-nobody else. The graph lies in memory that both processes share; nothing is copied. This file
-imports nothing of penstock, so that it runs by its path alone.
+METIS is C code: it cannot be interrupted, and a failure in it may end the process; here only this
+one. Both processes share the memory of the graph; nothing is copied. This file imports nothing of
+penstock, so that it runs by its path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(job: dict[str, Any]) -> None:
     import pymetis
 
     with contextlib.suppress(OSError):
-        # If memory runs out, Linux shall end this process and not its parent.
+        # If memory runs out, Linux should end this process, not its parent.
         Path("/proc/self/oom_score_adj").write_text("1000")
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -50,10 +50,10 @@ def main(job: dict[str, Any]) -> None:
 
 
 def run(job: dict[str, Any]) -> None:
-    """Call ``main`` in a thread, while this one takes SIGTERM.
+    """Call ``main`` in a thread, while this one receives SIGTERM.
 
-    METIS throws errors by raising SIGTERM in its own thread, and would take one from outside for
-    such an error: it then answers with parts that it was about to make.
+    METIS throws errors by raising SIGTERM in its own thread, and would treat one from outside as
+    such an error: it would then return the parts that it was computing.
     """
     failure: list[BaseException] = []
     done = threading.Event()
@@ -76,16 +76,16 @@ def run(job: dict[str, Any]) -> None:
     threading.Thread(target=compute, daemon=True).start()
     while not done.is_set():
         if signal.sigwait(heard) == signal.SIGTERM:
-            print("it was ended by SIGTERM", file=sys.stderr, flush=True)
+            print("ended by SIGTERM", file=sys.stderr, flush=True)
             os._exit(1)
     if failure:
         raise failure[0]
 
 
 def _until_it_waits(thread: int) -> None:
-    """Return when a thread waits for SIGTERM, whose blocked signals lack it then (on Linux).
+    """Return when a thread waits for SIGTERM: its blocked signals then lack it (on Linux).
 
-    Until then a SIGTERM would go to the only thread that does not block it.
+    Before that, a SIGTERM would go to the only thread that does not block it.
     """
     status = Path(f"/proc/self/task/{thread}/status")
     for _ in range(5000):

@@ -1,11 +1,11 @@
-"""A partition on disk, opened: every array mapped on first use.
+"""An opened partition: every array is mapped on first use.
 
 partition.json          counts, what was tried, checksums
 assignment.npy          (nodes,) int32: the part of each node
 local.npy               (nodes,): its place among the nodes of that part
 parts/00000/
   owned.npy             global ids of the part's nodes, ascending: local ids 0 .. owned - 1
-  ghosts.npy            global ids of the nodes it reads of others, by owner, then ascending:
+  ghosts.npy            global ids of other parts' nodes that it reads, by owner, then ascending:
                         local ids owned .. owned + ghosts - 1
   indptr.npy, indices.npy, weights.npy, relations.npy, times.npy
                         the rows of the owned nodes; neighbours are local ids, ascending
@@ -15,7 +15,7 @@ parts/00000/
                         the order of q's ghosts
   features.npy, or features.{indptr,indices,data}.npy if they are sparse
   labels.npy, or labels.{indptr,indices}.npy if a node has several classes, and labelled.npy,
-                        false if it has no label, which is not the same as no class
+                        false if it has no label, which differs from no class
   split.npy             0 train, 1 valid, 2 test, -1 none
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 
-# A part does not know how many relations the graph has: its numbers are checked when it is cut.
+# A part does not know the graph's number of relations: they are checked when it is cut.
 _ANY = 1 << 31
 
 
@@ -55,7 +55,7 @@ def part_folder(rank: int) -> str:
 
 
 class Partition:
-    """A partition's directory, opened.
+    """An opened partition.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Partition:
         Parameters
         ----------
         path
-            Its directory. A copy that lies elsewhere, away from its graph, is opened as it is.
+            Its directory, or that of a copy away from its graph.
 
         Returns
         -------
@@ -93,7 +93,7 @@ class Partition:
         Raises
         ------
         GraphError
-            It is none, or a file of it is missing or damaged, or its graph has changed since.
+            It is not a partition, a file is missing or damaged, or its graph has changed since.
         """
         path = Path(path)
         manifest = PartitionManifest.load(path)
@@ -112,7 +112,7 @@ class Partition:
         graph
             An opened graph.
         k
-            Into how many parts.
+            The number of parts.
 
         Returns
         -------
@@ -126,7 +126,7 @@ class Partition:
 
     @property
     def k(self) -> int:
-        """How many parts."""
+        """The number of parts."""
         return self.manifest.k
 
     @cached_property
@@ -157,7 +157,7 @@ class Partition:
         Returns
         -------
         Part
-            What a rank holds; its arrays are mapped.
+            One rank's data; its arrays are mapped.
 
         Raises
         ------
@@ -176,27 +176,27 @@ class Partition:
         Raises
         ------
         CorruptFile
-            Names the first file that is wrong.
+            Names the first wrong file.
         """
         for entry in self.manifest.files.values():
             entry.check_sum(self.path, remedy=AGAIN)
 
 
 def partitions(graph: Graph) -> list[Path]:
-    """Return the partitions that lie with ``graph``, fewest parts first; they are not opened."""
+    """Return the partitions of ``graph``, fewest parts first, without opening them."""
     found = (graph.path / "partition").glob(f"k*/{FILE_NAME}")
     return sorted((file.parent for file in found), key=lambda path: (len(path.name), path.name))
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What one rank holds. Local ids: owned nodes first, then ghosts.
+    """The data of one rank. Local ids: owned nodes first, then ghosts.
 
-    csr       the rows of the owned nodes: neighbours are local ids, edge columns next to them
+    csr       the rows of the owned nodes: neighbours are local ids, with edge columns
     owned     (owned,) global ids, ascending
     ghosts    (ghosts,) global ids, by owner, then ascending
     send      {peer: local ids of owned nodes, in the order in which the peer stores them}
-    receive   {peer: slice of local ids}: what the peer sends lands there, in place
+    receive   {peer: slice of local ids}: received rows arrive there, in place
     """
 
     rank: int
@@ -210,9 +210,14 @@ class Part:
         arrays: dict[str, Any] = {name: self._load(name) for name in names}
         csr, entry = CSR(**arrays), self.manifest.parts[self.rank]
         check_rows(
-            csr, self.path, rows=entry.nodes, edges=entry.edges, nodes=self.rows,
-            relations=_ANY, remedy=AGAIN,
-        )  # fmt: skip
+            csr,
+            self.path,
+            rows=entry.nodes,
+            edges=entry.edges,
+            nodes=self.rows,
+            relations=_ANY,
+            remedy=AGAIN,
+        )
         return csr
 
     @cached_property
@@ -239,7 +244,7 @@ class Part:
 
     @property
     def rows(self) -> int:
-        """How many local ids there are: owned nodes and ghosts."""
+        """The number of local ids: owned nodes and ghosts."""
         return len(self.owned) + len(self.ghosts)
 
     @property
@@ -264,7 +269,7 @@ class Part:
     def labels(self) -> Array | list[Array | None]:
         """Return the labels of the owned nodes: numbers (-1 or NaN: none), or arrays (None: none).
 
-        The arrays are of classes; an empty one is a label.
+        The arrays contain classes; an empty one is a label.
         """
         if self.manifest.labels is None:
             raise UsageError(f"{self.path} has no labels")
@@ -275,7 +280,7 @@ class Part:
         return [one if known else None for one, known in zip(lists, labelled, strict=False)]
 
     def label_lists(self) -> tuple[Array, Array, Array]:
-        """Return several classes a node as indptr, indices, and which nodes have a label."""
+        """Return several classes per node as indptr, indices, and which nodes have a label."""
         return self._load("labels.indptr"), self._load("labels.indices"), self._load("labelled")
 
     def split(self, name: str) -> Array:

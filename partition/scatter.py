@@ -1,4 +1,4 @@
-"""Parts by chance and by hash: structure does not matter, every edge is as likely cut."""
+"""Random and hashed parts: structure is ignored, every edge is equally likely to be cut."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def random_parts(nodes: int, k: int, seed: int) -> Array:
 
 
 def hashed_parts(graph: Graph, k: int, seed: int) -> Array:
-    """Return a part for each node by its user's id: the same id has the same part in any graph."""
+    """Return a part for each node by its user's id: an id has the same part in any graph."""
     import pandas as pd
 
     from penstock.kernels.cpu.philox import random_words_of

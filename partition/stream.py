@@ -1,4 +1,4 @@
-"""Streaming parts: a few passes over the shards, memory of a few numbers a node."""
+"""Streamed parts: a few passes over the shards, and a few numbers of memory per node."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from penstock.progress import Progress
 
 # Fennel's exponent: the price of a part grows with load ** (GAMMA - 1), here its square root.
 _GAMMA = 1.5
-# The price rises from pass to pass: cheap parts first gather what belongs together, dear ones
-# then even it out. A constant price cut up to a fifth more on social graphs, never much less.
+# The price rises from pass to pass: low prices first gather neighbours, high ones then balance the
+# parts. A constant price cut up to a fifth more on social graphs, never much less.
 _FIRST, _LAST = 0.1, 1.5
 
 
 def stream(graph: Graph, k: int, capacity: int, passes: int, *, quiet: bool = True) -> Array:
     """Return Fennel's parts, (nodes,) int32, none heavier than ``capacity`` if that is possible.
 
-    Nodes come in the order in which they are stored: crawls and logs put neighbours close
-    together, and a shuffled order would lose that and read the disk at random.
+    Nodes come in stored order: crawls and logs put neighbours close together; a shuffled order
+    would lose that and read the disk at random.
     """
     parts = np.full(graph.num_nodes, -1, np.int32)
     loads, counts = np.zeros(k, np.int64), np.zeros(k, np.int64)

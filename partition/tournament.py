@@ -3,12 +3,12 @@
     rounds = tournament(4)            # 4 ranks, 8 blocks, 7 rounds
     for pairs in rounds:
         train(pairs[rank])            # two blocks, which no other rank has
-        ...                           # one of the two goes to another rank, another one comes
+        ...                           # one of the two moves to another rank, another one arrives
 
 Every two blocks meet in one round, so that an edge between any two nodes can be trained on some
-rank. The rounds are those of the circle method: one block stands, the others go round. Two rounds
-after one another divide the ranks into rings; along each every rank keeps one block and hands the
-other one on, so that half of all blocks move, and never more.
+rank. The rounds are those of the circle method: one block is fixed, the others rotate. Two
+consecutive rounds divide the ranks into rings; along each every rank keeps one block and passes the
+other one on, so that always half of all blocks move.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Round = tuple[Pair, ...]
 def tournament(ranks: int) -> tuple[Round, ...]:
     """Return the two blocks of every rank in every round: 2 * ranks - 1 rounds of 2 * ranks blocks.
 
-    Of a pair the first is the one that the rank had in the round before.
+    The first of a pair is the one that the rank had in the previous round.
     """
     last = 2 * ranks - 1
     rounds: list[Round] = []
@@ -35,7 +35,7 @@ def tournament(ranks: int) -> tuple[Round, ...]:
 
 
 def _placed(pairs: Sequence[Pair], before: Round) -> Round:
-    """Return pairs in the order of ranks: each rank keeps one of the blocks that it has."""
+    """Return pairs in the order of ranks: each rank keeps one of its blocks."""
     partner = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
     rank_of = {block: rank for rank, pair in enumerate(before) for block in pair}
     placed: dict[int, Pair] = {}
@@ -45,7 +45,7 @@ def _placed(pairs: Sequence[Pair], before: Round) -> Round:
             come = partner[kept]
             placed[rank] = kept, come
             rank = rank_of[come]
-            # The rank that ``come`` leaves keeps its other one.
+            # The rank that ``come`` leaves keeps its other block.
             kept = before[rank][1] if before[rank][0] == come else before[rank][0]
     return tuple(placed[rank] for rank in range(len(before)))
 
@@ -55,9 +55,9 @@ Move = tuple[int, int, int]
 
 
 def moves(before: Sequence[int], after: Sequence[int]) -> list[list[Move]]:
-    """Return the steps in which things go from the ranks that have them to those that get them.
+    """Return the steps that move things from their current ranks to their new ones.
 
-    In a step each rank sends one and receives one, or neither: it needs room for one more only.
+    In a step each rank sends one and receives one, or neither: it needs space for only one more.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def moves(before: Sequence[int], after: Sequence[int]) -> list[list[Move]]:
         if here != there:
             leaving[here].append((thing, here, there))
     for found in leaving.values():
-        found.reverse()  # the first of them is taken first
+        found.reverse()  # the first one is taken first
     steps: list[list[Move]] = []
     busy: list[set[int]] = []
     for start in sorted(leaving):
@@ -86,9 +86,9 @@ def moves(before: Sequence[int], after: Sequence[int]) -> list[list[Move]]:
 
 
 def _ring(leaving: dict[int, list[Move]], start: int) -> list[Move]:
-    """Take moves out of ``leaving`` that lead from a rank back to it, by no rank twice.
+    """Remove moves from ``leaving`` that form a cycle of distinct ranks.
 
-    The same number arrive at each rank as leave it, so any walk onward ends at its start.
+    As many arrive at each rank as leave it, so any walk ends at its start.
     """
     way: list[Move] = []
     passed = {start: 0}

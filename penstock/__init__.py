@@ -1,7 +1,7 @@
-"""Penstock: a large graph that changes daily, and the jobs others wait for each morning.
+"""Penstock: a large graph that changes daily, and the results that must be ready each morning.
 
-Public names are handed out on first use, so ``import penstock`` costs milliseconds and loads
-neither CuPy nor MPI.
+Public names are loaded on first use, so ``import penstock`` takes milliseconds and loads neither
+CuPy nor MPI.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ import sys
 
 
 def main() -> None:
-    """Run a command and exit; Ctrl-C ends it without a traceback while it is imported, too."""
-    # Imports make very many objects, and nothing to collect among them: a tenth of their time.
+    """Run a command and exit; Ctrl-C ends it without a traceback, even during imports."""
+    # Imports make many objects, none of them garbage: collection takes a tenth of their time.
     gc.set_threshold(50_000)
     try:
         from penstock.pipelines.cli import main as run
     except KeyboardInterrupt:
-        print("penstock: interrupted. Nothing had begun.", file=sys.stderr)
+        print("penstock: interrupted before the start.", file=sys.stderr)
         sys.exit(1)
     try:
         run()
@@ -24,10 +24,10 @@ def main() -> None:
 
 
 def _end(code: int) -> None:
-    """End the process once what was registered for its end has run.
+    """End the process after its exit handlers.
 
-    Python would free object by object what the process has, gigabytes of graphs and a GPU's memory,
-    which takes some tenths of a second; the system does it at once. MPI ends with Python, though.
+    Python would free all objects one by one, gigabytes of graphs and a GPU's memory, which takes
+    some tenths of a second; the system does it at once. MPI must end with Python, though.
     """
     if "mpi4py.MPI" in sys.modules:
         return
@@ -36,7 +36,7 @@ def _end(code: int) -> None:
         try:
             stream.flush()
         except OSError:
-            return  # Python says so, as it would have
+            return  # Python reports it
     os._exit(code)
 
 

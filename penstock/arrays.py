@@ -1,9 +1,9 @@
-"""What an array is to type checkers: in host memory, or on a GPU.
+"""Types of arrays for type checkers: in host memory, or on a GPU.
 
-CuPy has no types, and is imported only if there is a GPU: the results of its functions pass as
-anything. Its arrays have NumPy's methods and operators, so they are checked as NumPy's with a few
-more: an array is no str and not None, has no attribute that NumPy's lack, and one in host memory is
-no DeviceArray. What follows ``not isinstance(array, np.ndarray)`` is left out by a type checker.
+CuPy has no types, and is imported only if a GPU exists: results of its functions have type Any. Its
+arrays have NumPy's methods and operators, so they are checked as NumPy's, and a few more mistakes
+are found: an array is not a str or None, has no attributes that NumPy's lack, and one in host
+memory is not a DeviceArray. A type checker skips code after ``not isinstance(array, np.ndarray)``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]  # in host memory
-AnyArray = Array  # in either memory, for code that is the same
-OptionalArray = AnyArray | Any  # or None: readers know by other fields whether it exists
+AnyArray = Array  # in either memory, for common code
+OptionalArray = AnyArray | Any  # or None: other fields show whether it exists
 
 if TYPE_CHECKING:
 
     class DeviceArray(Array):
-        """On a GPU: a cupy.ndarray. What is made of one lies there, too."""
+        """On a GPU: a cupy.ndarray, like all arrays derived from it."""
 
         data: Any
         device: Any
@@ -39,16 +39,16 @@ _LINE = 64  # bytes that processors read and write at once
 
 
 def frozen_view(array: Array) -> Array:
-    """Return a read-only view: mapped arrays are that, and Numba compiles for each kind."""
+    """Return a read-only view, as of mapped arrays: Numba compiles for each kind."""
     view = array.view(np.ndarray)
     view.flags.writeable = False
     return view
 
 
 def empty_lines(shape: tuple[int, ...]) -> Array:
-    """Return float32 of any values, from the begin of a cache line on.
+    """Return uninitialised float32, aligned to a cache line.
 
-    NumPy's arrays begin anywhere: there a register of a line's size is read from two lines.
+    NumPy's arrays may start anywhere: then a register of a line's size is read from two lines.
     """
     count, line = int(np.prod(shape)), _LINE // 4
     whole = np.empty(count + line, np.float32)
@@ -57,7 +57,7 @@ def empty_lines(shape: tuple[int, ...]) -> Array:
 
 
 def copy_in_lines(array: AnyArray) -> AnyArray:
-    """Return a copy, of a NumPy array one that begins with a cache line."""
+    """Return a copy; NumPy's is aligned to a cache line."""
     if not isinstance(array, np.ndarray):
         return array.copy()
     copied = empty_lines(array.shape)

@@ -1,4 +1,4 @@
-"""Between NumPy and Arrow without pandas, which Arrow itself imports for that (0.3 s)."""
+"""Between NumPy and Arrow without pandas, which Arrow itself would import (0.3 s)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def as_arrow(values: Array, missing: Array | None = None) -> pa.Array:
-    """Return ``pa.array(values, mask=missing)`` of an array of numbers, whose memory it shares."""
+    """Return ``pa.array(values, mask=missing)`` for an array of numbers, sharing its memory."""
     import pyarrow as pa
 
     values = np.ascontiguousarray(values)
@@ -53,7 +53,7 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def take(values: pa.Array, numbers: Array) -> pa.Array:
-    """Return ``values.take(numbers)``; of plain numbers without Arrow's functions of tables."""
+    """Return ``values.take(numbers)``; plain numbers avoid Arrow's table functions."""
     if values.null_count or not _numbers(values.type):
         return values.take(as_arrow(numbers))
     return as_arrow(as_numpy(values).take(numbers))
@@ -79,9 +79,9 @@ def read_column(path: Path, name: str) -> pa.ChunkedArray:
 
 
 def written_bytes(values: pa.Array) -> float:
-    """Return what a value of a column of these ids takes in Parquet, with zstd.
+    """Return the bytes per value of a column of these ids in Parquet, with zstd.
 
-    Integers are written as differences, others by a dictionary until that is too large.
+    Integers are written as differences, others with a dictionary unless it is too large.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

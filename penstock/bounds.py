@@ -1,8 +1,8 @@
-"""What is checked before an index reaches a kernel, which would follow it anywhere.
+"""Checks of indices before they reach a kernel, which would follow any index.
 
-A file whose bits changed keeps its size: opening cannot see it, and reading every checksum would
-take longer than many jobs. So the first use of an array in a process checks its bounds, at the
-speed of memory, with all cores; ``Graph.validate`` reads the checksums.
+A file with changed bits keeps its size: opening cannot detect it, and reading every checksum would
+take longer than many jobs. So the first use of an array in a process checks its bounds, at memory
+speed, with all cores; ``Graph.validate`` reads the checksums.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from penstock.limits import cores
 
 T = TypeVar("T")
 
-_PIECE = 1 << 22  # entries that a thread checks together
-_THREADS = 8  # which read as fast as the memory of a machine gives, or nearly so
+_PIECE = 1 << 22  # entries that a thread checks at a time
+_THREADS = 8  # these nearly saturate a machine's memory
 
 # Files that were in bounds when this process first used them: device, inode, time and size.
 _seen: set[tuple[object, ...]] = set()
@@ -31,7 +31,7 @@ def check_rows(
 ) -> None:
     """Raise CorruptFile unless these are ``rows`` rows of ``edges`` edges among ``nodes`` nodes.
 
-    folder     holds the files; one that was found right is not checked again
+    folder     holds the files; a file found valid is not checked again
     relations  their number; checked if the rows have relations
     """
     for name, array in csr.arrays():

@@ -1,9 +1,9 @@
 """The folder of a user's compiled kernels and measurements: a writable one, or none.
 
-The first that will do of: the folder that ``PENSTOCK_CACHE`` names; ``penstock`` in
+The first usable one of: the folder that ``PENSTOCK_CACHE`` names; ``penstock`` in
 ``XDG_CACHE_HOME``, or in ``~/.cache``; ``penstock-cache-UID`` in ``TMPDIR``, ``/tmp`` or
-``/var/tmp``. Its files are executed, so no other user may be able to write there: it belongs to
-this user alone, and in a folder that all share it is no symbolic link.
+``/var/tmp``. Its files are executed, so no other user may write there: it belongs to this user
+alone, and in a shared folder it is not a symbolic link.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from penstock.errors import warn
 
 _SHARED = ("/tmp", "/var/tmp")
-_TRIAL = b"0" * 4096  # a full disk or quota shows when something is written
+_TRIAL = b"0" * 4096  # a full disk or quota shows only in a write
 
 
 def cache_folder() -> Path | None:
-    """Return the folder, made if it was missing; None if none can be written."""
+    """Return the folder, created if needed; None if no folder is writable."""
     named = os.environ.get("PENSTOCK_CACHE")
     if named:
         if private_folder(Path(named).expanduser().absolute()):
@@ -50,13 +50,13 @@ def in_home(variable: str, default: str) -> Path | None:
 
 
 def have_home() -> None:
-    """See to it that libraries find a home directory: Bokeh cannot be imported without one."""
+    """Set a home directory for libraries: Bokeh cannot be imported without one."""
     if in_home("", "") is None:
-        os.environ["HOME"] = "/"  # as containers do for a user who has none
+        os.environ["HOME"] = "/"  # as containers do for a user without one
 
 
 def shared_folder(purpose: str) -> Path | None:
-    """Return this user's own folder for ``purpose`` in a temporary folder that all share."""
+    """Return this user's own folder for ``purpose`` in a shared temporary folder."""
     for where in (os.environ.get("TMPDIR"), *_SHARED):
         if where:
             folder = Path(where).absolute() / f"penstock-{purpose}-{os.geteuid()}"
@@ -66,10 +66,10 @@ def shared_folder(purpose: str) -> Path | None:
 
 
 def private_folder(folder: Path, *, shared: bool = False) -> bool:
-    """Return whether a folder is this user's, and only this user can write to it; make it so.
+    """Make a folder this user's, writable for this user only; return whether that succeeded.
 
-    shared  other users could have made it: a symbolic link is refused, and what others
-            may read too
+    shared  other users could have made it: symbolic links and folders that others may read are
+            refused too
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def private_folder(folder: Path, *, shared: bool = False) -> bool:
 
 
 def can_write(folder: Path) -> bool:
-    """Return whether files can be written in a folder, which is made if it is not there."""
+    """Return whether files can be written to a folder, which is created if needed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -95,20 +95,20 @@ def can_write(folder: Path) -> bool:
 
 
 def could_write(folder: Path) -> bool:
-    """Return whether files could be written in a folder, were it made; nothing is made."""
+    """Return whether files could be written to a folder if it existed; it is not created."""
     there = next((each for each in (folder, *folder.parents) if each.exists()), None)
     return there is not None and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def keep_cupy_kernels() -> None:
-    """Have CuPy keep compiled kernels if it can; to be called before it compiles the first."""
+    """Make CuPy keep compiled kernels if possible; call it before the first compilation."""
     named = os.environ.get("CUPY_CACHE_DIR")
     # Penstock may have set one in the environment of a process on another host.
     if named and Path(named).parent.name != f"penstock-cache-{os.geteuid()}":
         return
     home = in_home("", ".cupy/kernel_cache")
     if not named and home is not None and (can_write if home.is_dir() else could_write)(home):
-        return  # as it does by itself
+        return  # CuPy's default
     folder = cache_folder()
     if folder is not None and private_folder(folder / "cupy", shared=True):
         os.environ["CUPY_CACHE_DIR"] = str(folder / "cupy")

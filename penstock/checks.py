@@ -23,7 +23,7 @@ _PIECE = 1 << 20  # edges checked together: small enough to stay in the cache
 
 
 def check_graph(graph: Graph, *, quiet: bool = True) -> None:
-    """Read everything and raise CorruptFile for the first thing that is wrong."""
+    """Read everything and raise CorruptFile for the first fault."""
     check_sums(graph.path, graph.manifest.files.values(), remedy=COPY_AGAIN, quiet=quiet)
     _check_shards(graph, quiet)
     _check_nodes(graph)
@@ -62,7 +62,7 @@ def _check_shards(graph: Graph, quiet: bool) -> None:
 
 
 def _shard_faults(shard: CSR) -> Iterator[str]:
-    """Yield what is wrong with a row range whose indices are in bounds, as ``shard`` made sure."""
+    """Yield the faults of a row range whose indices ``shard`` has checked."""
     for low, high in _pieces(shard.edges):
         if shard.weights is not None and not (
             np.isfinite(shard.weights[low:high]).all() and shard.weights[low:high].min() >= 0
@@ -79,7 +79,7 @@ def _order_faults(shard: CSR) -> Iterator[str]:
         wrong: Array = steps < 0
         if shard.relations is not None:
             wrong |= (steps == 0) & (np.diff(shard.relations[low:high]) < 0)
-        # From one row to the next the neighbours may well fall.
+        # Neighbours may descend from one row to the next.
         for edge in low + 1 + np.flatnonzero(wrong):
             row = int(np.searchsorted(indptr, edge, side="right")) - 1
             if indptr[row] != edge:
@@ -89,7 +89,7 @@ def _order_faults(shard: CSR) -> Iterator[str]:
 def _one_way(shard: CSR) -> int:
     """Return a fingerprint of the directed edges minus that of their reverses.
 
-    Over all edges of an undirected graph the two cancel, modulo 2**64, in whatever order.
+    Over all edges of an undirected graph the two cancel, modulo 2**64, in any order.
     """
     sources, total = shard.sources(), 0
     for low, high in _pieces(shard.edges):
@@ -115,11 +115,11 @@ def _check_nodes(graph: Graph) -> None:
     path = graph.path / "nodes.parquet"
     _expect(path, "rows", graph.num_nodes, _parquet_rows(path))
     ids = graph.node_column("id")
-    _expect(path, "ids that are missing", 0, ids.null_count)
+    _expect(path, "missing ids", 0, ids.null_count)
     if graph.manifest.graphs is None:
         different = pc.count_distinct(ids).as_py()
     else:
-        # In a zoo an id only has to be the only one in its small graph.
+        # In a zoo ids are unique within a small graph.
         pairs = pa.table({"graph": graph.node_column("graph"), "id": ids})
         different = pairs.group_by(["graph", "id"]).aggregate([]).num_rows
     _expect(path, "different ids", graph.num_nodes, different)
@@ -128,7 +128,7 @@ def _check_nodes(graph: Graph) -> None:
         highest = int(np.asarray(graph.labels()).max())
         if highest >= len(classes):
             raise CorruptFile(
-                f"{path} has a label that names no class",
+                f"{path} has a label that is not a class",
                 expected=f"less than {len(classes)}",
                 got=str(highest),
                 remedy=COPY_AGAIN,

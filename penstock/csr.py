@@ -11,7 +11,7 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.errors import InputError
 
-# Data that belongs to each edge, in the order it is listed everywhere.
+# Columns per edge, in their usual order.
 EDGE_COLUMNS = ("weights", "relations", "times")
 
 
@@ -55,12 +55,12 @@ class CSR:
 
     @property
     def rows(self) -> int:
-        """How many rows are here."""
+        """The number of rows."""
         return len(self.indptr) - 1
 
     @property
     def edges(self) -> int:
-        """How many edges are here."""
+        """The number of edges."""
         return len(self.indices)
 
     def columns(self) -> Iterator[tuple[str, Array]]:
@@ -143,7 +143,7 @@ class CSR:
         Returns
         -------
         CSR
-            All rows; a single piece is handed through uncopied.
+            All rows; a single piece is returned without a copy.
         """
         pieces = list(pieces)
         if len(pieces) == 1:
@@ -163,15 +163,15 @@ class CSR:
     def from_edges(sources: Array, targets: Array, nodes: int, **columns: Array | None) -> CSR:
         """Return the CSR of an edge list held in memory, rows sorted by neighbour (and relation).
 
-        Nothing is dropped or merged. This is the short way for tests, notebooks and generators;
-        ``etl`` builds graphs larger than memory.
+        Nothing is dropped or merged. It is for tests, notebooks and generators; ``etl`` builds
+        graphs larger than memory.
 
         Parameters
         ----------
         sources, targets
-            (edges,) the node that each edge leaves, and the one that it leads to.
+            (edges,) the source and target node of each edge.
         nodes
-            How many there are; ids are below.
+            The number of nodes; ids are below it.
         **columns
             (edges,) ``weights``, ``relations`` and ``times``, or None.
 

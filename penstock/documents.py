@@ -12,12 +12,12 @@ from penstock.errors import MissingFile, UsageError
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value that ``text`` holds, or raise ValueError."""
+    """Return the value of ``text``, or raise ValueError."""
     return json.loads(text)
 
 
 def with_named_numbers(value: Any) -> Any:
-    """Return plain data in which NaN and infinities are text, as JSON has no such numbers.
+    """Return plain data with NaN and infinities as text, since JSON has no such numbers.
 
     >>> with_named_numbers({"loss": float("nan"), "nodes": 3})
     {'loss': 'NaN', 'nodes': 3}
@@ -32,16 +32,16 @@ def with_named_numbers(value: Any) -> Any:
 
 
 def named_number(value: Any) -> float | None:
-    """Return the number that ``with_named_numbers`` made a text of, or None."""
+    """Return the number that ``with_named_numbers`` turned into this text, or None."""
     named = isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity")
     return float(value) if named else None
 
 
 def parse_yaml(text: str | bytes) -> Any:
-    """Return the value that ``text`` holds, plain data only, or raise ValueError.
+    """Return the value of ``text``, plain data only, or raise ValueError.
 
-    A key that appears twice in a mapping is refused: YAML forbids it, and PyYAML would drop the
-    first one without a word.
+    A key that appears twice in a mapping is refused: YAML forbids it, and PyYAML would silently
+    drop the first one.
     """
     import yaml
 
@@ -52,14 +52,14 @@ def parse_yaml(text: str | bytes) -> Any:
 
 
 def read_yaml(path: Path, thing: str) -> Any:
-    """Return what a YAML file holds that the user named; errors call it a ``thing``."""
+    """Return the content of a YAML file of the user; errors call it a ``thing``."""
     try:
         return parse_yaml(path.read_bytes())
     except FileNotFoundError as error:
-        raise MissingFile(f"there is no {thing} {path}") from error
+        raise MissingFile(f"the {thing} {path} does not exist") from error
     except OSError as error:
         raise UsageError(
-            f"the {thing} {path} cannot be read", expected="a file of YAML", got=error.strerror
+            f"the {thing} {path} cannot be read", expected="a YAML file", got=error.strerror
         ) from error
     except ValueError as error:
         raise UsageError(f"{path} is not YAML", got=str(error)) from error
@@ -74,7 +74,7 @@ def _loader() -> Any:
         """Plain data, each key once."""
 
         def compose_mapping_node(self, anchor: Any) -> Any:
-            # Here, as merges (<<) are not resolved yet, which may bring a key that is overridden.
+            # Before merges (<<) are resolved, which may repeat an overridden key.
             node = super().compose_mapping_node(anchor)
             seen: dict[Any, Any] = {}
             for key, _ in node.value:
@@ -83,9 +83,11 @@ def _loader() -> Any:
                 first = seen.setdefault((key.tag, key.value), key)
                 if first is not key and key.tag != "tag:yaml.org,2002:merge":
                     raise yaml.composer.ComposerError(
-                        f"the key {key.value!r} appears twice, first", first.start_mark,
-                        "and again", key.start_mark,
-                    )  # fmt: skip
+                        f"the key {key.value!r} appears twice, first",
+                        first.start_mark,
+                        "and again",
+                        key.start_mark,
+                    )
             return node
 
     return Loader

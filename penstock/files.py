@@ -1,4 +1,4 @@
-"""Writing so that a reader never sees half a file, and knows afterwards what is whole."""
+"""Writing files so that readers never see half a file, and complete ones are known."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.arrays import Array
 
 _CHUNK = 1 << 22
-_LARGE = 1 << 24  # bytes of a file that takes more than a millisecond to unlink
+_LARGE = 1 << 24  # bytes: unlinking takes more than a millisecond
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that atomic() gives
 
 
@@ -45,7 +45,7 @@ class FileEntry:
     def __post_init__(self) -> None:
         parts = PurePosixPath(self.name).parts
         if not parts or self.name.startswith("/") or ".." in parts or "\0" in self.name:
-            # Format.reading, which knows the manifest, makes it a CorruptFile.
+            # Format.reading, which knows the manifest, turns it into a CorruptFile.
             raise ValueError(f"{self.name!r}, which is not a file in this directory")
 
     def check_size(self, root: Path, *, listed_in: str, remedy: str) -> None:
@@ -57,11 +57,11 @@ class FileEntry:
         self.compare_size(root, size, listed_in=listed_in, remedy=remedy)
 
     def check_sum(self, root: Path, *, remedy: str) -> None:
-        """Read the file and raise unless it is what was written."""
+        """Read the file and raise unless its checksum matches."""
         self.compare_sum(root, sha256_of(root / self.name), remedy=remedy)
 
     def missing(self, root: Path, *, listed_in: str, remedy: str) -> MissingFile:
-        """Return the error of a file that is not there."""
+        """Return the error of a file that does not exist."""
         expected = f"a file of {self.bytes} bytes, as {listed_in} lists it"
         return MissingFile(f"{root / self.name} is missing", expected=expected, remedy=remedy)
 
@@ -79,7 +79,7 @@ class FileEntry:
         """Raise unless ``sha256`` is that of the file."""
         if sha256 != self.sha256:
             raise CorruptFile(
-                f"{root / self.name} is not what was written",
+                f"{root / self.name} differs from what was written",
                 expected=f"SHA-256 {self.sha256}",
                 got=sha256,
                 remedy=remedy,
@@ -89,7 +89,7 @@ class FileEntry:
 def check_sums(
     root: Path, entries: Collection[FileEntry], *, remedy: str, quiet: bool = True
 ) -> None:
-    """Read all files and raise unless each is what was written."""
+    """Read all files and raise unless each one's checksum matches."""
     total = sum(entry.bytes for entry in entries)
     with Progress("check files", total=total, unit="B", quiet=quiet) as progress:
         for entry in entries:
@@ -104,7 +104,7 @@ def atomic(path: Path) -> Iterator[Path]:
     A full disk becomes CapacityError. On any failure ``path`` is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not the process id: on a shared disk, workers of two hosts may have the same one.
+    # Not the process id: workers of two hosts with a shared disk may have the same one.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with full_disk_explained(path):
@@ -116,7 +116,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 def save_npy(root: Path, name: str, array: Array) -> FileEntry:
     """Write ``root/name`` atomically as .npy and return its entry, hashed while it is written."""
-    import numpy as np  # which no command loads for its help
+    import numpy as np  # not needed for help
 
     array = np.ascontiguousarray(array)
     with npy_writer(root, name, array.shape, array.dtype) as writer:
@@ -125,9 +125,9 @@ def save_npy(root: Path, name: str, array: Array) -> FileEntry:
 
 
 class NpyWriter:
-    """A .npy file that is made piece by piece: one thread hashes it and another one writes it."""
+    """An .npy file made piece by piece: one thread hashes it and another one writes it."""
 
-    entry: FileEntry  # once it is whole
+    entry: FileEntry  # once it is complete
 
     def __init__(self, file: Any) -> None:
         self._file, self._digest = file, hashlib.sha256()
@@ -135,7 +135,7 @@ class NpyWriter:
         self._under_way: list[Future[Any]] = []
 
     def add(self, piece: Array) -> list[Future[Any]]:
-        """Append numbers in the order of memory; they must stay until what is returned is done."""
+        """Append numbers in memory order; they must stay unchanged until the futures are done."""
         return self._add(piece.reshape(-1).view("u1").data)
 
     def _add(self, data: Any) -> list[Future[Any]]:
@@ -168,7 +168,7 @@ class NpyWriter:
 
 @contextmanager
 def npy_writer(root: Path, name: str, shape: tuple[int, ...], dtype: Any) -> Iterator[NpyWriter]:
-    """Give what writes ``root/name`` atomically as .npy, whose entry it has after the block."""
+    """Give a writer that makes ``root/name`` atomically as .npy; the block's end sets its entry."""
     with atomic(root / name) as temporary, temporary.open("wb") as file:
         writer = NpyWriter(file)
         try:
@@ -180,23 +180,23 @@ def npy_writer(root: Path, name: str, shape: tuple[int, ...], dtype: Any) -> Ite
 
 
 def file_entry(root: Path, name: str) -> FileEntry:
-    """Return the entry of a file that was written by other means."""
+    """Return the entry of an existing file."""
     path = root / name
     return FileEntry(name, path.stat().st_size, sha256_of(path))
 
 
 def file_table(entries: Iterable[FileEntry]) -> dict[str, dict[str, Any]]:
-    """Return files as a manifest lists them, by name."""
+    """Return files by name, in the format of a manifest."""
     return {entry.name: {"bytes": entry.bytes, "sha256": entry.sha256} for entry in entries}
 
 
 def read_file_table(table: dict[str, dict[str, Any]]) -> dict[str, FileEntry]:
-    """Return the files that a manifest lists, by name."""
+    """Return the files of a manifest by name."""
     return {name: FileEntry(name, **entry) for name, entry in table.items()}
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes in hexadecimal (what ``sha256sum`` prints)."""
+    """Return the SHA-256 of a file's bytes in hexadecimal (like ``sha256sum``)."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -213,9 +213,9 @@ def save_json(path: Path, value: Any) -> None:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Append to a text file of a known name, which is made if need be; not through a link.
+    """Append to a text file, created if needed, without following a link.
 
-    All of it or, if the disk is full, nothing.
+    If the disk is full, nothing is appended.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with (
@@ -233,10 +233,10 @@ def append_text(path: Path, text: str) -> None:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a hidden name next to ``path`` for a file or folder, which replaces the existing one.
+    """Give a hidden name next to ``path``; if the block succeeds, that file or folder replaces it.
 
-    It does when the block succeeds. One writer of ``path`` at a time: what one that was killed has
-    left has the same name, and is removed first.
+    ``path`` has one writer at a time: remains of a killed one have the same name, and are removed
+    first.
     """
     partial = path.with_name(f".{path.name}.partial")
     remove(partial)
@@ -253,7 +253,7 @@ def whole(path: Path) -> Iterator[Path]:
 def remove(path: Path) -> None:
     """Remove a file, a folder with its content, or a link, if it exists.
 
-    Large files are removed by several threads: the system frees their pages while it unlinks them.
+    Several threads remove large files: the system frees pages while it unlinks.
     """
     if path.is_dir() and not path.is_symlink():
         large = [
@@ -271,9 +271,9 @@ def remove(path: Path) -> None:
 
 @dataclass(frozen=True)
 class FileRanges:
-    """How the rows of an output are spread over files: ``each`` in a file, the last has the rest.
+    """How the rows of an output are spread over files: ``each`` per file, the last has the rest.
 
-    It follows from the job alone, so that any cluster writes the same files.
+    Only the job decides it, so that any cluster writes the same files.
     """
 
     rows: int
@@ -281,7 +281,7 @@ class FileRanges:
 
     @property
     def count(self) -> int:
-        """How many files."""
+        """The number of files."""
         return -(-self.rows // self.each)
 
     def range(self, number: int) -> tuple[int, int]:
@@ -290,27 +290,27 @@ class FileRanges:
         return first, min(self.rows, first + self.each)
 
     def sizes(self, numbers: Iterable[int]) -> list[int]:
-        """Return how many rows some files have."""
+        """Return the numbers of rows of some files."""
         return [last - first for first, last in map(self.range, numbers)]
 
 
 def part_name(number: int) -> str:
-    """Return the name of a part of a dataset, but for its ending."""
+    """Return the name of a part of a dataset, without its ending."""
     return f"part-{number:05d}"
 
 
 def remove_temporaries(folder: Path, name: str | None = None) -> None:
-    """Remove the remains of ``atomic`` in a killed process; no process may be writing there.
+    """Remove files that a killed process left in ``atomic``; no process may be writing there.
 
-    name  of the one file whose temporaries they are; None: of any
+    name  the file of the temporaries; None: any file
     """
     for path in temporaries(folder, name):
         path.unlink(missing_ok=True)
 
 
 def temporaries(folder: Path, name: str | None = None) -> list[Path]:
-    """Return what ``atomic`` has not renamed yet, or never will; name: as above."""
-    # Not those of a file whose name begins with this one.
+    """Return files that ``atomic`` has not renamed; name: as above."""
+    # Not those of files whose names begin with this one.
     which = "*" if name is None else f"{glob.escape(name)}.{'?' * 8}"
     found = folder.glob(f".{which}.tmp")
     return [path for path in found if _TEMPORARY.fullmatch(path.name) and not path.is_dir()]

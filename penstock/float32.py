@@ -1,8 +1,8 @@
-"""Numbers that kernels are given in float32: what is not 0 is not 0 there either.
+"""Numbers that kernels use in float32: values other than 0 must stay other than 0.
 
     lr: Annotated[float, Field(gt=0), IN_FLOAT32] = 0.1
 
-Apart from options.py, so that ranks that are given options need not import a command line.
+Separate from options.py, so that ranks need not import a command line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from penstock.errors import UsageError
 
-# What float32 holds with all its digits, and is still finite after small factors, as the 3 of N3.
+# Float32 holds these with all digits, and small factors, as the 3 of N3, keep them finite.
 _LEAST, _MOST = 1.2e-38, 1e38
 
 
@@ -33,5 +33,5 @@ def _check(value: float, about: ValidationInfo) -> float:
 
 
 IN_FLOAT32 = AfterValidator(_check)
-# Of a moment of gradients: what is nearer to 1 is 1 in float32, and the moment would never move.
+# For a moment of gradients: nearer to 1 becomes 1 in float32, and the moment would never change.
 Decay = Annotated[float, Field(ge=0, le=1 - 2**-24), IN_FLOAT32]

@@ -1,7 +1,7 @@
-"""Manifests: the JSON document that describes our directory, and marks it complete.
+"""Manifests: the JSON document that describes a Penstock directory, and marks it complete.
 
-Every one opens with its format's name and version. ``Format`` writes and reads them, and has the
-one set of errors for a directory that has none, a damaged one, or one of a later penstock.
+Each starts with its format's name and version. ``Format`` writes and reads them, and has the one
+set of errors for a directory without one, with a damaged one, or with one of a later penstock.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ T = TypeVar("T")
 class Format:
     """One kind of manifest.
 
-    name, version   what it opens with
+    name, version   its first entries
     file            its name in the directory
-    thing           what such a directory is called: a graph
-    make, restore   the remedies if it is missing, and if it is damaged
-    absent, foreign the errors if it is missing, and if it has another format
+    thing           the kind of directory: a graph
+    make, restore   the remedies if it is missing or damaged
+    absent, foreign the errors if it is missing or of another format
     """
 
     name: str
@@ -43,7 +43,7 @@ class Format:
     foreign: type[PenstockError] = CorruptFile
 
     def save(self, root: Path, body: dict[str, Any]) -> None:
-        """Write the manifest of ``root``; do this last: what it names is whole."""
+        """Write the manifest of ``root``; do this last: the files that it lists are complete."""
         save_json(root / self.file, {"format": self.name, "version": self.version, **body})
 
     def load(self, root: Path) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Format:
 
     @contextmanager
     def reading(self, root: Path) -> Iterator[None]:
-        """Raise CorruptFile if the block finds that keys are missing, or of a wrong type."""
+        """Turn missing keys and wrong types in the block into CorruptFile."""
         try:
             yield
         except PenstockError:
@@ -95,29 +95,29 @@ class Format:
                 first = error.errors()[0]
                 got = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             elif isinstance(error, AttributeError | TypeError):
-                got = "a value of another type"  # which Python words in its own way
+                got = "a value of another type"  # Python's own words do not help
             expected = "the keys that penstock writes, with their values"
             raise self.damaged(root, expected=expected, got=got) from error
 
     def damaged(
         self, root: Path, why: str = "", *, expected: str | None = None, got: str | None = None
     ) -> CorruptFile:
-        """Return the error of a manifest that is not as it was written."""
+        """Return the error of a manifest that differs from what was written."""
         what = f"{root / self.file} is damaged{why and ': ' + why}"
         return CorruptFile(what, expected=expected, got=got, remedy=self.restore)
 
 
 def filled(kind: type[T], body: Any) -> T:
-    """Return a dataclass with the values that JSON has for its fields; ValueError if it cannot.
+    """Return a dataclass with the values of JSON for its fields; ValueError if that fails.
 
-    Keys without a field are passed over.
+    Keys without a field are ignored.
     """
     found: T = _adapter(kind).validate_python(body)  # type: ignore[arg-type]
     return found
 
 
 def with_names(files: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return files as a manifest lists them, each with its name among its values."""
+    """Return a manifest's files, each with its name among its values."""
     return {name: {**entry, "name": name} for name, entry in files.items()}
 
 

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from penstock.writer import GraphWriter
 
 SPLITS = ("train", "valid", "test")
-_UNNAMED = 1 << 31  # relations of a graph that does not name them: any number will do
+_UNNAMED = 1 << 31  # relations of a graph without names: any number is valid
 
 
 class Graph:
-    """A graph directory, opened: counts at once, arrays mapped on first use.
+    """An opened graph: counts at once, arrays mapped on first use.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Graph:
 
     Examples
     --------
-    >>> with Graph.create("g") as writer: ...  # of one that fits in memory
+    >>> with Graph.create("g") as writer: ...  # a graph that fits in memory
     >>> graph = Graph.open("follows")  # cheap: reads graph.json and compares file sizes
     >>> graph = Graph.open("follows", verify=True)  # reads every file and compares digests, too
     >>> graph.num_nodes, graph.num_edges  # an undirected edge is stored both ways
@@ -60,7 +60,7 @@ class Graph:
     >>> graph.csr()  # CSR of all rows (copied if there are several shards)
     >>> graph.features(), graph.feature_rows(0)  # node data, if the graph has it
     >>> graph.labels(), graph.labelled(), graph.split("train"), graph.node_column("label")
-    >>> graph.heldout("test")["targets"]  # edges that are in no shard
+    >>> graph.heldout("test")["targets"]  # edges outside the shards
     >>> graph.internal_ids(graph.user_ids([0, 5]))  # the ids of the user's own tables, and back
     >>> graph.validate()  # reads everything and checks it
     """
@@ -90,8 +90,8 @@ class Graph:
         Raises
         ------
         GraphError
-            ``NotAGraph``, ``NewerVersion``, ``MissingFile``, ``TruncatedFile`` or ``CorruptFile``:
-            which file, and what to do.
+            ``NotAGraph``, ``NewerVersion``, ``MissingFile``, ``TruncatedFile`` or ``CorruptFile``,
+            with the file and the remedy.
 
         Examples
         --------
@@ -120,7 +120,7 @@ class Graph:
         Returns
         -------
         context manager of a GraphWriter
-            Its ``edges`` and ``nodes`` take what the graph holds.
+            Its ``edges`` and ``nodes`` take the content of the graph.
 
         Raises
         ------
@@ -138,7 +138,7 @@ class Graph:
         return create_graph(path, overwrite=overwrite)
 
     def __fspath__(self) -> str:
-        # So that an option that is the path of a graph takes an opened one, too.
+        # So that an option for a graph's path also accepts an opened graph.
         return str(self.path)
 
     def __repr__(self) -> str:
@@ -150,22 +150,22 @@ class Graph:
         return graph_digest(self.path)
 
     def stamps(self) -> dict[str, str]:
-        """Return what a job knows it by."""
+        """Return the stamps that identify it for a job."""
         return {str(self.path): self.digest}
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes."""
+        """The number of nodes."""
         return self.manifest.nodes
 
     @property
     def num_edges(self) -> int:
-        """How many directed edges; an undirected one between two nodes counts twice."""
+        """The number of directed edges; an undirected one between two nodes counts twice."""
         return self.manifest.edges
 
     @property
     def num_shards(self) -> int:
-        """In how many row ranges the edges are stored."""
+        """The number of row ranges of the edges."""
         return len(self.manifest.shards)
 
     def shard(self, number: int) -> CSR:
@@ -193,9 +193,14 @@ class Graph:
         arrays = {name: load_npy(folder / f"{name}.npy") for name in names}
         csr = CSR(first_row=entry.start, **arrays)
         check_rows(
-            csr, folder, rows=entry.stop - entry.start, edges=entry.edges, nodes=self.num_nodes,
-            relations=relations, remedy=COPY_AGAIN,
-        )  # fmt: skip
+            csr,
+            folder,
+            rows=entry.stop - entry.start,
+            edges=entry.edges,
+            nodes=self.num_nodes,
+            relations=relations,
+            remedy=COPY_AGAIN,
+        )
         return csr
 
     def _shard_folder(self, number: int) -> Path:
@@ -255,7 +260,7 @@ class Graph:
         return self.path / "nodes.parquet"
 
     def user_ids(self, nodes: Any = None) -> pa.Array | pa.ChunkedArray:
-        """Return the user's ids of internal ids; of nodes with types, strings as ``user:5``.
+        """Return the user's ids of internal ids; strings such as ``user:5`` if nodes have types.
 
         Parameters
         ----------
@@ -265,7 +270,7 @@ class Graph:
         Returns
         -------
         pyarrow.Array or pyarrow.ChunkedArray
-            An id each.
+            One id each.
         """
         ids = self.node_column("id")
         if nodes is None:
@@ -295,7 +300,7 @@ class Graph:
         if self.manifest.graphs is not None:
             raise UsageError(
                 f"{self.path} is a zoo, whose graphs may share node ids",
-                remedy="Look ids up among the nodes of one graph, as graphs.parquet lists them",
+                remedy="Look ids up in the nodes of one graph, see graphs.parquet",
             )
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -377,12 +382,12 @@ class Graph:
         Returns
         -------
         Array, scipy.sparse.csr_matrix or None
-            (nodes, width), dense or sparse as they are stored; None if there are none.
+            (nodes, width), dense or sparse as stored; None without features.
 
         Raises
         ------
         CapacityError
-            Several files of them do not fit in memory.
+            Several files do not fit in memory.
         """
         entry = self.manifest.features
         if entry is None:
@@ -412,12 +417,12 @@ class Graph:
         Returns
         -------
         Array or scipy.sparse.csr_matrix
-            (rows, width), dense or sparse as they are stored.
+            (rows, width), dense or sparse as stored.
 
         Raises
         ------
         UsageError
-            There are no features.
+            The graph has no features.
         """
         entry = self.manifest.features
         if entry is None:
@@ -452,7 +457,7 @@ class Graph:
         Raises
         ------
         UsageError
-            The graph holds out no such edges.
+            The graph has no such edges.
         """
         if name not in self.manifest.heldout:
             raise UsageError(
@@ -480,7 +485,7 @@ class Graph:
         Raises
         ------
         GraphError
-            Names the first file that is wrong.
+            Names the first wrong file.
         """
         from penstock.checks import check_graph
 
@@ -488,12 +493,12 @@ class Graph:
 
 
 # NumPy reads a header with Python's parser, which in Python 3.11 counts its depth for all threads
-# together: two at a time may end in "SystemError: AST constructor recursion depth mismatch".
+# together: two at once may end in "SystemError: AST constructor recursion depth mismatch".
 _PARSING = threading.Lock()
 
 
 def load_npy(path: Path, *, remedy: str = COPY_AGAIN) -> Array:
-    """Map a .npy file read-only; the error of a damaged one has the remedy of its owner."""
+    """Map an .npy file read-only; ``remedy`` is for the error of a damaged one."""
     try:
         with _PARSING:
             try:

@@ -1,9 +1,9 @@
-"""How much memory and how many cores this process may use: of the machine, or of its limits.
+"""The memory and cores that this process may use, by the machine and by limits.
 
 Containers and batch systems set limits that the machine's own figures do not show: those of control
-groups, of version 1 or 2, for the group that a process is in or for any above it, and resource
-limits. Beyond them the kernel kills without a word. ``distributed.system`` and ``dask.system`` look
-at the top of the hierarchy alone, or at the process' own group alone, and so miss nested limits.
+groups, version 1 or 2, for a process' group or any group above it, and resource limits. Beyond them
+the kernel kills without a message. ``distributed.system`` and ``dask.system`` look only at the top
+of the hierarchy, or only at the process' own group, and so miss nested limits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIMITS = {"memory": ("memory.max", "memory.high"), "memory.v1": ("memory.limit_
 
 
 def total_memory() -> int:
-    """Return how many bytes this process and all others of its groups may take together."""
+    """Return how many bytes this process and all others of its groups may use together."""
     import psutil
 
     groups = (limit for kind, group in _groups("memory") for limit in _group_limits(kind, group))
@@ -35,7 +35,7 @@ def workers_share(memory: int) -> int:
 
 
 def available_memory() -> int:
-    """Return how many bytes this process may still take."""
+    """Return how many bytes this process may still use."""
     import psutil
 
     left = [int(psutil.virtual_memory().available)]
@@ -58,14 +58,14 @@ def cores() -> int:
 
 
 def _shares() -> Iterator[float]:
-    """Yield the shares of processor time that groups are held to, in cores."""
+    """Yield the groups' quotas of processor time, in cores."""
     for kind, group in _groups("cpu"):
         if kind == "cpu":
             words = (_text(group / "cpu.max") or "").split()
         else:
             words = [_text(group / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
         if len(words) == 2 and all(word.isdecimal() for word in words) and int(words[1]):
-            yield int(words[0]) / int(words[1])  # a quota of "max" or -1 is none
+            yield int(words[0]) / int(words[1])  # "max" or -1 is no quota
 
 
 def _group_limits(kind: str, group: Path) -> Iterator[int]:
@@ -83,7 +83,7 @@ def _reclaimable(kind: str, group: Path) -> int:
 
 
 def _groups(controller: str) -> Iterator[tuple[str, Path]]:
-    """Yield the groups that hold this process, inner ones first: their kind, and their folder.
+    """Yield the groups of this process, inner ones first: their kind, and their folder.
 
     In a container the own group may be at the top, although its path differs.
     """
@@ -108,7 +108,6 @@ def _groups(controller: str) -> Iterator[tuple[str, Path]]:
 
 
 def _resident_limit() -> list[int]:
-    """Return the limit of resident memory, RLIMIT_RSS, if one is set."""
     try:
         import resource
 
@@ -130,32 +129,32 @@ def _text(path: Path) -> str | None:
         return None
 
 
-# What a worker takes with the libraries of any job loaded, measured, and the share of its limit
+# Memory of a worker with the libraries of any job loaded, measured, and the share of its limit
 # beyond which Dask gives it no more tasks.
 WORKER_ITSELF = 300_000_000
 _PAUSED_AT = 0.8
 SMALLEST_LIMIT = round(WORKER_ITSELF / _PAUSED_AT)
 
 
-# The same of a process that is client, scheduler and worker at once, while it compiles kernels.
+# The same for a process that is client, scheduler and worker, while it compiles kernels.
 ALL_IN_ONE = 400_000_000
 
 
 def usable_memory(limit: int) -> int:
-    """Return what is left to the tasks of a worker, a process of its own, below ``limit``."""
+    """Return the memory for tasks of a worker process with this ``limit``."""
     return max(limit // 16, int(limit * _PAUSED_AT) - WORKER_ITSELF)
 
 
 def limit_for(needed: int) -> int:
-    """Return the least limit of a worker that leaves ``needed`` bytes to its tasks."""
+    """Return the least limit of a worker that leaves ``needed`` bytes for its tasks."""
     limit = max(SMALLEST_LIMIT, min(16 * needed, math.ceil((needed + WORKER_ITSELF) / _PAUSED_AT)))
-    return limit if usable_memory(limit) >= needed else limit + 1  # 0.8 is no exact number
+    return limit if usable_memory(limit) >= needed else limit + 1  # 0.8 is not exact
 
 
 def usable_here() -> int:
-    """Return what is left to the tasks of this process, which has no limit of its own.
+    """Return the memory for tasks in this process, which has no limit of its own.
 
-    Less than what is available: most libraries are loaded by its first task.
+    Less than what is available: its first task loads most libraries.
     """
     import psutil
 

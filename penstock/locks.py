@@ -1,4 +1,4 @@
-"""A lock between processes is a file that exists for it; the kernel frees it when they die."""
+"""A lock between processes is an existing file; the kernel releases it when its holders die."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from penstock.errors import UsageError
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _POLL = 0.02
-_TRIES = 1000  # to make a file in a folder that others remove as soon as it is empty
+_TRIES = 1000  # to create a file in a folder that others remove when it is empty
 
 
 class FileLock:
-    """A lock that this process holds, alone or with others who share it."""
+    """A lock that this process holds, alone or shared."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path, self._descriptor = path, descriptor
 
     def touch(self) -> None:
-        """Signal that the holder is at work, so that others continue to wait."""
+        """Show that the holder is working, so that others continue to wait."""
         os.utime(self._descriptor)
 
     def share(self) -> bool:
-        """Share it with others; False if another took it, or removed its file, in between."""
+        """Share it with others; False if another process took it or removed its file meanwhile."""
         return _locked(self._descriptor, self._path, shared=True) and self.is_named()
 
     def is_named(self) -> bool:
@@ -38,7 +38,7 @@ class FileLock:
             return False
 
     def release(self, *, remove: bool = False) -> None:
-        """Give it back; ``remove`` its file first: others that opened it notice the removal."""
+        """Release it; ``remove`` its file first: others that opened it notice the removal."""
         if self._descriptor >= 0:
             if remove:
                 self._path.unlink(missing_ok=True)
@@ -47,15 +47,15 @@ class FileLock:
 
 
 def lock_of(path: Path) -> Path:
-    """Return the file by which others are kept away from ``path``."""
+    """Return the lock file of ``path``."""
     return path.with_name(f".{path.name}.lock")
 
 
 def try_lock(path: Path, *, shared: bool = False, private: bool = True) -> FileLock | None:
-    """Take the lock of ``path``, or return None if others have it.
+    """Take the lock of ``path``, or return None if another process has it.
 
-    The file and its folder are made if need be, ``private`` ones for this user alone; a symbolic
-    link is not followed.
+    The file and its folder are created if needed, for this user alone if ``private``; symbolic
+    links are not followed.
     """
     tries = _TRIES
     while True:
@@ -64,7 +64,7 @@ def try_lock(path: Path, *, shared: bool = False, private: bool = True) -> FileL
             descriptor = os.open(path, flags, 0o600 if private else 0o666)
         except FileNotFoundError:
             tries -= 1
-            if not tries:  # nothing can be made there, as in /proc
+            if not tries:  # no file can be created there, as in /proc
                 raise
             path.parent.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
             continue
@@ -84,10 +84,10 @@ def try_lock(path: Path, *, shared: bool = False, private: bool = True) -> FileL
 def lock(
     path: Path, waiting: Callable[[float], None], *, shared: bool = False, private: bool = True
 ) -> FileLock:
-    """Take the lock of ``path``, and wait until its holder gives it back.
+    """Take the lock of ``path``, and wait until its holder releases it.
 
-    waiting  called meanwhile with the seconds since the holder touched the file, or since this
-             began to wait; what it raises ends the wait
+    waiting  called meanwhile with the seconds since the holder touched the file, or since the wait
+             began; an exception from it ends the wait
     """
     seen, since = None, time.monotonic()
     while (held := try_lock(path, shared=shared, private=private)) is None:
@@ -108,7 +108,7 @@ def _touched(path: Path) -> int:
 
 
 def _locked(descriptor: int, path: Path, *, shared: bool) -> bool:
-    """Lock an open file; False if others have the lock."""
+    """Lock an open file; False if another process has the lock."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

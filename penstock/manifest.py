@@ -1,4 +1,4 @@
-"""graph.json: what a graph directory holds, written last, so that what it names is whole."""
+"""graph.json: the content of a graph directory, written last, so that listed files are complete."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MAKING = ("made", "report", "identity")  # keys of graph.json
 
 
 def graph_digest(root: Path) -> str:
-    """Return what a graph is known by: its content, with the SHA-256 of every file.
+    """Return a graph's identity: its content, with the SHA-256 of every file.
 
     How and when it was made does not count.
     """
@@ -73,11 +73,11 @@ class FeatureEntry:
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """How a column of the node table became features, so that a later graph can have the same.
+    """How a column of the node table became features, so that a later graph can repeat it.
 
-    mean, deviation  over the rows that have a value, of a date in days; with a deviation values are
-                     standardised. None: not taken
-    categories       those of a category, in the order of its features
+    mean, deviation  over the rows with a value, dates in days; with a deviation values are
+                     standardised. None: not used
+    categories       the categories, in the order of their features
     """
 
     name: str
@@ -108,18 +108,18 @@ class Manifest:
     times: Times | None = None  # "timestamp" is nanoseconds since 1970; None: not known
     relations: tuple[str, ...] | None = None
     features: FeatureEntry | None = None
-    feature_names: tuple[str, ...] | None = None  # all different; None: they have no names
-    feature_columns: tuple[FeatureColumn, ...] | None = None  # of the node table, if they are
+    feature_names: tuple[str, ...] | None = None  # all different; None: no names
+    feature_columns: tuple[FeatureColumn, ...] | None = None  # if they come from the node table
     labels: Labels | None = None
     classes: tuple[str, ...] | None = None
     types: dict[str, Count] = field(default_factory=dict)  # nodes of each type, if they have any
     splits: dict[str, Count] = field(default_factory=dict)  # nodes in train, valid, test
     heldout: dict[Held, Count] = field(default_factory=dict)  # edges
-    graphs: Count | None = None  # a zoo: how many small graphs lie side by side
+    graphs: Count | None = None  # a zoo: the number of its small graphs
     made: dict[str, Any] = field(default_factory=dict)
 
     def feature_scales(self) -> dict[str, list[float]] | None:
-        """Return mean and deviation by which columns were standardised; None: not known."""
+        """Return mean and deviation of standardised columns; None: unknown."""
         if self.feature_columns is None:
             return None
         return {

@@ -1,7 +1,7 @@
-"""Bounds in time as users give them, exactly, in the unit of the times that they are compared with.
+"""Exact time bounds from users, in the unit of the times that they are compared with.
 
-Times are whole numbers, floats, or timestamps kept as whole nanoseconds since 1970. No bound of
-whole numbers passes through a float, which holds nanoseconds of today only in steps of 256.
+Times are integers, floats, or timestamps in nanoseconds since 1970. Integer bounds never pass
+through a float, which holds today's nanoseconds only in steps of 256.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.errors import UsageError
 TimeType = Literal["int64", "float64", "timestamp"]
 
 _EPOCH = 1970  # the year
-LEAST, MOST = -(1 << 63), (1 << 63) - 1  # of times that are whole
+LEAST, MOST = -(1 << 63), (1 << 63) - 1  # of integer times
 _DATE = "a date such as 2026-11-20"
 _EXPECTED = {
     "timestamp": f"{_DATE}, as the times are timestamps",
@@ -30,7 +30,7 @@ _EXPECTED = {
 
 
 def _as_text(value: Any) -> Any:
-    """Return a number or date from Python or YAML as it is written on the command line."""
+    """Return a number or date from Python or YAML in its command-line form."""
     if isinstance(value, bool):
         raise ValueError("a number or a date")
     if isinstance(value, Integral):
@@ -39,7 +39,7 @@ def _as_text(value: Any) -> Any:
         return repr(float(value))
     if isinstance(value, date):
         return value.isoformat()
-    # NumPy's, without importing it: options are read before anything heavy is.
+    # NumPy's, without importing it: options are read before heavy imports.
     return str(value) if str(getattr(value, "dtype", "")).startswith("datetime64") else value
 
 
@@ -48,10 +48,10 @@ Moment = Annotated[str, BeforeValidator(_as_text)]
 
 
 def moment(text: str | None, kind: TimeType | None, name: str) -> int | float | None:
-    """Return the earliest time that is not before ``text``; an int if times are whole.
+    """Return the earliest time not before ``text``; an int if times are integers.
 
-    kind: None stands for int64, if it is not known whether they are numbers or timestamps.
-    A number beyond 64 bits becomes the next one beyond, which is after, or not after, every time.
+    kind: None, if it is unknown whether they are numbers or timestamps, counts as int64. A number
+    beyond 64 bits becomes the next one beyond, which compares the same with every time.
     """
     if text is None:
         return None
@@ -71,7 +71,7 @@ def moment(text: str | None, kind: TimeType | None, name: str) -> int | float | 
 
 
 def time_text(value: float, *, timestamp: bool) -> str:
-    """Return a time for people: of nanoseconds since 1970, the date."""
+    """Return a readable time: the date for nanoseconds since 1970."""
     if not timestamp:
         return str(value)
     from pandas import Timestamp
@@ -91,7 +91,7 @@ def _nanoseconds(text: str) -> int:
     from pandas import Timestamp
     from pandas.errors import OutOfBoundsDatetime
 
-    datetime.fromisoformat(text.strip())  # pandas takes other texts, too, and guesses
+    datetime.fromisoformat(text.strip())  # pandas also accepts other texts, and guesses
     stamp = Timestamp(text.strip())
     utc = stamp.tz_localize("UTC") if stamp.tz is None else stamp
     try:

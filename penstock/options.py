@@ -6,9 +6,10 @@
         '''nodes in a walk'''
 
 The string under a field is its help on the command line. Values are checked and converted once,
-when the object is made; what is wrong raises UsageError with the option's name.
+when the object is made; errors are UsageError with the option's name.
 
-Options that would be ignored are declared beside them, as ``Rules``, and ``refuse_ignored`` raises.
+Conditions under which options would be ignored are declared beside them, as ``Rules``;
+``refuse_ignored`` raises.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from penstock.secrets import masked
 
 T = TypeVar("T")
 # Options, and when they have no effect: in words, and as a function of all options that returns
-# whether it is so.
+# whether that is the case.
 Rules = tuple[tuple[tuple[str, ...], str, Callable[..., bool]], ...]
 
 _CONFIG = ConfigDict(
@@ -61,7 +62,7 @@ def _of_path(convert: Callable[[Any], Any]) -> BeforeValidator:
     return BeforeValidator(converted)
 
 
-# The types of options and arguments that are paths: see penstock.paths.
+# The types of path options and arguments: see penstock.paths.
 ClientPath = Annotated[
     Path,
     _of_path(client_path),
@@ -78,7 +79,7 @@ WorkerPath = Annotated[Path, _of_path(worker_path)]
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def options(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, validated set of options whose fields are command-line flags."""
-    if not hasattr(cls, "_checked"):  # a subclass has it already, within its own validators
+    if not hasattr(cls, "_checked"):  # a subclass inherits it in its own validators
         validator = model_validator(mode="wrap")(classmethod(_checked))  # type: ignore[arg-type]
         cls._checked = validator  # type: ignore[attr-defined]
     made: Any = pydantic_dataclass(frozen=True, kw_only=True, config=_CONFIG)(cls)
@@ -97,10 +98,10 @@ def options(cls: type[T]) -> type[T]:
 
 
 def headings(**first: str) -> Callable[[type[T]], type[T]]:
-    """Have fields, inherited ones too, appear under headings in ``--help``; before ``options``.
+    """Put fields, inherited ones too, under headings in ``--help``; apply it before ``options``.
 
-    first  a field, and the heading over it and those after it, up to the next one;
-           inherited fields come first. Headings are shown in the order in which they are given.
+    first  a field, and the heading of it and of those after it, up to the next one; inherited
+           fields come first. Headings are shown in the given order
     """
     titles = dict.fromkeys(first.values())
     groups = {title: Group(title, sort_key=2 + at / 100) for at, title in enumerate(titles)}
@@ -132,7 +133,7 @@ def _checked(cls: type[Any], given: Any, make: Callable[[Any], Any]) -> Any:
 
 
 def _refuse_bools(cls: type[Any], values: dict[str, Any]) -> None:
-    """Raise if a number is yes or no, as in YAML's ``dim: on``: Python takes it for 1 or 0."""
+    """Raise if a number is yes or no, as in YAML's ``dim: on``: Python treats it as 1 or 0."""
     for name, value in values.items():
         several = value if isinstance(value, list | tuple) else (value,)
         if not any(isinstance(one, bool) for one in several):
@@ -143,7 +144,6 @@ def _refuse_bools(cls: type[Any], values: dict[str, Any]) -> None:
 
 
 def _leaves(kind: Any) -> set[Any]:
-    """Return the types that a type is made of."""
     inner = get_args(kind)
     return set().union(*map(_leaves, inner)) if inner else {kind}
 
@@ -154,9 +154,9 @@ def flag(name: str) -> str:
 
 
 def refuse_ignored(options: Any, rules: Rules, *more: Any) -> None:
-    """Raise UsageError if an option is not at its default and has no effect.
+    """Raise UsageError if an option differs from its default and has no effect.
 
-    more  what rules are given besides the options
+    more  further arguments of the rules
     """
     for names, when, ignored in rules:
         for name in names:
@@ -168,9 +168,9 @@ def refuse_ignored(options: Any, rules: Rules, *more: Any) -> None:
 
 
 def given_options(options: Any, *, passing: Collection[str] = ()) -> dict[str, Any]:
-    """Return the options that differ from their defaults, as a manifest holds them.
+    """Return the options that differ from their defaults, in the format of a manifest.
 
-    passing  names of those that do not decide what is made: resume, overwrite
+    passing  names of options that do not affect the result: resume, overwrite
     """
     found = {}
     for name in options.__dataclass_fields__:
@@ -183,12 +183,12 @@ def given_options(options: Any, *, passing: Collection[str] = ()) -> dict[str, A
 def check_fractions(
     name: str, fractions: tuple[float, float, float], *, some_left: bool = False
 ) -> None:
-    """Raise UsageError unless fractions for train, valid and test are such, and add up to one.
+    """Raise UsageError unless fractions for train, valid and test are valid and add up to one.
 
-    ``some_left``: they may add up to less, and then what is left is in no split.
+    ``some_left``: they may add up to less; the rest is in no split.
     """
-    total, rounding = sum(fractions), 1e-6  # of fractions written with a few digits
-    known = all(part >= 0 for part in fractions)  # which NaN is not
+    total, rounding = sum(fractions), 1e-6  # for fractions with a few digits
+    known = all(part >= 0 for part in fractions)  # false for NaN
     if known and total <= 1 + rounding and (some_left or total >= 1 - rounding):
         return
     raise UsageError(
@@ -198,25 +198,25 @@ def check_fractions(
 
 
 def bad_option(error: ValidationError) -> UsageError:
-    """Return what pydantic found wrong first, after the option's name as a shell spells it.
+    """Return pydantic's first error, with the option's name as in a shell.
 
     The value is not shown: it may be a secret.
     """
     first = error.errors(include_url=False, include_input=False)[0]
     what = f"option {flag(str(first['loc'][0]))}" if first["loc"] else "these options"
-    if first["type"] == "value_error":  # of our validator, whose message has the expected value
+    if first["type"] == "value_error":  # our validator's message is the expected value
         return UsageError(f"{what} has a bad value", expected=str(first["ctx"]["error"]))
     return UsageError(f"{what}: {first['msg']}")
 
 
 def no_option(name: str, known: Iterable[str], *, owner: str) -> UsageError:
-    """Return the error of an option that there is not."""
+    """Return the error of an unknown option."""
     return UsageError(f"{owner} has no option {name!r}", expected=f"one of {', '.join(known)}")
 
 
 @contextmanager
 def given_in(source: object) -> Iterator[None]:
-    """Add to errors of options the file, or other place, in which they were given."""
+    """Add the file, or another source of the options, to their errors."""
     try:
         yield
     except UsageError as error:
@@ -229,17 +229,17 @@ def given_in(source: object) -> Iterator[None]:
 
 
 def with_underscores(given: dict[Any, Any], source: object) -> dict[str, Any]:
-    """Return options that YAML gives by their names in Python: ``-`` may stand for ``_``."""
+    """Return YAML's options by their names in Python: ``-`` may stand for ``_``."""
     found: dict[str, Any] = {}
     for key, value in given.items():
         name = str(key).replace("-", "_")
         if name in found:
-            raise UsageError(f"{source}: {name} is given twice", expected="it once, with - or _")
+            raise UsageError(f"{source}: {name} is given twice", expected="one value, with - or _")
         found[name] = value
     return found
 
 
 def shown(value: object) -> str:
-    """Return what was given as an error shows it: what is very long, by its beginning."""
+    """Return a value for an error message: a very long one is cut."""
     text: str = masked(repr(value))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"

@@ -1,9 +1,9 @@
-"""One way to make an output: a lock, a hidden directory, pieces that are whole, one rename.
+"""The one way to make an output: a lock, a hidden directory, complete pieces, one rename.
 
-``NAME`` is made in ``.NAME.partial/``, whose ``identity.json`` identifies the output. A piece
-that is whole has a record. The manifest comes last; then one rename publishes the directory, or one
-exchange if an output is replaced: readers see the old or the new output at every moment. What only
-``resume`` needs is removed after that.
+``NAME`` is made in ``.NAME.partial/``; its ``identity.json`` identifies the output. A complete
+piece has a record. The manifest comes last; then one rename publishes the directory, or one
+exchange if an output is replaced: readers see the old or the new output at every moment. Data for
+``resume`` is removed afterwards.
 
     with Output(path, kind="walks", identity={...}, resume=True).open() as out:
         ...  # write into out.result, intermediate files into out.scratch, the manifest last
@@ -33,30 +33,30 @@ from penstock.output_lock import output_lock, own_directory, refusal
 from penstock.system_errors import from_system, full_disk_explained
 
 IDENTITY = "identity"  # the key of a manifest
-TABLES = ".tables"  # ends the name of the folder of tables that Python gives
+TABLES = ".tables"  # suffix of the folder with tables from Python
 _RECORD = "identity.json"
-_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # the names that penstock.files.atomic gives
+_TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")  # names of penstock.files.atomic
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # fcntl.h and stdio.h of Linux
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Which pieces of a result are whole, and what they count: a small file per piece.
+    """Records of the complete pieces of a result, with their counts: a small file per piece.
 
-    A task writes the files of its piece into ``result``, then the record. A run that is resumed
-    does not make again what has a record.
+    A task writes the files of its piece into ``result``, then the record. A resumed run skips
+    pieces with a record.
     """
 
     result: Path
     folder: Path
 
     def save(self, piece: str, counts: dict[str, Any], files: list[FileEntry]) -> None:
-        """Note that a piece is whole; do this last."""
+        """Record a complete piece; do this last."""
         record = {**counts, "files": [asdict(file) for file in files]}
         save_json(self.folder / f"{piece}.json", record)
 
     def load(self, piece: str) -> tuple[dict[str, Any], list[FileEntry]]:
-        """Return what a piece counts, and its files."""
+        """Return a piece's counts and files."""
         body = parse_json((self.folder / f"{piece}.json").read_bytes())
         return body, [FileEntry(**file) for file in body.pop("files")]
 
@@ -74,18 +74,19 @@ class Pieces:
 
 
 class Output:
-    """A directory while it is made.
+    """A directory in progress.
 
     path      its final path
-    kind      what it is: a directory that holds ``<kind>.json``, or, as a Parquet dataset, whose
-              readers pass over such names, ``_<kind>.json``
+    kind      its kind: a directory that holds ``<kind>.json``, or ``_<kind>.json`` if it is a
+    Parquet
+              dataset, whose readers ignore such names
     identity  what determines it, as JSON: ``resume`` continues only with the same; ``inputs`` in it
-              are stamps of files by path,
-              ``varying`` options with which an interrupted run may resume although they affect it
-    command   what writes it, for messages
+              are stamps of files by path, ``varying`` options with which an interrupted run may
+              resume although they affect it
+    command   the command that writes it, for messages
     scratch   folder of intermediate files [default: next to the result]
     wait      whether to wait for another process that makes the same output
-    keeps     whether what an interrupted run has done is kept for ``resume``
+    keeps     whether the work of an interrupted run is kept for ``resume``
     """
 
     _anew = "run without --resume to start over"
@@ -125,12 +126,12 @@ class Output:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that decide it, if they are not at their defaults."""
+        """The options that affect it, if they differ from their defaults."""
         return dict((self.identity or {}).get("options", {}))
 
     @property
     def pieces(self) -> Pieces:
-        """What is noted of the pieces of the result that are whole."""
+        """The records of complete pieces."""
         return Pieces(self.result, self.scratch)
 
     @property
@@ -154,7 +155,7 @@ class Output:
         self._about = manifest, body
 
     def finish(self, **more: Any) -> None:
-        """Write the manifest, with the identity and ``more``: all that it names is whole."""
+        """Write the manifest, with the identity and ``more``; all its files are complete."""
         manifest, body = self._about
         assert self.identity is not None
         manifest.save(self.result, {**body, **more, IDENTITY: digest(self.identity)})
@@ -168,19 +169,19 @@ class Output:
 
     @property
     def resumes(self) -> bool:
-        """Whether there is an interrupted run of this output, which ``resume`` continues."""
+        """Whether ``resume`` continues an interrupted run of this output."""
         return self.resume and self.keeps and self._record_file.exists()
 
     @property
     def kept_bytes(self) -> int:
-        """How much of the disk an interrupted run holds already."""
+        """The disk space that an interrupted run already uses."""
         files = {path for folder in (self.home, self.scratch) for path in folder.rglob("*")}
         return sum(path.lstat().st_size for path in files if not path.is_dir())
 
     def room_for(self, size: int, scratch: int = 0) -> dict[Path, int]:
-        """Return what the disk of each folder has to hold besides what an interrupted run holds.
+        """Return the space needed on each folder's disk, without the files of an interrupted run.
 
-        size  bytes of the result; scratch: of intermediate files
+        size  bytes of the result; scratch: bytes of intermediate files
         """
         folders = (self.path.parent, size), (self.scratch.parent, scratch)
         if self.scratch.is_relative_to(self.home):
@@ -189,16 +190,16 @@ class Output:
         return {folder: max(needed - kept, 0) for folder, needed in folders}
 
     def refuse_taken(self) -> None:
-        """Raise if the output exists and is not replaced, or an interrupted run is another."""
+        """Raise if the output exists and is not replaced, or an interrupted run differs."""
         refuse_existing(self.named, overwrite=self.overwrite, kind=self.kind)
         if self.resumes:
             self._refuse_another()
 
     @contextmanager
     def open(self) -> Iterator[Output]:
-        """Lock it; publish it if the block succeeds, keep what is done if it does not.
+        """Lock it; publish it if the block succeeds, else keep the finished work.
 
-        Wrong input or options leave nothing.
+        Wrong input or options leave no files.
         """
         self._remove_left()
         with self._claimed():
@@ -222,19 +223,19 @@ class Output:
                     self._remove()
                 else:
                     print(
-                        f"What is done so far is kept in {self.home}: run the same command with "
+                        f"The work so far is kept in {self.home}: run the same command with "
                         "--resume to resume it, or delete it.",
                         file=sys.stderr,
                     )
                 raise
-            # From here on nothing can be resumed: if the new output takes the place of an old one,
-            # for a moment the old files are at the paths that records give to the new ones.
+            # From here on a run cannot be resumed: during a replacement, the old files are for a
+            # moment at the paths that records give to the new ones.
             (self.home / _RECORD).unlink()
             publish(self.result, self.path, kind=self.kind)
             try:
                 self._remove()
             except KeyboardInterrupt:
-                self._remove()  # nothing else would remove it once the output exists
+                self._remove()  # no other code removes it once the output exists
                 raise
 
     @contextmanager
@@ -246,14 +247,14 @@ class Output:
             yield
 
     def tidy(self) -> None:
-        """Remove what was kept for resume, of an output that is finished."""
+        """Remove the data for resume of a finished output."""
         with suppress(UsageError, OutputExists), output_lock(self.path, command=self.command):
             self._remove()
 
     def _remove_left(self) -> None:
-        """Remove the hidden directory of a command that was killed just after it had published.
+        """Remove the hidden directory of a command that was killed right after it had published.
 
-        It is the only hidden directory that does not identify its output.
+        It is the only hidden directory without an identity.
         """
 
         def left() -> bool:
@@ -273,7 +274,7 @@ class Output:
                     remove(folder)
 
     def _has_work(self) -> bool:
-        """Whether anything is done: what is whole has a record, or lies in the result."""
+        """Whether finished work exists: a record, or a file in the result."""
         records = next(self.scratch.rglob("*.json"), None)
         return records is not None or any(
             not path.is_dir() and not path.name.startswith(".") for path in self.result.rglob("*")
@@ -281,7 +282,6 @@ class Output:
 
     @property
     def _record_file(self) -> Path:
-        """The record of an interrupted run's identity."""
         return self.home / _RECORD
 
     def _record(self) -> dict[str, Any]:
@@ -292,7 +292,7 @@ class Output:
         return found if isinstance(found, dict) else {}
 
     def _is_another(self) -> bool:
-        """Whether an interrupted run has other options, or inputs with another content."""
+        """Whether an interrupted run has other options, or inputs with other content."""
         both = self.identity or {}, self._record().get(IDENTITY) or {}
         now, before = (
             {**one, "varying": None, "inputs": sorted(map(str, one.get("inputs", {}).values()))}
@@ -314,10 +314,10 @@ class Output:
             raise UsageError(
                 f"{changed[0]} changed since the run in {self.home} was interrupted",
                 expected="the same inputs: equal sizes, modification times and inodes",
-                remedy=f"The finished part was read from other files: {self._anew}",
+                remedy=f"The finished part used other files: {self._anew}",
             )
         raise UsageError(
-            f"the interrupted run in {self.home} is another one",
+            f"the interrupted run in {self.home} differs",
             expected="the same inputs and options",
             got=f"another {', '.join(_differing(before, now))}",
             remedy=f"Repeat its command, or {self._anew}",
@@ -325,17 +325,17 @@ class Output:
 
 
 class FileOutput(Output):
-    """One file, or several that belong together, while they are made.
+    """One file, or several that belong together, in progress.
 
-    A job writes them into ``result``; they appear next to one another in the folder of ``path``,
-    that of ``path`` last. Nothing is kept of an interrupted run.
+    A job writes them into ``result``; they are moved next to each other into the folder of
+    ``path``, ``path`` itself last. An interrupted run keeps nothing.
     """
 
     _beside: tuple[Path, ...] = ()
-    _left = False  # whether a run was killed that may have moved some of the files into place
+    _left = False  # whether a killed run may have moved some files into place
 
     def goes_with(self, *beside: Path) -> None:
-        """Declare what else is written next to ``path``."""
+        """Declare further files next to ``path``."""
         self._beside = beside
         self.refuse_taken()
 
@@ -355,7 +355,7 @@ class FileOutput(Output):
                 raise OutputExists(f"{file} exists", remedy=remedy)
 
     def finish(self, **more: Any) -> None:
-        """Write nothing more: a file has no manifest."""
+        """Write no manifest: a file has none."""
 
     @contextmanager
     def open(self) -> Iterator[Output]:
@@ -369,7 +369,7 @@ class FileOutput(Output):
                 with full_disk_explained(self.path):
                     yield self
                 self.refuse_taken()
-                if self._beside:  # a kill in between leaves none rather than one of each run
+                if self._beside:  # a kill in between leaves none, not a mixture of runs
                     self.path.unlink(missing_ok=True)
                 for file in (*self._beside, self.path):
                     (self.result / file.name).replace(file)
@@ -378,21 +378,20 @@ class FileOutput(Output):
 
 
 def _are_there(sizes: dict[Path, int]) -> bool:
-    """Return whether files exist with these sizes."""
     return all(path.is_file() and path.stat().st_size == size for path, size in sizes.items())
 
 
 def digest(identity: dict[str, Any]) -> str:
-    """Return what manifests hold of an identity."""
+    """Return an identity in the form of manifests."""
     text = json.dumps(identity, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def file_stamp(path: str | Path) -> list[Any]:
-    """Return the stamp of a file: its size, the time of its last change, its inode.
+    """Return the stamp of a file: its size, modification time and inode.
 
-    A file that is replaced by one of equal size has another inode, one that is written to another
-    time. The name of a table that Python gave has the digest of its content.
+    A file replaced by one of equal size has another inode, a rewritten one another time. The name
+    of a table from Python has the digest of its content.
     """
     found = Path(path).stat()
     if Path(path).parent.name.endswith(TABLES):
@@ -401,7 +400,6 @@ def file_stamp(path: str | Path) -> list[Any]:
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return the names of the differences between two identities."""
     names = []
     for name in sorted({*before, *now}):
         old, new = before.get(name), now.get(name)
@@ -413,7 +411,7 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def refuse_existing(path: Path, *, overwrite: bool, kind: str = "graph") -> None:
-    """Raise OutputExists if ``path`` is taken, or is something that must not be replaced."""
+    """Raise OutputExists if ``path`` is taken, or must not be replaced."""
     if not path.exists():
         return
     named = any((path / name).exists() for name in (f"{kind}.json", f"_{kind}.json"))
@@ -453,7 +451,7 @@ def refuse_own_input(
 
 
 def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
-    """Move a finished directory into place: what its manifest names, and nothing else.
+    """Move a finished directory into place, without files that its manifest does not list.
 
     Readers find the old directory or the new one; the old one is removed after the exchange.
     """
@@ -463,16 +461,16 @@ def publish(partial: Path, path: Path, *, kind: str = "graph") -> None:
 
 
 def put_in_place(new: Path, path: Path) -> Path | None:
-    """Rename ``new`` to ``path``, and return the new path of what it replaced; None: nothing.
+    """Rename ``new`` to ``path``, and return the new path of the replaced one, or None.
 
-    After a kill in between, the old one lies aside (``aside``), and ``new`` is unchanged.
+    After a kill in between, the old one is at ``aside``, and ``new`` is unchanged.
     """
     if not path.exists():
         new.rename(path)
         return None
     if exchange(new, path):
         return new
-    old = put_aside(path)  # a file system that cannot exchange names: for a moment neither exists
+    old = put_aside(path)  # without exchange in the file system: for a moment neither exists
     try:
         new.rename(path)
     except BaseException:
@@ -490,14 +488,14 @@ def put_aside(path: Path) -> Path:
 
 
 def aside(path: Path) -> Path:
-    """Return the path where the old ``path`` waits until its replacement is complete."""
+    """Return where the old ``path`` waits until its replacement is complete."""
     return path.with_name(f".{path.name}.old")
 
 
 def recover(path: Path, *, kind: str = "graph") -> None:
     """Restore what a killed writer had moved aside, or remove it if ``path`` is new.
 
-    Call it with the lock of ``path``. ``kind`` is as of ``Output``.
+    Call it with the lock of ``path``. ``kind`` is as in ``Output``.
     """
     old, names = aside(path), (f"{kind}.json", f"_{kind}.json")
     if not old.is_dir():
@@ -509,7 +507,7 @@ def recover(path: Path, *, kind: str = "graph") -> None:
 
 
 def _drop_unlisted(partial: Path, kind: str) -> None:
-    """Remove what tasks that were killed have left: only what the manifest names is published."""
+    """Remove remains of killed tasks: only files in the manifest are published."""
     manifests = [partial / name for name in (f"{kind}.json", f"_{kind}.json")]
     found = next((path for path in manifests if path.is_file()), None)
     listed = None

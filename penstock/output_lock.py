@@ -1,4 +1,4 @@
-"""One writer an output: a lock next to it, and hidden directories that belong to who writes.
+"""One writer per output: a lock next to it, and private hidden directories.
 
 with output_lock(path):     # raises OutputExists if another process writes there
     ...
@@ -17,7 +17,7 @@ from pathlib import Path
 from penstock.errors import OutputExists
 from penstock.locks import lock, lock_of
 
-# What another process makes of an output that a job waits for takes minutes, not hours.
+# Another process needs minutes, not hours, for an output that a job waits for.
 _LONGEST_WAIT = 3600.0
 _NOTICE_AFTER = 2.0  # seconds of silence
 
@@ -26,10 +26,10 @@ _NOTICE_AFTER = 2.0  # seconds of silence
 def output_lock(
     path: Path, *, command: str = "penstock", wait: bool = False, quiet: bool = True
 ) -> Iterator[None]:
-    """Keep other writers away from ``path`` while the block runs.
+    """Keep other writers away from ``path`` during the block.
 
-    The kernel takes the lock back when its holder dies. If another process has it, raise
-    OutputExists at once, or with ``wait`` when it has not given it back within an hour.
+    The kernel releases the lock when its holder dies. If another process has it, raise OutputExists
+    at once, or with ``wait`` after an hour.
     """
     name = lock_of(path)
     missing = [folder for folder in path.parents if not folder.exists()]
@@ -52,15 +52,15 @@ def output_lock(
         yield
     finally:
         held.release(remove=True)
-        with suppress(OSError):  # a failure leaves nothing, not even folders; others are not empty
+        with suppress(OSError):  # a failure leaves not even empty folders
             for folder in missing:
                 folder.rmdir()
 
 
 def refusal(path: Path) -> OSError | None:
-    """Return the error of a file or folder that cannot be made or replaced, None if it can.
+    """Return the error of a file or folder that cannot be created or replaced, else None.
 
-    Nothing is written to find out.
+    This check writes nothing.
     """
     made = next((one for one in reversed([path, *path.parents]) if not one.exists()), path)
     if not made.parent.is_dir():
@@ -74,10 +74,10 @@ def refusal(path: Path) -> OSError | None:
 
 
 def own_directory(path: Path) -> None:
-    """Make ``path`` for this user alone; an existing one must be a directory of this user.
+    """Create ``path`` for this user alone; an existing one must be a directory of this user.
 
-    Its name is known beforehand: in a folder that all users may write to, another user may have
-    put a link or a directory there.
+    Its name is predictable: in a shared folder, another user may have put a link or a directory
+    there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):

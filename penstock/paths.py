@@ -1,9 +1,9 @@
-"""Paths as the client means them: relative to its current folder, wherever the work runs.
+"""Paths as the client means them: relative to its current folder, on any worker.
 
-Every path that a user gives passes here once, when options and arguments are read. Workers that
-were started elsewhere have another current folder, and a relative path would mean another file
-there. Symbolic links stay as they are: what is opened through a link shall be found through it.
-``..`` is resolved, so that a path has one form wherever it is shown, compared and kept.
+Every path from a user passes here once, when options and arguments are read. Workers that were
+started elsewhere have another current folder, where a relative path would name another file.
+Symbolic links are kept: a file opened through a link must be found through it. ``..`` is resolved,
+so that a path has one form in messages, comparisons and records.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from penstock.errors import UsageError
 
 A_PATH = "text, or a Path"
-_LOCAL = ("file", "local")  # protocols of fsspec that mean files of this machine
+_LOCAL = ("file", "local")  # protocols of fsspec for files of this machine
 
 
 def client_path(path: str | os.PathLike[str]) -> Path:
-    """Return ``path`` absolute, by the current folder of this process, and without ``..``.
+    """Return ``path`` absolute, relative to the current folder, and without ``..``.
 
     ``~`` is the user's home.
     """
@@ -32,24 +32,24 @@ def client_path(path: str | os.PathLike[str]) -> Path:
 def client_input(path: str | Path) -> str:
     """Return an input absolute: a file, a folder, a glob, or a URL of fsspec.
 
-    Of a URL only what names files of this machine is: ``file://a.csv``, and the archive in
+    In a URL only names of files of this machine change: ``file://a.csv``, and the archive in
     ``zip://a.csv::archive.zip``.
     """
     *outer, last = str(path).split("::") if "://" in str(path) else [str(path)]
     protocol, mark, inside = last.partition("://")
     if not mark:
-        # In a chain, fsspec takes a word of letters only for a protocol.
+        # In a chain, fsspec reads a word of only letters as a protocol.
         return "::".join([*outer, last if outer and last.isalpha() else _absolute(last)])
     return "::".join([*outer, f"{protocol}://{_absolute(inside)}" if protocol in _LOCAL else last])
 
 
 def worker_path(path: str | Path) -> Path:
-    """Return a folder of the workers: one that begins with ~ or $ means what it does there."""
+    """Return a folder of the workers: one that begins with ~ or $ is expanded there."""
     return Path(path) if str(path).startswith(("~", "$")) else client_path(path)
 
 
 def shown(path: str | Path) -> str:
-    """Return ``path`` for people: relative if it lies in or below the current folder."""
+    """Return ``path`` for people: relative if it is in or below the current folder."""
     path = Path(path)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
@@ -60,7 +60,7 @@ def _absolute(path: str) -> str:
         return absolute
     local = Path(os.path.expanduser(path))  # noqa: PTH111
     plain = list(itertools.takewhile(lambda part: not glob.has_magic(part), local.parts))
-    # The current folder is no pattern, whatever its name.
+    # The current folder's name is not a pattern.
     folder = glob.escape(str(client_path(Path(*plain))))
     return str(Path(folder, *local.parts[len(plain) :]))
 

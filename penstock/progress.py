@@ -1,4 +1,4 @@
-"""Long work shows its progress: a bar on a terminal, a fixed number of plain lines in a log."""
+"""Progress of long work: a bar on a terminal, a fixed number of plain lines in a log."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from penstock.sizes import format_bytes, format_count
 
-_LINES = 10  # in a log, however long the run
+_LINES = 10  # in a log, for any length of the run
 # Units with small counts: a rate is meaningless.
 _FEW = ("workers", "ranks", "machines", "probes")
-_SILENT = 10.0  # seconds before a log gets a line about work that reports nothing
+_SILENT = 10.0  # seconds before a log gets a line about silent work
 
 
 class Progress:
@@ -20,7 +20,7 @@ class Progress:
     with Progress("build rows", total=edges, unit="edges", quiet=quiet) as progress:
         progress.advance(n)
 
-    Nothing is printed for work that ends within two seconds, or when ``quiet``.
+    Nothing is printed for work of less than two seconds, or when ``quiet``.
     """
 
     def __init__(self, title: str, *, total: int, unit: str, quiet: bool) -> None:
@@ -79,14 +79,14 @@ class Progress:
 
 
 class Elapsed(Progress):
-    """Time of work that reports no progress, against its estimate.
+    """Elapsed time of work without progress reports, against its estimate.
 
     with Elapsed("METIS", estimated=90, quiet=quiet) as elapsed:
         while not done():
             elapsed.show()
 
-    In a log there is, after ten seconds, one line per tenth of the estimate, and then one each time
-    that it doubles.
+    In a log it prints, after ten seconds, one line per tenth of the estimate, and then one each
+    time that it doubles.
     """
 
     def __init__(self, title: str, *, estimated: float, quiet: bool) -> None:
@@ -96,7 +96,7 @@ class Elapsed(Progress):
         self._said = ""
 
     def show(self) -> None:
-        """Show its progress; to be called a few times a second."""
+        """Show it; call this a few times per second."""
         elapsed = time.monotonic() - self._start
         if self.quiet or elapsed < 2:
             return
@@ -109,7 +109,7 @@ class Elapsed(Progress):
             while elapsed >= self._next_at:
                 small = self._next_at < self.estimated
                 self._next_at += self.estimated / _LINES if small else self._next_at
-            if text != self._said:  # rounded, a later time may read the same
+            if text != self._said:  # rounded, a later time may look the same
                 print(f"{self.title}: {text}", file=sys.stderr, flush=True)
             self._said = text
 

@@ -1,10 +1,10 @@
-"""An output that exists while it is made: the folder of a run of training.
+"""An output that is readable while it is made: the folder of a training run.
 
-run.json       what is trained, its state and identity, and the report once it is done
+run.json       the model and options, state and identity, and the report once it is done
 metrics.jsonl  a line per epoch
 checkpoints/   files of ranks, each complete: ``--resume`` continues from ``last``
 
-A run that takes the place of another one is hidden, as every other output is, until it is done.
+A run that replaces another one is hidden until it is done, like every other output.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILE = f"{KIND}.json"
 
 
 class RunState(StrEnum):
-    """The state of a run of training, in its run.json."""
+    """The state of a training run, in its run.json."""
 
     TRAINING = "training"  # or it was killed
     INTERRUPTED = "interrupted"
@@ -38,15 +38,15 @@ class RunState(StrEnum):
 
 
 class RunOutput(Output):
-    """A run of training, which can be read and followed from its first epoch on.
+    """A training run, which can be read and followed from its first epoch on.
 
-    result  where it is made: ``path``, or beside it if there is a run that it replaces
-    before  what run.json holds of the run that is resumed; None: it begins anew
+    result  its folder: ``path``, or beside it if it replaces a run
+    before  run.json of the resumed run; None: it starts anew
     """
 
     before: dict[str, Any] | None = None
     _anew = "replace it with --overwrite"
-    _begun = False  # whether the folder is that of this run
+    _begun = False  # whether the folder belongs to this run
 
     def __init__(self, path: Path, **more: Any) -> None:
         super().__init__(path, **more)
@@ -54,7 +54,7 @@ class RunOutput(Output):
         self._choose()
 
     def _choose(self) -> None:
-        """Choose where the run is made, and which run it resumes."""
+        """Choose the run's folder, and the run to resume."""
         self.home = self.path
         is_run = self._record_file.is_file()
         if is_run and self.overwrite and not (self.resume and not self._is_another()):
@@ -70,11 +70,10 @@ class RunOutput(Output):
 
     @property
     def resumes(self) -> bool:
-        """Whether there is a run, which ``resume`` continues."""
+        """Whether ``resume`` continues an existing run."""
         return self.before is not None
 
     def _standing(self) -> dict[str, Any]:
-        """Return what run.json holds of the run that stands under the name, if there is one."""
         try:
             found = parse_json((self.path / FILE).read_bytes())
         except (OSError, ValueError):
@@ -83,18 +82,18 @@ class RunOutput(Output):
 
     @property
     def finished(self) -> dict[str, Any] | None:
-        """What run.json holds of a run that is done and has this identity."""
+        """run.json of a run that is done and has this identity."""
         found = self._standing()
         done = found.get("state") == RunState.DONE and found.get(IDENTITY) == self.identity
         return found if done and _has_checkpoint(self.path) else None
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether there is something to evaluate, or to resume from."""
+        """Whether a checkpoint exists to evaluate or resume."""
         return _has_checkpoint(self.result)
 
     def refuse_taken(self) -> None:
-        """Raise if there is a run that is neither resumed nor replaced, or something else."""
+        """Raise if an existing run is neither resumed nor replaced, or the path is not a run."""
         if self.resumes:
             self._refuse_another()
             return
@@ -114,7 +113,7 @@ class RunOutput(Output):
 
     @contextmanager
     def open(self) -> Iterator[Output]:
-        """Lock it; keep the run however the block ends, if it has begun."""
+        """Lock it; keep the run if it has begun, even if the block fails."""
         with output_lock(self.path, command=self.command):
             recover(self.path, kind=KIND)
             self._choose()
@@ -132,9 +131,9 @@ class RunOutput(Output):
             remove(self._hidden)
 
     def begin(self, manifest: Format, body: dict[str, Any]) -> None:
-        """Make the folder, or take the one of the run that is resumed.
+        """Create the folder, or use that of the resumed run.
 
-        body  what run.json holds besides state and identity
+        body  content of run.json besides state and identity
         """
         self._begun = True
         if self.before is None:
@@ -144,11 +143,11 @@ class RunOutput(Output):
         self._save(RunState.TRAINING)
 
     def diverge(self) -> None:
-        """Note that the loss is no longer a number."""
+        """Record that the loss is not finite."""
         self._save(RunState.DIVERGED)
 
     def finish(self, **more: Any) -> None:
-        """Note that the run is done."""
+        """Record that the run is done."""
         self._save(RunState.DONE, **more)
 
     def _save(self, state: RunState, **more: Any) -> None:
@@ -156,18 +155,18 @@ class RunOutput(Output):
         manifest.save(self.result, {**body, **more, "state": state, IDENTITY: self.identity})
 
     def _remove_temporaries(self) -> None:
-        """Remove what a command or a rank that was killed has left half-written."""
+        """Remove files that a killed command or rank left half-written."""
         for folder in (self.result, self.result / "checkpoints"):
             remove_temporaries(folder)
 
     def tidy(self) -> None:
-        """Remove what was to replace a run that is finished."""
+        """Remove the replacement of a run that is finished."""
         with suppress(OutputExists), output_lock(self.path, command=self.command):
             recover(self.path, kind=KIND)
             remove(self._hidden)
 
     def _leave(self) -> None:
-        """Keep what can be resumed, and print a message."""
+        """Keep a run that can be resumed, and print a message."""
         if not self._begun:
             return
         metrics, replaces = self.result / "metrics.jsonl", self.result != self.path
@@ -178,7 +177,7 @@ class RunOutput(Output):
             if not kept:
                 remove(self.result)
                 return
-            with suppress(OSError, CapacityError):  # a full disk; it says "training" then
+            with suppress(OSError, CapacityError):  # a full disk; the state stays "training"
                 self._save(RunState.INTERRUPTED)
             both = "--resume and --overwrite go" if replaces else "--resume goes"
             print(
@@ -189,7 +188,7 @@ class RunOutput(Output):
         elif replaces and not kept:
             remove(self.result)
         if replaces:
-            print(f"{self.path} holds the run before.", file=sys.stderr)
+            print(f"{self.path} holds the previous run.", file=sys.stderr)
 
 
 def _has_checkpoint(run: Path) -> bool:

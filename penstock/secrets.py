@@ -1,7 +1,7 @@
-"""Values from the environment: what is shown or kept has their names instead.
+"""Values from the environment: names replace them in all texts that are shown or kept.
 
-Who takes a value from there calls ``hide``; what shows or keeps texts passes them through
-``masked``. Errors do so by themselves. Another process is given what ``hidden`` returns.
+Code that reads a value calls ``hide``; code that shows or keeps texts passes them through
+``masked``. Errors are masked automatically. Another process gets the result of ``hidden``.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_SHORTEST = 4  # names in place of shorter values would appear in half of all texts
+_SHORTEST = 4  # shorter values would be masked in half of all texts
 _names: dict[str, str] = {}  # by value
 
 
 def hide(names: Mapping[str, str]) -> None:
-    """Have values masked from now on, whose variables have these ``names``."""
+    """Mask the values of the variables of these ``names`` from now on."""
     _names.update({value: name for value, name in names.items() if len(value) >= _SHORTEST})
 
 
 def hidden() -> dict[str, str]:
-    """Return what is masked in this process: names of variables, by their values."""
+    """Return the masked values of this process, with the names of their variables."""
     return dict(_names)
 
 
 def masked(value: Any) -> Any:
-    """Return plain data with ``{{env.NAME}}`` in its texts for hidden values; keys stay."""
+    """Return plain data with ``{{env.NAME}}`` for hidden values in its texts; keys stay."""
     if isinstance(value, str):
-        for one in sorted(_names, key=len, reverse=True):  # one may hold another
+        for one in sorted(_names, key=len, reverse=True):  # one may contain another
             for form in (one, repr(one)[1:-1]):
                 value = value.replace(form, "{{env." + _names[one] + "}}")
         return value

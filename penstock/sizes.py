@@ -1,4 +1,4 @@
-"""Sizes as people write them, and checks that a job fits before it starts."""
+"""Readable sizes, and checks that a job fits before it starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def parse_bytes(text: str | int) -> int:
-    """Return bytes: ``1500000000``, ``"1.5GB"``, ``"512MiB"`` and ``"2g"`` are all read."""
+    """Return bytes: accepts ``1500000000``, ``"1.5GB"``, ``"512MiB"`` and ``"2g"``."""
     if isinstance(text, int):
         return text
     match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([kmgt]?i?)b?\s*", text.lower())
@@ -25,7 +25,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def checked_size(text: str) -> str:
-    """Return what ``parse_bytes`` can read; ValueError, so that the option is named, if it cannot.
+    """Return a text that ``parse_bytes`` accepts; else raise ValueError, which names the option.
 
     For the types and validators of options.
     """
@@ -60,12 +60,12 @@ def plural(count: int, noun: str) -> str:
 
 
 def were_there(count: int, noun: str) -> str:
-    """Return how many pieces of work an interrupted run had done: ``1 file was there ...``."""
+    """Return how many pieces an interrupted run had done: ``1 file was there ...``."""
     return f"{plural(count, noun)} {'was' if count == 1 else 'were'} there from the run before"
 
 
 def free_disk(folder: Path) -> int:
-    """Return the bytes that are free on the disk of ``folder``, which need not be there yet."""
+    """Return the free bytes of the disk of ``folder``, which need not exist."""
     there = folder
     while not there.exists():
         there = there.parent
@@ -92,7 +92,7 @@ def need_disk(
 ) -> None:
     """Raise CapacityError unless ``folder``'s disk has ``size`` bytes free.
 
-    fits  describes, for a number of free bytes, what fits into them
+    fits  describes what fits into a number of free bytes
     """
     free = free_disk(folder)
     if free < size:

@@ -1,7 +1,7 @@
-"""Which nodes and edges train, validate and test: how that is drawn, and the file that keeps it.
+"""Which nodes and edges train, validate and test: how they are drawn, and the file with them.
 
-Each node draws by its user's id, each edge by its ends and relation: no draw depends on workers or
-on other nodes and edges, and fractions hold in expectation.
+Each node draws by its user's id, each edge by its ends and relation: draws do not depend on workers
+or on other nodes and edges, and fractions hold in expectation.
 
 A run of ``penstock gnn train`` keeps its split in split.parquet, one row per node of its graph:
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 Fractions = tuple[float, float, float]
 
 FILE_NAME = "split.parquet"
-_EXACT = 1e-6  # fractions that add up to this less than one leave no node out
+_EXACT = 1e-6  # fractions that add up to at least one less this leave no node out
 _NODE_BYTES = 64  # while a split is drawn
-_BATCH = 1 << 20  # nodes that are drawn for, or copied, at a time
+_BATCH = 1 << 20  # nodes drawn or copied at a time
 
 
 # -- drawing ---------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def split_edges(
     *,
     directed: bool,
 ) -> Any:
-    """Return 0 (train), 1 (valid) or 2 (test) for each edge: (m,) int8, where ``sources`` is.
+    """Return 0 (train), 1 (valid) or 2 (test) for each edge: (m,) int8, on ``sources``' device.
 
     Both directions of an undirected edge and all copies of an edge have the same split.
     """
@@ -68,8 +68,8 @@ def split_nodes(
     """Return 0 (train), 1 (valid), 2 (test) or -1 (none) for each node: (nodes,) int8.
 
     keys     (nodes,) uint64, of ``id_keys``
-    classes  (nodes,) class numbers, -1 for none: take the fractions of each class, to within one
-             node, in place of a draw for each node
+    classes  (nodes,) class numbers, -1 for none: apply the fractions to each class, to within one
+             node, instead of a draw per node
     """
     if classes is not None:
         return _split_classes(keys, fractions, seed, classes)
@@ -127,8 +127,8 @@ def _split_classes(keys: Array, fractions: Fractions, seed: int, classes: Array)
     nodes = np.flatnonzero(classes >= 0)
     nodes = nodes[np.lexsort((keys[nodes], _draws(seed, keys[nodes]), classes[nodes]))]
     sizes = np.bincount(classes[nodes])
-    # Every class is spread evenly over 0 to 1 from its own start: rounding would give a class
-    # of three nodes none to validate on, in every such class alike.
+    # Every class is spread evenly over 0 to 1 from its own start: rounding would leave all
+    # classes of three nodes without validation nodes.
     starts = _draws(seed, np.arange(len(sizes), dtype=np.uint64), step=1) / 2.0**32
     rank = np.arange(len(nodes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     at = (rank + np.repeat(starts, sizes)) / np.repeat(sizes, sizes)
@@ -140,15 +140,15 @@ def _split_classes(keys: Array, fractions: Fractions, seed: int, classes: Array)
     return splits
 
 
-# -- of a training run -----------------------------------------------------------------------------
+# -- a training run's ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DrawnSplit:
     """How a run's split was drawn, and the result; its seed is the training's.
 
-    nodes     how many are in train, valid and test
-    replaces  the same of the graph's own split, whose place it takes
+    nodes     numbers of nodes in train, valid and test
+    replaces  the numbers of the graph's own split that it replaces
     """
 
     fractions: Fractions
@@ -158,19 +158,19 @@ class DrawnSplit:
 
     @property
     def declared(self) -> str:
-        """The options that must be the same to resume a run."""
+        """The options that must be equal to resume a run."""
         return " ".join(map(repr, self.fractions)) + (" by class" if self.stratified else "")
 
     def text(self) -> str:
-        """Return how many nodes it has, and what became of the graph's own."""
+        """Return its numbers of nodes, and those of the graph's own split."""
         found = f"split {self.declared}: {counts_text(self.nodes or {})}"
         if self.replaces:
-            found += f"; it takes the place of the graph's ({counts_text(self.replaces)})"
+            found += f"; it replaces the graph's ({counts_text(self.replaces)})"
         return found
 
 
 def draw_split(declared: DrawnSplit, graph: Graph, seed: int) -> tuple[DrawnSplit, Array]:
-    """Draw a split of the nodes that have a label; return the result, and all splits."""
+    """Draw a split of the labelled nodes; return the result, and all splits."""
     about = graph.manifest
     if declared.stratified and about.labels != "class":
         raise UsageError(
@@ -204,17 +204,17 @@ def draw_split(declared: DrawnSplit, graph: Graph, seed: int) -> tuple[DrawnSpli
 
 
 def counts_text(nodes: dict[str, int]) -> str:
-    """Return how many nodes each split has: ``train 240, valid 80, test 80``."""
+    """Return the number of nodes in each split: ``train 240, valid 80, test 80``."""
     return ", ".join(f"{name} {count:,}" for name, count in nodes.items())
 
 
 @dataclass(frozen=True)
 class SplitFile:
-    """A split.parquet, and how its rows are found for a graph's nodes.
+    """A split.parquet, and how to find its rows for a graph's nodes.
 
-    by_id  by the user's ids, for another graph than the one it was kept for: nodes that it does
-           not list are in no split. Otherwise row i is node i
-    rest   nodes that it has in no split are in that of their graph, if it has one
+    by_id  by the user's ids, for a graph other than its own: nodes that it does not list are in no
+           split. Otherwise row i is node i
+    rest   nodes without a split here use their graph's, if it has one
     """
 
     path: Path
@@ -233,7 +233,7 @@ class SplitFile:
         splits = as_numpy(table["split"], -1).astype(np.int8)
         if self.by_id:
             listed, splits = splits, np.full(graph.num_nodes, -1, np.int8)
-            with suppress(UsageError):  # ids of another type are ids of other nodes
+            with suppress(UsageError):  # ids of another type are other nodes
                 numbers = graph.internal_ids(table["id"].combine_chunks())
                 splits[numbers[numbers >= 0]] = listed[numbers >= 0]
         elif len(splits) != graph.num_nodes:
@@ -243,7 +243,7 @@ class SplitFile:
         return splits if nodes is None else splits[nodes]
 
     def differing(self, graph: Graph) -> int:
-        """Return how many nodes are in another split than the graph's own."""
+        """Return how many nodes have a split that differs from the graph's own."""
         own = _own_splits(graph) if graph.manifest.splits else -1
         return int(np.count_nonzero(self.splits(graph) != own))
 
@@ -264,14 +264,14 @@ def split_file(run_at: Path, split: DrawnSplit | None, *, by_id: bool = False) -
 def own_split_file(run_at: Path) -> SplitFile | None:
     """Return the split of the graph that a run was trained on, for another graph's nodes.
 
-    None if the run has none: it was trained on a zoo.
+    None if the run has none, as it was trained on a zoo.
     """
     path = (run_at / FILE_NAME).absolute()
     return SplitFile(path, by_id=True, rest=True) if path.is_file() else None
 
 
 def keep_split(folder: Path, graph: Graph, splits: Array | None) -> None:
-    """Write a split into the folder of a run; None: the graph's own, if it is not there yet."""
+    """Write a split into the folder of a run; None: the graph's own, unless it exists."""
     path = folder / FILE_NAME
     if splits is not None:
         save_split(path, graph, splits)
@@ -294,7 +294,6 @@ def _own_splits(graph: Graph) -> Array:
 
 
 def _copy_split(path: Path, graph: Graph) -> None:
-    """Write split.parquet with the graph's own split, a batch of nodes at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,6 +1,6 @@
 """Errors of the operating system as Penstock errors: a full disk, no memory, a path.
 
-Every place that meets such an error uses these messages and remedies.
+All code uses these messages and remedies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.sizes import format_bytes
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 MORE_MEMORY = (
-    "Give workers more memory with --memory-limit, start fewer with -n, or take a machine with more"
+    "Give workers more memory with --memory-limit, start fewer with -n, or use a machine with more"
 )
 
 
@@ -39,7 +39,7 @@ def disk_full(
 
 @contextmanager
 def full_disk_explained(path: Path) -> Iterator[None]:
-    """Raise CapacityError if the disk has no room for ``path``."""
+    """Raise CapacityError if the disk is too full for ``path``."""
     try:
         yield
     except OSError as error:
@@ -49,7 +49,7 @@ def full_disk_explained(path: Path) -> Iterator[None]:
 
 
 def from_system(error: BaseException, where: str = "") -> PenstockError | None:
-    """Return an error of the system as a Penstock error; None: it is of another kind.
+    """Return an error of the system as a Penstock error; None if it is of another kind.
 
     where  the part of a job, such as `` in the step 'read'``
     """

@@ -1,8 +1,8 @@
 """Temporary folders: removed with their process, or at the next start on this host if it was
 killed.
 
-distributed.diskutils.WorkSpace would leave its own folder and two lock files behind for good, and
-takes a folder that another user made.
+distributed.diskutils.WorkSpace would leave its own folder and two lock files behind, and accepts a
+folder that another user made.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def host_name() -> str:
 
 
 class TemporaryFolder:
-    """A folder of this process alone, ``<prefix>-HOST-RANDOM``, which only this user reads.
+    """A folder of this process alone, ``<prefix>-HOST-RANDOM``, readable for this user only.
 
     with TemporaryFolder("penstock-stage") as folder:
         (folder / "order.json").write_text("{}")
 
-    A lock next to it shows that its owner lives: a process that is just dying may make the folder
-    once more after it was removed. Those of this name, host and user whose owner was killed are
-    removed. If the file system has no locks, what a killed process left there stays.
+    A lock next to it shows that its owner lives: a dying process may create the folder once more
+    after its removal. Folders with this name, host and user whose owner was killed are removed. If
+    the file system has no locks, remains of killed processes stay.
 
     parent  its parent folder [default: that of the temporary files of this process]
     """
@@ -63,7 +63,7 @@ class TemporaryFolder:
             raise
 
     def close(self) -> None:
-        """Remove it; not in a child of the process that made it."""
+        """Remove it, except in a child of the process that made it."""
         if self._pid == os.getpid():
             shutil.rmtree(self.path, ignore_errors=True)
             if self._held is not None:
@@ -78,7 +78,6 @@ class TemporaryFolder:
 
 
 def _sweep(parent: Path, name: str) -> None:
-    """Remove folders of this user whose owner was killed."""
     for lock in parent.glob(f".{glob.escape(name)}-{'[0-9a-f]' * 8}.lock"):
         with suppress(OSError, UsageError):
             found, folder = lock.lstat(), lock.with_name(lock.stem[1:])

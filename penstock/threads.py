@@ -25,8 +25,8 @@ class Threads:
     def __enter__(self) -> Self:
         from threadpoolctl import threadpool_limits
 
-        # Products are cut into pieces by the caller: BLAS does not share tall ones well, and
-        # would take all cores of a host that ranks share.
+        # The caller cuts products into pieces: BLAS does not share tall ones well, and would take
+        # all cores of a host that ranks share.
         self._limit = threadpool_limits(1, user_api="blas")
         self._limit.__enter__()
         return self
@@ -52,9 +52,9 @@ class Threads:
 
 
 def spread(work: Callable[[T], Any], pieces: Iterable[T], threads: int | None = None) -> None:
-    """Call ``work(piece)`` for every piece; pieces are taken as threads become free.
+    """Call ``work(piece)`` for every piece; free threads take the next piece.
 
-    Threads, not ``prange``: one of Numba's threading layers aborts the process when two threads
+    Threads, not ``prange``: one of Numba's threading layers aborts the process if two threads
     launch parallel kernels at once, and jobs run inside Dask's threads.
     """
     threads = threads or cores()

@@ -1,6 +1,6 @@
-"""The Parquet files of vectors, ``part-00000.parquet`` and so on: some rows each.
+"""The Parquet files of vectors, ``part-00000.parquet`` and so on, with some rows each.
 
-Written by who exports vectors, and by ranks that trained them while the .npy files are written.
+Exports write them, and ranks that trained vectors, while the .npy files are written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PART_BYTES = 1 << 27  # of the vectors in one file
 
 
 def rows_of_part(dimension: int) -> int:
-    """Return how many rows a file has, but for the last one."""
+    """Return the number of rows per file, except for the last one."""
     return max(1, PART_BYTES // max(dimension * 4, 1))
 
 
@@ -38,7 +38,7 @@ def save_part(
 
 
 def vector_lists(values: Array) -> pa.Array:
-    """Return rows of numbers as Arrow lists of a fixed size, which share their memory."""
+    """Return rows of numbers as Arrow lists of a fixed size, sharing their memory."""
     import pyarrow as pa
 
     flat = as_arrow(values.reshape(-1))
@@ -48,8 +48,7 @@ def vector_lists(values: Array) -> pa.Array:
 def save_table(folder: Path, name: str, table: pa.Table) -> FileEntry:
     """Write ids and vectors as Parquet.
 
-    Floats are as good as random: they are not compressed, and no query uses the least and the
-    largest number of a page of them.
+    Floats are as good as random: they are not compressed, and page statistics are of no use.
     """
     import pyarrow.parquet as pq
 

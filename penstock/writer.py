@@ -28,7 +28,7 @@ FEATURE_FILE_BYTES = 1 << 28
 
 
 def write_shard(root: Path, number: int, csr: CSR) -> list[FileEntry]:
-    """Write one row range and return its files. Any process may do this, any number of times."""
+    """Write one row range and return its files. Any process may do this, repeatedly."""
     folder = f"shards/{number:05d}"
     return [save_npy(root, f"{folder}/{name}.npy", array) for name, array in csr.arrays()]
 
@@ -81,7 +81,7 @@ def write_feature_files(
 
 @contextmanager
 def create_graph(path: str | Path, *, overwrite: bool = False) -> Iterator[GraphWriter]:
-    """Write a graph that fits in memory piece by piece; it appears at ``path`` when whole.
+    """Write a graph that fits in memory piece by piece; it appears at ``path`` when complete.
 
     with create_graph("g", overwrite=True) as writer:
         writer.edges(csr)
@@ -98,14 +98,14 @@ def create_graph(path: str | Path, *, overwrite: bool = False) -> Iterator[Graph
 
 
 class GrowingGraph:
-    """The directory of a graph that is being filled, and the manifest that grows with it."""
+    """The directory of a graph in progress, and its growing manifest."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.manifest = Manifest(0, 0, True, (), {}, {})
 
     def add(self, *entries: FileEntry, **changes: Any) -> None:
-        """List files that were written, and change other parts of the manifest."""
+        """List written files, and change other parts of the manifest."""
         self.manifest = replace(self.manifest.with_files(entries), **changes)
 
 

@@ -1,4 +1,4 @@
-"""A line on the client's terminal while workers compile kernels, which would look like a hang."""
+"""A message on the client's terminal while workers compile kernels, which looks like a hang."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _said: set[str] = set()
 def call(
     title: str | None, function: Callable[..., Any] | str, *arguments: Any, **more: Any
 ) -> Any:
-    """Call the function of a task or rank; the client prints that the step compiles, if it does.
+    """Call the function of a task or rank; if it compiles, the client reports that.
 
-    title     of the step; None: nothing is printed. Each process says it once.
+    title     of the step; None: no report. Each process reports it once.
     function  or its name, ``module:function``
     """
     found = resolve_name(function) if isinstance(function, str) else function
@@ -39,9 +39,9 @@ def call(
 
 
 def _printer() -> Callable[[str], None]:
-    """Return what prints a line where the client runs."""
+    """Return a function that prints a line at the client."""
     distributed = sys.modules.get("distributed")
-    with suppress(ValueError, AttributeError):  # a thread that is no worker's
+    with suppress(ValueError, AttributeError):  # not a worker's thread
         worker = distributed.get_worker()  # type: ignore[union-attr]
         # As distributed.print does it; file 2 is stderr.
         return lambda text: worker.log_event("print", {"args": (text,), "file": 2, "flush": True})

@@ -1,8 +1,8 @@
 """One member of a gang: how it meets the others, runs, and ends when the gang ends.
 
 A gang is one task on each of several workers, which are ranks of one MPI world. Its members meet,
-make a communicator of their own, and run the same function. Whatever happens to one of them, the
-others are asked to end (``end``), and do so within ``GRACE`` seconds or are killed.
+make their own communicator, and run the same function. If one fails, the others are asked to end
+(``end``), and end within ``GRACE`` seconds or are killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.workers.comm.reports import Printed, Reports
 from penstock.workers.comm.wait import Cancelled, Waiter, WaitTimeout
 from penstock.workers.resources import device as devices
 
-GRACE = 3.0  # seconds in which a member that was asked to end may still do so
+GRACE = 3.0  # seconds for a member to end after the request
 _RAISE_EVERY = 0.25
 _LOOK_EVERY = 0.01
 _NO_FILE = "<dynamic-code>"  # cloudpickle's, since 3.1.3; tracebacks quote lines by the file's name
@@ -40,16 +40,16 @@ _NO_FILE = "<dynamic-code>"  # cloudpickle's, since 3.1.3; tracebacks quote line
 
 @dataclass(frozen=True)
 class MemberTask:
-    """What a member must know of its gang."""
+    """What a member knows of its gang."""
 
     gang: str
-    number: int  # counts gangs on this scheduler: tells old messages from new ones
+    number: int  # number of the gang on this scheduler: separates old messages from new ones
     rank: int
     members: tuple[int, ...]  # their ranks in the MPI world
     world: str
     start_timeout: float
     wait_timeout: float
-    file: str | None = None  # where the function is written, for tracebacks
+    file: str | None = None  # file of the function, for tracebacks
 
     @property
     def tag(self) -> int:
@@ -59,13 +59,13 @@ class MemberTask:
 
 @dataclass
 class Outcome:
-    """How a member ended; it always comes back as a result, so that Dask does not retry it."""
+    """How a member ended; it is always a result, so that Dask does not retry it."""
 
     rank: int
     host: str
     kind: Literal["done", "raised", "cancelled"]
     value: Any = None
-    error: BaseException | None = None  # where it can be pickled
+    error: BaseException | None = None  # if it can be pickled
     text: str = ""  # the traceback
     at: float = 0.0
     dead: int = 0  # communicators that failed gangs left in this process
@@ -76,14 +76,14 @@ class _Member:
     task: MemberTask
     waiter: Waiter
     thread: int
-    raising: bool = True  # whether what it must end by may still be raised in its thread
+    raising: bool = True  # whether an exception may still be raised in its thread
     ended: threading.Event = field(default_factory=threading.Event)
 
 
 _lock = threading.Lock()
 _members: dict[str, _Member] = {}
-_ended_gangs: deque[str] = deque(maxlen=1000)  # perhaps before their task came here
-_dead: list[Any] = []  # communicators of failed gangs and what may still arrive for them
+_ended_gangs: deque[str] = deque(maxlen=1000)  # perhaps before their task arrived
+_dead: list[Any] = []  # communicators of failed gangs, and memory that late messages may reach
 
 
 def run_member(
@@ -145,7 +145,7 @@ def _work(member: _Member, function: Any, args: Any, kwargs: Any) -> Any:
             raise ClusterError(
                 f"rank {task.rank} of {len(task.members)} timed out",
                 expected=f"the other ranks to answer within {task.wait_timeout:g} s",
-                remedy="See in the traceback what it waited for; gang.run(wait_timeout=...) gives "
+                remedy="The traceback shows what it waited for; gang.run(wait_timeout=...) gives "
                 "slow ranks more time",
             ) from error
         raise
@@ -160,7 +160,7 @@ def _communicator(task: MemberTask, waiter: Waiter, report: Any) -> Communicator
     world = mpi.COMM_WORLD
     if world.rank != task.members[task.rank]:
         raise ClusterError(
-            "a worker is not the MPI rank that its name says",
+            "a worker is not the MPI rank of its name",
             expected=f"rank {task.members[task.rank]}",
             got=f"rank {world.rank} of {world.size}",
             remedy="Start workers as MPI ranks themselves: dask-mpi --worker-class "
@@ -199,18 +199,18 @@ def _disagreement(found: list[devices.Gpu]) -> MissingExtra:
     other = next(number for number, gpu in enumerate(found) if gpu.used)
     return MissingExtra(
         "some ranks of this gang compute on a GPU, and others cannot",
-        expected=f"all of them to do as rank {other} on host {found[other].host} does",
+        expected=f"the same on all, as on rank {other} on host {found[other].host}",
         got=f"rank {rank} on host {found[rank].host}: {found[rank].reason}"
         + (f" ({len(without)} such ranks)" if len(without) > 1 else ""),
-        remedy=f"{found[rank].remedy}, or give --device cpu, and all compute on CPUs",
+        remedy=f"{found[rank].remedy}, or use --device cpu on all",
     )
 
 
 def _meet(world: Any, task: MemberTask, waiter: Waiter, on_gpu: bool) -> int:
-    """Return once all members are here: how many of them compute on a GPU.
+    """Return once all members have met: how many of them compute on a GPU.
 
-    Making a communicator blocks until all are in it and cannot be cancelled, so nobody begins
-    before. Messages carry the gang's number: a gang that was cancelled here may have left some.
+    Making a communicator blocks until all join and cannot be cancelled, so no member begins before.
+    Messages carry the gang's number: a cancelled gang may have left some.
     """
     first, others = task.members[0], task.members[1:]
     posted: list[Any] = []
@@ -255,11 +255,11 @@ def _meet(world: Any, task: MemberTask, waiter: Waiter, on_gpu: bool) -> int:
         raise
 
 
-# How a member ends before its time
+# Early ends
 
 
 def end(gang: str) -> None:
-    """Make this process's member of a gang end: called in the worker's event loop."""
+    """End this process's member of a gang; called in the worker's event loop."""
     with _lock:
         _ended_gangs.append(gang)
         member = _members.get(gang)
@@ -269,7 +269,7 @@ def end(gang: str) -> None:
 
 
 async def until_ended(gang: str) -> None:
-    """Return once no member of a gang runs in this process: called in the worker's event loop."""
+    """Return once no member of a gang runs in this process; called in the worker's event loop."""
     with _lock:
         member = _members.get(gang)
     while member is not None and not member.ended.is_set():
@@ -277,13 +277,13 @@ async def until_ended(gang: str) -> None:
 
 
 def _insist(member: _Member) -> None:
-    """Raise in a member that does not wait, and kill the process of one that does not listen."""
+    """Raise in a member that does not wait, and kill the process of one that does not react."""
     give_up = time.monotonic() + GRACE
     while not member.ended.wait(_RAISE_EVERY):
         if time.monotonic() > give_up:
             stack = describe(member.task.gang)
             print(f"rank {member.task.rank} would not end:\n{stack}", file=sys.stderr, flush=True)
-            # Not by an exit code: across hosts MPICH would wait for the others.
+            # Not by an exit: across hosts MPICH would wait for the others.
             os.kill(os.getpid(), signal.SIGKILL)
         with _lock:
             if member.raising:
@@ -303,9 +303,9 @@ def _enter(member: _Member) -> None:
 
 
 def _stop_raising(member: _Member) -> None:
-    """See to it that nothing is raised in this thread any more: it cleans up, or has ended."""
+    """Stop raising in this thread: it cleans up, or has ended."""
     while member.raising:
-        with suppress(Cancelled), _lock:  # the last one may come right here
+        with suppress(Cancelled), _lock:  # the last one may arrive here
             member.raising = False
             _raise_in(member.thread, None)
 
@@ -318,7 +318,7 @@ def _leave(member: _Member) -> None:
 
 
 def describe(gang: str) -> str:
-    """Return the stack of this process's member of a gang: what it does just now."""
+    """Return the current stack of this process's member of a gang."""
     with _lock:
         member = _members.get(gang)
     frame = sys._current_frames().get(member.thread) if member is not None else None
@@ -336,5 +336,5 @@ def _portable(error: BaseException) -> BaseException | None:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return None  # the traceback tells
+        return None  # the traceback shows it
     return error

@@ -18,6 +18,6 @@ class LeaveInterruptsToClient(WorkerPlugin):  # type: ignore[misc]
     name = "penstock-interrupts"
 
     def setup(self, worker: Worker) -> None:
-        """Run once in every worker, also in those that are started again."""
+        """Run once in every worker, including restarted ones."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)

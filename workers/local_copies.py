@@ -1,9 +1,9 @@
-"""Graphs and partitions, copied once a host from shared or slow storage to its scratch disk.
+"""Graphs and partitions, copied once per host from shared or slow storage to its scratch disk.
 
-COPIES/                      what the workers of the host share: Scratch.copies
-  NAME-DIGEST.lock           held alone while it is copied or removed, together while it is used
-  .NAME-DIGEST.partial/      a copy that is being made, or was when its process was killed
-  NAME-DIGEST/               a whole copy; the digest is that of its manifest, and so of its content
+COPIES/                      shared by the workers of the host: Scratch.copies
+  NAME-DIGEST.lock           exclusive while it is copied or removed, shared while it is used
+  .NAME-DIGEST.partial/      a copy in progress, or of a killed process
+  NAME-DIGEST/               a complete copy; the digest is that of its manifest, so of its content
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.sizes import need_disk
 from penstock.workers.resources.storage import Speed, storage_speed
 from penstock.workers.source import Source, copy_files
 
-_PATIENCE = 300.0  # seconds without progress, after which who waits for another's copy gives up
+_PATIENCE = 300.0  # seconds without progress until a process gives up waiting for another's copy
 
 
 class LocalCopies:
@@ -31,13 +31,13 @@ class LocalCopies:
         graph = Graph.open(path)
     copies("/shared/follows/partition/k4", "parts/00002")     in use until the worker closes
 
-    What lies on storage that is as fast as the scratch disk is used where it lies. Otherwise it is
-    copied once for all workers of the host, sizes and checksums compared on the way, and appears
-    only when it is whole. A source that has changed since is copied again. Copies that nobody uses
-    make room for new ones, the longest unused first.
+    A source on storage as fast as the scratch disk is used in place. Otherwise it is copied once
+    for all workers of the host, with sizes and checksums compared, and appears only when it is
+    complete. A changed source is copied again. Unused copies make room for new ones, the longest
+    unused first.
 
-    ``root`` gives the scratch disk's folder, and ``folder`` that of the copies; both are asked
-    when they are needed.
+    ``root`` gives the scratch disk's folder, and ``folder`` that of the copies; both are called
+    when needed.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class LocalCopies:
         self._speed = speed
         self._kept: dict[Path, FileLock] = {}
         self._changing = threading.Lock()
-        self.made = 0  # that were made here, and not found
+        self.made = 0  # copies made here
 
     def __call__(self, path: str | Path, *only: str) -> Path:
         """Return a local copy of a graph or partition, in use until the worker closes.
 
-        ``only`` names files or folders in it, such as ``parts/00002``, where the rest is not
-        wanted; the copy's manifest lists nothing else.
+        ``only`` names the files or folders to copy, such as ``parts/00002``; the copy's manifest
+        lists nothing else.
         """
         local, use = self._use(Path(path), only)
         if use is not None:
@@ -78,7 +78,7 @@ class LocalCopies:
                 use.release()
 
     def close(self) -> None:
-        """End the use of what was kept; whole copies stay for other workers."""
+        """Release the held copies; complete copies stay for other workers."""
         with self._changing:
             for use in self._kept.values():
                 use.release()
@@ -92,13 +92,12 @@ class LocalCopies:
         return self._copied(Source.read(path, only), self._folder())
 
     def _copied(self, source: Source, folder: Path) -> tuple[Path, FileLock]:
-        """Return the copy of ``source`` and the lock that says it is used."""
         copy, lock_path = folder / source.name, folder / f"{source.name}.lock"
 
         def waiting(seconds: float) -> None:
             if seconds > _PATIENCE:
                 raise ClusterError(
-                    f"another process copies {source.path}, and has not moved for {seconds:.0f} s",
+                    f"another process copies {source.path}, without progress for {seconds:.0f} s",
                     got=f"its lock {lock_path}",
                     remedy="If it hangs, end it",
                 )
@@ -118,7 +117,7 @@ class LocalCopies:
             if copy.is_dir():
                 use.touch()
                 return copy, use
-            use.release()  # who copied it failed, or it was removed: those who wait try in turn
+            use.release()  # the copy failed or was removed: waiting processes try in turn
 
     def _copy(self, source: Source, copy: Path, alone: FileLock) -> None:
         make_room(copy.parent, source.bytes, f"the copy of {source.path}")
@@ -130,8 +129,8 @@ class LocalCopies:
 
 
 def make_room(folder: Path, size: int, purpose: str) -> None:
-    """Remove copies that nobody uses, longest unused first, until ``size`` bytes are free."""
-    for partial in folder.glob(".*.partial"):  # whoever made it was killed
+    """Remove unused copies, longest unused first, until ``size`` bytes are free."""
+    for partial in folder.glob(".*.partial"):  # its process was killed
         _remove(folder / partial.name.removeprefix(".").removesuffix(".partial"), whole=False)
     oldest = sorted(folder.glob("*.lock"), key=_last_used)
     while oldest and shutil.disk_usage(folder).free < size:
@@ -140,13 +139,13 @@ def make_room(folder: Path, size: int, purpose: str) -> None:
 
 
 def _remove(copy: Path, *, whole: bool) -> None:
-    """Remove what there is of a copy, also if it is whole, unless somebody uses it."""
+    """Remove a copy, complete or not, unless it is in use."""
     lock_path = copy.with_name(f"{copy.name}.lock")
     alone = try_lock(lock_path)
     if alone is None:
         return
     if whole and copy.is_dir():
-        copy.rename(_partial(copy))  # at once: half a copy must never bear its name
+        copy.rename(_partial(copy))  # at once: half a copy must not have this name
     shutil.rmtree(_partial(copy), ignore_errors=True)
     if not copy.is_dir():
         lock_path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a worker finds and holds: its device, memory pool, scratch directory and caches."""
+"""What a worker holds: its device, memory pool, scratch directory and caches."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from distributed import Client, Scheduler, Worker
 
 NAME = "penstock"
-# Of the device's memory, or of a worker's: the rest is for what the jobs compute.
+# Of the device's memory, or of a worker's: the rest is for the jobs' computations.
 _CACHE_SHARE_OF_DEVICE = 0.5
 _CACHE_SHARE_OF_MEMORY = 0.25
 _FORGET_SECONDS = 3.0
 
 
 class Resources:
-    """What one worker holds; each is found when it is first asked for.
+    """What one worker holds; each item is found on first use.
 
     device     the CUDA device it computes on, or None for the CPU
     scratch    its own folder on a fast local disk, removed when it closes
-    copies     graphs and partitions on that disk, one copy a host
+    copies     graphs and partitions on that disk, one copy per host
     cache      arrays that it keeps between tasks, on its device or in memory
     """
 
@@ -48,7 +48,7 @@ class Resources:
 
     @property
     def device(self) -> int | None:
-        """The CUDA device, which is the first this process sees, or None for the CPU."""
+        """The CUDA device, the first that this process sees, or None for the CPU."""
         return 0 if devices.gpu() else None
 
     @property
@@ -58,21 +58,21 @@ class Resources:
 
     @property
     def cache(self) -> DeviceCache:
-        """What this worker keeps between tasks."""
+        """The cache of this worker's arrays between tasks."""
         with self._finding:
             if self._cache is None:
                 self._cache = DeviceCache(self._cache_bytes())
             return self._cache
 
     def scratch_root(self) -> Path:
-        """Return the folder on the scratch disk below which workers have theirs."""
+        """Return the folder on the scratch disk that holds the workers' folders."""
         with self._finding:
             if self._root is None:
                 self._root = find_scratch(self._named)
             return self._root
 
     def memory_bytes(self) -> int:
-        """Return how much tasks may use in all, of the device's memory or of the host's."""
+        """Return how much memory all tasks together may use, on the device or the host."""
         if self.device is None:
             if not self._memory_limit:
                 return usable_here()
@@ -82,11 +82,11 @@ class Resources:
         return taken_bytes() or int(cupy.cuda.runtime.memGetInfo()[1])
 
     def largest_limit(self) -> int:
-        """Return up to what this worker's --memory-limit could be raised; 0: it has none."""
+        """Return the largest possible --memory-limit of this worker; 0: it has none."""
         return total_memory() if self._memory_limit and self.device is None else 0
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         with self._finding:
             if self._cache is not None:
                 self._cache.clear()
@@ -107,7 +107,7 @@ class Resources:
 
 
 class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
-    """Give a worker its ``Resources``. To be registered with ``register_plugin``."""
+    """Give a worker its ``Resources``; pass it to ``register_plugin``."""
 
     name = NAME
     idempotent = True
@@ -120,20 +120,20 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
         memory_limit: int | None = None,
     ) -> None:
         if device_pool is not None:
-            pool_bytes(device_pool, 1 << 60)  # what cannot be read is said here, not by workers
+            pool_bytes(device_pool, 1 << 60)  # bad values are refused here, not by workers
         scratch = None if scratch is None else str(worker_path(scratch))
         self.options = {"device": device, "device_pool": device_pool, "scratch": scratch}
         self._memory_limit = memory_limit  # of workers that are threads, to which Dask gives none
         self._held: Resources | None = None
 
     def setup(self, worker: Worker) -> None:
-        """Run once in every worker, also in those that come later."""
+        """Run once in every worker, including later ones."""
         devices.ask(self.options["device"] or "auto")
         self._held = self._prepared(worker)
         _in_this_process.append(self._held)
 
     def teardown(self, worker: Worker) -> None:
-        """Give back what is the worker's; copies that others use stay."""
+        """Release what the worker holds; shared copies stay."""
         devices.withdraw(self.options["device"] or "auto")
         if self._held is not None:
             _in_this_process.remove(self._held)
@@ -141,17 +141,17 @@ class PenstockWorker(WorkerPlugin):  # type: ignore[misc]
         self._held = None
 
     def held(self) -> Resources | None:
-        """Return what the worker holds; None: it was kept from that."""
+        """Return what the worker holds; None: setup failed."""
         return self._held
 
     def _prepared(self, worker: Worker) -> Resources:
-        """Return resources; what was asked for by name is tried now, the rest at first use."""
+        """Return resources; explicitly requested ones are tried now, the rest on first use."""
         limit = getattr(getattr(worker, "memory_manager", None), "memory_limit", None)
         limit = limit or self._memory_limit
         found = Resources(self.options["scratch"], limit)
         device, pool = self.options["device"], self.options["device_pool"]
         if device == "gpu" or (pool is not None and device != "cpu"):
-            uses_gpu = devices.gpu()  # raises where a GPU is asked for and there is none
+            uses_gpu = devices.gpu()  # raises if a requested GPU is missing
             if pool is not None and uses_gpu:
                 take_pool(pool)
         if self.options["scratch"] is not None:
@@ -166,21 +166,20 @@ _default_pid: int | None = None
 
 
 def resources(worker: Worker | None = None) -> Resources:
-    """Return what the worker holds whose task calls this.
+    """Return what the worker of the calling task holds.
 
-    In a thread that a task started it is the process' only worker; outside of workers, or where
-    nobody registered the plugin, a set of this process' own.
+    In a thread that a task started, it is the process' only worker; outside of workers, or without
+    the plugin, a set for this process.
 
     Parameters
     ----------
     worker
-        The one to ask instead, as ``client.run`` hands it over.
+        Another worker, as ``client.run`` passes it.
 
     Returns
     -------
     Resources
-        ``device``, ``scratch``, ``copies`` and ``cache``, each of which is found when it is first
-        asked for.
+        ``device``, ``scratch``, ``copies`` and ``cache``, each found on first use.
 
     Examples
     --------
@@ -210,9 +209,8 @@ def register_plugin(
 ) -> None:
     """Have every worker of ``client``'s cluster, now and later, find and hold its resources.
 
-    A failure in a worker is raised here, and TimeoutError if there is no answer for ``timeout``
-    seconds. A cluster whose workers are set up already stays as it
-    is, and options that say otherwise are refused.
+    A failure in a worker is raised here; TimeoutError after ``timeout`` seconds without an answer.
+    A cluster whose workers are already set up stays as it is; differing options are refused.
     """
     wanted = PenstockWorker(device, device_pool, scratch, memory_limit)
     there = _registered(client, timeout)
@@ -235,11 +233,11 @@ def register_plugin(
             callback_timeout=timeout,
         )
     except PenstockError:
-        # Otherwise the next try, with better options, would find it there and do nothing.
+        # Otherwise the next try, with better options, would find it and do nothing.
         client.unregister_worker_plugin(NAME)
         raise
     except OSError:
-        # A worker ended meanwhile: which workers have it is unknown, so the next try asks all.
+        # A worker ended: which workers have it is unknown, so the next try asks all.
         with suppress(OSError, TimeoutError):
             client.run_on_scheduler(_forget, callback_timeout=_FORGET_SECONDS)
         raise
@@ -253,7 +251,6 @@ _forget.__module__ = "__main__"  # by value, to a scheduler that may run without
 
 
 def _registered(client: Client, timeout: float | None) -> dict[str, str | None] | None:
-    """Return the options of the plugin that the cluster has, or None where it has none."""
     from distributed.protocol.pickle import loads
 
     def plugin_there(
@@ -270,6 +267,6 @@ def _registered(client: Client, timeout: float | None) -> dict[str, str | None] 
 def _of_this_process() -> Resources:
     global _default, _default_pid
     with _default_lock:
-        if _default is None or _default_pid != os.getpid():  # a fork has its own
+        if _default is None or _default_pid != os.getpid():  # a fork makes its own
             _default, _default_pid = Resources(), os.getpid()
         return _default

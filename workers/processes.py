@@ -1,4 +1,4 @@
-"""Telling a process from a later one of the same number, and ending those whose parent has gone."""
+"""Identify processes beyond their reusable ids, and end those whose parent exited."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
 
 
 def process_start(pid: int) -> int | None:
-    """Return when a process began, in ticks since the machine's start; None: it has ended."""
+    """Return a process' start in clock ticks since boot; None if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -23,9 +23,9 @@ def process_start(pid: int) -> int | None:
 
 
 def runs_still(pid: Any, began: Any) -> bool:
-    """Return whether the process of that number is there which began at that time, of psutil.
+    """Return whether the process of this id runs that started at ``began``, psutil's time.
 
-    Both may be whatever a file says. A zombie, for which nobody has waited yet, has ended.
+    Both may be any values from a file. A zombie has ended.
     """
     import psutil
 
@@ -38,7 +38,7 @@ def runs_still(pid: Any, began: Any) -> bool:
 
 
 def process_began(pid: int) -> float:
-    """Return what ``runs_still`` takes, in seconds since 1970; 0: the process has ended."""
+    """Return the start for ``runs_still``, in seconds since 1970; 0: the process has ended."""
     import psutil
 
     try:
@@ -48,22 +48,22 @@ def process_began(pid: int) -> float:
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends.
+    """Make the kernel kill this process when its parent ends.
 
-    It does so when the thread ends that started this process: only where the parent has one thread,
-    or starts processes from one that stays.
+    It reacts to the end of the thread that started this process: use it only if the parent has one
+    thread, or starts processes from one that stays.
     """
     parent = os.getppid()
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before this one was watched
+    if os.getppid() != parent:  # it ended before the call
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of what the children of this process leave behind."""
+    """Become the parent of orphaned grandchildren."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def _prctl(option: int, value: int) -> None:
-    with suppress(OSError, AttributeError):  # there is no such call
+    with suppress(OSError, AttributeError):  # no such call here
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

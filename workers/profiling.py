@@ -1,8 +1,8 @@
-"""Dask's statistical profile, which some Pythons cannot take without the risk of a deadlock.
+"""Dask's statistical profile, which can deadlock in some Pythons.
 
 A worker samples the stacks of its threads every ten milliseconds. Before Python 3.12.5 the
-interpreter may collect garbage while it holds the lock of the list of threads, and waits for itself
-for ever if what it frees belongs to a thread (CPython's issue 106883): the worker stands still.
+interpreter may collect garbage while it holds the lock of the list of threads, and deadlocks if a
+freed object belongs to a thread (CPython's issue 106883).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ MAY_HANG = sys.version_info < (3, 12, 5)
 
 
 def without_profile(*, unless_safe: bool = True) -> Any:
-    """Have workers that are started from here on take no profile; a context manager, too.
+    """Make workers started from now on take no profile; also a context manager.
 
-    unless_safe  leave the profile as it is configured where this Python can take it
+    unless_safe  keep the configured profile if it is safe in this Python
     """
     import dask
 

@@ -1,9 +1,9 @@
-"""The program that mpiexec starts: an MPI rank that is a Dask worker, by way of dask-mpi.
+"""The program that mpiexec starts: an MPI rank that is a Dask worker, through dask-mpi.
 
     mpiexec -n 4 python -P -m penstock.workers.rank tcp://10.0.0.1:8786 --no-scheduler ...
 
-It says where it starts before anything can go wrong, so that a rank that never connects has a host;
-it chooses its GPU before CUDA is touched; and it ends even if MPI no longer can.
+It reports its host before anything can fail, so that a rank that never connects has a host; it
+chooses its GPU before CUDA is touched; and it ends even if MPI no longer can.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from penstock.workers.profiling import without_profile
 
 STARTS = "penstock rank {} starts on {}, pid {}"
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-_EXIT_SECONDS = 1.0  # for closing the worker, and again for leaving MPI
+_EXIT_SECONDS = 1.0  # to close the worker, and again to leave MPI
 
 
 def main(arguments: list[str]) -> None:
-    """Be a Dask worker until the scheduler goes."""
+    """Be a Dask worker until the scheduler ends."""
     end_with_parent()
     collect = gc.get_threshold()
     gc.set_threshold(50_000)  # imports are faster by a tenth
@@ -51,9 +51,9 @@ def main(arguments: list[str]) -> None:
     dask_mpi.cli.main(arguments, standalone_mode=False)
     sys.stdout.flush()
     if dead_communicators():
-        os._exit(0)  # MPI would wait for what a failed gang left
+        os._exit(0)  # MPI would wait for messages of failed gangs
     _exit_soon()
-    mpi.Finalize()  # which removes its shared memory; until then, the note must stand
+    mpi.Finalize()  # removes its shared memory; until then the record must stay
     forget_segments()
 
 
@@ -62,7 +62,7 @@ def _check_credentials() -> None:
     if path and not os.access(path, os.R_OK):
         sys.exit(
             f"host {socket.gethostname()} does not see the credentials in {path}: name a folder "
-            "that all hosts share with PENSTOCK_STATE, or one of your own with --tls"
+            "that all hosts share with PENSTOCK_STATE, or your own with --tls"
         )
 
 
@@ -78,7 +78,7 @@ def _choose_device() -> None:
 
 
 def _exit_soon() -> None:
-    """End this process in a while, whatever its threads and MPI still wait for."""
+    """End this process soon, even if threads or MPI still wait."""
     timer = threading.Timer(_EXIT_SECONDS, os._exit, (0,))
     timer.daemon = True
     timer.start()
@@ -107,7 +107,7 @@ def _own_address(scheduler: str) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    # dask-mpi asks for the class by name, long after MPI was loaded.
+    # dask-mpi loads the class by name, long after MPI.
     if name != "RankWorker":
         raise AttributeError(name)
     import dask
@@ -116,7 +116,7 @@ def __getattr__(name: str) -> Any:
     from penstock.workers.resources.spill import spill_data
 
     class RankWorker(Worker):  # type: ignore[misc]
-        """A worker that is reached where the scheduler is, and closes without waiting for tasks."""
+        """A worker that listens where the scheduler is, and closes without waiting for tasks."""
 
         def __init__(
             self,
@@ -129,7 +129,7 @@ def __getattr__(name: str) -> Any:
             scheduler_ip = scheduler_ip or dask.config.get("scheduler-address")
             if options.get("interface") is None:
                 options["host"] = _own_address(scheduler_ip)
-            options["dashboard_address"] = "localhost:0"  # not where other hosts reach it
+            options["dashboard_address"] = "localhost:0"  # not reachable from other hosts
             limit = str(options.get("memory_limit"))
             memory = int(limit) if limit.isdecimal() else share_of_host()
             options["memory_limit"] = memory

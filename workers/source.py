@@ -1,4 +1,4 @@
-"""A graph or partition to be copied: what its manifest says, and a copy that is held to it."""
+"""A graph or partition to copy: its manifest, and a copy that is checked against it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from penstock.partition.manifest import FILE_NAME as PARTITION_FILE
 from penstock.partition.manifest import PartitionManifest
 
 _CHUNK = 1 << 22
-_READERS = 4  # shared storage gives more to several; hashing one stream takes a core
+_READERS = 4  # shared storage serves several faster; hashing one stream takes a core
 _COPY_AGAIN = "Copy it again from where it came from, or make it again"
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is to be copied: a graph or a partition, or some files of one."""
+    """What to copy: a graph or a partition, or some files of one."""
 
     path: Path
     name: str  # of the copy, different for every content
@@ -36,12 +36,12 @@ class Source:
 
     @property
     def bytes(self) -> int:
-        """How much room the copy takes."""
+        """The size of the copy."""
         return sum(entry.bytes for entry in self.files) + len(json.dumps(self.body))
 
     @staticmethod
     def read(path: Path, only: tuple[str, ...] = ()) -> Source:
-        """Read the manifest of a graph or partition; ``only`` names the files or folders wanted."""
+        """Read the manifest of a graph or partition; ``only`` names files or folders to copy."""
         loaded: Manifest | PartitionManifest
         if (path / PARTITION_FILE).is_file():
             name, loaded = PARTITION_FILE, PartitionManifest.load(path)
@@ -71,7 +71,7 @@ def _is_in(name: str, part: str) -> bool:
 def copy_files(source: Source, to: Path, progress: Callable[[], None]) -> None:
     """Copy every file into ``to``, several at once, and the manifest last.
 
-    Sizes and checksums are compared on the way; the first file that is wrong stops the others.
+    Sizes and checksums are compared during the copy; the first bad file stops the others.
     ``progress`` is called for every few megabytes.
     """
     for folder in {(to / entry.name).parent for entry in source.files}:
@@ -99,7 +99,6 @@ def copy_files(source: Source, to: Path, progress: Callable[[], None]) -> None:
 
 
 def _copy_file(source: Source, entry: FileEntry, to: Path, progress: Callable[[], None]) -> None:
-    """Copy one file and raise unless it is what the manifest says."""
     digest, size = hashlib.sha256(), 0
     buffer = memoryview(bytearray(min(_CHUNK, entry.bytes + 1)))
     says = {"listed_in": source.manifest, "remedy": _COPY_AGAIN}
@@ -114,7 +113,7 @@ def _copy_file(source: Source, entry: FileEntry, to: Path, progress: Callable[[]
             size += count
             progress()
         length = os.fstat(reading.fileno()).st_size
-        os.fsync(writing.fileno())  # a copy that bears its name is whole, also after a power cut
+        os.fsync(writing.fileno())  # complete under its name, even after a power cut
     # A longer file is not read to its end.
     entry.compare_size(source.path, size if size < entry.bytes else length, **says)
     entry.compare_sum(source.path, digest.hexdigest(), remedy=_COPY_AGAIN)

@@ -1,1 +1,1 @@
-"""Clusters that stay: ``penstock cluster start``."""
+"""Long-running clusters: ``penstock cluster start``."""

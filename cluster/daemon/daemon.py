@@ -1,6 +1,6 @@
-"""The process that keeps a started cluster until it is asked to stop.
+"""The daemon that keeps a started cluster until it is stopped.
 
-It holds the cluster's context manager, and with it the scheduler. ``keep`` is what it does;
+It holds the cluster's context manager, and with it the scheduler. ``keep`` runs in the daemon;
 ``launch`` starts one in the background and waits until every worker has connected.
 """
 
@@ -39,7 +39,7 @@ from penstock.errors import ClusterError, PenstockError
 if TYPE_CHECKING:
     from types import FrameType
 
-# Before a cluster starts to start, Python and its libraries are loaded, maybe from a shared disk.
+# Before the cluster starts, Python loads its libraries, possibly from a shared disk.
 _LOADING = 30.0
 _SAY_AFTER = 2.0
 _LISTEN_EVERY = 0.2
@@ -58,9 +58,10 @@ def keep(
 ) -> None:
     """Start a cluster, call ``ready`` when every worker has connected, keep it until SIGTERM or ^C.
 
-    ``folder`` is a draft of its place in the register with a log in it, where this process writes
-    already; without it there is no log. ``token`` is in its environment, and will be in that of all
-    that it starts. Unless ``quiet``, it shows who has connected. Runs in the main thread, and last.
+    ``folder`` is a draft of its registry entry with the log that this process already writes;
+    without it no log exists. ``token`` is in the environment of this process and of all that it
+    starts. Unless ``quiet``, it shows who has connected. Must run in the main thread, as the last
+    call.
     """
     from penstock.cluster.addresses import dashboard_link
     from penstock.cluster.connect import connect
@@ -74,13 +75,13 @@ def keep(
         temporary=tempfile.mkdtemp(prefix=registry.TEMPORARY),
     )
     draft, failed = folder or registry.draft(), True
-    # To the end of this process: it does nothing afterwards.
+    # Until the end of this process.
     os.environ[TOKEN] = entry.token
-    tempfile.tempdir = entry.temporary  # what is made there can be found if it dies
+    tempfile.tempdir = entry.temporary  # so that files can be found if it dies
     try:
         _raise_signals()
         if security(spec) is None and not spec.no_tls:
-            # For clients too, who find the cluster here.
+            # Clients look here as well.
             make_credentials(draft / CREDENTIALS)
             spec = replace(spec, tls=entry.folder / CREDENTIALS)
         entry = replace(
@@ -102,14 +103,14 @@ def keep(
                 save_json(scheduler_file, client.scheduler_info(n_workers=0))
             ready(entry)
             while True:
-                # Not signal.pause: a signal that another thread takes would not end it.
+                # Not signal.pause: a signal that another thread receives would not end it.
                 time.sleep(_LISTEN_EVERY)
     except KeyboardInterrupt as signalled:
         failed = False
         if entry.address is None and signal.SIGINT in signalled.args:
             raise
     finally:
-        if draft.exists():  # it was not claimed
+        if draft.exists():  # not claimed
             shutil.rmtree(draft, ignore_errors=True)
             registry.remove_temporary(entry)
         else:
@@ -125,10 +126,10 @@ def launch(
 ) -> Registered:
     """Start a daemon in the background and return its entry when every worker has connected.
 
-    What goes wrong there is raised here, with the end of the log as a note. ``notify`` is called
-    with what is waited for once that takes longer than two seconds.
+    An error in the daemon is raised here, with the end of the log as a note. After two seconds,
+    ``notify`` is called with what is still missing.
     """
-    # The daemon's claim decides; this only saves the start of one that must fail.
+    # The daemon's claim decides; this check only avoids a start that must fail.
     there = registry.find(name)
     if there is not None and there.alive():
         raise registry.taken(there)
@@ -144,7 +145,7 @@ def launch(
     command = [sys.executable, "-P", "-m", __name__, json.dumps(order, default=str), str(write_end)]
     try:
         with (folder / "log").open("a+b") as log, os.fdopen(read_end, "rb") as answers:
-            with os.fdopen(write_end, "wb"):  # from then on only the daemon has it
+            with os.fdopen(write_end, "wb"):  # afterwards only the daemon holds it
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -161,7 +162,7 @@ def launch(
                 raise answer
             except BaseException as error:
                 _end_launched(process, name, token)
-                # By its descriptor: where it stands by now, if anywhere, depends on what failed.
+                # By its descriptor: depending on the failure, the file has moved or is removed.
                 if lines := log_tail(Path(f"/proc/self/fd/{log.fileno()}")):
                     error.add_note(f"The last lines of the cluster's log:\n{lines}")
                 raise
@@ -176,11 +177,11 @@ def _answer(
     spec: ClusterSpec,
     notify: Callable[[str], None],
 ) -> Registered | PenstockError:
-    """Return what the daemon reports, or what it failed with; raise if that does not come."""
+    """Return the daemon's answer, or the error that it reports; raise if it does not answer."""
     count = {None: "the workers", 1: "1 worker"}.get(spec.workers, f"{spec.workers} workers")
     limit = spec.start_timeout + _LOADING
     deadline, received, notified = time.monotonic() + limit, b"", False
-    while True:  # until it closes the pipe: stopped in between, it would not
+    while True:  # until it closes the pipe; a stopped daemon does not
         left = deadline - time.monotonic()
         if select.select([answers], [], [], max(min(left, left if notified else _SAY_AFTER), 0))[0]:
             if not (piece := os.read(answers.fileno(), 1 << 16)):
@@ -190,7 +191,7 @@ def _answer(
             raise ClusterError(
                 f"cluster {name!r} is not ready after {limit:.0f} s",
                 expected=f"{count} within {spec.start_timeout:g} s",
-                remedy="Give it longer with --start-timeout; -v shows the end of its log",
+                remedy="Raise --start-timeout; -v shows the end of its log",
             )
         elif not notified:
             notified = True
@@ -202,22 +203,22 @@ def _answer(
     if isinstance(answer, Registered):
         return answer
     code = 0
-    # It closes what it had started, or is written to disk; ``_end_launched`` ends one that hangs.
+    # The daemon closes its cluster by itself; ``_end_launched`` ends one that hangs.
     with suppress(subprocess.TimeoutExpired):
         code = process.wait(STOP_TIMEOUT)
     if isinstance(answer, PenstockError):
         answer.add_note(f"In the daemon of the cluster:\n{trace.rstrip()}")
         return answer
-    how = f"it was killed by signal {-code}" if code < 0 else f"exit code {code}"
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
     return ClusterError(
-        f"the daemon of cluster {name!r} ended before every worker had connected",
-        got=how if code else "it was asked to stop",
+        f"the daemon of cluster {name!r} exited before every worker had connected",
+        got=how if code else "it was stopped",
         remedy="-v shows the end of its log" if code else None,
     )
 
 
 def _end_launched(process: subprocess.Popen[bytes], name: str, token: str) -> None:
-    """See to it that a daemon which failed leaves nothing but its log."""
+    """End a daemon that failed, so that only its log remains."""
     if process.poll() is None:
         end(psutil.Process(process.pid))
         process.wait()
@@ -228,7 +229,7 @@ def _end_launched(process: subprocess.Popen[bytes], name: str, token: str) -> No
 
 
 def _raise_signals() -> None:
-    """Raise KeyboardInterrupt(number) at the first signal that asks to end; ignore later ones."""
+    """Raise KeyboardInterrupt(number) at the first signal to end; ignore later ones."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         for each in _SIGNALS:
@@ -240,7 +241,7 @@ def _raise_signals() -> None:
 
 
 def main(order: str, write_end: int) -> None:
-    """Keep the cluster of ``order`` (JSON), and say through the pipe ``write_end`` how it began."""
+    """Keep the cluster of ``order`` (JSON), and report its start through the pipe ``write_end``."""
     os.set_inheritable(write_end, False)  # the pipe ends with this process, not with its workers
 
     def report(answer: Registered | PenstockError, trace: str = "") -> None:
@@ -251,11 +252,11 @@ def main(order: str, write_end: int) -> None:
         try:
             report(entry)
         except BrokenPipeError:
-            # Whoever asked for it has gone, and nobody knows of the cluster.
+            # The caller exited, so no process knows of the cluster.
             os.kill(os.getpid(), signal.SIGTERM)
 
     try:
-        # What JSON has as texts becomes what ``keep`` takes.
+        # From JSON's texts to the types that ``keep`` takes.
         validate_call(keep)(ready=ready, **json.loads(order))
     except PenstockError as error:
         report(error, traceback.format_exc())

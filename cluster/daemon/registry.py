@@ -1,12 +1,12 @@
-"""The register of clusters that ``penstock cluster start`` started: a folder each.
+"""The registry of clusters that ``penstock cluster start`` started: one folder each.
 
-<state>/<name>@<host>/cluster.json    a Registered: who keeps the cluster, and where it answers
-<state>/<name>@<host>/log             what its daemon and workers wrote
-<state>/<name>@<host>/tls             its credentials, which its owner alone can read
+<state>/<name>@<host>/cluster.json    a Registered: the daemon, and the scheduler's address
+<state>/<name>@<host>/log             output of its daemon and workers
+<state>/<name>@<host>/tls             its credentials, readable by its owner only
 
-The home folder may be shared by many hosts, so an entry names its own; whether the daemon still
-lives is known on that host only. The state folder outlives a login and a restart of the machine,
-because clusters can outlive the first, and because an entry that is out of date shows as such.
+Several hosts may share the home folder, so an entry names its host; only that host knows whether
+the daemon lives. The state folder outlives logins and restarts, as clusters outlive logins; an
+entry that is out of date shows as such.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from penstock.errors import ClusterError, UsageError
 from penstock.locks import lock
 from penstock.workers.processes import process_start
 
-# A daemon and everything it starts carry this variable, with a value of their own.
+# A daemon and all processes that it starts carry this variable, with a value per cluster.
 TOKEN = "PENSTOCK_DAEMON"
-TEMPORARY = "penstock-cluster-"  # how the name of its folder for temporary files begins
+TEMPORARY = "penstock-cluster-"  # prefix of its temporary folder
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_FILES = (".yaml", ".yml", ".json")  # what --cluster takes for a file
+_FILES = (".yaml", ".yml", ".json")  # --cluster reads these as files
 _REGISTER = "penstock/clusters"
 _ENTRY = "cluster.json"
 CREDENTIALS = "tls"
 _LOCK = ".lock"
-_PATIENCE = 10.0  # seconds, for what others do in a moment
+_PATIENCE = 10.0  # seconds, for what normally takes a moment
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Registered:
     pid: int
     """the daemon's process"""
     pid_started: int
-    """when that began, in clock ticks since the machine's start: no later process has both"""
+    """its start, in clock ticks since boot: no later process has both"""
     started_at: str
     penstock: str
     python: str
     token: str = ""
-    """what the environment of each of its processes holds"""
+    """in the environment of each of its processes"""
     address: str | None = None
     """of the scheduler; None while workers are still connecting"""
     dashboard: str | None = None
@@ -71,21 +71,21 @@ class Registered:
     tls: str | None = None
     scheduler_file: str | None = None
     temporary: str = ""
-    """the folder with its daemon's temporary files"""
+    """folder of its daemon's temporary files"""
 
     @property
     def folder(self) -> Path:
-        """Where the register has this cluster."""
+        """The folder of this entry."""
         return state_folder() / f"{self.name}@{self.host}"
 
     def alive(self) -> bool | None:
-        """Return whether its daemon lives; None where that cannot be known: on another host."""
+        """Return whether its daemon lives; None if it is on another host, where that is unknown."""
         if self.host != socket.gethostname():
             return None
         return process_start(self.pid) == self.pid_started
 
     def reachable(self) -> str:
-        """Return the scheduler's address, or raise ClusterError where there cannot be one."""
+        """Return the scheduler's address; raise ClusterError if there is none."""
         if self.alive() is False:
             raise self.ended()
         if self.address is None:
@@ -98,25 +98,25 @@ class Registered:
     def ended(self) -> ClusterError:
         """Return the error for a cluster whose daemon has died."""
         return ClusterError(
-            f"cluster {self.name!r} runs no more",
-            expected=f"process {self.pid} on {self.host} to keep it",
+            f"cluster {self.name!r} does not run any more",
+            expected=f"process {self.pid} on {self.host}",
             got="no such process",
-            remedy=f"Start it again with {type_this('start', self.name)}, or forget it with "
+            remedy=f"Start it again with {type_this('start', self.name)}, or remove its entry with "
             f"{type_this('stop', self.name)}",
         )
 
     def log_tail(self) -> str:
-        """Return the last lines of its log; nothing where there is none."""
+        """Return the last lines of its log; empty without a log."""
         return log_tail(Path(self.log)) if self.log else ""
 
 
 def type_this(verb: str, name: str) -> str:
-    """Return what to type: ``penstock cluster stop --name big``."""
+    """Return the command to type: ``penstock cluster stop --name big``."""
     return f"penstock cluster {verb}" + ("" if name == "default" else f" --name {name}")
 
 
 def state_folder() -> Path:
-    """Return the folder of the register: ``PENSTOCK_STATE``, or where XDG puts state."""
+    """Return the folder of the registry: ``PENSTOCK_STATE``, or XDG's folder of state."""
     if own := os.environ.get("PENSTOCK_STATE"):
         return Path(own).absolute()
     home = in_home("XDG_STATE_HOME", ".local/state")
@@ -124,20 +124,20 @@ def state_folder() -> Path:
         home = shared_folder("state") or home
     if home is None:
         raise ClusterError(
-            "there is no folder for the register of clusters",
+            "no folder is usable for the registry of clusters",
             expected="a home directory, or a temporary folder that can be written",
-            remedy="Name one: PENSTOCK_STATE=/some/folder",
+            remedy="Set one: PENSTOCK_STATE=/some/folder",
         )
     return home / _REGISTER
 
 
 def state_home() -> Path:
-    """Return the folder of what else is kept from one command to the next: with the register."""
+    """Return the folder of other state that commands keep: beside the registry."""
     return state_folder() if os.environ.get("PENSTOCK_STATE") else state_folder().parent
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError unless ``--cluster name`` could mean nothing but a started cluster."""
+    """Raise UsageError if ``--cluster name`` could mean anything but a started cluster."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             "option --name has a bad value",
@@ -147,13 +147,13 @@ def check_name(name: str) -> None:
     if name in KINDS or name.endswith(_FILES):
         taken = "a kind of cluster" if name in KINDS else "a file"
         raise UsageError(
-            f"a cluster cannot be named {name!r}: --cluster would take it for {taken}",
+            f"a cluster cannot be named {name!r}: --cluster would read it as {taken}",
             remedy="Choose another --name",
         )
 
 
 def all_registered() -> list[Registered]:
-    """Return every cluster of the register, also those whose daemon died, by name."""
+    """Return all clusters of the registry by name, including those whose daemon died."""
     found = []
     with suppress(OSError):
         for folder in sorted(state_folder().iterdir()):
@@ -164,14 +164,14 @@ def all_registered() -> list[Registered]:
 
 
 def find(name: str) -> Registered | None:
-    """Return the cluster of this name: this host's, else that which was started last."""
+    """Return the cluster of this name: this host's, else the one that was started last."""
     named = [entry for entry in all_registered() if entry.name == name]
     here = socket.gethostname()
     return max(named, key=lambda entry: (entry.host == here, entry.started_at), default=None)
 
 
 def this_process(name: str, kind: str, token: str = "", **more: Any) -> Registered:
-    """Return the entry of a cluster that this process is about to start."""
+    """Return the entry of a cluster that this process is going to start."""
     ticks = process_start(os.getpid())
     assert ticks is not None
     return Registered(
@@ -189,7 +189,7 @@ def this_process(name: str, kind: str, token: str = "", **more: Any) -> Register
 
 
 def draft() -> Path:
-    """Return a new folder in the register for a cluster that has no entry yet."""
+    """Return a new folder in the registry for a cluster without an entry yet."""
     for one in (state_home(), state_folder()):
         one.mkdir(parents=True, mode=0o700, exist_ok=True)
     folder = state_folder() / f".{secrets.token_hex(6)}.starting"
@@ -198,9 +198,9 @@ def draft() -> Path:
 
 
 def claim(entry: Registered, folder: Path) -> Registered | None:
-    """Make ``folder``, a draft, the place of ``entry``: of two that try, one succeeds.
+    """Rename ``folder``, a draft, to the place of ``entry``: of two processes, one succeeds.
 
-    Returns the entry that stood there and whose daemon is dead. Raises where the name is taken.
+    Returns the former entry, whose daemon is dead. Raises if the name is taken.
     """
     (folder / _ENTRY).write_text(json.dumps(asdict(entry), indent=1))
     with _alone():
@@ -209,7 +209,7 @@ def claim(entry: Registered, folder: Path) -> Registered | None:
             raise taken(there)
         _remove(entry.folder)
         try:
-            # Fails where a folder stands that is not empty, also without the lock.
+            # Fails if a folder that is not empty exists, even without the lock.
             folder.rename(entry.folder)
         except OSError as error:
             other = _read(entry.folder)
@@ -218,20 +218,20 @@ def claim(entry: Registered, folder: Path) -> Registered | None:
 
 
 def update(entry: Registered) -> None:
-    """Write what is known by now of a cluster that this process claimed."""
-    from penstock.files import save_json  # NumPy comes with it, and reading needs none
+    """Write the current entry of a cluster that this process claimed."""
+    from penstock.files import save_json  # it imports NumPy, which reading does not need
 
     save_json(entry.folder / _ENTRY, asdict(entry))
 
 
 def release(entry: Registered, *, keep_log: bool = False) -> None:
-    """Remove ``entry``, unless its place belongs to another by now; maybe leave its log."""
+    """Remove ``entry``, unless another cluster has its place; ``keep_log``: leave the log."""
     remove_temporary(entry)
     with suppress(FileNotFoundError), _alone():
         there = _read(entry.folder)
         if there is None or (there.pid, there.pid_started) != (entry.pid, entry.pid_started):
             return
-        with suppress(OSError, ValueError, TypeError, KeyError):  # none, or another's by now
+        with suppress(OSError, ValueError, TypeError, KeyError):  # none, or another cluster's
             file = Path(there.scheduler_file or "")
             if json.loads(file.read_text())["address"] == there.address:
                 file.unlink()
@@ -243,8 +243,8 @@ def release(entry: Registered, *, keep_log: bool = False) -> None:
 
 
 def remove_temporary(entry: Registered) -> None:
-    """Remove what its daemon left in its folder for temporary files."""
-    # Whatever the entry says, nothing else is removed.
+    """Remove what its daemon left in its temporary folder."""
+    # Only a folder with the expected name is removed.
     if Path(entry.temporary).name.startswith(TEMPORARY):
         shutil.rmtree(entry.temporary, ignore_errors=True)
 
@@ -252,7 +252,7 @@ def remove_temporary(entry: Registered) -> None:
 def taken(entry: Registered) -> ClusterError:
     """Return the error for a name that a live cluster has."""
     return ClusterError(
-        f"there is a cluster {entry.name!r} already",
+        f"cluster {entry.name!r} already exists",
         got=f"kind {entry.kind} at {entry.address or 'no address yet'}, kept by process "
         f"{entry.pid}",
         remedy=f"Stop it with {type_this('stop', entry.name)}, or choose another --name",
@@ -261,14 +261,14 @@ def taken(entry: Registered) -> ClusterError:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Keep others from the register meanwhile, where the file system has locks."""
+    """Lock the registry, if the file system has locks."""
     name, held = state_folder() / _LOCK, None
 
     def waiting(seconds: float) -> None:
         if seconds > _PATIENCE:
             raise ClusterError(f"another process holds {name}", remedy="If it hangs, end it")
 
-    with suppress(UsageError):  # no locks there: two that clear at once may both go on
+    with suppress(UsageError):  # no locks: two that clear at once may both continue
         held = lock(name, waiting)
     try:
         yield
@@ -278,7 +278,7 @@ def _alone() -> Iterator[None]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder in one step: half of it must not be seen."""
+    """Remove a folder in one step, so that no reader sees half of it."""
     aside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.old")
     with suppress(FileNotFoundError):
         folder.rename(aside)
@@ -286,7 +286,7 @@ def _remove(folder: Path) -> None:
 
 
 def _read(folder: Path) -> Registered | None:
-    # Anything may lie there: half a file, an entry of another version.
+    # The entry may be half a file, or of another version.
     try:
         return Registered(**json.loads((folder / _ENTRY).read_bytes()))
     except (OSError, ValueError, TypeError):

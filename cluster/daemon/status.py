@@ -1,4 +1,4 @@
-"""Who is present in started clusters, asked of their schedulers in bounded time."""
+"""Workers of started clusters, as their schedulers report them in bounded time."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Worker:
     pid: int
     threads: int
     memory: int
-    """bytes that its process uses"""
+    """bytes in use by its process"""
     memory_limit: int
-    """bytes that it may use; 0: no limit"""
+    """limit in bytes; 0: no limit"""
     tasks: int
-    """that it has or waits for"""
+    """held or waited for"""
 
 
 @dataclass(frozen=True)
 class Status:
-    """What could be learned of one cluster.
+    """What is known of one cluster.
 
     state  running   its scheduler answers
            starting  its workers are still connecting
-           silent    its daemon lives, or is out of sight, and the scheduler does not answer
+           silent    its scheduler does not answer; its daemon lives, or is on another host
            ended     its daemon has died
     """
 
@@ -53,7 +53,7 @@ class Status:
 
 
 def query(clusters: Sequence[Registered]) -> list[Status]:
-    """Ask all clusters at once who is there; return what is known after five seconds."""
+    """Ask all clusters for their workers at once; return what is known after five seconds."""
     with ThreadPoolExecutor(max(1, len(clusters))) as threads:
         return list(threads.map(_ask, clusters))
 
@@ -80,7 +80,7 @@ def _workers(address: str, tls: str | None) -> tuple[Worker, ...]:
     used = security(ClusterSpec(tls=Path(tls))) if tls else None
     answer = request(address, used, message, timeout=ANSWER_TIMEOUT)
     if answer["status"] != "OK":
-        raise OSError(str(answer.get("text", "")).strip() or "the scheduler cannot say")
+        raise OSError(str(answer.get("text", "")).strip() or "the scheduler gave no reason")
     found = [Worker(**values) for values in answer["result"]]
     return tuple(sorted(found, key=lambda worker: (worker.host, len(worker.name), worker.name)))
 

@@ -1,4 +1,4 @@
-"""Stopping a registered cluster: in order if it can, by force if it cannot."""
+"""Stopping a registered cluster: in order if possible, else by force."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.errors import ClusterError
 from penstock.workers.processes import process_start
 
 STOP_TIMEOUT = 5.0
-_GO_SECONDS = 1.0  # for what a daemon leaves behind in order, or what was killed
+_GO_SECONDS = 1.0  # for the rest of a daemon that ended in order, or of killed processes
 _POLL = 0.02
 
 
 def stop(cluster: Registered) -> str:
-    """End a cluster of this host and forget it; say how it ended.
+    """End a cluster of this host, remove its entry and return how it ended.
 
     stopped  in order
     killed   its daemon did not end within five seconds
@@ -28,7 +28,7 @@ def stop(cluster: Registered) -> str:
     how = "gone"
     try:
         daemon = psutil.Process(cluster.pid)
-        if cluster.alive():  # from here on it cannot be mistaken for a later one of that number
+        if cluster.alive():  # psutil cannot confuse it with a later process of this id
             how = "stopped" if end(daemon) else "killed"
     except psutil.NoSuchProcess:
         pass
@@ -44,13 +44,13 @@ def stop(cluster: Registered) -> str:
 
 
 def end(daemon: psutil.Process) -> bool:
-    """End a daemon, in order if it does so in time; return whether it did."""
+    """End a daemon, in order if it reacts in time; return whether it did."""
     try:
         daemon.terminate()
-        daemon.resume()  # if it was stopped, it could not hear that
+        daemon.resume()  # a stopped process does not receive SIGTERM
         if not _remaining([daemon], STOP_TIMEOUT):
             return True
-        daemon.suspend()  # so that it starts nothing new, while what it started is looked for
+        daemon.suspend()  # it must not start processes during the search
     except psutil.NoSuchProcess:
         return True
     _kill([daemon])
@@ -58,12 +58,12 @@ def end(daemon: psutil.Process) -> bool:
 
 
 def end_rest(token: str, seconds: float = 0.0) -> None:
-    """Kill what is left of a cluster whose daemon has gone, wherever on this host it hangs.
+    """Kill the remaining processes of a cluster whose daemon exited, anywhere on this host.
 
     Every process of the cluster has ``token`` in its environment. It may end by itself within
     ``seconds``.
     """
-    for _ in range(10):  # what dies may have started something in the meantime
+    for _ in range(10):  # a dying process may have started another one
         rest = [process for process in psutil.process_iter() if _belongs(process, token)]
         if not rest:
             return
@@ -76,7 +76,7 @@ def _belongs(process: psutil.Process, token: str) -> bool:
         return False
     try:
         return bool(process.environ().get(TOKEN) == token)
-    except (psutil.Error, OSError):  # another user's, or just gone
+    except (psutil.Error, OSError):  # another user's, or just ended
         return False
 
 
@@ -88,7 +88,6 @@ def _kill(processes: list[psutil.Process]) -> None:
 
 
 def _remaining(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Return which of ``processes`` are there after at most ``seconds``."""
     deadline = time.monotonic() + seconds
     while remaining := [one for one in processes if _runs(one)]:
         if time.monotonic() > deadline:
@@ -98,5 +97,5 @@ def _remaining(processes: list[psutil.Process], seconds: float) -> list[psutil.P
 
 
 def _runs(process: psutil.Process) -> bool:
-    # One that nobody has waited for yet, a zombie, holds nothing and does nothing.
+    # A zombie holds no resources.
     return process.is_running() and process_start(process.pid) is not None

@@ -1,4 +1,4 @@
-"""Run one function on several workers at once, as ranks that can talk to each other.
+"""Run one function on several workers at once, as ranks that communicate.
 
     from penstock import connect, gang
 
@@ -9,7 +9,7 @@
     with connect("mpi", workers=4) as client:
         gang.run(client, mean, (numbers,), ranks=4)      # a list, rank by rank
 
-Either every rank succeeds, or ``GangError`` says which failed first and what all of them did.
+Either every rank succeeds, or ``GangError`` names the first that failed and what all ranks did.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _POLL = 0.25
-_ASK_EVERY = 5.0  # seconds, whether the scheduler still answers
+_ASK_EVERY = 5.0  # seconds between checks that the scheduler answers
 _INSPECT_SECONDS = 2.0
-_TELL_SECONDS = 3.0
-_WORD_SECONDS = 1.5  # for mpiexec to say why a rank died
-# What members may take to end, and their answers, or that they were killed, to come back: where the
-# cores are busy that takes seconds.
+_SEND_SECONDS = 3.0
+_WORD_SECONDS = 1.5  # for mpiexec to report why a rank died
+# For members to end, and for their answers, or the news of their death, to arrive: seconds on busy
+# cores.
 _END_SECONDS = GRACE + 6.0
 
 
@@ -71,41 +71,41 @@ def run(
     client
         a ``distributed.Client``, such as ``connect`` gives
     function
-        what each rank runs, with its ``Communicator`` first; what it prints comes to the client's
-        standard output, with the rank in front
+        runs on each rank, with its ``Communicator`` as first argument; its standard output appears
+        at the client, prefixed with the rank
     args, kwargs
         further arguments, the same for every rank; ``args`` may be a function that returns them,
-        called before each attempt, so that a retry is given what is left to do
+        called before each attempt, so that a retry gets only the remaining work
     ranks
         how many workers; all of an MPI world if None
     retries
-        how often to run it again when a worker died or hung; the function goes on from the
-        checkpoint that it wrote itself. What it raises is not retried
+        how often to run it again after a worker died or hung; the function resumes from its own
+        checkpoint. An exception of the function is not retried
     timeout
         seconds for the whole run, after which every rank is stopped
     start_timeout
-        seconds to wait for enough workers to be free, and for ranks to meet
+        seconds to wait for free workers, and for ranks to meet
     wait_timeout
         seconds that a rank waits for another one's message
     title, total, unit
         one progress bar, fed by ``comm.advance``; none if ``quiet``; ``total`` may be a function,
-        as ``args``
-    quiet
-        no progress bar, and no line where a lost rank's gang is started again
-    on_metrics
-        called with the rank and what it gave to ``comm.log``
+        like ``args``
+        quiet
+        no progress bar, and no message when a gang restarts after a lost rank
+        on_metrics
+        called with the rank and the argument of ``comm.log``
 
     Returns
     -------
     list
-        what ``function`` returned, rank by rank
+        results of ``function``, by rank
 
     Raises
     ------
     GangError
-        a rank raised, died or hung; it says which was first, and what all of them did
+        a rank raised, died or hung; it names the first one, and what each rank did
     ClusterError
-        there are no workers for the gang, or the scheduler is gone
+        no workers for the gang, or the scheduler exited
 
     Examples
     --------
@@ -150,7 +150,7 @@ class _Attempt:
         self.gang, self.world, self.addresses = "", "", list[str]()
         self.happened: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.outcomes: dict[int, Outcome] = {}
-        self.lost: list[dict[str, Any]] = []  # in the order in which they went
+        self.lost: list[dict[str, Any]] = []  # in order
         self.late = self.lost_first = False
         self.stacks: dict[int, str] = {}
 
@@ -178,17 +178,17 @@ class _Attempt:
                     raise self._error()
                 return [self.outcomes[rank].value for rank in range(len(self.addresses))]
             except BaseException:
-                self._tell_scheduler("gang_end")
+                self._send("gang_end")
                 raise
             finally:
                 if futures:
                     self.client.cancel(futures, force=True)
                 dead = max((outcome.dead for outcome in self.outcomes.values()), default=0)
-                self._tell_scheduler("gang_release", dead=dead)
+                self._send("gang_release", dead=dead)
 
     def on_report(self, event: dict[str, Any]) -> None:
-        """Take what a member, or the coordinator about it, tells while the gang runs."""
-        if "printed" in event:  # at once: what comes last comes before the result
+        """Handle a report of a member, or of the coordinator about one."""
+        if "printed" in event:  # at once: the last output precedes the result
             print("\n".join(f"rank {event['rank']}: {line}" for line in event["printed"]))
         else:
             self.happened.put(event)
@@ -201,7 +201,7 @@ class _Attempt:
         kwargs: dict[str, Any],
     ) -> list[Future]:
         members = tuple(rank for rank, _ in admitted["members"])
-        # Read by the members themselves, so that one that cannot says so as an error of its own.
+        # The members decode it, so that one that cannot raises its own error.
         pickled = dumps(function)
         futures = []
         for rank, address in enumerate(self.addresses):
@@ -233,7 +233,7 @@ class _Attempt:
         return futures
 
     def _follow(self, timeout: float | None) -> None:
-        """Take what happens until all ranks are done, one failed, or time is up."""
+        """Handle events until all ranks are done, one failed, or time is up."""
         deadline = time.monotonic() + timeout if timeout is not None else None
         asked = time.monotonic()
         while len(self.outcomes) < len(self.addresses) and not self._failed():
@@ -262,7 +262,7 @@ class _Attempt:
         self.outcomes[rank] = self._outcome(rank, future)
 
     def _outcome(self, rank: int, future: Future) -> Outcome:
-        """Return how a rank ended; its answer lies on its worker, and may be lost with it."""
+        """Return how a rank ended; its answer is on its worker, and may be lost with it."""
         patience, error = _POLL, None
         while not self._is_lost(rank):
             try:
@@ -273,7 +273,7 @@ class _Attempt:
                 break
             except TimeoutError:
                 patience *= 2
-                self._status()  # it is the scheduler that says where an answer lies
+                self._status()  # the scheduler knows where an answer is
             except Exception as failure:  # an answer that cannot be sent or read
                 error = failure
                 break
@@ -299,11 +299,11 @@ class _Attempt:
         return self.late or bool(self.lost) or any(o.kind != "done" for o in self.outcomes.values())
 
     def _end(self, futures: list[Future]) -> None:
-        """Have the others end, and wait for what they did."""
-        self.lost_first = bool(self.lost)  # those that are lost from now on had to be killed
+        """End the other ranks, and wait for their outcomes."""
+        self.lost_first = bool(self.lost)  # ranks lost from now on were killed
         if self.late:
             self._inspect()
-        self._tell_scheduler("gang_end")
+        self._send("gang_end")
         deadline = time.monotonic() + _END_SECONDS
         gone = {event["lost"] for event in self.lost}
         while time.monotonic() < deadline:
@@ -314,10 +314,10 @@ class _Attempt:
                 self._take(self.happened.get(timeout=_POLL))
 
     def _inspect(self) -> None:
-        """Ask every rank what it does just now, for the error to say."""
+        """Ask every rank for its current stack, for the error."""
 
         async def inspect(rank: int, address: str) -> None:
-            with suppress(Exception):  # who does not answer is not waited for
+            with suppress(Exception):  # do not wait for silent ranks
                 asked = self.client._run(describe, self.gang, workers=[address])
                 answer = await asyncio.wait_for(asked, _INSPECT_SECONDS)
                 self.stacks[rank] = answer[address]
@@ -335,10 +335,10 @@ class _Attempt:
             )
             return status
 
-    def _tell_scheduler(self, what: str, **more: Any) -> None:
-        with suppress(Exception):  # the scheduler may have gone; it ends gangs without client
-            tell = getattr(self.client.scheduler, what)
-            self.client.sync(tell, gang=self.gang, callback_timeout=_TELL_SECONDS, **more)
+    def _send(self, what: str, **more: Any) -> None:
+        with suppress(Exception):  # it may have exited; it ends gangs without client
+            handler = getattr(self.client.scheduler, what)
+            self.client.sync(handler, gang=self.gang, callback_timeout=_SEND_SECONDS, **more)
 
     def _error(self) -> ClusterError:
         size = len(self.addresses)
@@ -354,10 +354,10 @@ class _Attempt:
             return _error_of_raised(raised[0], size, tracebacks)
         if self.lost:
             return _error_of_lost(self.lost[0], size, self._why_lost(), tracebacks)
-        return scheduler_gone("while a gang ran")  # nobody failed, but Dask gave the tasks up
+        return scheduler_gone("while a gang ran")  # no rank failed, but Dask gave up the tasks
 
     def _why_lost(self) -> str:
-        """Return what mpiexec said, which takes it a moment after the rank has gone."""
+        """Return mpiexec's message, which appears a moment after the rank's death."""
         deadline = time.monotonic() + _WORD_SECONDS
         while time.monotonic() < deadline:
             with suppress(Exception):
@@ -367,7 +367,7 @@ class _Attempt:
                     if world["name"].startswith(f"{base}.") and world["name"] != self.world:
                         return str(world["note"])
                 if not any(world["name"] == self.world for world in status["worlds"]):
-                    break  # nobody here started it
+                    break  # not started here
             time.sleep(_POLL / 5)
         return ""
 
@@ -381,7 +381,7 @@ _listeners = WeakKeyDictionary()
 def listening(
     client: Client, gang: str, on_report: Callable[[dict[str, Any]], None]
 ) -> Iterator[None]:
-    """Call ``on_report`` with every report of a gang, and with what the coordinator says of it."""
+    """Call ``on_report`` with every report of a gang's members and of the coordinator."""
     listeners = _listeners.get(client)
     if listeners is None:
         listeners = _listeners[client] = {}
@@ -403,7 +403,7 @@ def listening(
 
 
 def _admit(client: Client, ranks: int | None, timeout: float) -> dict[str, Any]:
-    """Return the workers of a gang, once they are free; start ranks where there are none."""
+    """Return the workers of a gang, once they are free; start ranks if the cluster has none."""
     install(client)
     answer = _ask_admission(client, ranks, timeout)
     if answer["status"] == "none":
@@ -427,10 +427,10 @@ def _admit(client: Client, ranks: int | None, timeout: float) -> dict[str, Any]:
             remedy="Start the cluster again",
         )
     raise ClusterError(
-        f"there were no workers for a gang of {wanted}",
-        expected=f"them to be free within {timeout:g} s",
+        f"no workers were free for a gang of {wanted}",
+        expected=f"free workers within {timeout:g} s",
         got=answer["reason"],
-        remedy="Wait for the other gangs, or give more time: gang.run(start_timeout=...)",
+        remedy="Wait for the other gangs, or wait longer: gang.run(start_timeout=...)",
     )
 
 
@@ -446,7 +446,7 @@ def _ask_admission(client: Client, ranks: int | None, timeout: float) -> dict[st
     return admitted
 
 
-# What is said of a gang that failed
+# Errors of a gang that failed
 
 
 def _error_of_raised(first: Outcome, size: int, tracebacks: dict[int, str]) -> GangError:
@@ -469,7 +469,7 @@ def _error_of_raised(first: Outcome, size: int, tracebacks: dict[int, str]) -> G
 def _error_of_lost(
     lost: dict[str, Any], size: int, why: str, tracebacks: dict[int, str]
 ) -> GangError:
-    """Return the error of a gang that lost a rank; ``why`` is what mpiexec said."""
+    """Return the error of a gang that lost a rank; ``why`` is mpiexec's message."""
     return GangError(
         f"rank {lost['lost']} of {size} on host {lost['host']} {lost['how']}",
         got=why or "no reason from mpiexec",
@@ -480,13 +480,13 @@ def _error_of_lost(
 
 
 def _error_of_late(lost: list[dict[str, Any]], size: int, tracebacks: dict[int, str]) -> GangError:
-    """Return the error of a gang whose time was up; ``lost`` are those that had to be killed."""
+    """Return the error of a gang that timed out; ``lost`` are ranks that had to be killed."""
     ranks = sorted({one["lost"] for one in lost})
     how = ", ".join(f"rank {one['lost']} on host {one['host']} {one['how']}" for one in lost)
     return GangError(
         f"a gang of {size} ranks did not end in time",
-        got=f"ranks {ranks} that had to be given up: {how}" if lost else None,
-        remedy="See in the error's tracebacks what each rank was doing",
+        got=f"ranks {ranks} were given up: {how}" if lost else None,
+        remedy="The error's tracebacks show what each rank was doing",
         tracebacks=tracebacks,
         may_retry=True,
     )
@@ -494,7 +494,7 @@ def _error_of_late(lost: list[dict[str, Any]], size: int, tracebacks: dict[int, 
 
 @contextmanager
 def _scheduler_there() -> Iterator[None]:
-    """Say that the scheduler has gone where Dask only says that a connection was closed."""
+    """Raise scheduler_gone if Dask only reports a closed connection."""
     try:
         yield
     except OSError as error:  # closed, or cannot be opened any more
@@ -502,5 +502,5 @@ def _scheduler_there() -> Iterator[None]:
 
 
 def _is_of_mpi(error: BaseException | None) -> bool:
-    """Return whether MPI raised: when a rank is lost, the others may hear so from MPI first."""
+    """Return whether MPI raised: it may report a lost rank first."""
     return type(error).__module__.startswith("mpi4py")

@@ -1,7 +1,7 @@
-"""Who may be in which gang: decided in the scheduler, for all clients at once.
+"""Assign workers to gangs: in the scheduler, for all clients.
 
-A gang gets all its workers at one moment or waits with none, so two can never wait for each other.
-A worker is in one gang at a time, and its turn comes in the order of asking.
+A gang gets all its workers at once or waits with none, so two gangs never wait for each other. A
+worker is in one gang at a time; gangs are admitted in order of request.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from distributed import Client, Scheduler
 
 NAME = "penstock-gangs"
-_TELL_TIMEOUT = 3  # seconds for a worker to hear that its gang ends; it may be deaf
-_WORN = 200  # communicators that failed gangs left in a process: MPI has 2,000
+_RUN_TIMEOUT = 3  # seconds to inform a worker that its gang ends; it may hang
+_WORN = 200  # communicators left by failed gangs in a process: MPI has 2,000
 
 
 @dataclass
 class WorldState:
-    """An MPI world of workers: how many there will be, and whether they are."""
+    """An MPI world of workers: its size, and its state."""
 
     name: str
     size: int
@@ -39,7 +39,7 @@ class WorldState:
 
 @dataclass
 class Gang:
-    """A gang that was admitted and has not been released."""
+    """A gang that was admitted and not yet released."""
 
     client: str
     world: str
@@ -55,7 +55,7 @@ class _Asking:
 
 
 class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
-    """Admit gangs, end those that lost a member or their client, and know the MPI worlds."""
+    """Admit gangs, end those that lost a member or their client, and track the MPI worlds."""
 
     name = NAME
     idempotent = True
@@ -65,12 +65,12 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         self.scheduler = scheduler
         self.worlds: dict[str, WorldState] = {}
         self.gangs: dict[str, Gang] = {}
-        # Workers whose gang was ended, and may have been released, while they still run it or die
-        # of it: a gang admitted to them would lose a rank.
+        # Workers whose gang was ended, and maybe released, while they still run it or die: a gang
+        # admitted to them would lose a rank.
         self.ending: set[str] = set()
         self.asking: list[_Asking] = []
         self.count = 0
-        self._telling: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
         scheduler.handlers.update(
             gang_admit=self.admit,
             gang_release=self.release,
@@ -79,7 +79,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             gang_status=self.status,
         )
 
-    # What clients ask for
+    # Requests of clients
 
     async def admit(self, ranks: int | None, timeout: float, client: str) -> dict[str, Any]:
         """Wait for ``ranks`` idle workers of one world (None: all) and give them to a gang."""
@@ -106,22 +106,22 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             self._wake()
 
     async def release(self, gang: str, dead: int = 0) -> None:
-        """Let a gang's workers be taken by the next one."""
+        """Free a gang's workers for the next one."""
         known = self.gangs.pop(gang, None)
         if known is not None and dead >= _WORN:
             self.ending.update(known.members)
-            self._tell(known.members, _die)  # the world starts again
+            self._run_on_all(known.members, _die)  # the world restarts
         self._wake()
 
     async def end(self, gang: str) -> None:
-        """Make all members of a gang end."""
+        """End all members of a gang."""
         known = self.gangs.get(gang)
         if known is not None and not known.ended:
             known.ended = True
             self._end_members(gang, known.members)
 
     async def know_world(self, name: str, size: int, state: str, note: str = "") -> None:
-        """Hear of a world from who started it: it is starting, up, or has failed for good."""
+        """Record a world: it is starting, up, or failed for good."""
         base = _base(name)
         for other in [w for w in self.worlds if _base(w) == base]:
             del self.worlds[other]
@@ -129,28 +129,28 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         self._wake()
 
     async def status(self) -> dict[str, Any]:
-        """Say what worlds and gangs there are."""
+        """Return the worlds and gangs."""
         return {
             "worlds": [vars(world) for world in self.worlds.values()],
             "gangs": [{"gang": name, **vars(gang)} for name, gang in self.gangs.items()],
             "waiting": [asking.ranks for asking in self.asking],
         }
 
-    # What happens in the scheduler
+    # Events in the scheduler
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """A worker came."""
         self._wake()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
-        """A worker went: its gang has failed."""
+        """A worker left: its gang has failed."""
         self.ending.discard(worker)
         for name, gang in self.gangs.items():
             if worker in gang.members:
                 self._lost(name, gang, worker, "ended or lost its connection")
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """A client went: nobody waits for its gangs."""
+        """A client left: end its gangs."""
         for name in [name for name, gang in self.gangs.items() if gang.client == client]:
             gang = self.gangs.pop(name)
             if not gang.ended:
@@ -165,7 +165,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             self._end_members(name, [other for other in gang.members if other != worker])
 
     async def _give_up(self, worker: str, how: str) -> None:
-        """Forget a worker that cannot be reached any more; its world is no longer whole."""
+        """Forget an unreachable worker; its world is no longer whole."""
         for name, gang in self.gangs.items():
             if worker in gang.members:
                 self._lost(name, gang, worker, how)
@@ -179,7 +179,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             size = self.worlds[world].size if world in self.worlds else len(workers)
             wanted = ranks or size
             free = sorted((rank, worker) for rank, worker in workers if worker not in busy)
-            # A world that is not whole is about to end.
+            # An incomplete world is about to end.
             if len(workers) == size and len(free) >= wanted:
                 return world, free[:wanted]
         return None
@@ -203,7 +203,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
         }
 
     def _present(self) -> dict[str, list[tuple[int, str]]]:
-        """Return the workers that are ranks, by world; generations that ended are left out."""
+        """Return the workers that are ranks, by world; ended generations are left out."""
         found: dict[str, list[tuple[int, str]]] = {}
         latest = {_base(world): world for world in self.worlds}
         for address, state in self.scheduler.workers.items():
@@ -244,30 +244,30 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             self._start(self._end_member(gang, worker))
 
     async def _end_member(self, gang: str, worker: str) -> None:
-        ended = await self._tell_one(worker, end, (gang,)) and await self._tell_one(
-            worker, until_ended, (gang,), GRACE + _TELL_TIMEOUT
+        ended = await self._run_on(worker, end, (gang,)) and await self._run_on(
+            worker, until_ended, (gang,), GRACE + _RUN_TIMEOUT
         )
         if ended or worker not in self.scheduler.workers:
             self.ending.discard(worker)
             self._wake()
 
-    def _tell(self, members: Iterable[str], function: Callable[..., Any], *args: Any) -> None:
+    def _run_on_all(self, members: Iterable[str], function: Callable[..., Any], *args: Any) -> None:
         for worker in members:
-            self._start(self._tell_one(worker, function, args))
+            self._start(self._run_on(worker, function, args))
 
-    def _start(self, telling: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.create_task(telling)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+    def _start(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
-    async def _tell_one(
+    async def _run_on(
         self,
         worker: str,
         function: Callable[..., Any],
         args: tuple[Any, ...],
-        timeout: float = _TELL_TIMEOUT,
+        timeout: float = _RUN_TIMEOUT,
     ) -> bool:
-        """Run a function in a worker's event loop: False where the worker is not there for it."""
+        """Run a function in a worker's event loop; False if the worker does not answer."""
         message = {"op": "run", "function": dumps(function), "args": dumps(args)}
         try:
             await asyncio.wait_for(self.scheduler.broadcast(msg=message, workers=[worker]), timeout)
@@ -277,7 +277,7 @@ class GangCoordinator(SchedulerPlugin):  # type: ignore[misc]
             return False
         except RuntimeError:
             if self.scheduler.status == Status.running:
-                raise  # otherwise the scheduler closes, and says so in this way
+                raise  # else the scheduler is closing
             return False
         return True
 
@@ -286,11 +286,11 @@ def _die() -> None:
     import os
     import signal
 
-    os.kill(os.getpid(), signal.SIGKILL)  # mpiexec ends a world for a signal, not for every exit
+    os.kill(os.getpid(), signal.SIGKILL)  # mpiexec may ignore an exit, not a signal
 
 
 def _host(worker: Any) -> str:
-    # Ranks say by what name their host goes; of others only the address is known.
+    # Ranks report their host's name; of other workers only the address is known.
     return str((worker.extra or {}).get("host_name") or worker.host)
 
 
@@ -299,7 +299,7 @@ def _base(world: str) -> str:
 
 
 def install(client: Client) -> None:
-    """Have the client's scheduler coordinate gangs, if it does not yet."""
+    """Let the client's scheduler coordinate gangs."""
     if not ask_scheduler(client, _coordinates):
         ask(
             client,

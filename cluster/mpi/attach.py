@@ -1,4 +1,4 @@
-"""An MPI world that is attached to a cluster without one: ``gang.run`` on any local cluster."""
+"""An MPI world for a cluster without one: ``gang.run`` on any local cluster."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _POLL = 0.02
 def start_world(client: Client, ranks: int | None, timeout: float) -> None:
     """Start ``ranks`` ranks on this host as further workers of the client's scheduler.
 
-    They end with the scheduler, or with this process.
+    They end with the scheduler or with this process.
     """
     address = client.scheduler.address
     if address.startswith("inproc:"):
         raise ClusterError(
-            f"{NEEDS_PROCESSES}, and this cluster lies within one",
+            f"{NEEDS_PROCESSES}, and this cluster lives within one",
             remedy=f"Use connect('mpi', workers={ranks or 2}), or --cluster mpi",
         )
     elsewhere = [
@@ -44,7 +44,7 @@ def start_world(client: Client, ranks: int | None, timeout: float) -> None:
         raise ClusterError(
             "no worker of this cluster is an MPI rank, which a gang needs",
             got=f"scheduler or workers on another host, {elsewhere[0]}",
-            remedy="Start the cluster with --cluster mpi, or ranks of your own for it: mpiexec -n "
+            remedy="Start the cluster with --cluster mpi, or start its ranks yourself: mpiexec -n "
             f"{ranks or 4} dask-mpi {address} --no-scheduler --worker-class distributed.Worker",
         )
     folder = TemporaryFolder("penstock-world")

@@ -24,7 +24,7 @@ CLOSE_TIMEOUT = 2
 
 @contextmanager
 def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running]:
-    """Give a scheduler here, and a world of ranks that joins it once a client is there."""
+    """Give a scheduler here; once a client connects, a world of ranks joins it."""
     from distributed import LocalCluster
 
     from penstock.cluster.mpi.world import World
@@ -50,7 +50,7 @@ def open_mpi(spec: ClusterSpec, *, ranks: int | None = None) -> Iterator[Running
                     attach=lambda client: _attach(client, world),
                 )
             finally:
-                # On a busy machine it may take longer; what was computed is there all the same.
+                # On a busy machine it may take longer; the results are complete.
                 with suppress(TimeoutError):
                     cluster.close(timeout=CLOSE_TIMEOUT)
                 world.close()

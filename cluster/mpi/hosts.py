@@ -1,4 +1,4 @@
-"""The hosts that an MPI world runs on, as the user names them."""
+"""The hosts of an MPI world, as the user names them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOST = re.compile(
 
 @dataclass(frozen=True)
 class Host:
-    """A host, and how many ranks it takes."""
+    """A host, and its number of ranks."""
 
     name: str
     slots: int
@@ -26,20 +26,20 @@ class Host:
 def parse_hosts(text: str) -> tuple[Host, ...]:
     """Return the hosts of ``h1:4,h2``, or of a hostfile in the syntax of MPICH or Open MPI.
 
-    A host without a number has one slot; named again, it has the sum.
+    A host without a number has one slot; a repeated host has the sum.
     """
     path = Path(text.strip())
     entries = text.split(",")
     if path.is_file():
         entries = [line.partition("#")[0] for line in path.read_text().splitlines()]
     elif "/" in text:
-        raise UsageError(f"there is no hostfile {text}")
+        raise UsageError(f"the hostfile {text} does not exist")
     slots: dict[str, int] = {}
     for entry in filter(None, map(str.strip, entries)):
         found = _HOST.fullmatch(entry)
         if found is None:
             raise UsageError(
-                f"--hosts names no host with {entry!r}",
+                f"--hosts has a bad entry {entry!r}",
                 expected="h1, h1:4 or, in a hostfile, h1 slots=4",
             )
         slots[found[1]] = slots.get(found[1], 0) + int(found[2] or found[3] or 1)

@@ -1,7 +1,7 @@
-"""The script is an MPI job itself: ``mpirun -n 8 python job.py``, with ``connect()`` in it.
+"""A script that is itself an MPI job: ``mpirun -n 8 python job.py``, with ``connect()`` in it.
 
-By way of dask_mpi.initialize: rank 0 becomes the scheduler, rank 1 goes on with the script, the
-others are workers and leave it here, when rank 1 is through.
+It uses dask_mpi.initialize: rank 0 becomes the scheduler, rank 1 continues the script, the others
+become workers and exit here when rank 1 is done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _initialized = False
 
 @contextmanager
 def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
-    """Turn all ranks of this job but one into scheduler and workers; go on as the client."""
+    """Turn all ranks of this job but one into scheduler and workers; continue as the client."""
     global _initialized
     import dask
 
@@ -47,7 +47,7 @@ def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
         preloaded = [*dask.config.get("distributed.scheduler.preload"), dashboard.__name__]
         dask.config.set({"distributed.scheduler.preload": preloaded})
         encrypted = _use_credentials(spec, world)
-        # At the end the connections of workers and scheduler break, which is no news.
+        # At the end the connections of workers and scheduler break, as expected.
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         _initialized = True
         dask_mpi.initialize(
@@ -59,17 +59,17 @@ def open_inside(spec: ClusterSpec, size: int) -> Iterator[Running]:
             dashboard=spec.dashboard != "none",
             dashboard_address="localhost:0" if spec.dashboard == "none" else spec.dashboard,
             worker_class="penstock.workers.rank.RankWorker",
-            # Of the same name as workers that mpiexec starts for us: gangs know ranks by it.
+            # Named like workers that our mpiexec starts: gangs recognise ranks by it.
             worker_options={"name": f"mpi-{os.getppid()}.0-{world.rank}", "dashboard": False},
         )
     yield Running(dask.config.get("scheduler-address"), size - 2)
 
 
 def _use_credentials(spec: ClusterSpec, world: Comm) -> bool:
-    """Have this process use the credentials of the cluster; return whether it encrypts.
+    """Let this process use the credentials of the cluster; return whether it encrypts.
 
-    Where the user named none, rank 0 makes them, and the others get them through MPI. They stay in
-    memory: dask-mpi's scheduler and workers look for them in Dask's configuration.
+    If the user named none, rank 0 makes them, and the others get them through MPI. They stay in
+    memory: dask-mpi's scheduler and workers read them from Dask's configuration.
     """
     import dask
 
@@ -90,6 +90,6 @@ def _use_credentials(spec: ClusterSpec, world: Comm) -> bool:
     for role in ("client", "scheduler", "worker"):
         values[f"distributed.comm.tls.{role}.cert"] = texts["worker_cert"]
         values[f"distributed.comm.tls.{role}.key"] = texts["worker_key"]
-    if spec.tls is not None or used is None:  # otherwise it says so itself
+    if spec.tls is not None or used is None:  # otherwise its file shows it
         dask.config.set(values | {"distributed.comm.require-encryption": True})
     return bool(required)

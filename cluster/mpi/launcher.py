@@ -1,6 +1,6 @@
-"""The MPI library that mpi4py loads, and the mpiexec that belongs to it.
+"""The MPI library that mpi4py loads, and its mpiexec.
 
-Nothing here starts MPI in this process.
+This module does not start MPI in this process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 from penstock.errors import ClusterError, MissingExtra, UsageError, pip_install
 from penstock.workers.comm.mpi import no_mpi
 
-# Seconds for what takes a tenth of one, on a machine that is busy or reads from a slow disk.
+# Seconds for what takes a tenth of one, for a busy machine or a slow disk.
 _PATIENCE = 60
 _NAMES = {
     "openmpi": ("mpiexec", "mpirun", "mpiexec.openmpi"),
@@ -68,7 +68,7 @@ class Launcher:
 
 @cache
 def loaded_library() -> Library:
-    """Return what mpi4py would load here, asked in another process so that MPI stays untouched."""
+    """Return what mpi4py would load here; another process finds out, so MPI is not loaded here."""
     try:
         answer = subprocess.run(
             [sys.executable, "-P", "-c", _ASK],
@@ -80,8 +80,8 @@ def loaded_library() -> Library:
     except subprocess.TimeoutExpired as error:
         raise ClusterError(
             f"mpi4py did not load MPI within {_PATIENCE:g} s",
-            got="no answer of a Python that imports it",
-            remedy="See where it waits: python -c 'from mpi4py import MPI'. A disk or network "
+            got="no answer from a Python that imports it",
+            remedy="Find where it waits: python -c 'from mpi4py import MPI'. A disk or network "
             "device that MPI opens may hang",
         ) from error
     if answer.returncode:
@@ -91,7 +91,7 @@ def loaded_library() -> Library:
 
 
 def read_library(text: str, path: str) -> Library:
-    """Return the library that describes itself with ``text``, MPI_Get_library_version's answer."""
+    """Return the library that ``text``, MPI_Get_library_version's answer, describes."""
     patterns: tuple[tuple[Literal["mpich", "openmpi", "intel", "cray"], str, str], ...] = (
         ("openmpi", "Open MPI", r"Open MPI v([\d.]+)"),
         ("intel", "Intel MPI", r"Intel\(R\) MPI Library(?: Version)? ([\d.]+)"),
@@ -105,22 +105,22 @@ def read_library(text: str, path: str) -> Library:
 
 
 def find_launcher(given: str | None, library: Library, *, path: str | None = None) -> Launcher:
-    """Return the launcher ``given``, or else the one that belongs to ``library``.
+    """Return the launcher ``given``, or else the one of ``library``.
 
-    That is the one installed with it, or else one on ``path``, or srun inside a SLURM job.
+    That is the one installed with it, else one on ``path``, or srun inside a SLURM job.
     """
     if given is not None:
         program = shutil.which(given, path=path)
         if program is None:
             raise UsageError(
-                f"--mpiexec {given} is not there, or cannot be run",
+                f"--mpiexec {given} does not exist or cannot be run",
                 expected="the mpiexec of the MPI that mpi4py loads, or srun",
                 remedy="Give its full path, or leave --mpiexec out",
             )
         launcher = _identify(program)
         if launcher is None:
             raise UsageError(
-                f"--mpiexec {program} does not say which MPI it belongs to",
+                f"the MPI of --mpiexec {program} is unknown",
                 expected="an mpiexec of MPICH, Open MPI or Intel MPI, or srun",
                 remedy="Give another, or leave --mpiexec out",
             )
@@ -140,15 +140,15 @@ def find_launcher(given: str | None, library: Library, *, path: str | None = Non
     if wrong is not None:
         raise _mismatch(wrong, library)
     raise MissingExtra(
-        f"there is no mpiexec that starts ranks of {library}",
-        expected="one that is installed with that library, or on PATH",
+        f"no mpiexec that starts ranks of {library} was found",
+        expected="one installed with that library, or on PATH",
         remedy=f"Install an MPI that brings its own ({pip_install('mpich')}), load your "
         "site's MPI module, or give --mpiexec",
     )
 
 
 def read_launcher(path: str, text: str) -> Launcher | None:
-    """Return the launcher that answers ``--version`` with ``text``, if it is one we know."""
+    """Return the launcher that answers ``--version`` with ``text``; None if it is unknown."""
     patterns: tuple[tuple[Literal["hydra", "openmpi", "srun"], str], ...] = (
         ("openmpi", r"\((?:Open MPI|OpenRTE)\) v?([\d.]+)"),
         ("hydra", r"HYDRA build details:\s+Version:\s+([\d.]+)"),
@@ -177,7 +177,7 @@ def _identify(program: str) -> Launcher | None:
 
 
 def _candidates(library: Library, path: str | None) -> Iterator[str]:
-    """Yield programs that may belong to ``library``, the likeliest first, none twice."""
+    """Yield programs that may belong to ``library``, each once, the likeliest first."""
     family = "openmpi" if library.name == "openmpi" else "hydra"
     above = Path(library.path).parents if library.path else ()
     folders = [folder / "bin" for folder in above if folder != Path("/")]
@@ -210,7 +210,7 @@ def _mismatch(launcher: Launcher, library: Library) -> ClusterError:
         "mpiexec and mpi4py belong to different MPIs",
         expected=f"an mpiexec of {library}, which mpi4py loads",
         got=str(launcher),
-        remedy="Give --mpiexec the one of that MPI, load the module that mpi4py was built for, "
+        remedy="Name that MPI's own with --mpiexec, load the module that mpi4py was built for, "
         f"or install an MPI that brings both: {install}",
     )
 

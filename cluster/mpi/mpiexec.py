@@ -1,4 +1,4 @@
-"""The command that starts ranks, and its environment, as data: what runs them is elsewhere."""
+"""The command that starts ranks, and its environment, as data."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def launch_command(
     gpus: bool = False,
     exported: Sequence[str] = (),
 ) -> list[str]:
-    """Return the command that starts ``ranks`` times ``program``, their output marked by rank.
+    """Return the command that starts ``ranks`` times ``program``, its output prefixed by rank.
 
-    ``hosts`` are filled in their order; that their slots suffice has been checked. ``agent`` is
-    called like ssh, as ``agent HOST COMMAND...``. ``exported`` names the variables that ranks on
-    other hosts shall have, where the launcher does not pass all of them by itself.
+    ``hosts`` are filled in order; their slots suffice. ``agent`` is called like ssh, as
+    ``agent HOST COMMAND...``. ``exported`` names the variables for ranks on other hosts, if the
+    launcher does not pass all of them by itself.
 
     Run it with ``restore_signals=False``: unless SIGPIPE is ignored, Hydra dies when it writes to
-    a proxy that ended, before it says why that did.
+    a proxy that ended, before it reports the reason.
     """
     slots = ",".join(f"{host.name}:{host.slots}" for host in hosts or ())
     if launcher.family == "hydra":
@@ -61,7 +61,7 @@ def launch_command(
             words += ["--mca", "pml", "ob1", "--mca", "btl", f"self,{'sm' if new else 'vader'},tcp"]
         words += [word for name in exported for word in ("-x", name)]
     else:
-        # A rank that dies ends the others; the step shares what the job's other steps have.
+        # A rank that dies ends the others; the step shares the resources of the job's steps.
         words = ["--label", "--kill-on-bad-exit=1", "--overlap", "--cpu-bind=none"]
         if hosts:
             names = ",".join(host_of_ranks(hosts, ranks))
@@ -69,7 +69,7 @@ def launch_command(
     return [launcher.path, *words, "-n", str(ranks), *program]
 
 
-# What the launchers of MPI and SLURM tell the processes that they start.
+# Variables that the launchers of MPI and SLURM set.
 _OF_A_JOB = (
     "PMI_",
     "HYDI_",
@@ -106,7 +106,7 @@ _EXPORTED = (
 
 
 def outside_mpi_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` less an MPI job around us."""
+    """Return ``environ`` without the variables of a surrounding MPI job."""
     inside = "OMPI_COMM_WORLD_SIZE" in environ or "PMIX_RANK" in environ
     # Outside a job, Open MPI's variables are the user's settings.
     drop = _OF_A_JOB + _OF_OPEN_MPI if inside else _OF_A_JOB
@@ -124,7 +124,7 @@ def launch_environment(
     root: bool,
     library: Library | None = None,
 ) -> dict[str, str]:
-    """Return the environment for ``launch_command``: ``environ`` less an MPI job around us."""
+    """Return the environment for ``launch_command``, without a surrounding MPI job."""
     env = outside_mpi_job(environ)
     env.setdefault("OMP_NUM_THREADS", "1")  # threads are Dask's
     if launcher.family == "openmpi" and root:
@@ -132,11 +132,11 @@ def launch_environment(
     elif launcher.family == "hydra":
         env.setdefault("I_MPI_PIN", "0")  # Intel's "-bind-to none"
         if library and library.name == "mpich":
-            # Otherwise mpiexec writes what it knows of the host to a file in /tmp, and leaves that
-            # there when it is killed. Without one each rank looks for itself.
+            # Otherwise mpiexec writes its topology of the host to a file in /tmp, and leaves it
+            # there when it is killed. Without the file each rank finds the topology itself.
             env.setdefault("HWLOC_XMLFILE", os.devnull)
     elif launcher.family == "srun" and library and Path(library.path).is_relative_to(sys.prefix):
-        # The site's default is for the site's MPI; a wheel wants its own.
+        # The site's default is for the site's MPI; a wheel needs its own.
         wanted = {"openmpi": "pmix", "mpich": "pmi2", "intel": "pmi2"}.get(library.name)
         if wanted is not None:
             env.setdefault("SLURM_MPI_TYPE", wanted)
@@ -144,5 +144,5 @@ def launch_environment(
 
 
 def exported_names(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables that matter to a worker, for ``launch_command(exported=...)``."""
+    """Return the variables that a worker needs, for ``launch_command(exported=...)``."""
     return sorted(name for name in environ if name.startswith(_EXPORTED))

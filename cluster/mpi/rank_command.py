@@ -1,4 +1,4 @@
-"""What the ranks of a world are started with, as data: their command and their environment."""
+"""The command and the environment of a world's ranks, as data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from penstock.cluster.spec import ClusterSpec
 if TYPE_CHECKING:
     from distributed import Security
 
-_DEATH_MARGIN = 15.0  # seconds: whoever waits for the ranks gives up first, and says so
+_DEATH_MARGIN = 15.0  # seconds: the process that waits for ranks gives up first, and reports it
 
 
 @dataclass(frozen=True)
 class WorldPlan:
-    """A world that is about to be started."""
+    """A world to start."""
 
     spec: ClusterSpec
     scheduler: str  # its address
@@ -34,7 +34,7 @@ class WorldPlan:
 
 
 def _stay_on_this_host(env: dict[str, str]) -> None:
-    """Have MPI listen on the loopback interface alone, unless the user chose its networks."""
+    """Let MPI listen on loopback only, unless the user chose its networks."""
     if not any(name.startswith("UCX_") for name in env):
         env["UCX_NET_DEVICES"] = "lo"  # MPICH's wheel; shared memory is another matter
     env.setdefault("FI_TCP_IFACE", "lo")  # other builds of MPICH, Intel MPI
@@ -42,12 +42,12 @@ def _stay_on_this_host(env: dict[str, str]) -> None:
 
 
 def rank_program(plan: WorldPlan) -> list[str]:
-    """Return the command of one rank, the same for all."""
+    """Return the command of one rank, the same for all ranks."""
     spec = plan.spec
     words = [sys.executable, "-P", "-m", "penstock.workers.rank", plan.scheduler]
     words += ["--no-scheduler", "--worker-class", "penstock.workers.rank.RankWorker"]
     words += ["--name", plan.name, "--nthreads", str(spec.threads or 1)]
-    # Without a limit each takes its share of its host.
+    # Without a limit each rank takes its share of its host.
     limited = spec.memory_limit is not None
     words += ["--memory-limit", str(spec.worker_memory()) if limited else "auto"]
     if spec.worker_scratch is not None:
@@ -58,7 +58,7 @@ def rank_program(plan: WorldPlan) -> list[str]:
         words += ["--interface", spec.interface]
     options: dict[str, Any] = {"dashboard": False, "device": spec.device}
     options["device_limit"] = spec.device_limit
-    # A rank whose scheduler never answers ends by itself, wherever it is.
+    # A rank whose scheduler never answers ends by itself, on any host.
     options["death_timeout"] = spec.start_timeout + _DEATH_MARGIN
     return [*words, "--worker-options", json.dumps(options)]
 
@@ -66,19 +66,19 @@ def rank_program(plan: WorldPlan) -> list[str]:
 def world_environment(
     plan: WorldPlan, launcher: Launcher, library: Library, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of mpiexec, which hands it on to the ranks."""
+    """Return the environment of mpiexec, which passes it to the ranks."""
     import dask
 
     env = launch_environment(launcher, environ, root=os.geteuid() == 0, library=library)
     env |= tls_environment(plan.security)
-    # Ranks are configured as their client is, also by what it set while running.
+    # Ranks get their client's configuration, including values set at run time.
     env["DASK_INTERNAL_INHERIT_CONFIG"] = dask.config.serialize(dask.config.global_config)
     env.pop("PYTHONUNBUFFERED", None)  # ranks write whole lines
-    env.setdefault("HOME", "/")  # Open MPI 5 wants one
+    env.setdefault("HOME", "/")  # Open MPI 5 needs one
     env.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
     if not plan.remote:
         env["TMPDIR"] = str(plan.folder / "mpi")
-        # What ranks compile would end with it.
+        # Compiled code would be removed with it.
         if (cache := cache_folder()) is not None:
             env["PENSTOCK_CACHE"] = str(cache)
         _stay_on_this_host(env)

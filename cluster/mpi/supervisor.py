@@ -1,14 +1,14 @@
-"""Run a command that ends when the process which started it ends, however that ends.
+"""Run a command that ends when the process that started it ends, in any way.
 
     python -P -m penstock.cluster.mpi.supervisor FD FOLDER mpiexec -n 4 ...
 
-FD is the read end of a pipe whose write end the starting process alone holds: the kernel closes
-that with the process, after ``kill -9`` too. Then, or after SIGTERM, the command is terminated,
-and killed if it does not; what a command that failed leaves behind is killed too. FOLDER, its
-temporary files, goes with a starter that had no time to remove it.
+FD is the read end of a pipe; only the starting process holds its write end, and the kernel closes
+that with the process, even after ``kill -9``. Then, or after SIGTERM, the command is terminated,
+and killed if it does not end; what a failed command leaves behind is killed too. FOLDER holds its
+temporary files; it is removed if the starter had no time for that.
 
-PR_SET_PDEATHSIG alone would not do in a process that starts MPI: it follows the thread that started
-a child, not its process. Here there is one thread.
+PR_SET_PDEATHSIG does not suffice in a process that starts MPI: it follows the thread that started
+a child, not its process. This process has one thread.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Supervised:
             os.close(read_end)
 
     def close(self) -> None:
-        """Close the pipe: what still runs ends."""
+        """Close the pipe: the command ends."""
         if self._held >= 0:
             os.close(self._held)
             self._held = -1
 
 
 def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
-    """Run ``command`` until it ends, or the pipe closes, and exit as it does."""
+    """Run ``command`` until it ends or the pipe closes, and exit like it."""
     os.set_inheritable(descriptor, False)
     adopt_orphans()
     woken, wake = os.pipe()
@@ -86,10 +86,10 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
                 if key.fd == woken:
                     os.read(woken, 4096)
                 else:
-                    alone = True  # nobody writes to it: it can only have closed
+                    alone = True  # no process writes to it: it has closed
     if status is None:
         left.search()
-        _tell(child)
+        _terminate(child)
         status = _ended(child)
     if status != 0:
         status = _kill_rest(child, status)
@@ -106,11 +106,11 @@ def main(descriptor: int, folder: str, command: Sequence[str]) -> None:
 
 
 class SharedSegments:
-    """Shared memory of MPICH that processes below this one map, and leave when they are killed.
+    """MPICH's shared memory that processes below this one map and leave when they are killed.
 
-    They do so from within MPI_Init on, and note it only behind that (workers/comm/segments.py). So
-    this process notes it for them: were it killed with them, the next world would find it. Of ranks
-    that die between two searches it finds the files that are new and that no process maps.
+    They create it within MPI_Init, and record it only afterwards (workers/comm/segments.py). So
+    this process records it for them: if it is killed too, the next world finds the records. Of
+    ranks that die between two searches it finds the files that are new and that no process maps.
     """
 
     def __init__(self) -> None:
@@ -120,11 +120,11 @@ class SharedSegments:
 
     @property
     def search_again(self) -> float | None:
-        """Seconds until the next search; None: ranks that start have started."""
+        """Return the seconds until the next search; None once all ranks have started."""
         return _SEARCH_EVERY if time.monotonic() - self._started < _SEARCH_SECONDS else None
 
     def search(self) -> None:
-        """Find the files of all processes below this one."""
+        """Record the files of all processes below this one."""
         before, todo = len(self._files), _children()
         while todo:
             pid = todo.pop()
@@ -136,7 +136,7 @@ class SharedSegments:
             note_segments(self._files)
 
     def remove(self) -> None:
-        """Remove what was found and is this user's; all who used it are dead."""
+        """Remove the files found that belong to this user; all their users are dead."""
         new = set(_SHM.glob(_NAMES)) - self._before
         if new:
             processes = [int(one.name) for one in Path("/proc").glob("[0-9]*")]
@@ -148,7 +148,7 @@ class SharedSegments:
                     file.unlink()
 
     def forget(self) -> None:
-        """Remove this process' note."""
+        """Remove this process' record."""
         if self._files:
             from penstock.workers.comm.segments import forget_segments
 
@@ -156,10 +156,9 @@ class SharedSegments:
 
 
 def _mapped(pid: int) -> set[Path]:
-    """Return the shared memory of MPICH that a process maps."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_bytes().splitlines()
-    except OSError:  # it has ended, or is another user's
+    except OSError:  # it has ended, or belongs to another user
         return set()
     named = [line.split(None, 5)[5] for line in lines if b" /dev/shm/mpich_shm_" in line]
     return {Path(os.fsdecode(name)) for name in named if not name.endswith(b"(deleted)")}
@@ -178,7 +177,7 @@ def _start(command: Sequence[str]) -> int:
 
 
 def _ended(child: int) -> int | None:
-    """Return how ``child`` ended, if it did; reap whatever else ended."""
+    """Return the exit status of ``child`` if it ended; reap all other ended processes."""
     with suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             if found[0] == child:
@@ -186,8 +185,8 @@ def _ended(child: int) -> int | None:
     return None
 
 
-def _tell(child: int) -> None:
-    """Let ``child`` end by itself, for a while; it is waited for by ``_kill_rest``."""
+def _terminate(child: int) -> None:
+    """Terminate ``child``; ``_kill_rest`` waits for it."""
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_SECONDS
@@ -198,8 +197,8 @@ def _tell(child: int) -> None:
 
 
 def _kill_rest(child: int, status: int | None) -> int:
-    """Kill ``child`` and all that it started; return how it ended, if not as ``status`` says."""
-    # What dies hands its children to this process, generation by generation.
+    """Kill ``child`` and its descendants; return its status, unless ``status`` is known."""
+    # The children of a dead process become this one's, generation by generation.
     while children := _children():
         for one in children:
             with suppress(ProcessLookupError):
@@ -212,11 +211,11 @@ def _kill_rest(child: int, status: int | None) -> int:
 
 
 def _children(pid: int | None = None) -> list[int]:
-    """Return the children of a process that has one thread, of this one if none is named."""
+    """Return the children of a process with one thread; by default of this process."""
     pid = pid or os.getpid()
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:  # a kernel without that file
+    except OSError:  # a kernel without this file
         import psutil
 
         try:

@@ -1,7 +1,7 @@
-"""An MPI world of Dask workers: started by mpiexec, watched, and started again when it ends.
+"""An MPI world of Dask workers: started by mpiexec, watched, and restarted when it ends.
 
-Scheduler and client are not in it, so they outlive it: if one rank dies, mpiexec ends the others,
-and a new world takes their place at the same scheduler.
+Scheduler and client are outside and outlive it: if one rank dies, mpiexec ends the others, and a
+new world replaces them at the same scheduler.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from penstock.workers.rank import STARTS
 if TYPE_CHECKING:
     from distributed import Client
 
-_TRIES = 3  # worlds in a row that end before they are whole, then it is given up
-_CLOSE_SECONDS = 1.5  # for mpiexec to end once the scheduler has gone; SIGTERM follows
-_KILL_SECONDS = 2.0  # for mpiexec, after SIGTERM, to remove what it has on the disk
+_TRIES = 3  # worlds in a row that end before they are complete; then give up
+_CLOSE_SECONDS = 1.5  # for mpiexec to end after its scheduler; SIGTERM follows
+_KILL_SECONDS = 2.0  # for mpiexec, after SIGTERM, to remove its files
 _POLL = 0.03
 _LOOK_EVERY = 0.3
 _ANSWER_SECONDS = 5.0  # for a scheduler that may be busy, or hang
-_BROKEN_SECONDS = 2.0  # from a rank's leave of the scheduler to the end of a world without it
-_NAMES_EVERY, _NAMED = 3.0, 4  # seconds, and how many of the ranks that are missing
-_SHOWN = 8  # of the last lines of mpiexec, which says how a rank died
-_FORK_SECONDS = 1.0  # after the first rank is there, mpiexec has started the others
+_BROKEN_SECONDS = 2.0  # from a rank's disconnect to the end of its world
+_NAMES_EVERY, _NAMED = 3.0, 4  # seconds, and how many missing ranks
+_SHOWN = 8  # last lines of mpiexec, which reports how a rank died
+_FORK_SECONDS = 1.0  # after the first rank, mpiexec has started the others
 
 
 class World:
-    """``size`` ranks that are workers of one scheduler. ``folder`` is for logs and for MPI."""
+    """``size`` ranks that are workers of one scheduler. ``folder`` holds logs and MPI's files."""
 
     def __init__(self, spec: ClusterSpec, folder: Path, *, size: int | None = None) -> None:
         self.hosts: tuple[Host, ...] | None = parse_hosts(spec.hosts) if spec.hosts else None
@@ -65,7 +65,7 @@ class World:
             check_hosts(self.hosts, self.size)
         library = loaded_library()
         self.launcher: Launcher = find_launcher(spec.mpiexec, library)
-        # Within SLURM ranks may be on other hosts, which only srun knows.
+        # In SLURM ranks may be on other hosts, which only srun knows.
         self.remote = self.hosts is not None or self.launcher.family == "srun"
         self._spec, self._folder = spec, folder
         self._library = library
@@ -78,32 +78,32 @@ class World:
 
     @property
     def name(self) -> str:
-        """The name of the latest generation; its workers are called name-rank."""
+        """The name of the latest generation; its workers are named name-rank."""
         return f"mpi-{self._token}.{self._generation}"
 
     @property
     def log(self) -> Path:
-        """What the ranks of the latest generation write."""
+        """The output of the latest generation's ranks."""
         return self._folder / f"world-{self._generation}.log"
 
     def start(self, client: Client) -> None:
-        """Start the ranks as workers of the client's scheduler, again and again until ``close``."""
-        # Of a cluster that somebody else made they may be texts, which nobody else may read.
+        """Start the ranks as workers of the client's scheduler; restart them until ``close``."""
+        # Another program's credentials may be texts; write them to private files.
         self._security = as_files(client.security, self._folder / "tls-of-client")
-        # The client may be closed before the world is.
+        # The client may close before the world.
         self._client, self._scheduler = client, client.scheduler.address
         self._thread.start()
 
     def connected(self) -> bool:
-        """Whether every rank of the latest generation is there."""
+        """Whether every rank of the latest generation has connected."""
         return self._connected.is_set()
 
     def join(self) -> None:
-        """Wait until no ranks are started any more."""
+        """Wait until no more ranks are started."""
         self._thread.join()
 
     def close(self) -> None:
-        """End the ranks; the scheduler has gone before, so they are about to end by themselves."""
+        """End the ranks; they are ending by themselves, as the scheduler already ended."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -113,11 +113,11 @@ class World:
         sweep_segments()
 
     def tail(self) -> str:
-        """Return the last lines that the ranks wrote."""
+        """Return the last lines of the ranks' output."""
         return log_tail(self.log)
 
     def missing(self, connected: set[str]) -> list[str]:
-        """Return the ranks that are not among the named workers, with the host of each."""
+        """Return the ranks that are not in ``connected``, with their hosts."""
         planned = host_of_ranks(self.hosts, self.size) if self.hosts else None
         text, absent = self._text(), []
         for rank in range(self.size):
@@ -134,14 +134,14 @@ class World:
             absent.append(who)
         return absent
 
-    # Keeping it running
+    # Keep it running
 
     def _keep(self) -> None:
         failures, why = 0, ""
         while not self._closing.is_set():
             self._generation += 1
             self._connected.clear()
-            self._tell("starting", why)
+            self._report("starting", why)
             started = time.monotonic()
             code = self._run()
             if self._closing.is_set() or self._client.status != "running":
@@ -152,7 +152,7 @@ class World:
             failures = 0 if self._connected.is_set() else failures + 1
             if failures == _TRIES or (self._generation == 1 and failures):
                 self.failed = failed
-                self._tell("failed", why)
+                self._report("failed", why)
                 return
 
     def _run(self) -> int | None:
@@ -179,20 +179,20 @@ class World:
         while (code := process.poll()) is None:
             if self._connected.is_set() and time.monotonic() - looked > _LOOK_EVERY:
                 looked = time.monotonic()
-                # A scheduler that is busy says nothing of the ranks, good or bad.
+                # A busy scheduler reports nothing about the ranks.
                 whole = whole if self._all_present() is False else looked
                 if looked - whole > _BROKEN_SECONDS:
                     break
             if not self._connected.is_set() and self._all_present():
                 self._connected.set()
                 whole = time.monotonic()
-                self._tell("up")
+                self._report("up")
             if not self._connected.is_set() and self._generation > 1:
                 self._name_missing()
             if not self._connected.is_set() and self._lost_one(process):
                 self._lost = True
                 self._kill(process)
-            # The first generation's time-out is its client's, who waits for it and then closes.
+            # The client times the first generation, and closes.
             late = self._generation > 1 and time.monotonic() > deadline
             if self._closing.is_set() or (late and not self._connected.is_set()):
                 break
@@ -209,8 +209,8 @@ class World:
             self._spec, self._scheduler, self.name, self._folder, self.remote, self._security
         )
 
-    def _tell(self, state: str, note: str = "") -> None:
-        with suppress(Exception):  # the scheduler may have gone
+    def _report(self, state: str, note: str = "") -> None:
+        with suppress(Exception):  # the scheduler may have exited
             client = self._client
             client.sync(
                 client.scheduler.gang_world,
@@ -222,7 +222,7 @@ class World:
             )
 
     def _all_present(self) -> bool | None:
-        """Whether every rank is known to the scheduler; None if that does not answer in time."""
+        """Whether the scheduler knows every rank; None if it does not answer in time."""
         names = self._names()
         if names is None:
             return None
@@ -233,25 +233,25 @@ class World:
             return set(ask_scheduler(self._client, worker_names, timeout=_ANSWER_SECONDS))
         except SilentScheduler:
             return None
-        except Exception:  # the scheduler has gone
+        except Exception:  # the scheduler exited
             return set()
 
     def _name_missing(self) -> None:
-        """Tell, now and then, who a new generation still waits for."""
+        """Report, now and then, which ranks a new generation still waits for."""
         if time.monotonic() > self._next_names:
             self._next_names = time.monotonic() + _NAMES_EVERY
             missing = ", ".join(self.missing(self._names() or set())[:_NAMED])
-            self._tell("starting", f"{self._former}; since then without {missing}")
+            self._report("starting", f"{self._former}; since then without {missing}")
 
     def _lost_one(self, process: subprocess.Popen[bytes]) -> bool:
-        """Return whether a rank of this host ended before MPI was up, which MPICH waits out."""
+        """Return whether a rank of this host ended before MPI was up; MPICH would keep waiting."""
         now = time.monotonic()
         if self.remote or now < self._next_look:
             return False
         self._next_look = now + _LOOK_EVERY
         there = 0
-        # Open MPI 5 may hang over a rank that dies while it is started, before there are others:
-        # what that rank wrote, or left as a zombie, is then the only sign that one was started.
+        # Open MPI 5 may hang if a rank dies before others start: its output, or its zombie, is then
+        # the only sign that one was started.
         seen = re.search(STARTS.format(r"\d+", r"\S+", r"\d+"), self._text()) is not None
         with suppress(psutil.Error):
             for child in psutil.Process(process.pid).children(recursive=True):
@@ -267,7 +267,7 @@ class World:
         return bool(forked) and there < self.size
 
     def _why(self, code: int | None, seconds: float) -> str:
-        if code is None or code < 0:  # killed by us
+        if code is None or code < 0:  # killed here
             return "a rank ended before it connected" if self._lost else "ranks did not connect"
         return f"mpiexec ended with exit code {code} after {seconds:.0f} s"
 
@@ -277,10 +277,10 @@ class World:
         except FileNotFoundError:
             return ""
 
-    # Ending it
+    # End it
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        family = _family(process)  # what mpiexec leaves behind, such as an ssh that hangs
+        family = _family(process)  # what mpiexec leaves behind, such as a hanging ssh
         with suppress(subprocess.TimeoutExpired):
             process.wait(_CLOSE_SECONDS)
         if process.poll() is None:
@@ -289,14 +289,14 @@ class World:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_KILL_SECONDS)
         self._kill(process, family)
-        psutil.wait_procs(family, timeout=_KILL_SECONDS)  # killed is not yet gone
+        psutil.wait_procs(family, timeout=_KILL_SECONDS)  # a killed process takes time to end
 
     def _kill(
         self, process: subprocess.Popen[bytes], family: Sequence[psutil.Process] = ()
     ) -> None:
-        """Kill mpiexec and the ranks of this host; those of others end when it has gone."""
+        """Kill mpiexec and the ranks of this host; ranks of other hosts then end by themselves."""
         members = [*_family(process), *family]
-        process.terminate()  # the supervisor removes what they leave
+        process.terminate()  # the supervisor removes their files
         for one in members:
             with suppress(psutil.Error, ProcessLookupError):
                 one.kill()

@@ -1,9 +1,9 @@
 """Encrypted connections: the credentials of scheduler, workers and client.
 
-``--tls DIR`` names a folder with ca.pem (whom to trust), cert.pem (who we are, signed by that) and
-key.pem (its private key). All processes of a cluster use the same three. Without ``--tls``, what
-Dask's own configuration says under ``distributed.comm`` holds; if that says nothing, a cluster
-that penstock starts gets credentials of its own (credentials.py).
+``--tls DIR`` names a folder with ca.pem (the trusted authority), cert.pem (the certificate, signed
+by it) and key.pem (its private key). All processes of a cluster use the same three. Without
+``--tls``, Dask's configuration under ``distributed.comm`` holds; if it has none, a cluster that
+penstock starts gets its own credentials (credentials.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SETTINGS = ("ciphers", "min-version", "max-version")
 def security(spec: ClusterSpec) -> Security | None:
     """Return the ``distributed.Security`` that the user named, or None.
 
-    What is started with one listens to encrypted connections only, and checks that the other side
-    has a certificate of the same authority.
+    A process with one accepts encrypted connections only, from peers with a certificate of the same
+    authority.
     """
     import dask
 
@@ -40,9 +40,9 @@ def security(spec: ClusterSpec) -> Security | None:
 
 
 def tls_environment(used: Security | None) -> dict[str, str]:
-    """Return the variables by which processes started elsewhere use the same credentials.
+    """Return the variables that give processes started elsewhere the same credentials.
 
-    They name files, which must lie under the same path there.
+    They name files, which must have the same path there.
     """
     import dask
 
@@ -73,17 +73,16 @@ def of_folder(folder: Path) -> Security:
     used = Security(require_encryption=True, **files)
     try:
         used.get_connection_args("scheduler")
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is a subclass
         raise UsageError(
             f"the credentials in {folder} cannot be used",
-            expected="ca.pem, cert.pem and key.pem in PEM form, which belong together",
+            expected="ca.pem, cert.pem and key.pem in PEM form, of one authority",
             got=str(error),
         ) from error
     return used
 
 
 def _configured() -> Security | None:
-    """Return what Dask's configuration says, if it says anything."""
     import dask
     from distributed import Security
 

@@ -1,8 +1,8 @@
-"""The credentials of a cluster that penstock starts: made for it alone, and gone with it.
+"""The credentials of a cluster that penstock starts: made for it, and removed with it.
 
-Scheduler, workers and clients show each other one certificate, which none but the holder of its key
-can show, and speak TLS. Key and certificate lie in files of a folder that only their owner can
-enter; ranks and jobs get the folder's path, never what is in it.
+Scheduler, workers and clients show each other one certificate, which only the holder of its key
+can show, and speak TLS. Key and certificate are files in a folder that only their owner can enter;
+ranks and jobs get the folder's path, never its contents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.temporary import TemporaryFolder
 if TYPE_CHECKING:
     from distributed import Security
 
-# Clocks of hosts differ; and the key is deleted long before this is over.
+# Clocks of hosts differ; the key is deleted long before this ends.
 _BEFORE, _VALID = timedelta(days=1), timedelta(days=3650)
 _UNUSED = (
     *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
@@ -36,10 +36,10 @@ _SHARED = re.compile(r"\.credentials@(.+)-(\d+)-(\d+)-[0-9a-f]{8}")
 
 @contextmanager
 def credentials(spec: ClusterSpec, folder: Path | None) -> Iterator[Security | None]:
-    """Give the ``distributed.Security`` of a cluster that is about to start; None for --no-tls.
+    """Give the ``distributed.Security`` of a cluster that starts; None for --no-tls.
 
-    Those that the user named hold. Otherwise they are made below ``folder``, which is the owner's
-    alone; None: below the state folder, which other hosts see where the home folder is shared.
+    Credentials that the user named hold. Otherwise they are made below ``folder``, which only the
+    owner can read; None: below the state folder, which other hosts see if the home is shared.
     """
     named = security(spec)
     if named is not None or spec.no_tls:
@@ -52,7 +52,7 @@ def credentials(spec: ClusterSpec, folder: Path | None) -> Iterator[Security | N
 
 
 def make_credentials(folder: Path) -> Path:
-    """Write ca.pem, cert.pem and key.pem to ``folder``, which is made, for its owner only."""
+    """Write ca.pem, cert.pem and key.pem to ``folder``, a new folder for its owner only."""
     shown, key = certificate()
     folder.mkdir(mode=0o700)
     for name, text in (("ca.pem", shown), ("cert.pem", shown), ("key.pem", key)):
@@ -63,7 +63,7 @@ def make_credentials(folder: Path) -> Path:
 
 
 def as_files(used: Security, folder: Path) -> Security:
-    """Return ``used`` with files in place of texts, which can be passed to another process."""
+    """Return ``used`` with files instead of texts, which another process can read."""
     from distributed import Security
 
     if used is None or not any("\n" in str(text) for _, text in _parts(used)):
@@ -81,13 +81,16 @@ def as_files(used: Security, folder: Path) -> Security:
 
 
 def _parts(used: Security) -> list[tuple[str, str | None]]:
-    names = [f"tls_{role}_{part}" for role in ("client", "scheduler", "worker") for part in
-             ("cert", "key")]  # fmt: skip
+    names = [
+        f"tls_{role}_{part}"
+        for role in ("client", "scheduler", "worker")
+        for part in ("cert", "key")
+    ]
     return [(name, getattr(used, name)) for name in ("tls_ca_file", *names)]
 
 
 def certificate() -> tuple[bytes, bytes]:
-    """Return a certificate that is its own authority, and its key, both as PEM."""
+    """Return a self-signed certificate and its key, both as PEM."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -95,8 +98,8 @@ def certificate() -> tuple[bytes, bytes]:
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
     except ImportError as error:
         raise MissingExtra(
-            "credentials of a cluster are made with cryptography, which is not installed",
-            remedy="Install it (pip install cryptography), or bring credentials of your own: "
+            "a cluster's credentials need cryptography, which is not installed",
+            remedy="Install it (pip install cryptography), or bring your own credentials: "
             "--tls DIR",
         ) from error
     key = ec.generate_private_key(ec.SECP256R1())
@@ -112,7 +115,7 @@ def certificate() -> tuple[bytes, bytes]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BEFORE)
         .not_valid_after(now + _VALID)
-        # What OpenSSL asks of an authority, and of both ends of a connection, when it is strict.
+        # Strict OpenSSL requires these of an authority, and of both ends of a connection.
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(
             x509.KeyUsage(digital_signature=True, key_cert_sign=True, **usage), critical=True
@@ -137,7 +140,6 @@ def certificate() -> tuple[bytes, bytes]:
 
 
 def _shared_folder() -> TemporaryFolder:
-    """Return a folder that other hosts see."""
     state = state_folder()
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -146,6 +148,6 @@ def _shared_folder() -> TemporaryFolder:
         raise ClusterError(
             f"the credentials for workers on other hosts cannot be written to {state}",
             got=error.strerror,
-            remedy="Name a folder that all hosts see with PENSTOCK_STATE, or bring credentials of "
-            "your own: --tls DIR",
+            remedy="Name a folder that all hosts see with PENSTOCK_STATE, or bring your own "
+            "credentials: --tls DIR",
         ) from error

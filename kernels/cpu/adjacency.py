@@ -16,11 +16,7 @@ def reverse_counts(counts: Array, indices: Array) -> None:
 def reverse_rows(
     cursor: Array, in_indices: Array, indptr: Array, indices: Array, first_row: int
 ) -> None:
-    """Append each row to the list of each of its neighbours.
-
-    ``cursor[v]`` is where the next source of ``v`` goes in ``in_indices``; it moves on. Row ranges
-    given in ascending order make every list ascending.
-    """
+    """Append each row to the list of each of its neighbours."""
     _reverse_rows(cursor, in_indices, frozen_view(indptr), frozen_view(indices), first_row)
 
 

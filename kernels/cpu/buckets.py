@@ -1,7 +1,7 @@
 """Edges in buckets, in Numba; names and meaning are naive/buckets.py's.
 
-Kernels run on one thread and release the GIL: pieces of the edges are counted and scattered by as
-many threads as there are, each piece at positions of its own.
+Kernels run on one thread and release the GIL: threads count and scatter pieces of the edges, each
+piece to its own positions.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def scatter_edges(
 def shuffle_edges(
     heads: Array, tails: Array, relations: Array | None, seed: int, first: int
 ) -> None:
-    """Shuffle edges in place (Fisher and Yates); ``first`` is the number of the first of them."""
+    """Shuffle edges in place (Fisher and Yates); ``first`` is the number of the first edge."""
     _shuffle_edges(heads, tails, _or_none(relations), np.uint64(seed), first)
 
 
@@ -108,7 +108,7 @@ def mix_keys(seed: int, which: int) -> Array:
 
 
 def permuted(index: int, count: int, keys: Array) -> int:
-    """Return where the permutation of ``0 .. count - 1`` that ``keys`` names takes ``index``."""
+    """Return the image of ``index`` in the permutation of ``0 .. count - 1`` with these keys."""
     return int(_permuted(np.uint64(index), np.uint64(count), np.uint64(half_bits(count)), keys))
 
 
@@ -151,7 +151,7 @@ def _or_none(array: Array | None) -> Array:
 
 @njit(cache=True, inline="always")
 def _part_of(place: Any, starts: Array, nodes: int) -> Any:
-    # Partitions are nearly equal: the guess is right, or next to it.
+    # Partitions are nearly equal: the guess is at most one off.
     guess = place * (len(starts) - 1) // nodes
     while place < starts[guess]:
         guess -= 1

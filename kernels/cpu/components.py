@@ -1,7 +1,7 @@
 """Connected components in Numba: union-find with path halving; meaning as in naive/components.py.
 
-Sequential on purpose: it is bound by the latency of memory, and one pass over the edges costs
-less than a parallel label propagation's several.
+Sequential on purpose: it is bound by memory latency, and one pass over the edges costs less than
+the several passes of a parallel label propagation.
 """
 
 from __future__ import annotations
@@ -14,16 +14,12 @@ from penstock.kernels.compiled import njit
 
 
 def new_forest(nodes: int) -> Array:
-    """Return ``parent``: every node a tree of its own; (nodes,) int32 or int64."""
+    """Return ``parent``: every node is a tree; (nodes,) int32 or int64."""
     return np.arange(nodes, dtype=id_dtype(nodes))
 
 
 def union_rows(parent: Array, indptr: Array, indices: Array, first_row: int = 0) -> None:
-    """Join row ``first_row + r`` with its neighbours ``indices[indptr[r]:indptr[r + 1]]``.
-
-    ``parent`` changes in place; the smallest member of a tree is its root, so that
-    ``parent[i] <= i`` always.
-    """
+    """Join row ``first_row + r`` with its neighbours ``indices[indptr[r]:indptr[r + 1]]``."""
     _union_rows(parent, frozen_view(indptr), frozen_view(indices), first_row)
 
 
@@ -60,7 +56,7 @@ def _component_labels(parent: Array) -> Array:
     labels = np.empty_like(parent)
     count = 0
     for node in range(len(parent)):
-        # The parent is smaller, so its label is there.
+        # The parent is smaller, so its label exists.
         if parent[node] == node:
             labels[node] = count
             count += 1

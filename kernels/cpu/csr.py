@@ -1,10 +1,9 @@
 """Edges become rows, in Numba; names and meaning are naive/csr.py's.
 
-One pass over the edges counts bins and one scatters; the sort that keeps an order is a
-least-significant-digit radix sort over just the bits that are set. Kernels run on one thread and
-release the GIL: ETL runs one task a core. Most arrays are made by NumPy, as Numba compiles np.zeros
-for longer than a loop; they are made in a kernel if it is faster for knowing that they overlap no
-others.
+One pass over the edges counts bins and one scatters; the stable sort is a least-significant-digit
+radix sort over the bits that vary. Kernels run on one thread and release the GIL: ETL runs one task
+per core. NumPy makes most arrays, as Numba compiles np.zeros longer than a loop; a kernel makes
+those for which it is faster if they are known not to overlap.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def bin_edges(
 
 @njit(cache=True, inline="always")
 def _bin_of(row: Any, starts: Array, coarse: Array, shift: int) -> Any:
-    # The table names the bin in which a block of rows begins; few blocks hold a border.
+    # The table has the bin at the start of each block of rows; few blocks contain a border.
     guess = coarse[row >> shift]
     while row >= starts[guess + 1]:
         guess += 1
@@ -187,7 +186,7 @@ def _sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
         while stop < len(keys) and keys[stop] == keys[start]:
             ascending = ascending and sorted_times[stop] >= sorted_times[stop - 1]
             stop += 1
-        if not ascending:  # rare: most edges come once, and logs are written in time
+        if not ascending:  # rare: most edges are unique, and logs ascend in time
             place = stable_order(sorted_times[start:stop])
             order[start:stop] = order[start:stop][place]
             sorted_times[start:stop] = sorted_times[start:stop][place]
@@ -198,7 +197,7 @@ def _sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
 def compare_directions(
     keys: Array, times: Array | None, *, once: bool
 ) -> tuple[Array, Array | None, int]:
-    """Find the edges that are listed in both directions, and take the direction off their keys."""
+    """Find edges that are listed in both directions, and remove the direction from their keys."""
     timed, when = times is not None, np.empty(0, np.int64) if times is None else times
     found, keep, pairs = _compare_directions(keys, when, timed, once)
     return found, keep if once else None, int(pairs)
@@ -234,7 +233,7 @@ def build_rows(
     merge: bool,
     times: Array | None = None,
 ) -> tuple[Array, Array, Array | None, Array]:
-    """Cut sorted keys into rows, equal keys (and times, if given) made one if ``merge``."""
+    """Cut sorted keys into rows; ``merge`` makes equal keys (and times, if given) one edge."""
     timed, when = times is not None, np.empty(0, np.int64) if times is None else times
     indptr = np.zeros(rows + 1, np.int64)
     indices = np.empty(len(keys), np.int32 if target_bits <= 31 else np.int64)
@@ -285,7 +284,7 @@ def _build_rows(
 
 
 def merge_values(values: Array, order: Array, first: Array, how: str) -> Array:
-    """Merge what belongs to equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order."""
+    """Merge the values of equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order."""
     merged = np.empty(len(first) - 1, values.dtype)
     _merge_values(values, order, first, ("sum", "max", "first", "min").index(how), merged)
     return merged

@@ -1,4 +1,4 @@
-"""Degrees of a graph of which some nodes are gone, in Numba."""
+"""Degrees of a graph without its removed nodes, in Numba."""
 
 from __future__ import annotations
 

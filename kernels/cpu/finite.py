@@ -1,4 +1,4 @@
-"""Whether values are numbers, at the speed of memory; the meaning is naive/finite.py's."""
+"""Whether values are finite, at the speed of memory; the meaning is naive/finite.py's."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _TOGETHER = 1 << 20  # values whose squares are added up
 
 
 def are_finite(array: Array) -> bool:
-    """Return whether all values of a float array, which is contiguous, are numbers."""
+    """Return whether all values of a float array are finite."""
     flat = array.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         for begin in range(0, flat.size, _TOGETHER):
             some = flat[begin : begin + _TOGETHER]
-            # A finite sum of squares has finite values, and is quicker made.
+            # A finite sum of squares implies finite values, and is faster.
             if not (np.isfinite(some @ some) or np.isfinite(some).all()):
                 return False
     return True

@@ -1,4 +1,4 @@
-"""Rows that other ranks want, packed, and what came of ghosts added, in Numba."""
+"""Rows that other ranks need, packed, and received rows of ghosts added, in Numba."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.vector import pointer, prefetch, zeros
 
-_AHEAD, _LINE = 16, 16  # rows that are prefetched; numbers of a cache line
+_AHEAD, _LINE = 16, 16  # prefetched rows; numbers per cache line
 
 
 @njit(cache=True, nogil=True)
@@ -21,7 +21,7 @@ def take_rows(x: Array, rows: Array, out: Array) -> None:
 
 @njit(cache=True, nogil=True)
 def add_rows(x: Array, rows: Array, came: Array) -> None:
-    """Add ``came`` to the rows of ``x`` that ``rows`` names once each."""
+    """Add ``came`` to the distinct ``rows`` of ``x``."""
     for i in range(len(rows)):
         _prefetch_row(x, rows, i + _AHEAD)
         row = rows[i]

@@ -11,12 +11,7 @@ from penstock.kernels.compiled import njit
 
 
 def place_by_load(load: Array, k: int) -> Array:
-    """Return the part of each item: (items,) int32.
-
-    Items come heaviest first, equal ones in their order; each goes to the part with the least
-    load, then the fewest items, then the lowest number. Items without load go to the part with
-    the fewest items: they cost nothing, so they only even out the counts.
-    """
+    """Return the part of each item: (items,) int32."""
     load = load.astype(np.int64)
     parts: Array = _place_by_load(load, np.argsort(-load, kind="stable"), k)
     return parts

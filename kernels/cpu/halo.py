@@ -1,4 +1,4 @@
-"""Rows renumbered for the part that owns them, in Numba; meaning as in naive/halo.py.
+"""Rows renumbered for their part, in Numba; meaning as in naive/halo.py.
 
 Every function releases the GIL and runs on one thread: parts are built side by side.
 """
@@ -16,7 +16,7 @@ _SHORT = 16  # rows up to this length are sorted by insertion
 
 def gather_rows(indptr: Array, rows: Array, column: Array) -> Array:
     """Return ``column`` of the given rows, one after another: (their edges,)."""
-    # Only the width of an item matters: four column types share two compiled kernels.
+    # Only the width of an item matters: four types share two compiled kernels.
     bits = np.dtype(f"i{column.dtype.itemsize}")
     gathered: Array = _gather_rows(
         frozen_view(indptr), frozen_view(rows), frozen_view(column.view(bits))
@@ -25,33 +25,21 @@ def gather_rows(indptr: Array, rows: Array, column: Array) -> Array:
 
 
 def mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
-    """Set ``mark[v]`` for every neighbour ``v`` that another part than ``rank`` owns."""
+    """Set ``mark[v]`` for every neighbour ``v`` that a part other than ``rank`` owns."""
     _mark_foreign(frozen_view(indices), frozen_view(parts), rank, mark)
 
 
 def local_rows(
     indptr: Array, indices: Array, local: Array, parts: Array, rank: int, k: int
 ) -> tuple[Array, Array]:
-    """Return neighbours as local ids, ascending in each row, and the order that sorts them.
-
-    indices  global ids, ascending in each row
-    local    (nodes,): the local id of a node: nodes of part ``rank`` first, then by part, each in
-             the order of their global ids
-
-    Equal neighbours keep their order, and ``column[order]`` puts an edge column in step.
-    """
+    """Return neighbours as local ids, ascending in each row, and the order that sorts them."""
     rows = frozen_view(indptr), frozen_view(indices)
     found, order = _local_rows(*rows, frozen_view(local), frozen_view(parts), rank, k)
     return found, order
 
 
 def global_rows(indptr: Array, indices: Array, global_ids: Array) -> tuple[Array, Array]:
-    """Return neighbours as global ids, ascending in each row, and the order that sorts them.
-
-    indptr (rows + 1,), indices (edges,) local ids, global_ids (local ids,) -> (edges,) like
-    global_ids, (edges,) int64. Equal neighbours keep their order, and ``column[order]`` puts an
-    edge column in step.
-    """
+    """Return neighbours as global ids, ascending in each row, and the order that sorts them."""
     found, order = _global_rows(frozen_view(indptr), frozen_view(indices), frozen_view(global_ids))
     return found, order
 
@@ -94,7 +82,7 @@ def _local_rows(
                     at -= 1
                 found[at], order[at] = value, edge
             continue
-        # A long row is divided among its owners: among one owner's nodes it is ascending already.
+        # A long row is divided by owners: one owner's nodes already ascend.
         starts[:] = 0
         for edge in range(start, stop):
             owner = parts[indices[edge]]

@@ -1,7 +1,4 @@
-"""Dictionary coding of integers: by a bitmap where the ids are dense, by hashing where not.
-
-And hashes of texts.
-"""
+"""Dictionary coding of integers, by a bitmap if ids are dense, else by hashing; hashes of texts."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 from penstock.kernels.cpu.csr import sort_keys
 
-# A bitmap is worth it while it is no larger than the data: one bit an id against 64 a value.
+# A bitmap pays off up to the size of the data: one bit per id against 64 per value.
 _DENSE = 64
 
 
@@ -33,7 +30,7 @@ def encode(values: Array) -> tuple[Array, Array]:
     slots = np.full(1 << max(10, (2 * len(values) - 1).bit_length()), -1, np.int32)
     distinct, codes = np.empty(len(values), np.int64), np.empty(len(values), np.int32)
     distinct = distinct[: _encode_sparse(values, slots, distinct, codes)].copy()
-    # As unsigned keys of the same order, counted from the smallest: few bits, few passes.
+    # As unsigned keys relative to the smallest: few bits, few passes.
     keys = distinct.view(np.uint64) - np.uint64(low % 2**64)
     _, order = sort_keys(keys, (high - low).bit_length(), with_order=True)
     rank = np.empty(len(distinct), np.int32)
@@ -45,7 +42,7 @@ def encode(values: Array) -> tuple[Array, Array]:
 def _encode_dense(
     values: Array, low: int, bits: Array, before: Array, distinct: Array, codes: Array
 ) -> int:
-    """Return how many distinct values there are; ``before`` gets how many lie below each word."""
+    """Return the number of distinct values; ``before`` gets the number below each word."""
     words = len(bits)
     one, low_six = np.uint64(1), np.uint64(63)
     for value in values:
@@ -84,7 +81,6 @@ def _popcount(word: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _encode_sparse(values: Array, slots: Array, distinct: Array, codes: Array) -> int:
-    """Return how many distinct values there are, in order of appearance, and codes into them."""
     mask = np.uint64(len(slots) - 1)
     count = 0
     for i in range(len(values)):

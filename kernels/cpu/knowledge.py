@@ -32,9 +32,19 @@ def triples(
     """Return heads, tails and relations of triples ``first .. first + count``: (count,) int32."""
     heads, tails, relations = (np.empty(count, np.int32) for _ in range(3))
     _triples(
-        np.uint64(seed), entities, clusters, shifts, head_quantiles, relation_quantiles,
-        stride(len(entities)), noise, first, heads, tails, relations,
-    )  # fmt: skip
+        np.uint64(seed),
+        entities,
+        clusters,
+        shifts,
+        head_quantiles,
+        relation_quantiles,
+        stride(len(entities)),
+        noise,
+        first,
+        heads,
+        tails,
+        relations,
+    )
     return heads, tails, relations
 
 
@@ -47,10 +57,19 @@ def _quantile(quantiles: Array, word: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _triples(
-    seed: int, entities: Array, clusters: int, shifts: Array, head_quantiles: Array,
-    relation_quantiles: Array, step: int, noise: int, first: int,
-    heads: Array, tails: Array, relations: Array,
-) -> None:  # fmt: skip
+    seed: int,
+    entities: Array,
+    clusters: int,
+    shifts: Array,
+    head_quantiles: Array,
+    relation_quantiles: Array,
+    step: int,
+    noise: int,
+    first: int,
+    heads: Array,
+    tails: Array,
+    relations: Array,
+) -> None:
     n = len(entities)
     for i in range(len(heads)):
         a, b, c, d = philox4x32(seed, _EDGE, uint64(first) + uint64(i), 0)
@@ -67,7 +86,7 @@ def _triples(
 
 
 def splits(seed: int, heads: Array, tails: Array, relations: Array, valid: int, test: int) -> Array:
-    """Return 0, 1, 2 (train, valid, test) for each triple, whichever draw made it: (m,) int8."""
+    """Return 0, 1, 2 (train, valid, test) for each triple, independent of its draw: (m,) int8."""
     chosen: Array = _splits(
         np.uint64(seed), heads, tails, relations, np.uint64(valid + test), np.uint64(test)
     )

@@ -1,4 +1,4 @@
-"""Losses, gradients and what was right in one pass, in Numba; the meaning is naive/loss.py's."""
+"""Losses, gradients and correct predictions in one pass, in Numba; see naive/loss.py."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ def cross_entropy(
     first: int,
     last: int,
 ) -> None:
-    """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 counts nowhere.
-
-    A row is right if its label's logit is the first of the largest.
-    """
+    """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 is ignored."""
     _cross_entropy(
         read_only(logits, logits),
         read_only(labels, logits),
@@ -51,10 +48,7 @@ def binary_cross_entropy(
     first: int,
     last: int,
 ) -> None:
-    """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``.
-
-    A class is predicted where its logit is above 0.
-    """
+    """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``."""
     _binary_cross_entropy(
         read_only(logits, logits),
         read_only(indptr, logits),
@@ -76,7 +70,7 @@ def squared_error(
     first: int,
     last: int,
 ) -> None:
-    """Squared error of the only column against ``truth``, (rows,); NaN is no truth."""
+    """Squared error of the only column against ``truth``, (rows,); NaN is ignored."""
     _squared_error(
         read_only(values, values),
         read_only(truth, values),
@@ -90,7 +84,7 @@ def squared_error(
 def _shared(
     values: Array, splits: Array, scale: float, grad: Array | None
 ) -> tuple[Array, Any, Array, bool]:
-    """Return what the kernels of all losses take of these: an array for ``grad`` in any case."""
+    """Return common arguments of all losses' kernels: ``grad`` is always an array."""
     typed = values.dtype.type(scale)
     return read_only(splits, values), typed, values if grad is None else grad, grad is not None
 
@@ -121,10 +115,10 @@ def _cross_entropy(
             for f in range(1, width):
                 if value[f] > largest:
                     largest, best = value[f], f
-            # A NaN may not be the largest, but its power and so the total are NaN as well.
+            # NaN may not be the largest, but its power makes the total NaN.
             exp_row(value, largest, power, width)
             total = total_of(power, width)
-            if total != total:  # as NumPy has it, the first NaN is the largest
+            if total != total:  # as in NumPy, the first NaN is the largest
                 for f in range(width - 1, -1, -1):
                     best = f if value[f] != value[f] else best
             sums[split, 0] += math.log(np.float64(total)) - np.float64(value[label] - largest)
@@ -187,13 +181,13 @@ def _binary_cross_entropy(
 
 @njit(cache=True, error_model="numpy")
 def _terms(value: Any, truth: Any, power: Any, width: Any) -> Any:
-    """Return a row's loss, how many classes it hits, and how many it has and predicts in all."""
+    """Return a row's loss, its number of hits, and its true plus predicted classes."""
     loss, product = 0.0, 1.0
     hits: Any = 0
     positives: Any = 0
     for f in range(width):
         above, true = value[f] > 0, truth[f] > 0
-        # max(value, 0) - value * truth, and the logarithms' sum is that of a product.
+        # max(value, 0) - value * truth; the sum of logarithms is that of a product.
         if above != true:
             loss += abs(np.float64(value[f]))
         product *= 1.0 + power[f]

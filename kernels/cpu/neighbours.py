@@ -1,8 +1,8 @@
-"""Nearest neighbours among vectors: matrix products of blocks, what they leave in doubt exactly.
+"""Nearest neighbours among vectors: matrix products of blocks, then exact scores of doubtful rows.
 
-A product in float32 of vectors of length one says within a known bound what a score is. Only rows
-that may be among the nearest by that are scored again, in float64 and always in the same order: so
-neither the size of blocks nor how BLAS adds decides which of two equal rows is first.
+A product in float32 of unit vectors bounds a score. Only rows that may be among the nearest by that
+bound are scored again, in float64 and always in the same order: so neither block sizes nor BLAS
+decide which of two equal rows is first.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from penstock.arrays import Array
 from penstock.kernels.compiled import njit
 
 _QUERIES = 256  # scored together
-_ROWS = 1 << 14  # whose lengths are computed together
-_SCORES = 1 << 20  # of a block: it stays in the cache while it is searched
+_ROWS = 1 << 14  # rows whose lengths are computed together
+_SCORES = 1 << 20  # of a block, which stays in cache during the search
 
 
 def nearest(
@@ -28,9 +28,9 @@ def nearest(
 ) -> tuple[Array, Array]:
     """Return the rows of ``vectors`` nearest to each query, and scores, as the naive twin does.
 
-    lengths  what ``norms(vectors)`` returns, where it is known
+    lengths  the result of ``norms(vectors)``, if known
     """
-    vectors = np.asarray(vectors)  # mapped ones, too
+    vectors = np.asarray(vectors)  # also mapped ones
     lengths = norms(vectors) if lengths is None else lengths
     skip = np.full((len(queries), 1), -1, np.int64) if skip is None else skip
     skip = np.sort(np.asarray(skip, np.int64), axis=1)
@@ -38,7 +38,7 @@ def nearest(
     scores = np.full((len(queries), k), -np.inf, np.float32)
     if not k or not len(vectors):
         return rows, scores
-    # Two roundings of a vector of length one, those of the product, and those of the score.
+    # Two roundings of a unit vector, those of the product, and those of the score.
     bound = (vectors.shape[1] + 8) * 2.0**-24
     step = max(1, _SCORES // max(1, min(len(queries), _QUERIES)))
     for start in range(0, len(queries), _QUERIES):
@@ -53,9 +53,19 @@ def nearest(
             unit_block = np.empty_like(block)
             _to_unit(block, lengths[first : first + step], unit_block)
             _search(
-                units @ unit_block.T, some, their_lengths, block, lengths[first : first + step],
-                first, cosine, bound, skip[cut], rows[cut], scores[cut], found,
-            )  # fmt: skip
+                units @ unit_block.T,
+                some,
+                their_lengths,
+                block,
+                lengths[first : first + step],
+                first,
+                cosine,
+                bound,
+                skip[cut],
+                rows[cut],
+                scores[cut],
+                found,
+            )
     return rows, scores
 
 
@@ -75,7 +85,7 @@ def _norms(vectors: Array, lengths: Array) -> None:
 
 @njit(cache=True)
 def _dot(one: Array, other: Array) -> float:
-    """Return the dot product in float64, added in an order that depends on the width alone."""
+    """Return the dot product in float64, in an order that depends on the width alone."""
     a = b = c = d = 0.0
     whole = len(one) // 4 * 4
     for i in range(0, whole, 4):
@@ -111,10 +121,10 @@ def _search(
     scores: Array,
     found: Array,
 ) -> None:
-    """Take what a block has into the nearest so far, which are sorted.
+    """Merge a block into the nearest so far, which are sorted.
 
-    estimates  (queries, rows of the block) cosines of float32, each off by ``bound`` at most
-    first      the first row of the block; found: how many rows each query has so far
+    estimates  (queries, rows of the block) cosines of float32, each off by at most ``bound``
+    first      the first row of the block; found: the number of rows of each query so far
     """
     k = rows.shape[1]
     for query in range(len(queries)):
@@ -132,7 +142,7 @@ def _search(
             score = np.float32(exact)
             if count == k and not score > scores[query, k - 1]:
                 continue
-            place = min(count, k - 1)  # the last one falls out, unless there is room
+            place = min(count, k - 1)  # drops the last one if full
             while place > 0 and scores[query, place - 1] < score:
                 scores[query, place] = scores[query, place - 1]
                 rows[query, place] = rows[query, place - 1]

@@ -22,10 +22,7 @@ def column_sums(x: Array, sums: Array, first: int, last: int) -> None:
 def layer_norm(
     z: Array, scale: Array, shift: Array, out: Array, moments: Array, first: int, last: int
 ) -> None:
-    """Write ``scale * (z - mean) / deviation + shift``, row by row.
-
-    ``moments``, (rows, 2), keeps each row's mean and 1 / deviation. ``out`` may not be ``z``.
-    """
+    """Write ``scale * (z - mean) / deviation + shift``, row by row."""
     given = read_only(z, z), read_only(scale, z), read_only(shift, z)
     _layer_norm(*given, out, moments, first, last)
 
@@ -33,10 +30,7 @@ def layer_norm(
 def layer_norm_back(
     grad: Array, z: Array, scale: Array, moments: Array, sums: Array, first: int, last: int
 ) -> None:
-    """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
-
-    Adds the gradients of shift and scale to ``sums``, (2, width).
-    """
+    """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place."""
     given = read_only(z, z), read_only(scale, z), read_only(moments, z)
     _layer_norm_back(grad, *given, sums, first, last)
 
@@ -56,7 +50,7 @@ def batch_norm(
     first: int,
     last: int,
 ) -> None:
-    """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse a column."""
+    """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse per column."""
     given = [read_only(each, z) for each in (z, mean, inverse, scale, shift)]
     _batch_norm(*given, out, first, last)
 
@@ -79,11 +73,7 @@ def batch_norm_back(
     first: int,
     last: int,
 ) -> None:
-    """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
-
-    ``means``, (2, width) of z's type, are the sums of ``batch_norm_sums`` over all rows of the
-    graph, divided by how many there are.
-    """
+    """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place."""
     given = [read_only(each, z) for each in (z, mean, inverse, scale, means)]
     _batch_norm_back(grad, *given, first, last)
 
@@ -97,7 +87,7 @@ def _column_sums(x: Array, sums: Array, first: int, last: int) -> None:
             total[f] += value[f]
 
 
-# Sums over a row may be taken in any order: that is what lets them use vectors.
+# Sums over a row may be in any order, so that they vectorise.
 @njit(cache=True, fastmath={"reassoc"}, error_model="numpy")
 def _row_moments(value: Any, width: Any) -> Any:
     total = 0.0
@@ -149,7 +139,7 @@ def _layer_norm_back(
 
 @njit(cache=True, fastmath={"reassoc"}, error_model="numpy")
 def _row_leanings(slope: Any, value: Any, factor: Any, mean: Any, inverse: Any, width: Any) -> Any:
-    """Return the means of a row's gradient of normal values, and of its product with these."""
+    """Return the means of a row's gradient in normalised values, and of its product with them."""
     inner = leaning = 0.0
     for f in range(width):
         given = slope[f] * factor[f]

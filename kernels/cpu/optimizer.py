@@ -49,7 +49,7 @@ def adam(
         square,
         kind(lr / (1 - beta1**step)),
         kind(1 / (1 - beta2**step)),
-        # Apart, since what is left of 1 must not be rounded twice.
+        # Separate, since 1 - beta must not be rounded twice.
         kind(beta1),
         kind(1 - beta1),
         kind(beta2),

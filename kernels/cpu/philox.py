@@ -1,4 +1,4 @@
-"""Philox4x32-10 in Numba; the words, their meaning and their order are naive/philox.py's."""
+"""Philox4x32-10 in Numba; words and their order are naive/philox.py's."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _draws(seed: int, stream: int, which: Array, steps: Array) -> Array:
 
 
 def draws(seed: int, stream: int, which: Array, step: Array | int = 0) -> Array:
-    """Return the first word of each draw of ``which``: (n,) uint32; one step, or a step each."""
+    """Return the first word of each draw of ``which``: (n,) uint32; one step, or one step each."""
     steps = np.atleast_1d(np.asarray(step, np.uint32))
     found: Array = _draws(np.uint64(seed), np.uint32(stream), which.astype(np.uint64), steps)
     return found

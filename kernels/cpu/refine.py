@@ -1,6 +1,6 @@
 """Better parts by moving one node at a time, in Numba; meaning as in naive/refine.py.
 
-Sequential, because the same seed must give the same parts on any number of threads.
+Sequential, so that the same seed gives the same parts on any number of threads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ from penstock.kernels.cpu.sort import stable_order
 def balance(
     indptr: Array, indices: Array, load: Array, parts: Array, k: int, bound: int, passes: int
 ) -> int:
-    """Move nodes out of parts above ``bound``, those that cost the fewest cut edges first.
-
-    What a node costs is the neighbours it leaves less those it joins, for each unit of its load.
-    Returns how many nodes moved.
-    """
+    """Move nodes out of parts above ``bound``, in order of least cost in cut edges."""
     loads, counts = _sums(load, parts, k)
     links = np.zeros(k, np.int64)
     nodes = np.empty(len(parts), np.int64)
@@ -59,11 +55,7 @@ def balance(
 def refine(
     indptr: Array, indices: Array, load: Array, parts: Array, k: int, bound: int, passes: int
 ) -> int:
-    """Move each node to the part of most of its neighbours, where that cuts fewer edges.
-
-    A move that leaves the cut as it is is made where it evens out the load. Returns how many
-    nodes moved.
-    """
+    """Move each node to the part of most of its neighbours if that cuts fewer edges."""
     loads, counts = _sums(load, parts, k)
     links = np.zeros(k, np.int64)
     moved = 0
@@ -71,7 +63,7 @@ def refine(
         before = moved
         for v in range(len(parts)):
             own = parts[v]
-            # Most nodes have all their neighbours in their part: they are passed over cheaply.
+            # Most nodes have all their neighbours in their part: skip them cheaply.
             inside = True
             for edge in range(indptr[v], indptr[v + 1]):
                 if parts[indices[edge]] != own:
@@ -108,7 +100,7 @@ def _count(v: int, indptr: Array, indices: Array, parts: Array, links: Array) ->
 
 @njit(cache=True, inline="always")
 def _uncount(v: int, indptr: Array, indices: Array, parts: Array, links: Array) -> None:
-    # Cheaper than clearing all k where a node has few neighbours.
+    # Cheaper than clearing all k if a node has few neighbours.
     for edge in range(indptr[v], indptr[v + 1]):
         links[parts[indices[edge]]] = 0
 

@@ -1,8 +1,8 @@
 """R-MAT in Numba; names and meaning are naive/rmat.py's.
 
-Edges are drawn a tile at a time, so that the inner loops run over neighbouring edges and the
-compiler turns them into vector instructions: five times as fast as an edge at a time. Kernels run
-on one thread and release the GIL.
+Edges are drawn in tiles, so that the inner loops run over neighbouring edges and compile to vector
+instructions: five times as fast as one edge at a time. Kernels run on one thread and release the
+GIL.
 """
 
 from __future__ import annotations
@@ -39,11 +39,18 @@ def edges(
 
 @njit(cache=True, nogil=True)
 def _edges(
-    seed: int, scale: int, a: int, ab: int, abc: int, first: int, names: Array,
-    sources: Array, targets: Array,
-) -> None:  # fmt: skip
+    seed: int,
+    scale: int,
+    a: int,
+    ab: int,
+    abc: int,
+    first: int,
+    names: Array,
+    sources: Array,
+    targets: Array,
+) -> None:
     steps = (scale + LEVELS - 1) // LEVELS
-    # Whole draws are used; the levels beyond ``scale`` are dropped at the end.
+    # Whole draws are used; levels beyond ``scale`` are dropped at the end.
     extra = uint32(steps * LEVELS - scale)
     words = np.empty((4, _TILE), np.uint32)
     u, v = np.empty(_TILE, np.uint32), np.empty(_TILE, np.uint32)

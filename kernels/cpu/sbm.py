@@ -87,11 +87,14 @@ def _edges(
 
 
 def normals(seed: int, first: int, count: int, width: int) -> Array:
-    """Return about normal numbers, mean 0 and deviation 1: (count, width) float32."""
+    """Return approximately normal numbers, mean 0 and deviation 1: (count, width) float32."""
     drawn: Array = _dense(
-        np.uint64(seed), np.zeros(count, np.int32), np.zeros((1, width), np.float32),
-        np.float32(1), np.uint64(first),
-    )  # fmt: skip
+        np.uint64(seed),
+        np.zeros(count, np.int32),
+        np.zeros((1, width), np.float32),
+        np.float32(1),
+        np.uint64(first),
+    )
     return drawn
 
 

@@ -12,7 +12,7 @@ from penstock.kernels.generate_rules import ROUNDS
 
 
 def scramble(seed: int, stream: int, first: int, count: int, size: int) -> Array:
-    """Return where ``first .. first + count`` go in the shuffle of ``size`` ids: (count,) int32."""
+    """Return the new positions of ``first .. first + count`` of ``size`` ids: (count,) int32."""
     bits = max(size - 1, 1).bit_length()
     moved: Array = _scramble(np.uint64(seed), np.uint32(stream), first, count, size, bits)
     return moved

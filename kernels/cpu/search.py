@@ -1,7 +1,7 @@
 """Binary search within kernels.
 
-NumPy's ``searchsorted`` takes Numba half a second to compile at each place and type, and every
-process that loads such a kernel imports SciPy's linear algebra.
+Numba takes half a second to compile NumPy's ``searchsorted`` for each place and type, and processes
+that load such a kernel import SciPy's linear algebra.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Edges of many small graphs, as tables hold them, become a batch: see naive/small_graphs.py.
+"""From edges of many small graphs in tables to a batch: see naive/small_graphs.py.
 
 Work stays within a graph, whose rows and nodes fit into a cache. All functions release the GIL and
 run on one thread.
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 NO_SOURCE, NO_TARGET = 1, 2
-# Where ids lie closer together than this, a table of their range is faster than sorting them.
+# If ids are denser than this, a table of their range is faster than sorting.
 _SPARSE = 8
 _MATRIX_WORDS = 1 << 15  # of bits: 256 KiB, which a core's cache holds
 
@@ -33,7 +33,7 @@ _MATRIX_WORDS = 1 << 15  # of bits: 256 KiB, which a core's cache holds
 def number_nodes(
     starts: Array, sources: Array, targets: Array, flags: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Number the nodes of each graph in the order of their ids; see naive."""
+    """Number the nodes of each graph in the order of their ids."""
     us, vs = np.empty(len(sources), np.int32), np.empty(len(sources), np.int32)
     names, ptr = np.empty(2 * len(sources), np.int64), np.empty(len(starts), np.int64)
     some = flags if flags.any() else flags[:0]
@@ -45,7 +45,7 @@ def number_nodes(
 def rows_of_edges(
     starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, *, directed: bool
 ) -> tuple[Array, Array, Array | None]:
-    """Return indptr, indices and weights of all graphs side by side; see naive."""
+    """Return indptr, indices and weights of all graphs side by side, as in a GraphBatch."""
     most = len(us) if directed else 2 * len(us)
     indptr, indices = np.empty(int(ptr[-1]) + 1, np.int64), np.empty(most, np.int32)
     given = np.empty(0) if weights is None else weights
@@ -55,10 +55,17 @@ def rows_of_edges(
 
 
 def sums_of_edges(
-    starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, indptr: Array,
-    indices: Array, *, directed: bool,
-) -> Array:  # fmt: skip
-    """Return the sum of the weights of the rows of each edge; see naive."""
+    starts: Array,
+    ptr: Array,
+    us: Array,
+    vs: Array,
+    weights: Array | None,
+    indptr: Array,
+    indices: Array,
+    *,
+    directed: bool,
+) -> Array:
+    """Return the sum of the weights [default: 1] of the rows of each resulting edge."""
     found = np.zeros(len(indices))
     given = np.empty(0) if weights is None else weights
     _sum_rows(starts, ptr, us, vs, given, directed, indptr, indices, found)
@@ -66,12 +73,12 @@ def sums_of_edges(
 
 
 def parallel_edges(indptr: Array, indices: Array) -> bool:
-    """Return whether a row of ascending neighbours has one twice."""
+    """Return whether a row of ascending neighbours has a repeated one."""
     return bool(_parallel_edges(frozen_view(indptr), frozen_view(indices)))
 
 
 def self_loops(ptr: Array, indptr: Array, indices: Array) -> Array:
-    """Return how many edges of each graph are self loops, (graphs,) int64; see naive."""
+    """Return the number of self loops of each graph, (graphs,) int64."""
     found = np.zeros(len(ptr) - 1, np.int64)
     _self_loops(frozen_view(ptr), frozen_view(indptr), frozen_view(indices), found)
     return found
@@ -183,7 +190,7 @@ def _fill_rows(
     by_target, of_target = np.empty(most, np.int32), np.empty(most, np.int32)
     by_source = np.empty(most, np.int32)
     lengths, sorted_lengths = np.empty(most if weighted else 0), np.empty(most if weighted else 0)
-    # Of a dense enough graph without weights a matrix of bits, which sorts and drops duplicates.
+    # For a dense graph without weights a matrix of bits sorts and drops duplicates.
     matrix = np.zeros(_MATRIX_WORDS, np.uint64)
     edges = 0
     indptr[0] = 0

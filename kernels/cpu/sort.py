@@ -1,4 +1,4 @@
-"""A stable sort within kernels: NumPy's ``argsort`` takes Numba three seconds to compile."""
+"""A stable sort within kernels: Numba takes three seconds to compile NumPy's ``argsort``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.kernels.compiled import njit
 
 @njit(cache=True, nogil=True)
 def stable_order(keys: Array) -> Array:
-    """Return the order that makes keys ascend, equal ones as they come; none is NaN."""
+    """Return the stable order that makes keys ascend; none is NaN."""
     order, merged = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
     run = 16  # as long as insertion is faster than merging
     for low in range(0, len(keys), run):

@@ -1,6 +1,6 @@
 """Fennel balanced by load, in Numba; meaning as in naive/streaming.py.
 
-Sequential, because where a node goes depends on all that went before it.
+Sequential, because a node's place depends on all earlier ones.
 """
 
 from __future__ import annotations
@@ -23,16 +23,7 @@ def stream_rows(
     capacity: int,
     price: float,
 ) -> None:
-    """Place the nodes of one row range; ``parts``, ``loads`` and ``counts`` change in place.
-
-    indptr, indices  a row range of the graph; the load of a node is the length of its row
-    parts            (nodes,) int32, -1: not placed yet
-    loads, counts    (k,) int64: load and nodes of each part
-    capacity         no part grows beyond it while another has room
-    price            of one unit of load in a part of load 1
-
-    A node without edges goes to the part with the fewest nodes.
-    """
+    """Place the nodes of one row range; ``parts``, ``loads`` and ``counts`` change in place."""
     rows = frozen_view(indptr), frozen_view(indices)
     _stream_rows(*rows, first_row, parts, loads, counts, capacity, price)
 

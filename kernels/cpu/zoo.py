@@ -1,7 +1,7 @@
 """A zoo of small graphs in Numba; names and meaning are naive/zoo.py's.
 
-A graph is drawn into a matrix of bits small enough for the cache, which drops duplicates as it
-goes and gives the rows back sorted.
+A graph is drawn into a matrix of bits small enough for the cache, which drops duplicates and gives
+sorted rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _A, _AB, _ABC = (int(threshold) for threshold in QUADRANTS)
 
 
 def edge_counts(seed: int, sizes: Array, least: int, most: int, first: int) -> Array:
-    """Return how many edges graphs ``first .. first + n`` have: (n,) int64."""
+    """Return the number of edges of graphs ``first .. first + n``: (n,) int64."""
     counts: Array = _edge_counts(np.uint64(seed), sizes, least, most, first)
     return counts
 
@@ -62,7 +62,7 @@ def _random_tile(seed: int, graph: int, draw: int, size: int, us: Array, vs: Arr
 def _rmat_tile(
     seed: int, graph: int, draw: int, scale: int, words: Array, us: Array, vs: Array
 ) -> None:
-    # Inner loops run over draws, as in cpu/rmat.py, so that they become vector instructions.
+    # Inner loops run over draws, as in cpu/rmat.py, so that they vectorise.
     steps = (scale + LEVELS - 1) // LEVELS
     extra = uint32(LEVELS * steps - scale)
     us[:] = 0
@@ -134,5 +134,5 @@ def _edges(
 
 @njit(cache=True, inline="always")
 def _log2(bit: Any) -> Any:
-    # The exponent of a power of two, read off its floating-point form.
+    # The exponent of a power of two, from its floating-point bits.
     return math.frexp(np.float64(bit))[1] - 1

@@ -1,5 +1,5 @@
 // A layer's epilogue, and its backward pass. Names and meaning are naive/activation.py's. A thread
-// has four features of a row: those whose words come from one draw.
+// has four features of a row: those whose words are from one draw.
 #include "gnn/values.cuh"
 
 // instance: apply_epilogue<float, 4>
@@ -150,7 +150,7 @@ __launch_bounds__(256) __global__
   each_place<1>(first, last, width / Vec, body);
 }
 
-// One thread per edge, whose row it finds. ``swapped``: rows are features, columns nodes.
+// One thread per edge, which finds its row. ``swapped``: rows are features, columns nodes.
 template <typename Value, typename Id>
 __global__ void drop_values(const i64* __restrict__ indptr, i64 rows,
                             const Id* __restrict__ indices, const Value* __restrict__ weights,

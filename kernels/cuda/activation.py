@@ -24,7 +24,7 @@ from penstock.kernels.gnn_rules import Dropout, Epilogue, ScaledCSR
 
 _FILE = "activation"
 _THREADS = 256
-_BLOCKS = 1 << 16  # the most; beyond, a thread takes several rows
+_BLOCKS = 1 << 16  # at most; beyond, a thread takes several rows
 
 
 def apply_epilogue(
@@ -47,11 +47,7 @@ def apply_epilogue(
 def epilogue_backward(
     grad: DeviceArray, out: DeviceArray, epilogue: Epilogue, first: int, last: int
 ) -> None:
-    """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
-
-    ``out`` is what ``apply_epilogue`` made with the same epilogue. The gradients of bias and skip
-    are the sums of columns, and ``grad`` itself.
-    """
+    """Turn rows ``first .. last`` of ``grad``, that of ``out``, into the gradient of ``z``."""
     width = grad.shape[1]
     if last <= first or not width:
         return
@@ -66,7 +62,7 @@ def epilogue_backward(
 
 
 def factors(drop: Dropout | None, first: int, last: int, like: DeviceArray) -> DeviceArray:
-    """Return the factors of values at the end: 0 if they are dropped."""
+    """Return the final factors of values: 0 for dropped ones."""
     found = cp.ones((last - first, like.shape[1]), like.dtype)
     if drop is not None:
         apply_epilogue(
@@ -78,10 +74,7 @@ def factors(drop: Dropout | None, first: int, last: int, like: DeviceArray) -> D
 def scale_rows(
     x: DeviceArray, factors: DeviceArray, out: DeviceArray, first: int, last: int
 ) -> None:
-    """Write rows ``first .. last`` of ``x``, each times its factor, at ``out``, maybe ``x`` itself.
-
-    factors  (rows,), of x's type
-    """
+    """Write rows ``first .. last`` of ``x``, each times its factor, to ``out`` (maybe ``x``)."""
     width = x.shape[1]
     if last <= first or not width:
         return
@@ -101,11 +94,7 @@ def scale_rows(
 def drop_values(
     block: ScaledCSR, drop: Dropout, out: DeviceArray, *, rows_are_columns: bool
 ) -> None:
-    """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
-
-    ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.
-    A value is dropped as ``apply_epilogue`` drops that of its node and feature.
-    """
+    """Write a sparse feature matrix' values, some dropped, to ``out``, (edges,)."""
     edges = block.edges
     launch(
         _FILE,
@@ -118,11 +107,9 @@ def drop_values(
 
 
 def _vec(x: DeviceArray, *others: AnyArray | None) -> int:
-    """Return how many values a thread reads at once: 4 or 1."""
     fits = x.dtype == np.float32 and lanes_together(x.shape[1], x, *others) == 4
     return 4 if fits else 1
 
 
 def _blocks(rows: int, places: int) -> int:
-    """Return how many blocks have a thread for each place of each row."""
     return min(-(-rows // max(1, _THREADS // places)), _BLOCKS)

@@ -1,6 +1,6 @@
 """Edges of several buckets, mixed on the GPU; names and meaning are naive/buckets.py's.
 
-Buckets are made on hosts: there is no count or scatter here.
+Buckets are made on hosts: this module has no count or scatter.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@
 
 enum How { kSum = 0, kMax = 1, kFirst = 2, kMin = 3 };
 
-// One thread an output edge walks its run of equal keys in input order, so that sums have the same
-// rounding on every backend. Runs are short: an edge is rarely given more than a few times.
+// One thread per output edge walks its run of equal keys in input order, so that sums have the same
+// rounding on every backend. Runs are short: edges are rarely repeated more than a few times.
 template <typename Value, int how>
 __global__ void merge_values(const Value* __restrict__ values, const int* __restrict__ order,
                              const long long* __restrict__ first, long long edges,

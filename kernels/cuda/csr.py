@@ -65,7 +65,7 @@ def sort_times(keys: Any, order: Any, times: Any) -> tuple[Any, Any]:
 
 
 def compare_directions(keys: Any, times: Any | None, *, once: bool) -> tuple[Any, Any | None, int]:
-    """Find the edges that are listed in both directions, and take the direction off their keys."""
+    """Find edges that are listed in both directions, and remove the direction from their keys."""
     way, keys = (keys & cp.uint64(1)).astype(bool), keys >> cp.uint64(1)
     new = cp.ones(len(keys), bool)
     new[1:] = keys[1:] != keys[:-1]
@@ -87,7 +87,7 @@ def build_rows(
     merge: bool,
     times: Any | None = None,
 ) -> tuple[Any, Any, Any | None, Any]:
-    """Cut sorted keys into rows, equal keys (and times, if given) made one if ``merge``."""
+    """Cut sorted keys into rows; ``merge`` makes equal keys (and times, if given) one edge."""
     new = cp.ones(len(keys), bool)
     if merge:
         new[1:] = keys[1:] != keys[:-1]
@@ -106,7 +106,7 @@ def build_rows(
 def merge_values(
     values: DeviceArray, order: DeviceArray, first: DeviceArray, how: str
 ) -> DeviceArray:
-    """Merge what belongs to equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order."""
+    """Merge the values of equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order."""
     merged = cp.empty(len(first) - 1, values.dtype)
     number = ("sum", "max", "first", "min").index(how)
     instance = f"merge_values<{_C_TYPES[str(values.dtype)]}, {number}>"

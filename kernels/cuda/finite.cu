@@ -1,12 +1,11 @@
-// Whether values are numbers: their meaning is naive/finite.py's.
+// Whether values are finite: the meaning is naive/finite.py's.
 #include "grid.cuh"
 
 // instance: are_finite
 
 using namespace penstock;
 
-// `found` is true before; a thread that finds NaN or an infinity writes false, and all write the
-// same.
+// `found` is true before; a thread that finds NaN or an infinity writes false.
 __global__ void are_finite(const float* __restrict__ values, long long count, bool* found) {
   bool bad = false;
   for (long long i = thread_number(); i < count; i += thread_count()) {

@@ -1,4 +1,4 @@
-"""Whether values are numbers, on the GPU; the meaning is naive/finite.py's."""
+"""Whether values are finite, on the GPU; the meaning is naive/finite.py's."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from penstock.kernels.cuda.module import launch
 
 
 def are_finite(array: DeviceArray) -> DeviceArray:
-    """Return whether all values of a contiguous float32 array are numbers: () bool, on the GPU.
+    """Return whether all values of a float array are finite.
 
-    One kernel that reads the array once: nothing waits for it until the caller reads the bool.
+    One kernel reads the array once; nothing waits until the caller reads the bool.
     """
     found = cp.empty((), cp.bool_)
     found.data.memset_async(1, 1)

@@ -53,8 +53,7 @@ __launch_bounds__(256) __global__
   each_place<4>(0, count, width, Taking<Word>{x, x_stride, rows, out, width});
 }
 
-// Each row is named once, so nothing is added in an order that could change. Without ``rows`` they
-// are the first of x.
+// Rows are distinct, so the order of additions is fixed. Without ``rows`` they are the first of x.
 template <typename Value, int Vec>
 __launch_bounds__(256) __global__
     void add_rows(Value* x, i64 x_stride, const i64* rows, i64 count, int width,

@@ -1,5 +1,4 @@
-"""Rows that other ranks need, packed, and received rows of ghosts added: on the GPU, a kernel
-each."""
+"""Rows that other ranks need, packed, and received rows of ghosts added, on the GPU."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ from penstock.kernels.cuda.module import launch_blocks
 
 _FILE = "ghost_rows"
 _THREADS = 256
-_ROWS_AT_ONCE = 4  # of a thread
-_BLOCKS = 1 << 16  # the most; beyond, a thread takes more rows
+_ROWS_AT_ONCE = 4  # per thread
+_BLOCKS = 1 << 16  # at most; beyond, a thread takes more rows
 _WORDS = {16: "uint4", 8: "uint2", 4: "unsigned int", 2: "unsigned short"}
 
 
 def take_rows(x: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
-    """Copy the rows of ``x`` that ``rows`` (int64) names to ``out``, whatever their type."""
+    """Copy the rows of ``x`` that ``rows`` names to ``out``."""
     row = x.shape[1] * x.itemsize
     if not len(rows) or not row:
         return
@@ -38,7 +37,7 @@ def take_rows(x: DeviceArray, rows: DeviceArray, out: DeviceArray) -> None:
 
 
 def add_rows(x: DeviceArray, rows: DeviceArray, came: DeviceArray) -> None:
-    """Add ``came`` to rows of ``x``: a slice, or those that ``rows`` (int64) names once each."""
+    """Add ``came`` to rows of ``x``: a slice, or distinct ``rows``."""
     width, count = came.shape[1], len(came)
     if not count or not width:
         return
@@ -50,9 +49,11 @@ def add_rows(x: DeviceArray, rows: DeviceArray, came: DeviceArray) -> None:
     vec = next(
         vec
         for vec in (16 // x.itemsize, 8 // x.itemsize, 1)
-        if vec and width % vec == 0 and is_aligned(x, vec * x.itemsize)
+        if vec
+        and width % vec == 0
+        and is_aligned(x, vec * x.itemsize)
         and _at(came, vec * x.itemsize)
-    )  # fmt: skip
+    )
     launch_blocks(
         _FILE,
         f"add_rows<{c_value(x)}, {vec}>",

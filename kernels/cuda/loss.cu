@@ -1,6 +1,6 @@
-// Losses, their gradients, and how often the prediction was right. Names and meaning are
-// naive/loss.py's. Some lanes of a warp (a power of 2) have a row; each block leaves its share of
-// the twelve sums, which are then added in their order. Gradients may take the logits' place.
+// Losses, their gradients, and counts of correct predictions. Names and meaning are
+// naive/loss.py's. Some lanes of a warp (a power of 2) share a row; each block writes its share of
+// the twelve sums, which are then added in order. Gradients may replace the logits.
 #include "loss_rows.cuh"
 
 // instance: cross_entropy<float, int, 2, 8>
@@ -59,7 +59,7 @@ __launch_bounds__(256, sizeof(Value) == 4 ? 4 : 2) __global__
     }
     const bool strange = largest != largest;
     const bool counts = now.split >= 0 && now.label >= 0;
-    // The position of the label among this lane's logits, and whether an earlier one is as large.
+    // The position of the label among this lane's logits, and whether an earlier one is equal.
     const int ahead = now.label - place;
     Value labelled = Value(0), total = Value(0);
     bool before = false;
@@ -110,7 +110,7 @@ __launch_bounds__(256) __global__
     const bool counts = split >= 0 && label >= 0;
     const int count = counts ? classes : 0;
     const Value* from = logits + row * stride;
-    // The first of the largest; NaN is larger than all, as NumPy has it.
+    // The first of the largest; NaN is largest, as in NumPy.
     Value largest = Value(0);
     int best = -1;
     for (int c = place; c < count; c += lanes) {
@@ -138,7 +138,7 @@ __launch_bounds__(256) __global__
       const Value loss = log(total) - (from[label] - largest);
       tally.add(split, loss, 1.0, best == label, 1.0);
     }
-    __syncwarp();  // the label's logit is read before it may become a gradient
+    __syncwarp();  // read the label's logit before it becomes a gradient
     if (grad && exists) {
       Value* to = grad + row * grad_stride;
       const bool trains = counts && split == 0;
@@ -207,7 +207,7 @@ __launch_bounds__(256) __global__
   tally.end(partial);
 }
 
-// One warp a sum.
+// One warp per sum.
 __global__ void add_losses(const double* __restrict__ partial, int blocks, double* sums) {
   const i64 n = thread_number() / kLanes;
   if (n >= kRoles * kSums) return;

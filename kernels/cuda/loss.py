@@ -1,4 +1,4 @@
-"""Losses on the GPU; names and meaning are naive/loss.py's. Sums are of one order in every run."""
+"""Losses on the GPU; names and meaning are naive/loss.py's. Sums have a fixed order."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from penstock.kernels.cuda.module import launch, launch_blocks
 _FILE = "loss"
 _THREADS = 256
 _SUMS = 12  # three splits, four sums each
-# Lanes a row, and the most logits of each lane's, for which there are kernels. Rows of more
-# classes are read several times, by a whole warp.
+# Lanes per row, and the most logits per lane, of the available kernels. A whole warp reads rows of
+# more classes several times.
 _TEAMS = {"float": ((2, 8), (4, 8), (8, 6), (8, 8), (16, 8), (32, 8)), "double": ((32, 8),)}
 _TEAM_BLOCKS = 512  # of rows that stay in registers: about four on each multiprocessor of an H200
 
@@ -37,10 +37,7 @@ def cross_entropy(
     first: int,
     last: int,
 ) -> None:
-    """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 counts nowhere.
-
-    A row is right if its label's logit is the first of the largest.
-    """
+    """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 is ignored."""
     kind, classes = f"{c_value(logits)}, {c_id(labels)}", logits.shape[1]
     truth = (cp.ascontiguousarray(labels),)
     team = next((team for team in _TEAMS[c_value(logits)] if classes <= team[0] * team[1]), None)
@@ -65,10 +62,7 @@ def binary_cross_entropy(
     first: int,
     last: int,
 ) -> None:
-    """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``.
-
-    A class is predicted if its logit is above 0.
-    """
+    """Sigmoid cross-entropy of every class; row r has ``classes[indptr[r]:indptr[r + 1]]``."""
     kernel = f"binary_cross_entropy<{c_value(logits)}, {c_id(classes)}>"
     truth = (cp.ascontiguousarray(indptr, np.int64), cp.ascontiguousarray(classes))
     lanes = power_of_2(logits.shape[1])
@@ -87,7 +81,7 @@ def squared_error(
     first: int,
     last: int,
 ) -> None:
-    """Squared error of the only column against ``truth``, (rows,); NaN is no truth."""
+    """Squared error of the only column against ``truth``, (rows,); NaN is ignored."""
     kernel = f"squared_error<{c_value(values)}>"
     _run(kernel, values, (vector(truth, values),), splits, scale, grad, sums, first, last)
 
@@ -107,7 +101,7 @@ def _run(
     shape: tuple[np.int32, ...] = (),
     most: int | None = None,
 ) -> None:
-    """Run a kernel in which a number of lanes share a row, in at most ``most`` blocks."""
+    """Run a kernel in which several lanes share a row, in at most ``most`` blocks."""
     if last <= first:
         return
     blocks = summing_blocks(last - first, 4 * _THREADS // lanes)

@@ -1,4 +1,4 @@
-// Rows of logits in registers, and the twelve sums that losses leave: three splits, four sums each.
+// Rows of logits in registers, and the twelve sums of losses: three splits, four sums each.
 #pragma once
 #include "gnn/values.cuh"
 
@@ -32,8 +32,7 @@ __device__ __forceinline__ void end_sums(const Sum& of, double* __restrict__ par
   }
 }
 
-// A thread's share of sums. Roles are compared, not used as an index, so that it stays in
-// registers.
+// A thread's share of sums. Roles are compared, not used as an index, to stay in registers.
 struct Tally {
   double sums[kRoles][kSums];
 
@@ -91,7 +90,7 @@ struct RowTally {
   }
 };
 
-// The larger, which NaN is.
+// The larger; NaN is largest.
 template <typename Value>
 __device__ __forceinline__ Value larger(Value a, Value b) {
   return a > b || a != a ? a : b;
@@ -105,7 +104,7 @@ __device__ __forceinline__ float larger(float a, float b) {
 #endif
 
 // Read a value, minus infinity unless wanted. As one instruction, in the order written, so that
-// several are under way at once (gnn/values.cuh); kernels may write what they read so.
+// several are in flight at once (gnn/values.cuh); kernels may write the values they read.
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ float read_or_least(bool wanted, const float* from) {
   float value;
@@ -132,13 +131,13 @@ __device__ __forceinline__ Value read_or_least(bool wanted, const Value* from) {
 }
 #endif
 
-// A row's label and split, and each Lanes-th of its logits, which a lane has.
+// A row's label and split, and a lane's logits, every Lanes-th.
 template <typename Value, int Lanes, int Each>
 struct Row {
   Value at[Each];
   int label, split;
 
-  // All loads are under way at once, whatever the split.
+  // All loads are in flight at once, for any split.
   template <typename Id>
   __device__ __forceinline__ void read(const Value* logits, i64 stride,
                                        const Id* __restrict__ labels,

@@ -1,9 +1,9 @@
-"""Compiling and launching the .cu files of this folder, which are named from here: ``walk/tables``.
+"""Compiling and launching the .cu files of this folder, with names relative to it: ``walk/tables``.
 
-Templates are compiled lazily, only the instances asked for, once per device, and cached on disk by
-CuPy; what is no template is compiled with its file's others, which takes hardly longer. Every
-instance that Python may ask for stands in its .cu file as ``// instance: name<...>``, so that CI
-can compile it without a GPU.
+Templates are compiled lazily, only the requested instances, once per device, and CuPy caches them
+on disk; plain kernels are compiled together with those of their file, which takes hardly longer.
+Each .cu file lists every possible instance as ``// instance: name<...>``, so that CI can compile it
+without a GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_BLOCKS = 1 << 16  # beyond, a thread takes several elements
 def launch(file: str, instance: str, count: int, *arguments: Any) -> None:
     """Run ``instance`` of ``file.cu`` with about a thread for each of ``count`` elements.
 
-    Kernels launched so walk their elements with a grid-wide stride.
+    These kernels walk their elements with a grid-wide stride.
     """
     if count:
         launch_blocks(
@@ -43,15 +43,15 @@ def launch_blocks(
     prologue: str = "",
     shared: int = 0,
 ) -> None:
-    """Run ``instance`` of ``file.cu`` in a number of blocks of a number of threads.
+    """Run ``instance`` of ``file.cu`` in ``blocks`` blocks of ``threads`` threads.
 
-    prologue  what stands before the source, such as a function that a user wrote
-    shared    bytes of dynamic shared memory a block
+    prologue  code before the source, such as a user's function
+    shared    bytes of dynamic shared memory per block
     """
     import cupy as cp
 
     module = cp.cuda.Device().id, file, _together(file, instance), prologue
-    with _lock(*module):  # threads of one GPU launch on streams of their own
+    with _lock(*module):  # threads of one GPU launch on separate streams
         kernel = _kernel(*module, instance)
         if shared > kernel.max_dynamic_shared_size_bytes:
             kernel.max_dynamic_shared_size_bytes = shared
@@ -59,7 +59,7 @@ def launch_blocks(
 
 
 def start_compiler() -> None:
-    """Have CuPy start the compiler and find out what it is, which it does once for our options."""
+    """Make CuPy start the compiler and identify it, which it does once for our options."""
     keep_cupy_kernels()
     import cupy as cp
 
@@ -73,7 +73,7 @@ def _options() -> tuple[str, ...]:
 
 @cache
 def _together(file: str, instance: str) -> tuple[str, ...]:
-    """Return what is compiled with an instance: for a plain kernel, all plain ones of its file."""
+    """Return the instances to compile together: for a plain kernel, all plain ones of its file."""
     if "<" in instance:
         return (instance,)
     return tuple(sorted(re.findall(r"^// instance: (\w+)$", _source(file), re.MULTILINE)))
@@ -81,7 +81,7 @@ def _together(file: str, instance: str) -> tuple[str, ...]:
 
 @cache
 def _lock(device: int, file: str, instances: tuple[str, ...], prologue: str) -> threading.Lock:
-    return threading.Lock()  # one per module: others are compiled or launched meanwhile
+    return threading.Lock()  # one per module: others compile or launch meanwhile
 
 
 @cache
@@ -108,6 +108,6 @@ def _source(file: str) -> str:
 
 @cache
 def _headers() -> str:
-    """Return what differs when a header does: CuPy's cache compares sources and options only."""
+    """Return a text that changes with the headers: CuPy's cache ignores them."""
     text = "".join(path.read_text() for path in sorted(FOLDER.rglob("*.cuh")))
     return sha256(text.encode()).hexdigest()[:8]

@@ -1,7 +1,7 @@
-"""Nearest neighbours among vectors on a GPU: products by cuBLAS, what they leave in doubt exactly.
+"""Nearest neighbours among vectors on a GPU: products by cuBLAS, then exact scores.
 
-As on the CPU, a product in float32 of vectors of length one bounds a score, and rows that may be
-among the nearest by that are scored again in float64.
+As on the CPU, a product in float32 of unit vectors bounds a score, and rows that may be among the
+nearest by that bound are scored again in float64.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.kernels.cuda.product import product
 
 _SCORES = 1 << 26  # of a block: 256 MB
 _QUERIES = 1024
-_EXACT = 1 << 25  # values of vectors that are gathered at a time, to be scored exactly
+_EXACT = 1 << 25  # values of vectors gathered at a time for exact scores
 
 
 def nearest(
@@ -43,9 +43,15 @@ def nearest(
         for first in range(0, len(vectors), step):
             block = slice(first, first + step)
             rows[cut], scores[cut] = _with_block(
-                rows[cut], scores[cut], some, vectors[block], lengths[block], first, left_out,
+                rows[cut],
+                scores[cut],
+                some,
+                vectors[block],
+                lengths[block],
+                first,
+                left_out,
                 cosine=cosine,
-            )  # fmt: skip
+            )
     return rows, scores
 
 
@@ -87,8 +93,8 @@ def _with_block(
         here = skip - first
         at, column = cp.nonzero((here >= 0) & (here < len(block)))
         upper[at, here[at, column]] = lower[at, here[at, column]] = -np.inf
-    # What is below the k-th of the lower ends is not among the nearest, nor what is below the
-    # k-th so far.
+    # Rows below the k-th of the lower ends are not among the nearest, nor are those below the k-th
+    # so far.
     worst = scores[:, -1:]
     if len(block) > k:
         worst = cp.maximum(worst, cp.partition(lower, len(block) - k, axis=1)[:, -k, None])
@@ -121,7 +127,6 @@ def _to_unit(vectors: DeviceArray, lengths: DeviceArray) -> DeviceArray:
 def _exact(
     queries: DeviceArray, block: DeviceArray, of: DeviceArray, found: DeviceArray
 ) -> DeviceArray:
-    """Return dot products of pairs in float64."""
     exact = cp.empty(len(of), np.float64)
     step = max(1, _EXACT // max(block.shape[1], 1))
     for start in range(0, len(of), step):

@@ -120,7 +120,7 @@ __global__ void add_sums(const double* partial, int blocks, int count, double* s
   add_partial_sums(partial, blocks, count, sums);
 }
 
-// ``lanes`` (a power of 2) of a warp have a row.
+// ``lanes`` (a power of 2) of a warp share a row.
 template <typename Value>
 __global__ void layer_norm(const Value* __restrict__ z, i64 z_stride,
                            const Value* __restrict__ scale, const Value* __restrict__ shift,

@@ -1,6 +1,6 @@
 """Normalising a layer's values on the GPU; names and meaning are naive/norm.py's.
 
-Sums over rows are float64 and of one order, whatever the GPU.
+Sums over rows are float64 and have the same order on any GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.kernels.cuda.module import launch, launch_blocks
 
 _FILE = "norm"
 _THREADS = 256
-_BLOCKS = 1 << 16  # the most; beyond, a thread takes several rows
+_BLOCKS = 1 << 16  # at most; beyond, a thread takes several rows
 
 
 def column_sums(x: DeviceArray, sums: DeviceArray, first: int, last: int) -> None:
@@ -40,10 +40,7 @@ def layer_norm(
     first: int,
     last: int,
 ) -> None:
-    """Write ``scale * (z - mean) / deviation + shift``, row by row.
-
-    ``moments``, (rows, 2), keeps each row's mean and 1 / deviation. ``out`` may not be ``z``.
-    """
+    """Write ``scale * (z - mean) / deviation + shift``, row by row."""
     lanes = power_of_2(z.shape[1])
     launch(
         _FILE,
@@ -63,10 +60,7 @@ def layer_norm_back(
     first: int,
     last: int,
 ) -> None:
-    """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
-
-    Adds the gradients of shift and scale to ``sums``, (2, width).
-    """
+    """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place."""
     moments = vector(moments, z)
     _add_sums("layer_sums", [grad, z], sums, first, last, moments)
     lanes = power_of_2(z.shape[1])
@@ -94,7 +88,7 @@ def batch_norm(
     first: int,
     last: int,
 ) -> None:
-    """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse a column."""
+    """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse per column."""
     if last <= first:
         return
     launch_blocks(
@@ -130,11 +124,7 @@ def batch_norm_back(
     first: int,
     last: int,
 ) -> None:
-    """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
-
-    ``means``, (2, width) of z's type, are the sums of ``batch_norm_sums`` over all rows of the
-    graph, divided by how many there are.
-    """
+    """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place."""
     if last <= first:
         return
     launch_blocks(
@@ -151,7 +141,7 @@ def batch_norm_back(
 def _add_sums(
     kernel: str, matrices: list[DeviceArray], sums: DeviceArray, first: int, last: int, *more: Any
 ) -> None:
-    """Add columns' sums in two steps: those of each block, then over the blocks."""
+    """Add columns' sums in two steps: first within blocks, then over the blocks."""
     if last <= first:
         return
     width, count = matrices[0].shape[1], sums.size

@@ -20,7 +20,7 @@ __global__ void sgd(Value* __restrict__ parameters, const Value* __restrict__ gr
   }
 }
 
-// shrink: what decoupled decay leaves of a parameter; fresh1, fresh2: 1 - beta;
+// shrink: factor of decoupled decay; fresh1, fresh2: 1 - beta;
 // rest2: 1 - beta2**step; pace: lr / (1 - beta1**step).
 template <typename Value>
 __global__ void adam(Value* __restrict__ parameters, const Value* __restrict__ gradient,

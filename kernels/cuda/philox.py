@@ -9,7 +9,7 @@ from penstock.kernels.cuda.module import launch
 
 
 def draws(seed: int, stream: int, which: DeviceArray, step: DeviceArray | int = 0) -> DeviceArray:
-    """Return the first word of each draw of ``which``: (n,) uint32; one step, or a step each."""
+    """Return the first word of each draw of ``which``: (n,) uint32; one step, or one step each."""
     steps = cp.atleast_1d(cp.asarray(step, cp.uint32))
     found = cp.empty(len(which), cp.uint32)
     launch(

@@ -1,8 +1,8 @@
 """Products of matrices on the GPU, through the cuBLAS that CuPy has loaded, called directly.
 
 CuPy refuses its own calls of cuBLAS while a stream's launches are captured in a graph; cuBLAS
-itself can be captured, if it has a workspace that stays. A call from here costs less time, too.
-If many rows give few outputs, cuBLAS is far from memory's speed; these have their own kernel.
+itself can be captured, if its workspace is permanent. A direct call also costs less time. If many
+rows give few outputs, cuBLAS is far from memory's speed; these have their own kernel.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _C_VALUES = {"cublasSgemm_v2": c_float, "cublasDgemm_v2": c_double}
 _ONE = {name: value(1) for name, value in _C_VALUES.items()}
 _ZERO = {name: value(0) for name, value in _C_VALUES.items()}
 
-# What product_columns.cu is for, and how its blocks divide the work: by the shape alone, so that
-# sums are of one order on every GPU.
+# The range of product_columns.cu, and how its blocks divide the work: only the shape decides, so
+# that sums have the same order on every GPU.
 _LEAST_ROWS = 4096
 _MOST_COLUMNS = (1024, 256)  # of a and of b
 _MOST_OUTPUTS = 1 << 16
 _MOST_OUTPUTS_TF32 = 1 << 13  # beyond, cuBLAS is faster if it may use tensor cores
 _FILE = "product_columns"
 _THREADS = 128
-_BLOCKS = 384  # about three on each multiprocessor of an H200, which is what its registers hold
+_BLOCKS = 384  # about three per multiprocessor of an H200, which its registers hold
 _ROWS_A_STEP = 16  # of a block
 _LEAST_STEPS = 4
 _ADDING_THREADS, _ADDED_TOGETHER = 256, 32
@@ -52,12 +52,12 @@ _TILES = (
 
 
 def product(a: DeviceArray, b: DeviceArray, out: DeviceArray, *, tf32: bool = False) -> None:
-    """Write a @ b at ``out``: matrices of one type, float32 or float64, or views such as ``a.T``.
+    """Write a @ b to ``out``: matrices of one type, float32 or float64, or views such as ``a.T``.
 
-    The first call on a stream makes what later ones use, so it must come before that stream's
-    launches are captured.
+    The first call on a stream creates its handle, so it must come before that stream's launches are
+    captured.
 
-    tf32  whether float32 may be rounded to 10 bits of fraction before it is multiplied
+    tf32  whether float32 may be rounded to 10 bits of fraction first
     """
     name = _check(a, b, out)
     rows, inner = a.shape
@@ -67,14 +67,14 @@ def product(a: DeviceArray, b: DeviceArray, out: DeviceArray, *, tf32: bool = Fa
     if not inner:
         out.fill(0)
         return
-    # cuBLAS has columns where NumPy has rows: to it, each matrix is its transpose, and the
+    # cuBLAS has columns where NumPy has rows: it sees each matrix as its transpose, and the
     # transpose of a @ b is b's times a's.
     (first, first_step), (second, second_step) = _stored(b), _stored(a)
     is_transposed, out_step = _stored(out)
     if is_transposed:
         raise UsageError(
             "a product is written row by row",
-            expected="rows whose values follow each other",
+            expected="rows of contiguous values",
             got=f"strides of {out.strides} bytes",
             remedy="allocate it with cupy.empty",
         )
@@ -100,9 +100,9 @@ def product(a: DeviceArray, b: DeviceArray, out: DeviceArray, *, tf32: bool = Fa
 def product_of_columns(
     a: DeviceArray, b: DeviceArray, out: DeviceArray, *, tf32: bool = False
 ) -> None:
-    """Write a.T @ b at ``out``, such as the gradient of weights; matrices as ``product`` takes.
+    """Write a.T @ b to ``out``, such as the gradient of weights; ``tf32`` as in ``product``.
 
-    Its note on the first call on a stream holds here, too.
+    The first call on a stream must come before captures, too.
     """
     _check(a.T, b, out)
     outputs, (rows, down), along = out.size, a.shape, b.shape[1]
@@ -143,20 +143,18 @@ def product_of_columns(
 
 
 def _in_fours(matrix: DeviceArray) -> np.int32:
-    """Return whether rows are read four values at a time."""
     return np.int32(lanes_together(matrix.shape[1], matrix) == 4)
 
 
 def _work(tile: tuple[int, int], down: int, along: int) -> tuple[int, int]:
-    """Return how many instructions a row costs, multiplying and reading, and a tile's size."""
+    """Return the instructions per row, multiplying and reading, and a tile's size."""
     tiles = -(-down // (8 * tile[0])) * -(-along // (4 * tile[1]))
-    # What a row is multiplied with is read one by one, or four at once, from shared memory, and
-    # copied there by about 20 instructions.
+    # A row's factors are read one by one, or four at once, from shared memory, and copied there by
+    # about 20 instructions.
     return tiles * (tile[0] * tile[1] + tile[0] + tile[1] // 4 + 20), tile[0] * tile[1]
 
 
 def _check(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> str:
-    """Return which function multiplies such matrices."""
     kind = a.dtype.char
     if kind not in _NAMES or not kind == b.dtype.char == out.dtype.char:
         raise UsageError(
@@ -176,7 +174,7 @@ def _check(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> str:
 
 
 def _stored(matrix: DeviceArray) -> tuple[int, int]:
-    """Return whether a matrix lies column by column, and how many values its lines are apart."""
+    """Return whether a matrix is column-major, and the stride of its lines in values."""
     size = matrix.itemsize
     (rows, columns), (down, along) = matrix.shape, matrix.strides
     # With one row or one column, the stride along it has no meaning.
@@ -185,15 +183,15 @@ def _stored(matrix: DeviceArray) -> tuple[int, int]:
     if (rows == 1 or down == size) and (columns == 1 or _apart(along, rows, size)):
         return _TRANSPOSED, rows if columns == 1 else along // size
     raise UsageError(
-        "the values of a matrix lie apart",
-        expected="rows, or columns, whose values follow each other",
+        "the values of a matrix are not contiguous",
+        expected="rows or columns of contiguous values",
         got=f"strides of {matrix.strides} bytes",
         remedy="pass a copy made with cupy.ascontiguousarray",
     )
 
 
 def _apart(stride: int, length: int, size: int) -> bool:
-    """Return whether lines of that many values may lie this many bytes apart."""
+    """Return whether ``stride`` bytes are valid between lines of ``length`` values."""
     return stride % size == 0 and stride >= length * size
 
 
@@ -206,8 +204,6 @@ def _shapes(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Handle:
-    """A handle of cuBLAS for one stream, with the memory that it works in."""
-
     value: int
     workspace: DeviceArray
 
@@ -217,7 +213,7 @@ def _handle(device: int, stream: int, tf32: bool) -> _Handle:
     made = c_void_p()
     _succeeded("cublasCreate_v2", _function("cublasCreate_v2")(ctypes.byref(made)))
     handle = _Handle(int(made.value or 0), cp.empty(_WORKSPACE, np.uint8))
-    # The stream first: setting it takes the workspace away.
+    # The stream first: setting it removes the workspace.
     settings: list[tuple[str, Any]] = [
         ("cublasSetStream_v2", (stream,)),
         ("cublasSetWorkspace_v2", (handle.workspace.data.ptr, _WORKSPACE)),
@@ -263,7 +259,7 @@ _ARGUMENTS: dict[str, list[Any]] = {
 def _library() -> Any:
     from cupy.cuda import device, runtime
 
-    device.get_cublas_handle()  # so that CuPy has loaded it
+    device.get_cublas_handle()  # makes CuPy load it
     name = f"libcublas.so.{runtime.runtimeGetVersion() // 1000}"
     for path in (name, _mapped()):
         with suppress(OSError):
@@ -277,7 +273,6 @@ def _library() -> Any:
 
 
 def _mapped() -> str:
-    """Return the cuBLAS that is in this process' memory, if any."""
     with Path("/proc/self/maps").open() as maps:
         paths = (line.split(maxsplit=5)[-1].strip() for line in maps)
         return next((path for path in paths if "/libcublas.so" in path), "")

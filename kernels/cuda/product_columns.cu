@@ -1,7 +1,7 @@
 // out = a.T @ b for matrices of many rows and few columns. A block has a share of the rows and a
 // tile of the outputs: each of its warps copies some rows at a time to shared memory, a few steps
-// ahead, and adds their outer products in registers. What the blocks found is added in float64,
-// in their order, which only the shape decides.
+// ahead, and adds their outer products in registers. The blocks' sums are added in float64, in an
+// order that only the shape decides.
 #include "gnn/values.cuh"
 
 // instance: multiply_columns<4, 4>
@@ -26,7 +26,7 @@ constexpr int kLanesDown = 8;   // of a warp, along a's columns
 constexpr int kLanesAlong = 4;  // of a warp, along b's columns
 constexpr int kRows = 4;        // of a step
 constexpr int kCopiers = 8;     // lanes that copy a row of a step
-constexpr int kSteps = 4;       // in shared memory: one is multiplied, three are on their way
+constexpr int kSteps = 4;       // in shared memory: one is multiplied, three are in flight
 constexpr int kAdders = 8;      // warps that add the shares of some outputs
 
 // Copy a number of bytes to shared memory, or zeros, without waiting.
@@ -61,8 +61,8 @@ template <int Newest>
 __device__ __forceinline__ void await_step() {}
 #endif
 
-// What a lane copies of a matrix: its parts of a row, and then of a row some further down. Width
-// is the tile's; what is past the matrix becomes 0.
+// A lane's copies from a matrix: its parts of a row, and then of a row some further down. Width is
+// the tile's; values past the matrix become 0.
 template <int Width>
 struct Columns {
   static constexpr int kPitch = (Width + 31) / 32 * 32;
@@ -109,7 +109,7 @@ __launch_bounds__(kLanes* kWarps, Down* Along > 64 ? 3 : 4) __global__
                           int tiles, float* __restrict__ partial) {
   constexpr int kTileDown = kLanesDown * Down, kTileAlong = kLanesAlong * Along;
   constexpr int kRight = Columns<kTileDown>::kPitch;  // start of b's columns
-  // Rows begin in different banks, so that values copied one by one do not wait for each other.
+  // Rows begin in different banks, so that single copies do not conflict.
   constexpr int kPitch = kRight + Columns<kTileAlong>::kPitch + kCopiers;
   constexpr int kStep = kRows * kPitch, kRing = kSteps * kStep;
   static_assert(kWarps * kRing >= kTileDown * kTileAlong, "a tile of sums takes the ring's place");
@@ -121,7 +121,7 @@ __launch_bounds__(kLanes* kWarps, Down* Along > 64 ? 3 : 4) __global__
   const i64 first = static_cast<i64>(share) * rows_a_share;
   const int mine = first + rows_a_share < rows ? rows_a_share : static_cast<int>(rows - first);
   const int copied = lane / kCopiers, place = lane % kCopiers;
-  int next = warp * kRows + copied;  // the row of the share that this lane copies next
+  int next = warp * kRows + copied;  // the next row of the share for this lane
   Columns<kTileDown> left(a + (first + next) * a_stride + down, a_stride, kWarps * kRows,
                           a_columns - down, place, a_aligned != 0);
   Columns<kTileAlong> right(b + (first + next) * b_stride + along, b_stride, kWarps * kRows,
@@ -148,7 +148,7 @@ __launch_bounds__(kLanes* kWarps, Down* Along > 64 ? 3 : 4) __global__
 #pragma unroll 1
   while (next - copied - (kSteps - 1) * kWarps * kRows < mine) {
     await_step<kSteps - 2>();
-    __syncwarp();  // all lanes' copies are complete, and all have read the step that is overwritten
+    __syncwarp();  // copies are complete, and the overwritten step was read
     copy_step((slot + kSteps - 1) % kSteps);
     const float* const step = ring + slot * kStep;
 #pragma unroll

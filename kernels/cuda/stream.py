@@ -1,7 +1,7 @@
 """Walking and copying at once: a batch is copied to the host while the next ones walk.
 
-Batches walk on one stream and are copied on another, through page-locked memory, without which a
-copy is neither fast nor concurrent with anything else. Only events are waited for.
+Batches walk on one stream and are copied on another, through page-locked memory, which makes copies
+fast and concurrent. Only events are waited for.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def batches(
 ) -> Iterator[tuple[int, Array]]:
     """Yield each batch's first place among the walks and its paths on the host, in order.
 
-    An array is valid until the next but one is requested. size: walks of a batch, if not as many as
-    the GPU has under way at once, or more if paths are short.
+    An array is valid until the next but one is requested. size: walks of a batch [default: the
+    GPU's resident walks, or more if paths are short].
     """
     size = size or _batch(rows, rules)
     shape = min(size, len(walks)), rules.length
@@ -69,7 +69,7 @@ def walk_to_host(
 
 
 def page_locked(shape: tuple[int, int], dtype: Any) -> Any:
-    """Return an array of the host's memory that copies to and from the GPU are fast with."""
+    """Return an array in page-locked host memory, for fast copies to and from the GPU."""
     count = max(shape[0] * shape[1], 1)
     memory = cp.cuda.alloc_pinned_memory(count * np.dtype(dtype).itemsize)
     return np.frombuffer(memory, dtype, count)[: shape[0] * shape[1]].reshape(shape)
@@ -91,7 +91,7 @@ def _started(
     size: int,
     place: Callable[[int, int, int], Any],
 ) -> Iterator[Started]:
-    """Start each batch and its copy; the GPU's array must live until the event has come."""
+    """Start each batch and its copy; the GPU's array must live until the event completes."""
     walking, copying = _streams(cp.cuda.Device().id)
     if rules.sampler != Sampler.RESERVOIR:
         rows = pack(rows, rules)
@@ -109,7 +109,6 @@ def _started(
 
 
 def _in_order(started: Iterator[Started], ahead: int) -> Iterator[tuple[int, Array]]:
-    """Yield what has been copied, with up to ``ahead`` batches under way."""
     under_way: deque[Started] = deque()
     try:
         for batch in started:
@@ -118,7 +117,7 @@ def _in_order(started: Iterator[Started], ahead: int) -> Iterator[tuple[int, Arr
                 yield _copied(under_way.popleft())
         while under_way:
             yield _copied(under_way.popleft())
-    finally:  # no buffer may be freed while it is copied, even if the caller stops early
+    finally:  # do not free a buffer during its copy, even if the caller stops early
         while under_way:
             _copied(under_way.popleft())
 

@@ -1,4 +1,4 @@
-// Rows of uniform random numbers: their meaning is naive/uniform_rows.py's.
+// Rows of uniform random numbers: the meaning is naive/uniform_rows.py's.
 #include "grid.cuh"
 #include "philox.cuh"
 
@@ -6,8 +6,8 @@
 
 using namespace penstock;
 
-// One thread a draw, which is four values of a row. The integer has up to 25 bits, so that it is
-// rounded once, as float64 to float32 is in the twins; 2^-24 scales it exactly.
+// One thread per draw, which is four values of a row. The integer has up to 25 bits, so that it is
+// rounded once, like float64 to float32 in the twins; 2^-24 scales it exactly.
 __global__ void uniform_rows(u64 seed, u32 stream, const long long* __restrict__ which,
                              long long count, int width, u32 step, float* __restrict__ rows) {
   const int draws = (width + 3) / 4;

@@ -1,4 +1,4 @@
-"""Copies of arrays on the GPU, by way of pinned memory that is used again."""
+"""Copies of arrays to the GPU, through reused pinned memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from penstock.arrays import Array, DeviceArray
 
 _LEAST = 1 << 12  # bytes
 _PIECE = 1 << 25  # bytes that are copied at a time
-_FEW = 1 << 20  # bytes that the GPU is sent more of than there are, rather than waited for
+_FEW = 1 << 20  # bytes: smaller arrays are padded instead of waiting for the GPU
 
 
 def to_gpu(array: Array) -> DeviceArray:
     """Return a copy of ``array`` for later launches on the current stream.
 
-    CuPy's ``asarray`` pins memory of the array's size, and keeps it for arrays of that very size.
-    If few have the same size, each copy would pin memory of its own, which takes
-    milliseconds in which no other thread launches, copies or maps anything. Here sizes are rounded.
+    CuPy's ``asarray`` pins memory of the array's size, and keeps it only for arrays of that exact
+    size. With varying sizes, each copy would pin new memory, which takes milliseconds in which no
+    other thread launches, copies or maps memory. Here sizes are rounded.
     """
     array = np.ascontiguousarray(array)
     size = array.nbytes
@@ -36,15 +36,15 @@ def to_gpu(array: Array) -> DeviceArray:
     found = cp.empty(array.shape, array.dtype)
     stream = cp.cuda.get_current_stream()
     found.set(host, stream=stream)
-    stream.synchronize()  # then CuPy may give the memory to another
+    stream.synchronize()  # then CuPy may reuse the memory
     return found
 
 
 def upload(array: Array, there: DeviceArray, stream: cp.cuda.Stream) -> None:
     """Fill ``there`` with an array of any size, such as a mapped one; return once it is complete.
 
-    It goes in pieces by way of two pinned buffers, of which one is filled while the other is sent:
-    what is not pinned would go by way of the driver's, and half as fast.
+    It is copied in pieces through two pinned buffers: one is filled while the other is sent.
+    Copies from other memory go through the driver's buffer, half as fast.
     """
     size = array.nbytes
     if size == 0:
@@ -67,5 +67,4 @@ def upload(array: Array, there: DeviceArray, stream: cp.cuda.Stream) -> None:
 
 
 def _rounded(size: int) -> int:
-    """Return the next power of two, at least a page."""
     return 1 << (max(size, _LEAST) - 1).bit_length()

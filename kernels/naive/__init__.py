@@ -1,1 +1,1 @@
-"""The truth, in plain NumPy: short, slow, and what the other backends are tested against."""
+"""The reference in plain NumPy: short, slow, and the standard for tests of the other backends."""

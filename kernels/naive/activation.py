@@ -1,4 +1,4 @@
-"""Finishing a layer's values, and the backward pass: ``out = drop(act(z + bias + skip))``."""
+"""The end of a layer, and its backward pass: ``out = drop(act(z + bias + skip))``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def apply_epilogue(z: Array, out: Array, epilogue: Epilogue, first: int, last: i
 
 
 def epilogue_backward(grad: Array, out: Array, epilogue: Epilogue, first: int, last: int) -> None:
-    """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
+    """Turn rows ``first .. last`` of ``grad``, that of ``out``, into the gradient of ``z``.
 
-    ``out`` is what ``apply_epilogue`` made with the same epilogue. The gradients of bias and skip
-    are the sums of columns, and ``grad`` itself.
+    ``out`` is the result of ``apply_epilogue`` with the same epilogue. The gradients of bias and
+    skip are the sums of columns, and ``grad`` itself.
     """
     factor = factors(epilogue.drop, first, last, grad)
     kept = np.where(factor > 0, factor, 1)
@@ -32,7 +32,7 @@ def epilogue_backward(grad: Array, out: Array, epilogue: Epilogue, first: int, l
 
 
 def factors(drop: Dropout | None, first: int, last: int, like: Array) -> Array:
-    """Return the factors of values at the end: 0 if they are dropped."""
+    """Return the final factors of values: 0 for dropped ones."""
     width = like.shape[1]
     if drop is None:
         return np.ones((last - first, width), like.dtype)
@@ -46,7 +46,7 @@ def factors(drop: Dropout | None, first: int, last: int, like: Array) -> Array:
 
 
 def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> None:
-    """Write rows ``first .. last`` of ``x``, each times its factor, at ``out``, maybe ``x`` itself.
+    """Write rows ``first .. last`` of ``x``, each times its factor, to ``out`` (maybe ``x``).
 
     factors  (rows,), of x's type
     """
@@ -54,7 +54,7 @@ def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> N
 
 
 def drop_values(block: ScaledCSR, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
-    """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
+    """Write a sparse feature matrix' values, some dropped, to ``out``, (edges,).
 
     ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.
     A value is dropped as ``apply_epilogue`` drops that of its node and feature.
@@ -84,7 +84,7 @@ def _act(value: Array, activation: Activation) -> Array:
 
 
 def _slope(value: Array, activation: Activation) -> Array:
-    """Return the derivative, from the output of the activation."""
+    """Return the derivative, given the output of the activation."""
     if activation == Activation.RELU:
         return np.where(value > 0, 1, 0)
     if activation == Activation.LEAKY_RELU:

@@ -35,7 +35,7 @@ def gather(
 
 
 def scatter(block: ScaledCSR, grad: Array, out: Array) -> None:
-    """Add to ``out`` the backward pass of ``gather`` over all rows, without the block's transpose.
+    """Add to ``out`` the backward pass of ``gather`` over all rows, without the transpose.
 
     For graphs whose transpose does not fit. On GPUs the order of additions is not fixed.
     """

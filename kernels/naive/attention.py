@@ -30,7 +30,7 @@ def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Arra
 
 
 def attend(block: ScaledCSR, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
-    """Write rows ``first .. last`` of the weighted sums at ``out``, and heads.peak and total."""
+    """Write rows ``first .. last`` of the weighted sums to ``out``, and heads.peak and total."""
     for row in range(first, last):
         columns = _columns(block, row)
         score = _leaky(heads.left[row] + heads.right[columns], heads.slope)
@@ -52,7 +52,7 @@ def attend_back_rows(
     first: int,
     last: int,
 ) -> None:
-    """Write, for rows ``first .. last``, the gradient of heads.left at ``dleft``, (rows, heads).
+    """Write, for rows ``first .. last``, the gradient of heads.left to ``dleft``, (rows, heads).
 
     ``grad`` is that of ``out``, which ``attend`` wrote. Their products, head by head, go to
     ``dot``, (rows, heads), for ``attend_back_columns``.

@@ -4,9 +4,9 @@ Bucket i * n + j has the edges from partition i to partition j, each as the rows
 their partitions. ``starts`` (n + 1,) has the starts of partitions in the order of nodes,
 ``positions`` the position of each node; None: at its own number.
 
-A bucket is shuffled as Rao and Sandelius do it: each edge comes to one of its ``groups`` at random,
-by its number in the graph (``first_edge`` is that of the first one given), and each group is
-shuffled alone. So threads share a bucket, and a group fits into a core's cache.
+A bucket is shuffled by Rao and Sandelius' method: each edge goes to one of its ``groups`` at
+random, by its number in the graph (``first_edge`` is that of the first given edge), and each group
+is shuffled alone. So threads share a bucket, and a group fits into a core's cache.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def scatter_edges(
 def shuffle_edges(
     heads: Array, tails: Array, relations: Array | None, seed: int, first: int
 ) -> None:
-    """Shuffle edges in place (Fisher and Yates); ``first`` is the number of the first of them."""
+    """Shuffle edges in place (Fisher and Yates); ``first`` is the number of the first edge."""
     for i in range(len(heads) - 1, 0, -1):
         words = random_words_of(seed, Stream.EMBED_SHUFFLE, np.array([first + i]), IN_BUCKET)[0]
         draw = int(words[0]) << 32 | int(words[1])
@@ -95,10 +95,10 @@ def mix_keys(seed: int, which: int) -> Array:
 
 
 def permuted(index: int, count: int, keys: Array) -> int:
-    """Return the image of ``index`` in the permutation of ``0 .. count - 1`` that ``keys`` names.
+    """Return the image of ``index`` in the permutation of ``0 .. count - 1`` with these keys.
 
-    A Feistel network over two halves of as few bits as hold ``count``, walked until the number is
-    below ``count``: any place can be asked for without the others.
+    A Feistel network over two halves with the fewest bits that hold ``count``, repeated until the
+    number is below ``count``: any place can be computed without the others.
     """
     half = half_bits(count)
     mask = (1 << half) - 1
@@ -129,8 +129,8 @@ def mix_edges(
     """Fill ``out`` with positions ``start`` and on of the ``count`` mixed edges of several runs.
 
     Run k is ``begins[k] .. begins[k] + offsets[k + 1] - offsets[k]`` of the edges. Rows of its
-    heads are raised by ``head_rows[k]``, those of its tails by ``tail_rows[k]``. Blocks of
-    edges are permuted, which are samples of their bucket; less than a block is left at the end.
+    heads are raised by ``head_rows[k]``, those of its tails by ``tail_rows[k]``. Blocks of edges,
+    samples of their bucket, are permuted; the remainder below a block stays at the end.
     """
     blocks = count // BLOCK
     for n in range(len(out[0])):

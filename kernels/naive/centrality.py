@@ -1,4 +1,4 @@
-"""Centralities by their definitions, from all distances of a graph; meaning in centrality_rules.py.
+"""Centralities by definition, from all distances of a graph; see centrality_rules.py.
 
 paths = shortest_paths(batch)                  # then closeness(paths, batch.ptr)
 nodes, edges = betweenness(batch, edges=True)  # then times betweenness_scale(batch.ptr, ...)
@@ -20,7 +20,7 @@ from penstock.kernels.centrality_rules import GraphBatch, Paths, Triangles
 
 
 def shortest_paths(batch: GraphBatch, sources: Array | None = None) -> Paths:
-    """Return what the shortest paths from ``sources`` [default: all nodes] come to."""
+    """Return the results of the shortest paths from ``sources`` [default: all nodes]."""
     reached = np.zeros(batch.nodes, np.int64)
     total, inverse, eccentricity = np.zeros((3, batch.nodes))
     for first, matrix, _ in _all_distances(batch):
@@ -36,7 +36,7 @@ def shortest_paths(batch: GraphBatch, sources: Array | None = None) -> Paths:
 
 
 def distances(batch: GraphBatch) -> Array:
-    """Return the distances of all pairs, a square matrix a graph, one after another.
+    """Return the distances of all pairs, one square matrix per graph, one after another.
 
     (sum of sizes squared,): int32 with -1 if there is no path; with weights float64 with inf.
     """
@@ -57,9 +57,9 @@ def betweenness(
 ) -> tuple[Array, Array | None]:
     """Return sums over sources of the shares of shortest paths through nodes, and over edges.
 
-    (nodes,) float64, and (edges,) float64 if asked; counted in ``dtype`` or better. Weights must
-    be positive: of no length, an edge is on shortest paths without end (those are counted as
-    NetworkX does on the other backends).
+    (nodes,) float64, and (edges,) float64 if requested; counted in ``dtype`` or better. Weights
+    must be positive: an edge of length 0 is on infinitely many shortest paths (the other backends
+    count those as NetworkX does).
     """
     nodes = np.zeros(batch.nodes)
     arcs = np.zeros(len(batch.indices))
@@ -83,10 +83,10 @@ def betweenness(
 def pagerank(
     batch: GraphBatch, *, damping: float = 0.85, tolerance: float = 1e-6, most: int = 100
 ) -> tuple[Array, Array]:
-    """Return PageRank and, a graph, after how many steps it stood: -1 if not after ``most``.
+    """Return PageRank and the number of steps to convergence per graph: -1 if above ``most``.
 
     (nodes,) float64 and (graphs,) int32. It has converged if a step changes it by less than
-    ``tolerance`` a node. Who has no edge, or none of any weight, gives to all alike.
+    ``tolerance`` per node. A node without edges, or with zero weights only, gives to all equally.
     """
     ranks, steps = np.zeros(batch.nodes), np.full(batch.graphs, -1, np.int32)
     for graph, (first, stop) in enumerate(zip(batch.ptr, batch.ptr[1:], strict=False)):
@@ -110,23 +110,23 @@ def pagerank(
 def strong_components(batch: GraphBatch, *, topological: bool = False) -> Array:
     """Return the strongly connected component of each node, (nodes,) int32.
 
-    Those of a graph are 0, 1, ... in the order of their smallest members, or where
-    ``topological`` each after all those that it reaches.
+    Those of a graph are 0, 1, ... in the order of their smallest members, or if ``topological``
+    each after all those that it reaches.
     """
     labels = np.zeros(batch.nodes, np.int32)
     for first, matrix, _ in _all_distances(batch):
         both = np.isfinite(matrix) & np.isfinite(matrix.T)
         smallest = np.array([row.argmax() for row in both], np.int64)
-        if topological:  # the more nodes one reaches the later
+        if topological:  # a node that reaches more comes later
             smallest += len(matrix) * np.isfinite(matrix).sum(1)
         labels[first : first + len(matrix)] = np.unique(smallest, return_inverse=True)[1]
     return labels
 
 
 def triangles(batch: GraphBatch, multiplicities: Array | None = None) -> Triangles:
-    """Return the closed walks of three steps of symmetric graphs, whose loops count nothing.
+    """Return the closed walks of three steps of symmetric graphs; loops are ignored.
 
-    multiplicities  (edges,) int8, how many edges there are, 1 or 2 [default: 1]
+    multiplicities  (edges,) int8, number of edges, 1 or 2 [default: 1]
     """
     found = Triangles(*np.zeros((3, batch.nodes), np.int64))
     for first, stop in zip(batch.ptr, batch.ptr[1:], strict=False):
@@ -172,7 +172,6 @@ def _length(batch: GraphBatch, arc: int) -> float:
 
 
 def _within(sources: Array | None, first: int, size: int) -> list[int]:
-    """Return which sources are of the graph that begins at ``first``, counted from there."""
     if sources is None:
         return list(range(size))
     return [int(source) - first for source in sources if first <= source < first + size]

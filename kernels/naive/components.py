@@ -16,7 +16,7 @@ from penstock.csr import id_dtype
 
 
 def new_forest(nodes: int) -> Array:
-    """Return ``parent``: every node a tree of its own; (nodes,) int32 or int64."""
+    """Return ``parent``: every node is a tree; (nodes,) int32 or int64."""
     return np.arange(nodes, dtype=id_dtype(nodes))
 
 

@@ -1,8 +1,8 @@
-"""Edges become rows: the truth about binning, sorting and merging, in plain NumPy.
+"""Edges become rows: the reference for binning, sorting and merging, in plain NumPy.
 
 An edge travels as one 64-bit key, ``row within its bin | target | relation``, most significant
-first, so that sorting keys sorts edges; ``target_bits`` and ``relation_bits`` are the positions to
-cut at.
+first, so that sorting keys sorts edges; ``target_bits`` and ``relation_bits`` are the widths of the
+lower fields.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ def sort_times(keys: Array, order: Array, times: Array) -> tuple[Array, Array]:
 def compare_directions(
     keys: Array, times: Array | None, *, once: bool
 ) -> tuple[Array, Array | None, int]:
-    """Find the edges that are listed in both directions, and take the direction off their keys.
+    """Find edges that are listed in both directions, and remove the direction from their keys.
 
     keys   (n,) sorted but for the lowest bit, the direction in which an edge is listed
     times  (n,) in the order of the keys, by which edges differ too; or None
-    ->     the keys without that bit; with ``once`` a mask of the edges that are listed in the
-           direction of the first of their equals; how many different edges have both directions
+    ->     the keys without that bit; with ``once`` a mask of the edges listed in the direction of
+           the first of their equals; the number of different edges with both directions
     """
     found = keys >> np.uint64(1)
     new = _are_new(found, times)
@@ -106,7 +106,7 @@ def build_rows(
     merge: bool,
     times: Array | None = None,
 ) -> tuple[Array, Array, Array | None, Array]:
-    """Cut sorted keys into rows, equal keys (and times, if given) made one if ``merge``.
+    """Cut sorted keys into rows; ``merge`` makes equal keys (and times, if given) one edge.
 
     times  (n,) in the order of the keys, from sort_times
     -> indptr (rows + 1,) int64, indices (e,) int32 (int64 above 31 bits),
@@ -128,7 +128,6 @@ def build_rows(
 
 
 def _are_new(keys: Array, times: Array | None) -> Array:
-    """Return which keys, or their times, differ from those before them: (n,) bool."""
     new = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     if times is not None:
@@ -137,7 +136,7 @@ def _are_new(keys: Array, times: Array | None) -> Array:
 
 
 def merge_values(values: Array, order: Array, first: Array, how: str) -> Array:
-    """Merge what belongs to equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order.
+    """Merge the values of equal keys: ``sum``, ``max``, ``min`` or ``first``, in input order.
 
     values  (m,) in input order; order (n,) from sort_keys; first (e + 1,) from build_rows
     ->      (e,) of the dtype of values; sums are taken in float64

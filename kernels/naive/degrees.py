@@ -1,4 +1,4 @@
-"""Degrees of a graph without its removed nodes: the truth."""
+"""Degrees of a graph without its removed nodes: the reference."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Training embeddings of nodes and relations: the truth, in NumPy and float64.
+"""Training embeddings of nodes and relations: the reference, in NumPy and float64.
 
-What is computed stands in ``kernels/embed_rules.py``.
+``kernels/embed_rules.py`` defines the computation.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from penstock.kernels.streams import Stream
 def workspace(
     threads: int | None = None, rules: EmbedRules | None = None
 ) -> AbstractContextManager[Any]:
-    """Return what other functions are given as ``work``, to be entered; here they need nothing.
+    """Return the context manager for other functions' ``work``; here they need none.
 
-    threads  at most, on processors; None: all cores that this process may use
-    rules    of the steps that will follow: a GPU's kernels for them are compiled meanwhile
+    threads  at most, on processors; None: all cores of this process
+    rules    of the following steps: a GPU compiles its kernels for them meanwhile
     """
     return nullcontext()
 
@@ -74,7 +74,7 @@ def step(
 
     relations  None for DOT
     number     Adam's n
-    work       what an entered ``workspace`` gave; None: one for this call
+    work       result of an entered ``workspace``; None: one for this call
     """
     loss, node_slopes, relation_slopes = gradients(nodes, relations, batch, rules)
     _update(nodes, node_slopes, _touched(batch, len(nodes.values)), rules, lr, number)
@@ -130,13 +130,17 @@ def gradients(
 
 
 def queries(
-    nodes: Array, relations: Array | None, given: Array, relation: Any, side: Side,
+    nodes: Array,
+    relations: Array | None,
+    given: Array,
+    relation: Any,
+    side: Side,
     rules: EmbedRules,
-) -> Array:  # fmt: skip
+) -> Array:
     """Return the queries of a side: (n, dim) float32.
 
     given     (n,) rows of ``nodes``: heads, if tails are queried
-    relation  (n,) rows of ``relations``, as edges name them: inverses are found here; None for DOT
+    relation  (n,) rows of ``relations``, as edges name them, not yet inverses; None for DOT
     """
     x = nodes[given].astype(np.float64)
     if relations is None:
@@ -154,14 +158,21 @@ def answer_scores(asked: Array, answers: Array, rules: EmbedRules) -> Array:
 
 
 def count(
-    asked: Array, scores: Array, answers: Array, table: Array, rules: EmbedRules, counts: Array,
-    first: int = 0, known: Known | None = None, work: Any = None,
-) -> None:  # fmt: skip
-    """Add the number of candidates that score more than each query's answer, and the same.
+    asked: Array,
+    scores: Array,
+    answers: Array,
+    table: Array,
+    rules: EmbedRules,
+    counts: Array,
+    first: int = 0,
+    known: Known | None = None,
+    work: Any = None,
+) -> None:
+    """Add the numbers of candidates whose scores exceed and equal that of each query's answer.
 
     asked    (n, dim) float32, queries
     scores   (n,) float64, of the answers
-    answers  (n,) ids of the answers, which are no candidates
+    answers  (n,) ids of the answers, which are not candidates
     table    (m, dim) float32: row i is the candidate of id ``first + i``
     counts   (n, 2) int64: greater and equal
     """
@@ -178,13 +189,19 @@ def count(
 
 
 def top(
-    asked: Array, table: Array, rules: EmbedRules, k: int, first: int = 0,
-    known: Known | None = None, best: tuple[Array, Array] | None = None, work: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    asked: Array,
+    table: Array,
+    rules: EmbedRules,
+    k: int,
+    first: int = 0,
+    known: Known | None = None,
+    best: tuple[Array, Array] | None = None,
+    work: Any = None,
+) -> tuple[Array, Array]:
     """Return the best k candidates of each query: scores (n, k) float64 and ids (n, k) int64.
 
-    The best first, of equals the lower id; NaN is not a candidate. If there are fewer, -infinity
-    and -1. ``best`` is what other candidates, all with other ids, gave before.
+    The best first, of equals the lower id; NaN is not a candidate. If there are fewer than k,
+    -infinity and -1. ``best`` is the result for other candidates, with other ids.
     """
     if best is None:
         best = np.full((len(asked), k), -np.inf), np.full((len(asked), k), -1, np.int64)
@@ -202,7 +219,6 @@ def top(
 
 
 def _excluded(i: int, first: int, size: int, answer: Array, known: Known | None) -> Array:
-    """Return which rows of a table are no candidates of query i."""
     ids = np.asarray(answer, np.int64)
     if known is not None:
         row = known.indices[known.indptr[i] : known.indptr[i + 1]]
@@ -253,7 +269,6 @@ def _query(x: Array, r: Array, side: Side, rules: EmbedRules) -> Array:
 def _query_slopes(
     x: Array, r: Array, slope: Array, side: Side, rules: EmbedRules
 ) -> tuple[Array, Array]:
-    """Return gradients in the node and in the relation, of those in the query."""
     if rules.model == Model.DOT:
         return slope, np.zeros_like(r)
     if rules.model == Model.DISTMULT:
@@ -285,7 +300,6 @@ def _score(q: Array, v: Array, rules: EmbedRules) -> Array:
 
 
 def _score_slopes(q: Array, v: Array, slope: Array, rules: EmbedRules) -> tuple[Array, Array]:
-    """Return gradients in queries and candidates, of those in scores."""
     weight = slope[..., None]
     if not rules.is_distance:
         return weight * v, weight * q
@@ -303,7 +317,6 @@ def _score_slopes(q: Array, v: Array, slope: Array, rules: EmbedRules) -> tuple[
 
 
 def _loss(p: Array, n: Array, rules: EmbedRules) -> tuple[Array, Array, Array]:
-    """Return the loss of each edge, and its slopes in p and in every n."""
     if rules.loss == Loss.SOFTMAX:
         every = np.concatenate([p[:, None], n], axis=1)
         total = _logsumexp(every)
@@ -352,7 +365,6 @@ def _sigmoid(x: Array) -> Array:
 def _penalty(
     x: Array, slope: Array, rows: Array, weight: float, is_complex: bool, rules: EmbedRules
 ) -> float:
-    """Add the gradients of a penalty on these rows; return it."""
     if weight == 0:
         return 0.0
     values = x[rows]

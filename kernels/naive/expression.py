@@ -1,4 +1,4 @@
-"""What an expression of the user means, over the edges of a row, in plain NumPy."""
+"""The meaning of a user's expression over the edges of a row, in plain NumPy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def evaluate(
 ) -> Array:
     """Return the weight of each edge of the row of ``node``: (edges,) float64, from 0 to LARGEST.
 
-    edges     (n,) their numbers; their order is kept
+    edges     (n,) their numbers, in the order of the result
     previous  the node before ``node``, or -1
     """
     targets = rows.indices[edges]
@@ -59,7 +59,7 @@ def evaluate(
         "is_return": (targets == previous) & (previous >= 0),
         "is_neighbor": np.isin(targets, near),
     }
-    # Rows have every column that the expression names: none is made up.
+    # Rows have every column that the expression names.
     for name, column, at in (
         ("weight", rows.weights, edges),
         ("relation", rows.relations, edges),

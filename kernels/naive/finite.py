@@ -1,4 +1,4 @@
-"""Whether values are numbers: the truth, in NumPy."""
+"""Whether values are finite: the reference, in NumPy."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from penstock.arrays import Array
 
 
 def are_finite(array: Array) -> bool:
-    """Return whether all values of a float array are numbers: neither NaN nor infinite."""
+    """Return whether all values of a float array are finite."""
     return bool(np.isfinite(array).all())

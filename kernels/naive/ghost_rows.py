@@ -13,5 +13,5 @@ def take_rows(x: Array, rows: Array, out: Array) -> None:
 
 
 def add_rows(x: Array, rows: Any, came: Array) -> None:
-    """Add ``came`` to rows of ``x``: a slice, or those that ``rows`` names once each."""
+    """Add ``came`` to rows of ``x``: a slice, or distinct ``rows``."""
     x[rows] += came

@@ -12,7 +12,7 @@ def place_by_load(load: Array, k: int) -> Array:
 
     Items come heaviest first, equal ones in their order; each goes to the part with the least
     load, then the fewest items, then the lowest number. Items without load go to the part with
-    the fewest items: they cost nothing, so they only even out the counts.
+    the fewest items, which balances the counts.
     """
     parts = np.empty(len(load), dtype=np.int32)
     loads, counts = [0] * k, [0] * k

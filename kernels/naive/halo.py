@@ -1,4 +1,4 @@
-"""The rows that a part owns, renumbered: its own nodes first, ghosts of other parts after."""
+"""The rows of a part, renumbered: its own nodes first, then ghosts of other parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def gather_rows(indptr: Array, rows: Array, column: Array) -> Array:
 
 
 def mark_foreign(indices: Array, parts: Array, rank: int, mark: Array) -> None:
-    """Set ``mark[v]`` for every neighbour ``v`` that another part than ``rank`` owns."""
+    """Set ``mark[v]`` for every neighbour ``v`` that a part other than ``rank`` owns."""
     for neighbour in indices:
         if parts[neighbour] != rank:
             mark[neighbour] = True
@@ -29,9 +29,9 @@ def local_rows(
     local    (nodes,): the local id of a node: nodes of part ``rank`` first, then by part, each in
              the order of their global ids
 
-    Equal neighbours keep their order, and ``column[order]`` puts an edge column in step.
+    Equal neighbours keep their order, and ``column[order]`` reorders an edge column.
     """
-    del parts, rank, k  # local is enough; a faster way than sorting needs them
+    del parts, rank, k  # only faster implementations need them
     return global_rows(indptr, indices, local)
 
 

@@ -1,4 +1,4 @@
-"""Dictionary coding of integers, and hashes of texts: the truth."""
+"""Dictionary coding of integers, and hashes of texts: the reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def encode(values: Array) -> tuple[Array, Array]:
 def hashes(data: Array, offsets: Array) -> Array:
     """Return the 64-bit FNV-1a hash of each text ``data[offsets[i]:offsets[i + 1]]``: (n,) uint64.
 
-    Splits are drawn by it, so that it never changes.
+    Splits are drawn by it, so it must never change.
     """
     found = np.empty(len(offsets) - 1, np.uint64)
     for i in range(len(found)):

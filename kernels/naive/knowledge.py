@@ -1,9 +1,9 @@
-"""A planted knowledge graph: the truth about its triples, in NumPy.
+"""A planted knowledge graph: the reference for its triples, in NumPy.
 
-Positions 0 .. n - 1 lie on a ring cut into clusters. A relation turns the ring by a number of
-clusters of its own: the tail of (head, relation) is some entity of the cluster where the head's
-cluster comes to lie (that is RotatE's and ComplEx' picture of a relation). Heads and relations are
-drawn by a Zipf law; a share of the tails is noise.
+Positions 0 .. n - 1 are on a ring cut into clusters. A relation turns the ring by its number of
+clusters: the tail of (head, relation) is some entity of the cluster to which the head's cluster is
+turned (RotatE's and ComplEx' picture of a relation). Heads and relations follow a Zipf law; a share
+of the tails is noise.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def triples(
     """Return heads, tails and relations of triples ``first .. first + count``: (count,) int32.
 
     entities   (n,) int32, the entity at each position of the ring
-    shifts     (relations,) int32, by how many clusters a relation turns the ring
+    shifts     (relations,) int32, clusters by which a relation turns the ring
     quantiles  from ``zipf_quantiles``
     noise      chance of a random tail, in 2**32
     """
@@ -47,7 +47,7 @@ def triples(
 
 
 def splits(seed: int, heads: Array, tails: Array, relations: Array, valid: int, test: int) -> Array:
-    """Return 0, 1, 2 (train, valid, test) for each triple, whichever draw made it: (m,) int8.
+    """Return 0, 1, 2 (train, valid, test) for each triple, independent of its draw: (m,) int8.
 
     valid, test  chance in 2**32
     """

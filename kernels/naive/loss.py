@@ -1,12 +1,12 @@
-"""Losses, their gradients, and how often the prediction was right, in one pass.
+"""Losses, their gradients, and counts of correct predictions, in one pass.
 
 ``splits`` is the split of each row: 0 train, 1 valid, 2 test, -1 none; only training rows get a
 gradient, other rows of ``grad`` become 0. ``grad`` may be None, or ``logits`` itself. ``sums``,
-(3, 4) float64, is added to, a row for each split:
+(3, 4) float64, is added to, one row per split:
 
-    0, 1    the sum of losses, and of how many terms
-    2, 3    what was right, of how many: rows (cross-entropy), or twice the true positives, of
-            these and all false ones, so that their ratio is the micro F1 (several classes)
+    0, 1    the sum of losses, and the number of terms
+    2, 3    correct predictions, of how many: rows (cross-entropy), or twice the true positives, of
+            these plus all false ones, so that their ratio is the micro F1 (several classes)
 
 ``scale`` is one over the number of training terms of the whole graph.
 """
@@ -28,9 +28,9 @@ def cross_entropy(
     first: int,
     last: int,
 ) -> None:
-    """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 counts nowhere.
+    """Softmax cross-entropy against ``labels``, (rows,) class numbers; below 0 is ignored.
 
-    A row is right if its label's logit is the first of the largest.
+    A row is correct if its label's logit is the first of the largest.
     """
     for row in range(first, last):
         split, label = int(splits[row]), int(labels[row])
@@ -88,7 +88,7 @@ def squared_error(
     first: int,
     last: int,
 ) -> None:
-    """Squared error of the only column against ``truth``, (rows,); NaN is no truth."""
+    """Squared error of the only column against ``truth``, (rows,); NaN is ignored."""
     for row in range(first, last):
         split, value = int(splits[row]), values[row, 0]
         if grad is not None:

@@ -24,12 +24,12 @@ def nearest(
     cosine
         By cosine; otherwise by dot product.
     skip
-        (queries, m) int64 rows that are left out for each query; -1 is none.
+        (queries, m) int64 rows to skip for each query; -1 is none.
 
     Returns
     -------
     tuple of Array
-        (queries, k) int64 rows and float32 scores; -1 and -inf if there are no more.
+        (queries, k) int64 rows and float32 scores; -1 and -inf beyond the last.
     """
     scores = queries.astype(np.float64) @ vectors.astype(np.float64).T
     if cosine:

@@ -1,6 +1,6 @@
 """Normalising a layer's values over each row (layer norm) or each column (batch norm).
 
-``sums`` are float64 and are added to, so that pieces of rows, and ranks, can be joined.
+``sums`` are float64 and are added to, so that pieces of rows and ranks can be combined.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def layer_norm(
 def layer_norm_back(
     grad: Array, z: Array, scale: Array, moments: Array, sums: Array, first: int, last: int
 ) -> None:
-    """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
+    """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place.
 
     Adds the gradients of shift and scale to ``sums``, (2, width).
     """
@@ -67,7 +67,7 @@ def batch_norm(
     first: int,
     last: int,
 ) -> None:
-    """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse a column."""
+    """Write ``scale * (z - mean) * inverse + shift`` with one mean and inverse per column."""
     out[first:last] = scale * (z[first:last] - mean) * inverse + shift
 
 
@@ -90,10 +90,10 @@ def batch_norm_back(
     first: int,
     last: int,
 ) -> None:
-    """Make of ``grad``, that of ``out``, the gradient of ``z``, in place.
+    """Turn ``grad``, that of ``out``, into the gradient of ``z``, in place.
 
     ``means``, (2, width) of z's type, are the sums of ``batch_norm_sums`` over all rows of the
-    graph, divided by how many there are.
+    graph, divided by their number.
     """
     normal = (z[first:last] - mean) * inverse
     grad[first:last] = scale * inverse * (grad[first:last] - means[0] - normal * means[1])

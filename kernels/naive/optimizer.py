@@ -1,6 +1,6 @@
-"""One step of an optimizer over all parameters, which lie in one vector, in place.
+"""One step of an optimizer over all parameters, one vector, in place.
 
-``scale`` is what gradients are multiplied with first (clipping).
+``scale`` multiplies gradients first (clipping).
 """
 
 from __future__ import annotations

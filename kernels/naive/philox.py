@@ -1,8 +1,8 @@
 """Philox4x32-10 (Salmon et al., SC 2011): random numbers that are counted, not consumed.
 
 A draw is a pure function of (seed, stream, which, step), so it is the same on any number of
-workers, threads and batches. ``which`` is what is drawn for (an edge, a walk, a node), ``step``
-counts the draws for it, n for the n-th.
+workers, threads and batches. ``which`` is the object of the draw (an edge, a walk, a node), and
+``step`` numbers its draws.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def random_words_of(seed: int, stream: int, which: Array, step: int = 0) -> Arra
 
 
 def draws(seed: int, stream: int, which: Array, step: Array | int = 0) -> Array:
-    """Return the first word of each draw of ``which``: (n,) uint32; one step, or a step each."""
+    """Return the first word of each draw of ``which``: (n,) uint32; one step, or one step each."""
     return philox4x32(seed, stream, which, step)[0]
 
 

@@ -1,6 +1,6 @@
-"""Moving pages through submission and completion queues, as a producer on the host would.
+"""Moving pages through submission and completion queues, as a producer on the host.
 
-One producer per queue, one after another; kernels/queue_rules.py has the format.
+One producer per queue, one after another; kernels/queue_rules.py defines the format.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.kernels.queue_rules import (
 class Queues:
     """Queues in host memory, with the state of a producer.
 
-    producer is ignored in its effect on places and order: one thread needs no lock.
+    ``producer`` has no effect on places and order: one thread needs no lock.
     """
 
     def __init__(self, queues: int, form: QueueFormat | None = None) -> None:
@@ -44,10 +44,10 @@ class Queues:
         producer: Producer = Producer.BATCH,
         patience: float = 60.0,
     ) -> Array:
-        """Read or write all bytes of ``data`` at ``offset`` of a file that the controller has.
+        """Read or write all bytes of ``data`` at ``offset`` of a file of the controller.
 
         Queue q moves rounds q, q + queues, ... of ``entries`` pages each. Returns two int64: a
-        ``Status`` or errno, and how many pages were moved.
+        ``Status`` or errno, and the number of moved pages.
 
         patience  seconds that a round may take
         """

@@ -14,10 +14,10 @@ from penstock.arrays import Array
 def balance(
     indptr: Array, indices: Array, load: Array, parts: Array, k: int, bound: int, passes: int
 ) -> int:
-    """Move nodes out of parts above ``bound``, those that cost the fewest cut edges first.
+    """Move nodes out of parts above ``bound``, in order of least cost in cut edges.
 
-    What a node costs is the neighbours it leaves less those it joins, for each unit of its load.
-    Returns how many nodes moved.
+    A node costs the neighbours it leaves less those it joins, per unit of its load. Returns how
+    many nodes moved.
     """
     loads, counts = _sums(load, parts, k)
     moved = 0
@@ -78,12 +78,11 @@ def _sums(load: Array, parts: Array, k: int) -> tuple[Array, Array]:
 
 
 def _links(v: int, indptr: Array, indices: Array, parts: Array, k: int) -> Array:
-    """Return how many neighbours of ``v`` are in each part."""
     return np.bincount(parts[indices[indptr[v] : indptr[v + 1]]], minlength=k)
 
 
 def _best(v: int, links: Array, load: Array, parts: Array, loads: Array, bound: int) -> int:
-    """Return the other part with room and most neighbours, then least load; -1: none has room."""
+    """Return the other part with space and most neighbours, then least load; -1: none has space."""
     others = [p for p in range(len(loads)) if p != parts[v] and loads[p] + load[v] <= bound]
     return min(others, key=lambda p: (-links[p], loads[p], p), default=-1)
 

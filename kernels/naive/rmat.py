@@ -1,9 +1,9 @@
-"""R-MAT (Chakrabarti et al., SDM 2004): the truth, in plain NumPy.
+"""R-MAT (Chakrabarti et al., SDM 2004): the reference, in plain NumPy.
 
 Edge i chooses a quadrant of the adjacency matrix ``scale`` times, by comparing 16 random bits with
-three thresholds; being integers, the comparisons come out the same on every machine. What is drawn
-for an edge besides (weight, relation) is a function of its two ends, so that duplicates, the two
-directions of an undirected edge, and any order of drawing agree.
+three thresholds; as integers, the comparisons are the same on every machine. Other draws for an
+edge (weight, relation) depend only on its two ends, so that duplicates, the two directions of an
+undirected edge, and any order of drawing agree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def edges(
     """Return edges ``first .. first + count`` of the endless edge list: two (count,) int32.
 
     thresholds  (3,) uint32, from ``thresholds``
-    names       (2**scale,) int32 gives each matrix row the id it goes by, or None for its number
+    names       (2**scale,) int32 the id of each matrix row, or None for its number
     """
     which = np.arange(first, first + count, dtype=np.uint64)
     source, target = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -42,7 +42,7 @@ def weights(
 ) -> Array:
     """Return a weight in [low, high) for each pair of ends: (m,) float32.
 
-    With ``ordered`` the two directions of a pair have weights of their own.
+    With ``ordered`` the two directions of a pair have separate weights.
     """
     share = uniform(_words(seed, Stream.RMAT_WEIGHT, sources, targets, ordered)).astype(np.float64)
     weight = (low + share * (high - low)).astype(np.float32)

@@ -1,9 +1,9 @@
-"""Stochastic block model: the truth about its edges and features, in NumPy.
+"""Stochastic block model: the reference for its edges and features, in NumPy.
 
 Positions are numbered block after block. Row u draws its neighbours below u, first within its
-block, then before it, each by geometric skips, so that the work is proportional to the edges made
-and every pair is an independent coin toss. Logarithms are computed from exactly rounded
-operations only, so that the coins fall the same on every machine.
+block, then before it, each by geometric skips, so that the work is proportional to the number of
+edges and every pair is an independent coin toss. Logarithms use exactly rounded operations only, so
+that the coins are the same on every machine.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def edges(
         block = int(np.searchsorted(block_starts, u, side="right")) - 1
         begin = int(block_starts[block])
         for low, high, scale, base in (
-            (begin, u, log_inside, 0), (0, begin, log_outside, OUTSIDE),
-        ):  # fmt: skip
+            (begin, u, log_inside, 0),
+            (0, begin, log_outside, OUTSIDE),
+        ):
             if scale == 0.0:
                 continue
             at, draw = low, 0
@@ -64,7 +65,7 @@ def edges(
 
 
 def normals(seed: int, first: int, count: int, width: int) -> Array:
-    """Return about normal numbers, mean 0 and deviation 1: (count, width) float32.
+    """Return approximately normal numbers, mean 0 and deviation 1: (count, width) float32.
 
     Two columns come from one Philox draw, each from the sum of four 16-bit numbers.
     """
@@ -94,7 +95,7 @@ def sparse(
 ) -> tuple[Array, Array]:
     """Return each node's bag of words as CSR: indptr (n + 1,) int64, indices (m,) int32.
 
-    ``words`` are drawn for each node, those that come up again dropped; with a chance of ``topic``
+    ``words`` are drawn for each node, repeated ones dropped; with a chance of ``topic``
     in 2**32 one comes from the block's own share of the columns.
     """
     indptr, rows = [0], []

@@ -1,7 +1,7 @@
-"""A keyed shuffle of 0 .. size - 1 that needs no table: the truth, in plain NumPy.
+"""A keyed shuffle of 0 .. size - 1 that needs no table: the reference, in plain NumPy.
 
 A Feistel network over the bits of the id, with Philox as its round function, permutes a power of
-two; an id that lands at or above ``size`` is sent through again until it lands below.
+two; an id at or above ``size`` is permuted again until it is below.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Edges of many small graphs, as tables hold them, become a batch."""
+"""From edges of many small graphs in tables to a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.arrays import Array
 NO_SOURCE, NO_TARGET = (
     1,
     2,
-)  # what a row does not have: with one end it is a node, with none a graph
+)  # missing ends of a row: with one end it is a node, with none a graph
 
 
 def number_nodes(
@@ -20,7 +20,7 @@ def number_nodes(
     """Number the nodes of each graph in the order of their ids.
 
     starts   (graphs + 1,) int64: the first row of each graph
-    sources, targets  (rows,) int64, any numbers; flags: (rows,) uint8, what is missing
+    sources, targets  (rows,) int64, any numbers; flags: (rows,) uint8, missing ends
     Returns the ids of the nodes of all graphs, (nodes,); the start of each graph's nodes,
     (graphs + 1,) int64; and the ends of each row by number in its graph, (rows,) int32, -1: none.
     """
@@ -43,7 +43,7 @@ def number_nodes(
 def rows_of_edges(
     starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, *, directed: bool
 ) -> tuple[Array, Array, Array | None]:
-    """Return indptr, indices and weights of all graphs side by side, as a GraphBatch has them.
+    """Return indptr, indices and weights of all graphs side by side, as in a GraphBatch.
 
     Rows ascend, parallel edges are one, the shortest; undirected edges are stored both ways.
     """
@@ -63,10 +63,17 @@ def rows_of_edges(
 
 
 def sums_of_edges(
-    starts: Array, ptr: Array, us: Array, vs: Array, weights: Array | None, indptr: Array,
-    indices: Array, *, directed: bool,
-) -> Array:  # fmt: skip
-    """Return the sum of the weights [default: 1] of the rows of each edge that they became."""
+    starts: Array,
+    ptr: Array,
+    us: Array,
+    vs: Array,
+    weights: Array | None,
+    indptr: Array,
+    indices: Array,
+    *,
+    directed: bool,
+) -> Array:
+    """Return the sum of the weights [default: 1] of the rows of each resulting edge."""
     found = np.zeros(len(indices))
     for graph, (first, stop) in enumerate(pairwise(starts)):
         for row in range(first, stop):
@@ -80,13 +87,13 @@ def sums_of_edges(
 
 
 def parallel_edges(indptr: Array, indices: Array) -> bool:
-    """Return whether a row of ascending neighbours has one twice."""
+    """Return whether a row of ascending neighbours has a repeated one."""
     rows = (indices[low:high].tolist() for low, high in pairwise(indptr))
     return any(len(set(row)) < len(row) for row in rows)
 
 
 def self_loops(ptr: Array, indptr: Array, indices: Array) -> Array:
-    """Return how many edges of each graph lead from a node to itself, (graphs,) int64."""
+    """Return the number of self loops of each graph, (graphs,) int64."""
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     graphs = np.searchsorted(ptr, rows[rows == indices], side="right") - 1
     return np.bincount(graphs, minlength=len(ptr) - 1)

@@ -30,7 +30,7 @@ def stream_rows(
     indptr, indices  a row range of the graph; the load of a node is the length of its row
     parts            (nodes,) int32, -1: not placed yet
     loads, counts    (k,) int64: load and nodes of each part
-    capacity         no part grows beyond it while another has room
+    capacity         no part grows beyond it while another has space
     price            of one unit of load in a part of load 1
 
     A node without edges goes to the part with the fewest nodes.

@@ -1,4 +1,4 @@
-"""Rows of uniform random numbers, each row a function of its own number: the truth, in NumPy."""
+"""Rows of uniform random numbers, each row a function of its number: the reference, in NumPy."""
 
 from __future__ import annotations
 

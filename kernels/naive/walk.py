@@ -1,8 +1,8 @@
-"""Random walks, the truth: one walk after another, one step after another.
+"""Random walks, the reference: one walk after another, one step after another.
 
-What a draw decides stands in kernels/walk_rules.py. ``transition`` gives the exact chances of a
-step, whatever the sampler. A graph may lie in parts, among which walkers move; a whole graph is one
-part that no walker leaves.
+kernels/walk_rules.py defines the draws. ``transition`` gives the exact chances of a step, for any
+sampler. A graph may be in parts, among which walkers move; a whole graph is a single part that no
+walker leaves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Words = tuple[int, int, int, int]  # of a draw
 Draw = Callable[[], Words]
 
 
-# -- what stands before the walks ------------------------------------------------------------------
+# -- preparation of walks -------------------------------------------------------------------------
 
 
 def check_weights(indptr: Array, weights: Array) -> tuple[Array, int, int]:
@@ -53,7 +53,7 @@ def check_weights(indptr: Array, weights: Array) -> tuple[Array, int, int]:
 
 
 def rows_by_relation(rows: WalkGraph, wanted: Array) -> WalkGraph:
-    """Return rows with a group for each of ``wanted``, relations that differ, and no other edges.
+    """Return rows with one group per distinct relation of ``wanted``, and no other edges.
 
     Edges of a group stay in their order. wanted (groups,) int32. ``neighbours`` are the old rows'.
     """
@@ -67,7 +67,7 @@ def rows_by_relation(rows: WalkGraph, wanted: Array) -> WalkGraph:
 
 
 def rows_by_time(rows: WalkGraph) -> WalkGraph:
-    """Return rows whose edges ascend in time, in their order among equal times.
+    """Return rows whose edges ascend in time; equal times keep their order.
 
     ``neighbours`` are the old rows' if they had none.
     """
@@ -95,7 +95,7 @@ def prefix_sums(indptr: Array, weights: Array) -> Array:
 
 
 def alias_table(indptr: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the own share of each slot and the place in the row of the edge with the rest.
+    """Return each slot's share for its own edge, and the place in the row of the other edge.
 
     -> chance (edges,) float32, other (edges,) int32. A row without weight keeps chance 1.
     """
@@ -112,14 +112,14 @@ def alias_table(indptr: Array, weights: Array) -> tuple[Array, Array]:
             share[giver] -= 1 - share[taker]
             if share[giver] < 1:
                 small.append(large.pop())
-        for slot in small:  # what rounding left; but an edge without weight is never taken
+        for slot in small:  # rounding remainders; an edge without weight is never taken
             if weights[low + slot] == 0:
                 chance[low + slot], other[low + slot] = 0, np.argmax(weights[low:high])
     return chance, other
 
 
 def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
-    """Return rows with the sampler's data next to them."""
+    """Return rows with the sampler's data."""
     if rows.weights is None:
         return rows
     bounds, _, _ = check_weights(rows.indptr, rows.weights)
@@ -166,7 +166,7 @@ def factors(rows: WalkGraph, rules: WalkRules, previous: int, targets: Array) ->
 def transition(
     rows: WalkGraph, rules: WalkRules, node: int, previous: int, step: int, now: int = NEVER
 ) -> tuple[Array, Array]:
-    """Return the edges that the step may take and the chance of each; none if the walk ends."""
+    """Return the possible edges of a step and the chance of each; none if the walk ends."""
     low, high = candidates(rows, rules, node, step, now)
     edges = np.arange(low, high)
     targets = rows.indices[low:high]
@@ -244,7 +244,7 @@ def walk(rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array) -> Arra
     walks   (n,) int64: their numbers; starts (n,): their first nodes
     """
     nodes = (len(rows.indptr) - 1) // rows.groups
-    whole = Owned(0, np.zeros(nodes, np.int32), np.arange(nodes))  # a part that is all there is
+    whole = Owned(0, np.zeros(nodes, np.int32), np.arange(nodes))  # a single part
     paths = np.full((len(walks), rules.length), -1, rows.indices.dtype)
     paths[:, 0] = starts
     walkers = start_walkers(walks, np.arange(len(walks)), starts, paths.dtype, whole.rank)
@@ -255,7 +255,7 @@ def walk(rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array) -> Arra
 def advance(
     rows: WalkGraph, rules: WalkRules, owned: Owned, walkers: Walkers, paths: Array
 ) -> None:
-    """Let each walker go on as far as it can on this part; change walkers and paths in place.
+    """Move each walker as far as possible on this part; change walkers and paths in place.
 
     ``to`` is then -1 if the walk has ended; else the part of ``node``, which must choose the next
     edge; or, with a candidate, the part of ``previous``, which must judge it.
@@ -264,7 +264,8 @@ def advance(
            graph, in the order of its rows
     paths  (slots, length), -1 if unknown: the rank that takes a step writes paths[slot, step]; the
            one that makes a walker writes its start. RESERVOIR reads no row of ``previous`` of
-           another part: there it is for walks of first order, and expressions without is_neighbor
+           another part: in parts it is only for first-order walks, and expressions without
+           is_neighbor
     """
     for place in range(len(walkers.walk)):
         one = SimpleNamespace(**{name: int(getattr(walkers, name)[place]) for name in NAMES})
@@ -274,7 +275,6 @@ def advance(
 
 
 def _advance(rows: WalkGraph, rules: WalkRules, owned: Owned, one: Any, paths: Array) -> int:
-    """Return the part that the walker waits for, or -1."""
     while True:
         if one.candidate >= 0:
             accepted = _judge(rows, rules, owned, one)
@@ -303,7 +303,7 @@ def _judge(rows: WalkGraph, rules: WalkRules, owned: Owned, one: Any) -> bool | 
     if one.candidate == one.previous:
         return bool(drawn < rules.return_factor * 2**32)
     if drawn < min(1.0, rules.far_factor) * 2**32:
-        return True  # neighbour of the previous node or not
+        return True  # with either factor
     if drawn >= max(1.0, rules.far_factor) * 2**32:
         return False
     ends = one.previous, one.candidate
@@ -318,7 +318,7 @@ def _judge(rows: WalkGraph, rules: WalkRules, owned: Owned, one: Any) -> bool | 
 
 
 def _goes_on(rules: WalkRules, one: Any, paths: Array) -> bool:
-    """Return whether there is another step to choose; begins again if the draws require it."""
+    """Return whether to choose another step; restarts the walk if the draws require it."""
     while one.step < rules.length:
         stop, again, _, _ = _words(rules.seed, Stream.WALK_STOP, one, 0)
         if stop < rules.stop_below:

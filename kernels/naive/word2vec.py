@@ -1,6 +1,6 @@
-"""Skip-gram with negative samples, the truth: one sentence after another, window by window.
+"""Skip-gram with negative samples, the reference: sentence after sentence, window by window.
 
-What a draw decides and what a window is stands in kernels/word2vec_rules.py.
+kernels/word2vec_rules.py defines draws and windows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from penstock.kernels.word2vec_rules import (
     Word2vecRules,
 )
 
-# -- what stands before training -------------------------------------------------------------------
+# -- preparation of training -----------------------------------------------------------------------
 
 
 def start_rows(seed: int, words: Array, dimension: int) -> Array:
-    """Return the input vectors that these words start with: (words, dimension) float32."""
+    """Return the initial input vectors of these words: (words, dimension) float32."""
     which, step = words.astype(np.uint64)[:, None], np.arange((dimension + 3) // 4)[None]
     drawn = np.stack(philox4x32(seed, Stream.WORD2VEC_INIT, which, step), axis=-1)
     columns = uniform(drawn).reshape(len(words), 4 * step.shape[1])[:, :dimension]
@@ -38,7 +38,7 @@ def start_rows(seed: int, words: Array, dimension: int) -> Array:
 
 
 def count_words(tokens: Array, counts: Array) -> None:
-    """Add how often each word is among tokens to its count; negative numbers are none.
+    """Add each word's occurrences in tokens to its count; negative numbers are skipped.
 
     tokens int32 of any shape, counts (V,) int64
     """
@@ -61,7 +61,7 @@ def noise_table(counts: Array) -> tuple[Array, Array]:
         share[giver] -= 1 - share[taker]
         if share[giver] < 1:
             small.append(large.pop())
-    for slot in small:  # what rounding left; but a word without count is never drawn
+    for slot in small:  # rounding remainders; a word without count is never drawn
         if counts[slot] == 0:
             alias[slot] = np.argmax(counts)
         else:
@@ -72,7 +72,7 @@ def noise_table(counts: Array) -> tuple[Array, Array]:
 
 
 def keep_thresholds(counts: Array, sample: float) -> Array:
-    """Return the thresholds of subsampling, ALWAYS for words that are never left out.
+    """Return the thresholds of subsampling, ALWAYS for words that are always kept.
 
     A word with the share f of all words is kept with the chance ``sqrt(sample / f) + sample / f``.
     counts (V,) int64, sample above 0 -> (V,) uint32
@@ -100,7 +100,7 @@ def kept_places(sentences: Sentences, number: int, noise: Noise, rules: Word2vec
 
 
 def negatives(noise: Noise, rules: Word2vecRules, which: int, place: int) -> Array:
-    """Return the negatives of the window whose centre stands at a place, its own word included."""
+    """Return the negatives of the window with its centre at a place, including its own word."""
     place -= place % rules.shared_windows
     steps = place * rules.draws + np.arange(rules.draws)
     drawn = np.stack(philox4x32(rules.seed, Stream.WORD2VEC_NEGATIVE, which, steps), axis=1)
@@ -121,7 +121,6 @@ def pool(noise: Noise, rules: Word2vecRules, which: int) -> Array:
 
 
 def _words(noise: Noise, drawn: Array) -> Array:
-    """Return the words that the two halves of each draw give: (2 * draws,) int64."""
     size, pairs = len(noise.chance), drawn.reshape(-1, 2)
     slots = (pairs[:, 0].astype(np.uint64) * np.uint64(size) >> np.uint64(32)).astype(np.int64)
     return np.where(pairs[:, 1] < noise.chance[slots], slots, noise.alias[slots])
@@ -152,7 +151,6 @@ def train(
 def _window(
     vectors_in: Array, vectors_out: Array, context: Array, targets: Array, lr: np.float32
 ) -> Losses:
-    """Take one step; the first target is the centre."""
     x, y = vectors_in[context], vectors_out[targets]
     label = np.zeros(len(targets), np.float32)
     label[0] = 1
@@ -183,7 +181,7 @@ def changes(base: Array, copies: Sequence[Array]) -> Array:
 
 
 def mean_square(weights: Array, vectors: Array) -> np.float64:
-    """Return the mean square of vectors, by how often each is multiplied with: (rows,) float32."""
+    """Return the mean square of vectors, weighted by ``weights``: (rows,) float32."""
     return np.float64((weights * (vectors * vectors).sum(axis=1)).sum())
 
 
@@ -198,7 +196,7 @@ def apply_changes(
     """Move vectors by a share of the shards' changes, and start the copies from there.
 
     moved   the changes of all shards; its content afterwards is undefined
-    pairs   (rows,) float32: how many pairs a word of the corpus brings to each row
+    pairs   (rows,) float32: pairs per word of the corpus for each row
     square  of the other vectors: mean_square
     """
     count, dimension = exchange.count, base.shape[1]

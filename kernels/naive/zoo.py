@@ -1,7 +1,7 @@
-"""A zoo of small graphs: the truth about their shapes and edges, in plain NumPy.
+"""A zoo of small graphs: the reference for their shapes and edges, in plain NumPy.
 
-Every graph has a number of distinct undirected edges that is fixed beforehand, so that where its
-rows lie in the zoo is known before a single edge is drawn.
+Every graph has a fixed number of distinct undirected edges, so that the place of its rows in the
+zoo is known before any edge is drawn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.kernels.streams import Stream
 
 
 def edge_counts(seed: int, sizes: Array, least: int, most: int, first: int) -> Array:
-    """Return how many edges graphs ``first .. first + n`` have: (n,) int64.
+    """Return the number of edges of graphs ``first .. first + n``: (n,) int64.
 
     The average degree of a graph is uniform between ``least`` and ``most``.
 
@@ -66,7 +66,7 @@ def _pairs(seed: int, graph: int, size: int, count: int, kind: int) -> set[tuple
 
 
 def _rmat_ends(seed: int, graph: int, draws: Array, size: int) -> tuple[Array, Array]:
-    # Two steps are set aside for every draw, enough for 16 levels.
+    # Two steps are reserved per draw, enough for 16 levels.
     scale = size.bit_length() - 1
     us, vs = np.zeros(len(draws), np.int64), np.zeros(len(draws), np.int64)
     for level in range(scale):

@@ -1,8 +1,8 @@
 """From an assignment to the data of each rank: local CSR, ghosts, send and receive lists.
 
-Out of core: the graph is read once, shard by shard, and its rows are spooled to the parts that
-own them; then each part is renumbered by itself. Memory: a few numbers a node, and for each
-thread a few more.
+Out of core: the graph is read once, shard by shard, and its rows are spooled to the parts that own
+them; then each part is renumbered separately. Memory: a few numbers per node, and a few more per
+thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def disk_needed(graph: Graph) -> int:
     sizes = {name: entry.bytes for name, entry in graph.manifest.files.items()}
     edges = sum(size for name, size in sizes.items() if name.startswith("shards/"))
     features = sum(size for name, size in sizes.items() if name.startswith("features/"))
-    # The spooled rows and the finished ones lie side by side; a part is dropped when it is done.
+    # Spooled and finished rows exist side by side; a part's spool is dropped when it is done.
     return 2 * edges + features + 16 * graph.num_nodes
 
 
@@ -96,8 +96,6 @@ class _Layout:
 
 
 class _Builder:
-    """The steps of building; each writes files and lists them."""
-
     def __init__(self, graph: Graph, layout: _Layout, root: Path, threads: int | None) -> None:
         self._graph, self._layout, self._root = graph, layout, root
         self._threads = threads
@@ -184,7 +182,7 @@ class _Builder:
         self._save(rank, named)
 
     def write_sends(self) -> None:
-        """Write what each part sends: the ghosts of all others that it owns."""
+        """Write the rows that each part sends: ghosts of other parts that it owns."""
         wanted: list[list[Array]] = [[] for _ in range(self._k)]
         for ghosts in self._ghosts:
             owners = self._layout.parts[ghosts]
@@ -198,7 +196,6 @@ class _Builder:
             self._save(rank, named)
 
     def entries(self) -> list[PartEntry]:
-        """Return the counts of every part."""
         return [
             PartEntry(
                 nodes=len(owned),

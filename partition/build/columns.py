@@ -1,4 +1,4 @@
-"""Files that grow: a column written piece by piece, hashed on the way out."""
+"""Growing files: a column written piece by piece and hashed meanwhile."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ class Spool:
         return np.memmap(self._path, self._dtype, mode="r")
 
     def drop(self) -> None:
-        """Remove the file; what is mapped stays readable."""
+        """Remove the file; existing mappings stay readable."""
         self._path.unlink()

@@ -33,9 +33,9 @@ MOST_IN_WIDE = 128  # partitions, of an order for more than three in the buffer
 
 @dataclass(frozen=True)
 class BufferState:
-    """One buffer state: what is trained in it, and what is swapped meanwhile.
+    """One buffer state: its training, and the swap meanwhile.
 
-    ``evict`` and ``load`` are empty in the last step; what is then in the buffer is written back.
+    ``evict`` and ``load`` are empty in the last step; the buffer is then written back.
     """
 
     buffer: State
@@ -54,7 +54,7 @@ class BufferState:
 class PartitionOrder:
     """Buffer states in order; ``steps`` lists what to train and to swap in each.
 
-    ``io`` counts as Legend's table 6 does. An order that swaps one partition at a time counts its
+    ``io`` counts as in Legend's table 6. An order that swaps one partition at a time counts its
     buffer states, so the first filling counts as one. ``cover`` replaces the whole buffer and
     counts every partition of every state.
     """
@@ -67,7 +67,7 @@ class PartitionOrder:
 
     @property
     def io(self) -> int:
-        """I/O count; with ``volume`` this is what tables compare."""
+        """I/O count; tables compare it with ``volume``."""
         if self.whole_buffer:
             return sum(len(state) for state in self.states)
         return len(self.states)
@@ -79,12 +79,12 @@ class PartitionOrder:
 
     @property
     def bound(self) -> int:
-        """The least ``io`` there could be: no state brings more new pairs together than fit."""
+        """The least possible ``io``: no state brings more new pairs together than fit."""
         return lower_bound(self.partitions, self.capacity, whole_buffer=self.whole_buffer)
 
     @cached_property
     def steps(self) -> tuple[BufferState, ...]:
-        """One step a state. Every bucket is in one of them, at the first chance it has."""
+        """One step per state. Every bucket is in one of them, the first possible one."""
         return tuple(_steps(self))
 
     @property
@@ -99,7 +99,7 @@ class PartitionOrder:
 
     @property
     def keeps_newest(self) -> bool:
-        """Whether no state evicts what was loaded for it (property 1 of Legend's theorem 1)."""
+        """Whether no state evicts its newest partition (property 1 of Legend's theorem 1)."""
         pairs = zip(self.steps, self.steps[1:], strict=False)
         return not any(set(step.load) & set(after.evict) for step, after in pairs)
 
@@ -124,7 +124,7 @@ def order(name: str, partitions: int, capacity: int | None = None) -> PartitionO
     Raises
     ------
     UsageError
-        An unknown order, or one that there is not for these numbers.
+        An unknown order, or one that does not exist for these numbers.
 
     Examples
     --------
@@ -139,16 +139,16 @@ def order(name: str, partitions: int, capacity: int | None = None) -> PartitionO
 
 
 def prefetch(partitions: int, capacity: int = 3) -> PartitionOrder:
-    """Return an order in which every swap can hide, with as few states as we know how.
+    """Return an order in which every swap can hide, with few states.
 
-    Of three in the buffer, up to 32 partitions it comes from a table (see
-    benchmarks/order_search.py), above from a construction (see ring); of more, see wide. All keep
+    For three in the buffer, up to 32 partitions it comes from a table (see
+    benchmarks/order_search.py), above from a construction (see ring); for more, see wide. All keep
     property 1 in every state.
     """
     _check(partitions, capacity)
     if capacity < 3 or (capacity > 3 and partitions > MOST_IN_WIDE):
         raise UsageError(
-            "the order prefetch is made for other buffers",
+            "the order prefetch does not exist for this buffer",
             expected=f"three partitions, or more of up to {MOST_IN_WIDE} partitions",
             got=f"{capacity} of {partitions:,}",
             remedy="beta takes any capacity",
@@ -167,7 +167,7 @@ def prefetch(partitions: int, capacity: int = 3) -> PartitionOrder:
 def legend(partitions: int, capacity: int = 3) -> PartitionOrder:
     """Return the order of Legend's algorithm 1: column after column, the newest never evicted.
 
-    ``prefetch`` needs fewer states; this one is here to compare with.
+    ``prefetch`` needs fewer states; this one is for comparison.
     """
     _check(partitions, capacity, exactly=3)
     buffers = _columns(partitions) if partitions > 3 else [tuple(range(partitions))]
@@ -214,7 +214,7 @@ def cover(partitions: int, capacity: int = 4) -> PartitionOrder:
             f"cover cannot arrange {partitions} partitions",
             expected="a power of four (4, 16, 64, ...)",
             got=str(partitions),
-            remedy="Take another number of partitions, or prefetch, which takes any",
+            remedy="Choose another number of partitions, or prefetch, which takes any",
         )
     states = []
     for direction in range(1, partitions):
@@ -237,11 +237,11 @@ METHODS: dict[str, Callable[..., PartitionOrder]] = {
 
 
 def lower_bound(partitions: int, capacity: int = 3, *, whole_buffer: bool = False) -> int:
-    """Return an I/O count that no order can fall below.
+    """Return a lower bound of the I/O count of any order.
 
     A full buffer holds c * (c - 1) / 2 pairs; each load meets at most c - 1 partners for the
-    first time. Six partitions are the one case up to 32 in which no order with property 1 gets
-    there: 7 states are too few, as an exhaustive search shows, and 8 are enough.
+    first time. Six partitions are the only case up to 32 in which no order with property 1 reaches
+    it: an exhaustive search shows that 7 states are too few, and 8 suffice.
     """
     pairs, held = partitions * (partitions - 1) // 2, capacity * (capacity - 1) // 2
     if whole_buffer:
@@ -254,10 +254,10 @@ def _check(partitions: int, capacity: int, exactly: int | None = None) -> None:
         raise UsageError("an order needs partitions", expected="1 or more", got=str(partitions))
     if exactly is not None and capacity != exactly:
         raise UsageError(
-            "this order is made for one capacity of the buffer",
+            "this order exists for one capacity of the buffer only",
             expected=f"{exactly} partitions",
             got=str(capacity),
-            remedy="prefetch and beta take others",
+            remedy="prefetch and beta accept others",
         )
     if capacity < 2:
         raise UsageError(
@@ -290,7 +290,7 @@ def _steps(order: PartitionOrder) -> Iterator[BufferState]:
 
 
 def _decode(letters: str) -> Iterator[State]:
-    """Read a line of the table: which partition is loaded, and which of the older two stays."""
+    """Read a line of the table: the loaded partition, and which of the older two stays."""
     last, before, kept = 2, 1, 0
     yield (last, before, kept)
     for letter in letters:
@@ -310,7 +310,7 @@ def _times(vector: int, factor: int) -> int:
 
 
 def _columns(n: int) -> Iterator[State]:
-    """Yield Legend's buffers: the partners of 0 first, then those that 1 still lacks, ..."""
+    """Yield Legend's buffers: the partners of 0 first, then the missing partners of 1, ..."""
     lacks = [set(range(n)) - {i} for i in range(n)]
     column, buffer, newest = 0, [0, 1, 2], 2
 
@@ -338,7 +338,7 @@ def _columns(n: int) -> Iterator[State]:
         evict = max(movable) if beyond else min(movable)
         kept = [p for p in buffer if p != evict]
         first = (sum(kept) + 2) % n
-        # What both that stay have not met, else one of them, else any; the next one from there on.
+        # A partition that both staying ones, else one of them, have not met, else the next one.
         wanted = lacks[kept[0]] & lacks[kept[1]] or lacks[kept[0]] | lacks[kept[1]]
         outside = (wanted or set(range(n))).difference(buffer)
         yield swap(evict, min(outside, key=lambda i: (i - first) % n))

@@ -1,22 +1,22 @@
-"""Buffer orders for any number of partitions, by construction: at or near the lower bound.
+"""Buffer orders for any number of partitions, by construction, at or near the lower bound.
 
-An order with buffers of three is a strip of triangles, each sharing an edge with the one before.
-A strip is as short as can be when every load meets two new partners. Most of Penstock's strips
-turn: take N (odd) partitions as residues mod N, and hubs 0, g, 2g, ... Around hub w the buffer
-holds w and two neighbours on a rim w + u, w + u', ...; then the hub moves on by g and the same rim,
-shifted, follows. Two partitions meet when their difference occurs between hub and rim, along the
-rim, or between hubs. So the rim has to be chosen such that all its r labels and all r differences
-around it are distinct; then r triangles a hub cover 2r of the (N - 1) / 2 classes of differences.
-Such a rim is a graceful labelling of a wheel, and there is one for every r from 3 on.
+An order with buffers of three is a strip of triangles, each sharing an edge with the one before. A
+strip is shortest if every load meets two new partners. Most of Penstock's strips turn: take N (odd)
+partitions as residues mod N, and hubs 0, g, 2g, ... Around hub w the buffer holds w and two
+neighbours on a rim w + u, w + u', ...; then the hub advances by g and the same rim, shifted,
+follows. Two partitions meet when their difference occurs between hub and rim, along the rim, or
+between hubs. So the rim must have distinct labels, r of them, and distinct differences around it;
+then r triangles per hub cover 2r of the (N - 1) / 2 classes of differences. Such a rim is a
+graceful labelling of a wheel, and one exists for every r from 3 on.
 
-N * r triangles make 2r classes of differences; 0 to 3 classes may be left over. For each there is
-one more partition, N + i, that stays in the buffer while the residues walk through it in steps of
-that class: it meets all of them, and they meet along the walk. (If the step and N have a common
-divisor the steps close into several tours; exchanging edges with another tour joins them.) The few
-pairs that the seams leave open are closed at the end.
+N * r triangles make 2r classes of differences; 0 to 3 classes may be left over. For each, one more
+partition, N + i, stays in the buffer while the residues pass in steps of that class: it meets all
+of them, and they meet along the walk. (If the step and N have a common divisor the steps close into
+several tours; exchanging edges with another tour joins them.) The few pairs that the seams leave
+open are closed at the end.
 
-With 0 or 1 class left over (n = 1 or 0 mod 4) the strip meets the lower bound exactly; with 2 or
-3 (n = 3 or 2 mod 4) it takes 1 or 3 states more.
+With 0 or 1 class left over (n = 1 or 0 mod 4) the strip meets the lower bound exactly; with 2 or 3
+(n = 3 or 2 mod 4) it takes 1 or 3 more states.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def ring(partitions: int) -> list[State]:
 
 
 def _rim(r: int) -> list[int]:
-    """Return r numbers that make, with the r differences around the circle, 1 ... 2r."""
+    """Return r numbers that, with their r differences around the circle, are 1 ... 2r."""
     if r % 2:
-        # 1, then to and fro between r + 1 and 2r: differences r, r - 1, ..., 2.
+        # 1, then alternating between r + 1 and 2r: differences r, r - 1, ..., 2.
         return [1, *(r + 1 + k // 2 if k % 2 == 0 else 2 * r - k // 2 for k in range(r - 1))]
-    # 2, 2r, then to and fro over odd numbers: all but two differences are even.
+    # 2, 2r, then alternating odd numbers: all but two differences are even.
     return [2, 2 * r, *(1 + k if k % 2 == 0 else 2 * r - 2 - k for k in range(r - 2))]
 
 
 def _walks(modulus: int, steps: list[int]) -> list[list[int]]:
     """Return one walk per step through all residues, each from the end of the previous one.
 
-    The first of ``steps``, (modulus - 1) / 2, makes the last walk: from 0 by way of 1 to its end.
+    The first of ``steps``, (modulus - 1) / 2, makes the last walk: from 0 through 1 to its end.
     """
     if not steps:
         return []
@@ -79,7 +79,7 @@ def _trace(tour: Links, start: int, second: int | None = None) -> list[int]:
 
 
 def _join(tour: Links, whole: Links, step: int, whole_step: int, fixed: set[int]) -> None:
-    """Make one of two closed pieces of ``tour`` by an exchange of edges with the ``whole`` tour."""
+    """Join one of two closed pieces of ``tour`` with the ``whole`` tour by an exchange of edges."""
     modulus = len(tour)
     for a in range(modulus):
         b, c = (a + step) % modulus, (a + whole_step) % modulus
@@ -115,14 +115,14 @@ def _walk(strip: Strip, pivot: int, path: list[int]) -> None:
 
 
 def _turn(strip: Strip, modulus: int, rim: list[int]) -> None:
-    """Let the rim turn around every hub once."""
+    """Turn the rim around every hub once."""
     at = next(i for i in range(len(rim)) if gcd(rim[i - 1] - rim[i], modulus) == 1)
-    # Between the rim's ends the hub moves on by ``stride``: the last is then the next hub's first.
+    # Between the rim's ends the hub advances by ``stride``: its last is the next hub's first.
     rim = rim[at:] + rim[:at]
     stride = rim[-1] - rim[0]
     hub, position = 0, 0
     if strip.states:
-        # The last walk went from 0 to its end by way of 1: one label of the rim around hub 0.
+        # The last walk went from 0 through 1 to its end: one label of the rim around hub 0.
         last, before = strip.states[-1][:2]
         position = rim.index(before)
         strip.load(hub, keep=(last, before))
@@ -153,7 +153,7 @@ class Strip:
             self._lacks[i].difference_update(state)
 
     def load(self, new: int, keep: State) -> None:
-        """Load a partition, keeping ``keep`` of the buffer; the third one goes."""
+        """Load a partition, keeping ``keep`` of the buffer; the third one is evicted."""
         self.begin((new, *keep))
 
     def close(self) -> None:
@@ -168,6 +168,6 @@ class Strip:
             ]
             gain, minus_new, kept = max(choices)
             if gain == 0:
-                # Nothing here lacks anything: fetch one that does, its partner follows.
+                # The buffer has no missing pairs: fetch a partition that has, its partner follows.
                 minus_new = -min(i for i, lacks in enumerate(self._lacks) if lacks)
             self.load(-minus_new, keep=(newest, kept))

@@ -1,9 +1,8 @@
-"""Orders that a search found, for the numbers of partitions that no construction serves.
+"""Orders from a search, for numbers of partitions without a construction.
 
-All meet the lower bound except for 6, for which no order does and Legend's is used. A letter is
-a load: half its place in ALPHABET is the partition, and an odd place means that the newer of the
-two older ones in the buffer stays. The first buffer is 0, 1, 2, of which 2 is the newest and 0 the
-oldest.
+All meet the lower bound except for 6, where no order does and Legend's is used. A letter is a load:
+half its place in ALPHABET is the partition, and an odd place means that the newer of the two older
+ones in the buffer stays. The first buffer is 0, 1, 2, with 2 the newest and 0 the oldest.
 """
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

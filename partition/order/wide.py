@@ -8,13 +8,13 @@ from collections.abc import Iterator
 def wide(partitions: int, capacity: int) -> Iterator[tuple[int, ...]]:
     """Yield the states of a buffer, each with one partition exchanged, until all pairs have met.
 
-    All but two partitions stay while the others pass through two places by turns, so that what was
-    loaded last meets what is loaded next and is not evicted for it. A partition that has met all
-    others leaves first. What is loaded meets the most that it has not met; of equals, it lacks the
-    most others. Up to 24 partitions that takes about as many states as BETA.
+    All but two partitions stay while the others pass through two places in turn, so that the last
+    load meets the next one and is not evicted for it. A partition that has met all others leaves
+    first. The next load is the one that meets the most new partners; of equals, the one that lacks
+    the most others. Up to 24 partitions that takes about as many states as BETA.
     """
     lacks = [set(range(partitions)) - {one} for one in range(partitions)]
-    buffer = list(range(min(capacity, partitions)))  # what was loaded last is the last one
+    buffer = list(range(min(capacity, partitions)))  # the last load is at the end
 
     def met() -> tuple[int, ...]:
         for one in buffer:

@@ -1,9 +1,9 @@
-"""``penstock generate``: graphs to try things on, the same for the same seed.
+"""``penstock generate``: graphs for experiments, the same for the same seed.
 
 generate("rmat", "g", scale=16)             skewed degrees, as in Graph500
 generate("sbm", "g", nodes=10_000)          blocks with features and labels that a GNN can learn
 generate("kg", "g", entities=10_000)        a knowledge graph with a planted rule
-generate("zoo", "g", graphs=1_000_000)      very many small graphs side by side
+generate("zoo", "g", graphs=1_000_000)      very many small graphs
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def generate(kind: str, out: str | Path, *, quiet: bool = True, **options: Any) 
     quiet
         Print no progress.
     **options
-        The options of ``penstock generate KIND``, as ``scale`` of ``"rmat"`` or ``nodes`` of
+        The options of ``penstock generate KIND``, such as ``scale`` of ``"rmat"`` or ``nodes`` of
         ``"sbm"``; ``seed`` of all. The same seed gives the same graph on any number of cores.
 
     Examples

@@ -16,16 +16,16 @@ from penstock.sizes import need_memory, parse_bytes
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Beyond this many, the memory of threads that each write a shard outgrows what they gain.
+# Beyond this many threads, the memory of their shards outgrows the gain.
 _MOST_THREADS = 8
 _SHUFFLED = 1 << 18  # ids shuffled at a time
-INTERPRETER = 300_000_000  # Python, NumPy, Numba and Arrow themselves
+INTERPRETER = 300_000_000  # Python, NumPy, Numba and Arrow
 
 
 def each(task: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Yield ``task(item)`` in the order of the items, ``threads`` at work at any time.
+    """Yield ``task(item)`` in the order of the items, on ``threads`` threads.
 
-    The tasks are kernels that release the GIL. A failure or Ctrl-C drops what has not begun.
+    The tasks are kernels that release the GIL. A failure or Ctrl-C drops tasks that have not begun.
     """
     with ThreadPoolExecutor(threads, thread_name_prefix="penstock-generate") as pool:
         yield from pool.map(task, items)
@@ -45,7 +45,7 @@ def shuffle(seed: int, stream: int, size: int, threads: int) -> Array:
 
 
 class Budget:
-    """Memory that a run may use, and the parts of it that are spoken for."""
+    """Memory that a run may use, and its reserved parts."""
 
     def __init__(self, memory: str | None = None, threads: int | None = None) -> None:
         self.limit = parse_bytes(memory) if memory else available_memory() // 2
@@ -53,12 +53,12 @@ class Budget:
         self.left = self.limit
 
     def take(self, size: int, purpose: str) -> None:
-        """Set ``size`` bytes aside, or raise CapacityError."""
+        """Reserve ``size`` bytes, or raise CapacityError."""
         remedy = "Make a smaller graph, or allow more with --memory"
         need_memory(self.limit - self.left + size, purpose, remedy=remedy, limit=self.limit)
         self.left -= size
 
     def take_per_thread(self, size: int, purpose: str) -> None:
-        """Set ``size`` bytes aside for each thread; with fewer threads if that does not fit."""
+        """Reserve ``size`` bytes per thread, with fewer threads if that does not fit."""
         self.threads = max(1, min(self.threads, self.left // max(size, 1)))
         self.take(self.threads * size, purpose)

@@ -1,7 +1,7 @@
 """Drawn edges become shards, in bounded memory.
 
 Drawing is cheap and counted, so edges that do not fit in memory are not spilled: they are drawn
-again, once for every range of rows that fits. What is written does not depend on it.
+again for every range of rows that fits. The output does not depend on that.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ShardBuilder:
         bin_bits = min((arcs // _BIN_ARCS).bit_length(), _MOST_BIN_BITS, self.target_bits)
         shift = self.target_bits - bin_bits
         if shift + self.target_bits + self.relation_bits > 64:
-            raise UsageError("nodes and relations are too many to number an edge in 64 bits")
+            raise UsageError("too many nodes and relations: an edge needs more than 64 bits")
         borders = np.arange(((source.nodes - 1) >> shift) + 2, dtype=np.int64) << shift
         self.starts = np.minimum(borders, source.nodes)
         self._set_memory_aside(arcs)
@@ -97,7 +97,7 @@ class ShardBuilder:
         columns = len(self.source.columns) + bool(self.source.relations)
         shard = min(arcs, SHARD_EDGES) * 4 * (1 + columns)
         chunk = min(arcs, 2 * CHUNK) * (2 * _KEY_BYTES + 4 + 4)
-        self.budget.take_per_thread(max(shard, chunk), "a shard in the making")
+        self.budget.take_per_thread(max(shard, chunk), "a shard in progress")
         self.everything_fits = arcs * _KEY_BYTES < self.budget.left
 
     def _groups(self, shards: list[ShardPlan]) -> Iterator[list[ShardPlan]]:
@@ -122,7 +122,7 @@ class ShardBuilder:
     # -- drawing -------------------------------------------------------------------------------
 
     def _draw_all(self) -> tuple[list[BinnedKeys], Array, int]:
-        """Draw every edge once: its keys if they fit in memory, how many a bin has, the total."""
+        """Draw every edge once: its keys if they fit in memory, counts per bin, the total."""
         chunks: list[BinnedKeys] = []
         offsets = np.zeros(len(self.starts), np.int64)
         drawn = 0
@@ -159,9 +159,15 @@ class ShardBuilder:
 
     def _bin(self, sources: Array, targets: Array, relations: Array | None) -> BinnedKeys:
         keys, _, offsets = csr_kernels.bin_edges(
-            sources, targets, relations, self.starts, self.target_bits, self.relation_bits,
-            both_ways=self.rules.undirected, keep_loops=self.rules.keep_loops,
-        )  # fmt: skip
+            sources,
+            targets,
+            relations,
+            self.starts,
+            self.target_bits,
+            self.relation_bits,
+            both_ways=self.rules.undirected,
+            keep_loops=self.rules.keep_loops,
+        )
         return BinnedKeys(len(sources), keys, offsets)
 
     # -- writing -------------------------------------------------------------------------------

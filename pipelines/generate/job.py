@@ -1,4 +1,4 @@
-"""One run of ``penstock generate``: what all kinds of graphs share, from the plan to the report."""
+"""One run of ``penstock generate``: shared by all kinds of graphs, from the plan to the report."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Generator(ABC):
     """Makes one graph in this process, piece by piece, within a limit of memory.
 
     kind          of the output, as on the command line
-    title         what the report calls such a graph
-    nodes, edges  about how many there will be
-    drawn         how many edges were drawn, once ``fill`` has
+    title         the name of such a graph in the report
+    nodes, edges  approximate numbers
+    drawn         number of drawn edges, after ``fill``
     details       further lines of the report
     """
 
@@ -89,7 +89,7 @@ class Generator(ABC):
 
     @property
     def how(self) -> dict[str, Any]:
-        """The provenance in the manifest: everything that shaped the bytes."""
+        """The provenance in the manifest: everything that affects the bytes."""
         made = {"by": f"penstock generate {self.kind}", **asdict(self.options)}
         for elsewhere in ("memory", "format"):
             made.pop(elsewhere, None)

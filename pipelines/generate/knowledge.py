@@ -1,4 +1,4 @@
-"""A knowledge graph with a planted rule, and triples held out to see whether it was learned."""
+"""A knowledge graph with a planted rule, and held-out triples to test whether it was learned."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HELD_OUT = {1: "valid", 2: "test"}
 
 
 class KnowledgeSource(EdgeSource):
-    """Triples drawn by the planted rule; those held out are set aside as shards are made."""
+    """Triples drawn by the planted rule; shards set the held-out ones aside."""
 
     columns = ()
 
@@ -40,7 +40,7 @@ class KnowledgeSource(EdgeSource):
         self.noise = round(options.noise * 2**32)
         self.valid, self.test = round(options.valid * 2**32), round(options.test * 2**32)
         word = random_words(options.seed, Stream.KG_FACTOR, 0, options.relations)[:, 0]
-        # By how many clusters each relation turns the ring.
+        # The clusters by which each relation turns the ring.
         self.shifts = (word.astype(np.int64) * self.clusters >> 32).astype(np.int32)
         self.heads = generate_rules.zipf_quantiles(options.entities, options.entity_skew)
         self.kinds = generate_rules.zipf_quantiles(options.relations, options.relation_skew)
@@ -50,30 +50,37 @@ class KnowledgeSource(EdgeSource):
         self.aside: dict[int, tuple[Array, Array, Array, Array]] = {}
 
     def prepare(self, threads: int) -> None:
-        """Lay the entities on the ring; apart from ``__init__`` so that sizes are judged first."""
+        """Place the entities on the ring; not in ``__init__``, so that sizes are checked first."""
         nodes, seed = self.nodes, self.options.seed
         self.entities = shuffle(seed, Stream.PERMUTE_NODES, nodes, threads)
         self.seen = np.zeros(nodes, np.bool_)
 
     def draw(self, first: int, count: int) -> Ends:
-        """Return some triples, and note which entities and relations there are to train on."""
+        """Return some triples, and record the entities and relations for training."""
         options = self.options
         heads, tails, relations = kernels.triples(
-            options.seed, self.entities, self.clusters, self.shifts, self.heads, self.kinds,
-            self.noise, first, count,
-        )  # fmt: skip
+            options.seed,
+            self.entities,
+            self.clusters,
+            self.shifts,
+            self.heads,
+            self.kinds,
+            self.noise,
+            first,
+            count,
+        )
         train = self._splits(heads, tails, relations) == 0
         mark_ends(heads[train], tails[train], self.seen, keep_loops=False)
         self.seen_relations[relations[train & (heads != tails)]] = True
         return heads, tails, relations
 
     def keep(self, sources: Array, targets: Array, relations: Array | None) -> Array | None:
-        """Return which triples stay to train on; the others are set aside."""
+        """Return which triples stay for training; the others are set aside."""
         if relations is None:
             raise TypeError("triples have relations")
         split = self._splits(sources, targets, relations)
-        # A model cannot learn entities or relations that never occur in training: such triples go
-        # back.
+        # A model cannot learn entities or relations that never occur in training: such triples
+        # stay.
         known = self.seen[sources] & self.seen[targets] & self.seen_relations[relations]
         split[~known] = 0
         out = split > 0
@@ -84,7 +91,7 @@ class KnowledgeSource(EdgeSource):
         return kept
 
     def held_out(self, split: int) -> dict[str, Array]:
-        """Return the triples set aside for one split, by head, then tail, then relation."""
+        """Return a split's held-out triples, by head, then tail, then relation."""
         parts = [self.aside[row] for row in sorted(self.aside)]
         none = np.empty(0, np.int32)
         joined = [np.concatenate([none, *(part[i] for part in parts)]) for i in range(4)]
@@ -104,7 +111,7 @@ class KnowledgeGenerator(Generator):
     options: KnowledgeOptions
 
     def sizes(self) -> int:
-        """Return what triples and entities take."""
+        """Reserve memory for triples and entities; return the size."""
         options = self.options
         self.source = source = KnowledgeSource(options)
         self.nodes, self.edges = source.nodes, source.expected
@@ -114,7 +121,7 @@ class KnowledgeGenerator(Generator):
         return options.triples * 12 + options.entities * 24
 
     def fill(self, pieces: Pieces, *, quiet: bool) -> None:
-        """Write shards, the triples held out, entities, and the planted rule."""
+        """Write shards, held-out triples, entities, and the planted rule."""
         options, source = self.options, self.source
         rules = EdgeRules(undirected=False)
         builder = ShardBuilder(pieces, source, rules, self.budget, quiet=quiet)

@@ -52,7 +52,7 @@ class Common:
     """Options of every kind of graph."""
 
     seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
-    """random seed: it gives the same bytes on any number of threads and in any memory"""
+    """random seed: the same bytes on any number of threads and with any memory"""
     memory: Size = None
     """memory limit, such as 4GB (default: half of the available memory)"""
 
@@ -102,7 +102,7 @@ class RmatOptions(Common):
 
 @options
 class SbmOptions(Common):
-    """A stochastic block model: blocks that are densely knit, with features and labels to learn."""
+    """A stochastic block model: dense blocks, with features and labels to learn."""
 
     nodes: Annotated[int, Field(ge=2, le=LARGEST)] = 10_000
     """number of nodes"""
@@ -113,9 +113,9 @@ class SbmOptions(Common):
     degree_outside: Degree = 4
     """average number of neighbours in other blocks"""
     p_inside: Share | None = None
-    """probability of an edge within a block, in place of --degree-inside"""
+    """probability of an edge within a block, instead of --degree-inside"""
     p_outside: Share | None = None
-    """probability of an edge between blocks, in place of --degree-outside"""
+    """probability of an edge between blocks, instead of --degree-outside"""
     features: Literal["dense", "sparse", "none"] = "dense"
     """dense: a centre per block plus noise; sparse: a bag of words, some of them the block's own"""
     width: Annotated[int, Field(ge=1, le=1 << 24)] = 64

@@ -1,4 +1,4 @@
-"""A graph written piece by piece: nothing it is made of need fit in memory as a whole."""
+"""A graph written piece by piece: no part of it has to fit in memory as a whole."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ROWS = 1 << 20  # rows of a table made at a time: a row group
 
 
 class Pieces(GrowingGraph):
-    """Writes a graph from a source that gives some rows at a time."""
+    """Writes a graph from a source that yields some rows at a time."""
 
     def nodes(self, columns: Callable[[int, int], dict[str, Any]]) -> None:
-        """Write nodes.parquet from ``columns(first, count)``, which gives it for some rows."""
+        """Write nodes.parquet from ``columns(first, count)``, which returns it for some rows."""
         import pyarrow as pa
 
         nodes = self.manifest.nodes
@@ -54,9 +54,12 @@ def write_table(root: Path, name: str, tables: Iterable[pa.Table]) -> FileEntry:
                 if writer is None:
                     numbers = [f.name for f in table.schema if pa.types.is_integer(f.type)]
                     writer = pq.ParquetWriter(
-                        temporary, table.schema, compression="zstd", use_dictionary=False,
+                        temporary,
+                        table.schema,
+                        compression="zstd",
+                        use_dictionary=False,
                         column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
-                    )  # fmt: skip
+                    )
                 writer.write_table(table, row_group_size=ROWS)
         finally:
             if writer is not None:

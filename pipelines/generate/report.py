@@ -27,7 +27,7 @@ class GenerateReport(JobReport):
     details: dict[str, Any] = field(default_factory=dict)
 
     def following(self) -> list[Command]:
-        """Return what reads a list of edges, or what the graph can be given to."""
+        """Return the command that reads a list of edges, or commands for the graph."""
         from penstock.manifest import FILE_NAME, Manifest
 
         path = Path(self.path)

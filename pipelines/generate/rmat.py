@@ -38,7 +38,7 @@ class RmatSource(EdgeSource):
         self.names: Array | None = None
 
     def prepare(self, threads: int) -> None:
-        """Shuffle the ids; apart from ``__init__`` so that sizes can be judged first."""
+        """Shuffle the ids; separate from ``__init__``, so that sizes are checked first."""
         if self.options.scramble:
             self.names = shuffle(self.options.seed, Stream.RMAT_SCRAMBLE, self.nodes, threads)
 
@@ -51,7 +51,7 @@ class RmatSource(EdgeSource):
         return sources, targets, None
 
     def edge_columns(self, sources: Array, targets: Array) -> dict[str, Array]:
-        """Return the weight and the relation of each edge, as far as they are wanted."""
+        """Return the requested weights and relations of the edges."""
         options, columns = self.options, {}
         ordered = not options.undirected
         if self.range is not None:
@@ -73,7 +73,7 @@ class RmatGenerator(Generator):
     options: RmatOptions
 
     def sizes(self) -> int:
-        """Return what arcs and nodes take, or the Parquet files."""
+        """Reserve memory for arcs and nodes, or Parquet files; return the size."""
         options = self.options
         self.source = source = RmatSource(options)
         self.nodes, self.edges = source.nodes, source.expected
@@ -103,7 +103,7 @@ class RmatGenerator(Generator):
         self.drawn = built.drawn
 
     def write(self, out: Output, *, quiet: bool) -> GenerateReport:
-        """Write the graph, or with ``--format parquet`` the edges as they are drawn."""
+        """Write the graph, or with ``--format parquet`` the drawn edges."""
         if self.options.format == "graph":
             return super().write(out, quiet=quiet)
         source, written = self.source, []
@@ -117,9 +117,14 @@ class RmatGenerator(Generator):
                 progress.advance(count)
         out.describe(EDGES, {"made": self.how, "files": file_table(written)})
         return GenerateReport(
-            path=str(out.named), kind="R-MAT edge list", nodes=self.nodes, edges=source.units,
-            drawn=source.units, shards=len(firsts), bytes=sum(one.bytes for one in written),
-        )  # fmt: skip
+            path=str(out.named),
+            kind="R-MAT edge list",
+            nodes=self.nodes,
+            edges=source.units,
+            drawn=source.units,
+            shards=len(firsts),
+            bytes=sum(one.bytes for one in written),
+        )
 
 
 def _node_columns(

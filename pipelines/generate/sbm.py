@@ -1,4 +1,4 @@
-"""Stochastic block model: densely knit blocks, features that hint at them, labels to learn."""
+"""Stochastic block model: dense blocks, features that hint at them, labels to learn."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SbmSource(EdgeSource):
         self.names = np.empty(0, np.int32)
 
     def prepare(self, threads: int) -> None:
-        """Shuffle the ids; apart from ``__init__`` so that sizes can be judged first."""
+        """Shuffle the ids; separate from ``__init__``, so that sizes are checked first."""
         nodes, seed = self.nodes, self.options.seed
         self.names = shuffle(seed, Stream.PERMUTE_NODES, nodes, threads)
 
@@ -57,9 +57,13 @@ class SbmSource(EdgeSource):
     def draw(self, first: int, count: int) -> Ends:
         """Return the edges of some rows."""
         sources, targets = kernels.edges(
-            self.options.seed, self.starts, _log_of_rest(self.inside), _log_of_rest(self.outside),
-            first, count,
-        )  # fmt: skip
+            self.options.seed,
+            self.starts,
+            _log_of_rest(self.inside),
+            _log_of_rest(self.outside),
+            first,
+            count,
+        )
         return self.names[sources], self.names[targets], None
 
 
@@ -71,7 +75,7 @@ class SbmGenerator(Generator):
     options: SbmOptions
 
     def sizes(self) -> int:
-        """Return what edges, nodes and features take."""
+        """Reserve memory for edges, nodes and features; return the size."""
         options = self.options
         self.source = source = SbmSource(options)
         self.nodes, self.edges = source.nodes, source.expected

@@ -16,9 +16,9 @@ class EdgeSource(ABC):
     """Edges that can be drawn in any part, at any time, any number of times, on any thread.
 
     nodes      ids are below this
-    units      how many draws there are (edges, or rows of edges)
-    step       how many units make about CHUNK edges
-    expected   about how many edges there are in all
+    units      number of draws (edges, or rows of edges)
+    step       number of units for about CHUNK edges
+    expected   approximate number of edges
     relations  number of relations that distinguish edges, 0 for none
     columns    names of the edge columns that ``edge_columns`` makes
     """
@@ -35,7 +35,7 @@ class EdgeSource(ABC):
         """Return the sources, targets and relations (or None) of some units: int32 arrays."""
 
     def edge_columns(self, sources: Array, targets: Array) -> dict[str, Array]:
-        """Return the edge columns that follow from an edge's two ends."""
+        """Return the edge columns that depend only on an edge's two ends."""
         return {}
 
     def keep(self, sources: Array, targets: Array, relations: Array | None) -> Array | None:
@@ -45,7 +45,7 @@ class EdgeSource(ABC):
 
 @dataclass(frozen=True)
 class EdgeRules:
-    """What is done to drawn edges."""
+    """The steps applied to drawn edges."""
 
     undirected: bool = True
     deduplicate: bool = True
@@ -77,7 +77,7 @@ class BinnedKeys:
         return self.keys[self.offsets[number] - base : self.offsets[number + 1] - base]
 
     def only(self, low: int, high: int) -> BinnedKeys:
-        """Return a copy that holds bins ``low:high`` and no more memory than they need."""
+        """Return a copy of bins ``low:high``, in no more memory than they need."""
         keys = self.keys[self.offsets[low] : self.offsets[high]].copy()
         return BinnedKeys(self.drawn, keys, self.offsets, low)
 

@@ -1,4 +1,4 @@
-"""Very many small graphs side by side, written shard by shard in bounded memory."""
+"""Very many small graphs, written shard by shard in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.pipelines.generate.pieces import Pieces
 from penstock.progress import Progress
 from penstock.writer import SHARD_EDGES, row_cuts, write_parquet, write_shard
 
-# SwarmGraph, table 3: of a million graphs, how many have each size and kind.
+# SwarmGraph, table 3: of a million graphs, the number of each size and kind.
 SIZES = (32, 64, 128, 256, 512, 1024)
 SHARES = {
     generate_rules.RMAT: (57_795, 58_881, 110_831, 104_287, 105_780, 107_020),
@@ -71,7 +71,7 @@ class Zoo:
 
 
 def scaled(shares: list[int], total: int) -> list[int]:
-    """Return whole numbers in proportion to ``shares`` that add up to ``total``."""
+    """Return integers in proportion to ``shares`` that add up to ``total``."""
     whole = sum(shares)
     counts = [share * total // whole for share in shares]
     by_rest = sorted(range(len(shares)), key=lambda i: (-(shares[i] * total % whole), i))
@@ -88,11 +88,11 @@ class ZooGenerator(Generator):
     options: ZooOptions
 
     def sizes(self) -> int:
-        """Draw the shape of every graph, and return what all of them take."""
+        """Draw the shape of every graph, and return the size of all."""
         self.budget.take(self.options.graphs * 60, "the shapes of all graphs")
         self.zoo = zoo = Zoo(self.options, self.budget.threads)
         self.nodes, self.edges = zoo.nodes, zoo.arcs // 2
-        self.budget.take_per_thread(min(zoo.arcs, SHARD_EDGES) * 9, "a shard in the making")
+        self.budget.take_per_thread(min(zoo.arcs, SHARD_EDGES) * 9, "a shard in progress")
         return zoo.arcs * zoo.id_dtype.itemsize + zoo.nodes * 10
 
     def fill(self, pieces: Pieces, *, quiet: bool) -> None:
@@ -118,9 +118,12 @@ def _write_shards(pieces: Pieces, zoo: Zoo, threads: int, *, quiet: bool) -> Non
             progress.advance(high - low)
     shards = tuple(_shard_entries(zoo, cuts))
     pieces.add(
-        nodes=zoo.nodes, edges=zoo.arcs, directed=False, shards=shards,
+        nodes=zoo.nodes,
+        edges=zoo.arcs,
+        directed=False,
+        shards=shards,
         dtypes={"indptr": "int64", "indices": str(zoo.id_dtype)},
-    )  # fmt: skip
+    )
 
 
 def _shard_entries(zoo: Zoo, cuts: list[tuple[int, int]]) -> Iterator[ShardEntry]:

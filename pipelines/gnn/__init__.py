@@ -48,7 +48,7 @@ __all__ = [
 
 
 def _varying(options: GnnOptions) -> tuple[str, ...]:
-    """Return the options with which a run may go on, as they do not change an epoch's weights."""
+    """Return the options that may change on resume, as they do not affect an epoch's weights."""
     looks_ahead = options.schedule == "cosine"
     return tuple(name for name in RESUMABLE if not (looks_ahead and name == "epochs"))
 
@@ -89,10 +89,10 @@ def train(
         Directory to write: ``run.json``, ``metrics.jsonl``, ``plan.txt``, ``split.parquet`` and
         checkpoints.
     training
-        Epochs, optimizer and the like at once, in place of options of these names.
+        Epochs, optimizer and the like at once, instead of options of these names.
     **options
-        The options of ``penstock gnn train``, as ``hidden``, ``epochs``, ``lr`` or ``parts``;
-        ``spec`` may also be a ``Model``. ``cluster`` is where it runs, as for ``connect``.
+        The options of ``penstock gnn train``, such as ``hidden``, ``epochs``, ``lr`` or ``parts``;
+        ``spec`` may also be a ``Model``. ``cluster`` chooses where it runs, as in ``connect``.
 
     Returns
     -------
@@ -179,7 +179,7 @@ def plan(
 ) -> ModelPlan:
     """Return the plan of a training run without running it.
 
-    Where the run does not fit, a warning says so, and the plan is returned.
+    If the run does not fit, this warns, and returns the plan.
 
     Parameters
     ----------
@@ -199,8 +199,8 @@ def plan(
     Raises
     ------
     UsageError
-        Options that contradict each other or the graph, or a partition that does not exist: what
-        ``penstock gnn plan`` shows then has no operations.
+        Options that contradict each other or the graph, or a partition that does not exist: then
+        ``penstock gnn plan`` shows no operations.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def plan(
         warn(str(made.problem))
     if not isinstance(made.detail, ModelPlan):
         raise UsageError(
-            f"{path} is not cut into as many parts as there are ranks",
+            f"{path} has no partition with one part per rank",
             remedy=f"Make them with penstock partition {path} -k K, or by training",
         )
     return made.detail
@@ -227,6 +227,6 @@ def _with_training(training: Training | None, options: dict[str, Any]) -> dict[s
     if both := sorted(given.keys() & options.keys()):
         raise UsageError(
             f"{both[0]} is given twice: as an option, and by the Training",
-            remedy=f"Say it in the Training: Training({both[0]}=...)",
+            remedy=f"Leave it in the Training: Training({both[0]}=...)",
         )
     return {**given, **options}

@@ -33,7 +33,7 @@ def plan(
     cluster: ClusterSpec = ClusterSpec(),
     output: Display = Display(),
 ) -> None:
-    """Show what train would do, as train --plan does: operations, memory and disk."""
+    """Show what train would do, like train --plan: operations, memory and disk."""
     from penstock.pipelines.gnn.training import unnamed_run
 
     run = run or unnamed_run(graph)

@@ -1,4 +1,4 @@
-"""The model that options declare, and whether a graph has what its training needs."""
+"""The model that options declare, and checks that a graph has the data for its training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.workers.gnn.plan.spec import Layer, Model, Training, read_model
 
 
 def declared_model(options: GnnOptions) -> Model:
-    """Return the model that the options declare; its last layer is not complete yet."""
+    """Return the model that the options declare; its last layer is still incomplete."""
     if options.spec is not None:
         return options.spec if isinstance(options.spec, Model) else read_model(options.spec)
     gat = options.model == "gat"
@@ -37,7 +37,7 @@ def declared_model(options: GnnOptions) -> Model:
 
 
 def complete(graph: Graph, options: GnnOptions) -> tuple[Model, Training]:
-    """Return what is declared, fitted to the graph; raise where the two do not go together."""
+    """Return the declaration, fitted to the graph; raise if they contradict each other."""
     training = options.training
     check_graph(graph, training, drawn=options.split is not None)
     return declared_model(options).complete(outputs_of(graph)), training
@@ -46,7 +46,7 @@ def complete(graph: Graph, options: GnnOptions) -> tuple[Model, Training]:
 def check_graph(
     graph: Graph, training: Training, *, learns: bool = True, drawn: bool = False
 ) -> None:
-    """Raise where the graph lacks what a training run needs, as far as its manifest says.
+    """Raise if the graph's manifest lacks data for a training run.
 
     drawn  whether the training run draws a split, so that the graph's does not matter
     """
@@ -68,7 +68,7 @@ def check_graph(
         )
     if about.labels == "class" and about.classes is not None and len(about.classes) < 2:
         raise UsageError(
-            f"all labels of {graph.path} are one class, of which nothing can be learnt",
+            f"all labels of {graph.path} are of one class",
             expected="two classes or more",
             got=f"{about.classes[0]!r} alone" if about.classes else "none",
         )
@@ -85,10 +85,10 @@ def check_graph(
 
 @dataclass(frozen=True)
 class EdgeRules:
-    """How the edges of a graph were made, as far as its manifest says.
+    """How the edges of a graph were made, by its manifest.
 
     self_loops, duplicates, both_directions
-        as options of penstock etl; None: something else made the graph, or the run does not see it
+        as options of penstock etl; None: unknown, or irrelevant to the run
     """
 
     directed: bool
@@ -99,7 +99,7 @@ class EdgeRules:
 
     @staticmethod
     def of(graph: Graph, *, weighted: bool = True) -> EdgeRules:
-        """Return what matters to a run that uses weights, or does not."""
+        """Return the rules that matter to a run with or without weights."""
         about = graph.manifest
         rules = EdgeRules(about.directed, about.relations or ())
         if about.made.get("by") != "penstock etl":
@@ -117,7 +117,7 @@ class EdgeRules:
         )
 
     def differences(self, run: EdgeRules) -> list[str]:
-        """Return what a run was trained on otherwise; it need not find all of its relations."""
+        """Return the differences from a run's training; some of its relations may be missing."""
         found = []
         for name in ("directed", "self_loops", "duplicates", "both_directions"):
             here, there = getattr(self, name), getattr(run, name)
@@ -142,17 +142,17 @@ def ignored(graph: Graph) -> list[str]:
 
 
 def warn_ignored(graph: Graph) -> None:
-    """Warn of edge attributes that are ignored, and of parallel edges."""
+    """Warn about ignored edge attributes and parallel edges."""
     what = ignored(graph)
     if EdgeRules.of(graph).duplicates == "keep":
         what.append("duplicates")
     if what:
         warn(
-            f"{graph.path}: gnn ignores its {' and '.join(what)}. All edges are alike, and each of "
-            "several from one node to another counts"
+            f"{graph.path}: gnn ignores its {' and '.join(what)}. All edges count equally, "
+            "parallel ones each"
         )
 
 
 def task_of(graph: Graph) -> str:
-    """Return what is predicted: class, multi or value."""
+    """Return the kind of prediction: class, multi or value."""
     return graph.manifest.labels or "class"

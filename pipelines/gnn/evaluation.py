@@ -1,4 +1,4 @@
-"""``penstock gnn evaluate``: how good a run's predictions are."""
+"""``penstock gnn evaluate``: the quality of a run's predictions."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from penstock.pipelines.job.declare import Context
 from penstock.temporary import TemporaryFolder
 from penstock.workers.gnn.plan.facts import outputs_of
 
-_REMEDY = "Make the folder of the run writable, or have TMPDIR name one on such a disk"
+_REMEDY = "Make the folder of the run writable, or set TMPDIR to one on such a disk"
 
 
 def evaluate_run(context: Context, opened: OpenedRun, options: EvaluateOptions) -> EvaluateReport:
-    """Predict into a folder that goes away, and compare with the labels."""
+    """Predict into a temporary folder, and compare with the labels."""
     run, graph, at = opened.run, opened.graph, opened.path
     classes, numbers = _matched_classes(run, at, graph)
     counted = _counted(opened, options.split)
     columns = Columns(probabilities=run.task != "value")
-    # Within the run, where ranks on other hosts can write, too.
+    # Within the run, where ranks on other hosts can also write.
     home = at if os.access(at, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     workers, plan = plan_prediction(context, opened, options, columns, "scores", home)
     with TemporaryFolder(".evaluate", home) as folder:
@@ -64,9 +64,9 @@ def evaluate_run(context: Context, opened: OpenedRun, options: EvaluateOptions) 
 def _scored(
     folder: Path, opened: OpenedRun, counted: Array, numbers: Array, count: int
 ) -> dict[str, Any]:
-    """Return the scores of the nodes that are counted.
+    """Return the scores of the counted nodes.
 
-    numbers  of the graph's classes among the ``count`` of run and graph
+    numbers  of the graph's classes among the ``count`` classes of run and graph
     """
     run, graph = opened.run, opened.graph
     rows, predicted, probabilities = [], [], []
@@ -93,14 +93,14 @@ def _scored(
 
 
 def _new_classes(run: Run, classes: tuple[str, ...], scores: dict[str, Any]) -> dict[str, int]:
-    """Return how many of the scored nodes have each class that the run does not know."""
+    """Return the number of scored nodes of each class that the run does not know."""
     rows = scores.get("confusion", [])
     counts = [row[0] + row[2] if run.task == "multi" else sum(row) for row in rows]
     return dict(zip(classes[run.outputs :], counts[run.outputs :], strict=True))
 
 
 def _matched_classes(run: Run, run_at: Path, graph: Graph) -> tuple[tuple[str, ...], Array]:
-    """Return the classes of a run, then those that only the graph has, and the graph's among them.
+    """Return the classes of a run, then those only of the graph, and the graph's among them.
 
     A graph or run without names of classes has numbers.
     """
@@ -108,14 +108,14 @@ def _matched_classes(run: Run, run_at: Path, graph: Graph) -> tuple[tuple[str, .
     if about.labels != run.task:
         raise UsageError(
             f"{graph.path} has no labels to compare with",
-            expected=f"labels of kind {run.task}, which {run_at} learnt",
+            expected=f"labels of kind {run.task}, as in {run_at}",
             got=f"labels of kind {about.labels}" if about.labels else "no labels",
         )
     known = run.classes or tuple(map(str, range(run.outputs)))
     there = about.classes or tuple(map(str, range(outputs_of(graph))))
     if run.task != "value" and not {*known} & {*there}:
         raise UsageError(
-            f"{graph.path} has other classes than those that {run_at} learnt",
+            f"{graph.path} has other classes than {run_at}",
             expected=listed(known),
             got=listed(there),
         )
@@ -152,14 +152,14 @@ def _check_split(opened: OpenedRun, split: str) -> None:
 
 
 def _rows(folder: Path, graph: Graph) -> Iterator[tuple[Array, Any]]:
-    """Yield each file, and which nodes of the graph its rows are."""
+    """Yield each file, and the nodes of its rows."""
     import pyarrow.parquet as pq
 
     names, first = graph.user_ids().combine_chunks(), 0
     for path in files_of(folder):
         table = pq.read_table(path)
         ids = table["id"].combine_chunks()
-        if ids.equals(names[first : first + len(ids)]):  # in a zoo, ids alone would not do
+        if ids.equals(names[first : first + len(ids)]):  # in a zoo, ids are ambiguous
             nodes = np.arange(first, first + len(ids))
         else:
             nodes = graph.internal_ids(ids)
@@ -177,4 +177,4 @@ def _flags(lists: list[Any], classes: int) -> Array:
 def _matrix(column: Any, width: int) -> Array:
     lists = column.combine_chunks()
     values: Array = np.asarray(lists.flatten())
-    return values.reshape(len(lists), width)  # of a part that has none of the split, no row
+    return values.reshape(len(lists), width)  # empty for a part without nodes of the split

@@ -1,4 +1,4 @@
-"""Whether a graph has the features that a run was trained on, and in which of its columns."""
+"""Whether a graph has the features that a run was trained on, and in which columns."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SHOWN = 10  # names in a message
 class Matched:
     """Where a graph has the features of a run.
 
-    by       graph: it is the one of the training run; name; or order, where either has no names
-    columns  of the graph's features, as the run has them; None: all, as they stand
+    by       graph: it is the graph of the training run; name; or order, if either has no names
+    columns  of the graph's features, in the run's order; None: all, in order
     ignored  names of features that the run does not know
     """
 
@@ -26,12 +26,12 @@ class Matched:
     ignored: tuple[str, ...] = ()
 
     def note(self, run_at: Path, graph: Graph) -> str | None:
-        """Return what must be said before a prediction."""
+        """Return a note to print before a prediction."""
         if self.by == "order":
             whose, its = graph.path, "its features"
             if graph.manifest.feature_names:
                 whose, its = run_at, f"those of {graph.path}"
-            return f"{whose} has no feature names: {its} are taken to be in the order of the run"
+            return f"{whose} has no feature names: {its} are assumed to be in the order of the run"
         if self.ignored:
             count = len(self.ignored)
             features = "feature" if count == 1 else "features"
@@ -43,9 +43,9 @@ class Matched:
 
 
 def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Matched:
-    """Find the run's features in a graph, by name where both know names; raise if some are missing.
+    """Find the run's features in a graph, by name if both have names; raise if some are missing.
 
-    same  whether the graph is the one of the training run
+    same  whether the graph is that of the training run
     """
     entry, names = graph.manifest.features, graph.manifest.feature_names
     assert entry is not None
@@ -58,7 +58,7 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
                 f"{graph.path} has other features than the graph of {run_at}",
                 expected=f"{run.features} of them",
                 got=str(entry.width),
-                remedy="Make the graph with the features, in the order, of the run's training: "
+                remedy="Make the graph with the features of the run's training, in their order: "
                 "penstock etl --features or --feature-columns",
             )
         return Matched("order")
@@ -70,7 +70,7 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
             "was trained on",
             expected=listed(missing),
             got=listed(names),
-            remedy="Make the graph with these columns, too: penstock etl --feature-columns",
+            remedy="Make the graph with these columns as well: penstock etl --feature-columns",
         )
     columns = tuple(position[name] for name in run.feature_names)
     known = {*run.feature_names}
@@ -79,7 +79,7 @@ def match_features(run: Run, run_at: Path, graph: Graph, *, same: bool) -> Match
 
 
 def _check_scales(run: Run, run_at: Path, graph: Graph) -> None:
-    """Raise where a column was standardised by other numbers than those of the run's graph."""
+    """Raise if a column was standardised by other numbers than in the run's graph."""
     here, there = graph.manifest.feature_scales(), run.feature_scales
     if here is None or there is None:
         return
@@ -87,14 +87,14 @@ def _check_scales(run: Run, run_at: Path, graph: Graph) -> None:
     other = tuple(name for name in columns if here.get(name) != there.get(name))
     if other:
         raise UsageError(
-            f"{graph.path} has columns that are standardised otherwise than those of the graph "
-            f"that {run_at} was trained on: {listed(other)}",
+            f"{graph.path} has columns that are standardised differently from those of "
+            f"{run_at}: {listed(other)}",
             expected="the same means and deviations",
-            remedy="Make the graph with penstock etl --features-as, which takes them from a graph",
+            remedy="Make the graph with penstock etl --features-as, which copies them from a graph",
         )
 
 
 def listed(names: tuple[str, ...]) -> str:
-    """Return names for a message, the first of them."""
+    """Return the first names, for a message."""
     more = f", ... ({len(names)} in all)" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

@@ -33,12 +33,21 @@ Declared = Annotated[
     Parameter(converter=lambda kind, tokens: client_path(tokens[0].value), accepts_keys=False),
 ]
 
-# Options that declare the model, in place of which --spec declares all of it.
+# Options that declare the model; --spec replaces them.
 _DECLARING = (
-    "model", "layers", "hidden", "heads", "aggregate", "activation",
-    "dropout", "input_dropout", "attention_dropout", "norm", "residual",
-)  # fmt: skip
-# Options of the layers before the last, which a model of one layer does not have.
+    "model",
+    "layers",
+    "hidden",
+    "heads",
+    "aggregate",
+    "activation",
+    "dropout",
+    "input_dropout",
+    "attention_dropout",
+    "norm",
+    "residual",
+)
+# Options of the layers before the last, which a one-layer model does not have.
 _BETWEEN = ("hidden", "heads", "activation", "dropout", "norm", "residual")
 # Those that depend on other options.
 _IGNORED: Rules = (
@@ -52,7 +61,7 @@ _IGNORED: Rules = (
     (("split_stratified",), "without --split, the fractions to take", lambda o: o.split is None),
     (
         ("measure_overlap",),
-        "with --no-overlap: it measures epochs without overlap, too",
+        "with --no-overlap: it also measures epochs without overlap",
         lambda o: not o.overlap,
     ),
     (
@@ -61,7 +70,7 @@ _IGNORED: Rules = (
         lambda o: o.order == "aggregate" and o.feature_layout == "sparse",
     ),
 )
-# Those that depend on the model, the graph's manifest and the ranks, None for as many as come.
+# Those that depend on the model, the graph's manifest and the ranks; None: any number.
 _IGNORED_IN_TRAINING: Rules = (
     (
         ("order", "weighted"),
@@ -92,7 +101,7 @@ _IGNORED_IN_TRAINING: Rules = (
     ),
     (
         ("feature_layout",),
-        "on features without zeros to leave out",
+        "on features without zeros",
         lambda o, model, graph, ranks: (
             o.feature_layout == "sparse" and graph.features.sparsity(graph.nodes) == 0
         ),
@@ -110,7 +119,7 @@ _IGNORED_IN_SCORES: Rules = ((("split_by",), "with --split all", lambda o: o.spl
     parts="Computation",
 )
 class GnnOptions(Training):
-    """Options of ``penstock gnn train``: a model, its training, and how that is computed.
+    """Options of ``penstock gnn train``: a model, its training, and its computation.
 
     Parameters
     ----------
@@ -120,7 +129,7 @@ class GnnOptions(Training):
     Raises
     ------
     UsageError
-        An option has a bad value, or two cannot go together.
+        An option has a bad value, or two contradict each other.
 
     Examples
     --------
@@ -131,16 +140,16 @@ class GnnOptions(Training):
     model: Literal["gcn", "sage", "gin", "gat"] = "gcn"
     """kind of the layers"""
     layers: Annotated[int, Field(ge=1, le=64)] = 2
-    """number of layers; with 1 there is the last one only, which has none of the options of hidden
+    """number of layers; with 1 only the last one exists, without the options of hidden
     layers"""
     hidden: Count = 64
     """hidden channels; for gat, of all heads together"""
     heads: Count | None = None
-    """gat: attention heads of each layer but the last, which has one [default: 8]"""
+    """gat: attention heads of each layer except the last, which has one [default: 8]"""
     aggregate: Literal["mean", "max", "sum"] | None = None
     """sage: aggregation over neighbours [default: mean]"""
     activation: Literal["none", "relu", "leaky_relu", "elu", "tanh", "sigmoid"] | None = None
-    """activation of each layer but the last [default: relu; gat: elu]"""
+    """activation of each layer except the last [default: relu; gat: elu]"""
     dropout: Share = 0.5
     """dropout between layers"""
     input_dropout: Share = 0.0
@@ -148,23 +157,23 @@ class GnnOptions(Training):
     attention_dropout: Share = 0.0
     """gat: dropout of the attention weights"""
     norm: Literal["none", "layer", "batch"] | None = None
-    """normalization of each layer but the last [default: none; batch for gin, whose sums grow with
-    degrees]"""
+    """normalization of each layer except the last [default: none; batch for gin, whose sums grow
+    with degrees]"""
     residual: Annotated[bool, Parameter(negative="")] = False
-    """residual connections around each layer but the last"""
+    """residual connections around each layer except the last"""
     spec: Declared | None = None
-    """a YAML file that declares the model, layer by layer, in place of these options"""
+    """a YAML file that declares the model, layer by layer, instead of these options"""
 
     init: ClientPath | None = None
     """warm start from the last checkpoint of this run: weights of equal name and shape keep their
-    values, with the optimizer's state if it is the same one; others are initialised at random"""
+    values, with the optimizer's state if the optimizer is the same; others are random"""
     split: tuple[float, float, float] | None = None
     """draw training, validation and test nodes: fractions of the labelled ones; the rest is in no
-    split. Each node draws by --seed and its id: no other node moves it, and sizes are approximate
+    split. Each node draws by --seed and its id, independent of other nodes; sizes are approximate
     [default: the graph's own split]"""
     split_stratified: Annotated[bool, Parameter(negative="")] = False
-    """cut every class in these fractions, to within one node; when nodes of a class come or go,
-    some others of it move"""
+    """apply these fractions to every class, to within one node; if nodes of a class are added or
+    removed, some others of it change their split"""
 
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """partition the graph into this many parts, one per rank [default: ranks of --cluster mpi,
@@ -178,29 +187,29 @@ class GnnOptions(Training):
         refuse_ignored(self, _IGNORED)
 
     def check_effect(self, model: Model, graph: Manifest, ranks: int | None) -> None:
-        """Raise if an option has no effect when so many ranks train a model on a graph."""
+        """Raise if an option has no effect when ``ranks`` ranks train a model on a graph."""
         refuse_ignored(self, _IGNORED_IN_TRAINING, model, graph, ranks)
 
     @property
     def training(self) -> Training:
-        """What ranks are given of these options, besides the model."""
+        """The options for ranks, without the model."""
         return Training(**{name: getattr(self, name) for name in Training.__dataclass_fields__})
 
 
 @options
 class WeightsOptions:
-    """Which weights predict, on which graph and how many ranks."""
+    """The weights that predict, the graph, and the number of ranks."""
 
     graph: ClientPath | None = None
     """another graph with the same features, matched by name [default: the graph of the run]"""
     split_by: Literal["run", "graph"] = "run"
-    """whose split counts on another graph: run: that of the run, by id, so that no node is tested
-    on that was trained on; graph: its own, if it is another one whose ids are of other nodes"""
+    """the split on another graph: run: that of the run, by id, so that no node is tested that was
+    trained on; graph: the graph's own, if its ids are those of other nodes"""
     checkpoint: Literal["best", "last"] = "best"
-    """weights of the epoch with the best validation loss (training loss where there are no
-    validation nodes), or of the last checkpoint"""
+    """weights of the epoch with the best validation loss (training loss without validation
+    nodes), or of the last checkpoint"""
     verify: Annotated[bool, Parameter(negative="")] = False
-    """before anything else, compare every file of the graph and its partition with its SHA-256"""
+    """first compare every file of the graph and its partition with its SHA-256"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """partition the graph into this many parts, one per rank [default: as for train]"""
 
@@ -217,7 +226,7 @@ class PredictOptions(WeightsOptions):
     Raises
     ------
     UsageError
-        An option has a bad value, or two cannot go together.
+        An option has a bad value, or two contradict each other.
 
     Examples
     --------
@@ -242,7 +251,7 @@ class EvaluateOptions(WeightsOptions):
     Raises
     ------
     UsageError
-        An option has a bad value, or two cannot go together.
+        An option has a bad value, or two contradict each other.
 
     Examples
     --------

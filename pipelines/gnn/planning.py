@@ -1,4 +1,4 @@
-"""What a training run or prediction would compute, what that costs, and whether it fits.
+"""What a training run or prediction would compute, its cost, and whether it fits.
 
 The client lowers a model to a plan once; the ranks follow it.
 """
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from penstock.workers.gnn.plan.rates import Rates
 
 Lower = Callable[[Model], ModelPlan]
-# The model's plan, and why a worker has too little for it.
+# The model's plan, and why a worker has too little memory for it.
 Lowered = tuple[ModelPlan, CapacityError | None]
 
-_LINE, _LINES = 400, 10_000  # bytes of metrics.jsonl an epoch; more epochs than anybody waits for
+_LINE, _LINES = 400, 10_000  # bytes of metrics.jsonl per epoch; the most epochs counted
 _REST = 1 << 15  # run.json, plan.txt and the headers of checkpoints
 
 
 def plan_on(
     workers: Workers, graph: Graph, what: str, lowered_by: Callable[[Workers], Lowered]
 ) -> Plan:
-    """Return the plan of ranks that each have a part of a graph, which may not be cut yet."""
+    """Return the plan of ranks that each have a part of a graph, which may not yet be cut."""
     count, has = workers.count, workers.capacity
     where = f"on {count} ranks, a part of {graph.path} each" if count > 1 else "on one rank"
     if count > 1 and workers.partition_path is None:
@@ -53,14 +53,14 @@ def plan_on(
 
 
 def _plan_to_cut(graph: Graph, workers: Workers, what: str, run: tuple[str, str]) -> Plan:
-    """Return the plan of a job that first cuts the graph: how large parts are is not known."""
+    """Return the plan of a job that first cuts the graph: sizes of parts are still unknown."""
     k = workers.count
     cut = partition_graph.plan(graph, k=k)
     assert cut.disk is not None
     does = f"{graph.path} into {k} parts, which takes {cut.disk.text()}"
     first = (
-        f"until the graph is cut, nor is the time of an epoch: penstock partition {graph.path} "
-        f"-k {k} does that"
+        "until the graph is cut, and neither is the time of an epoch: penstock partition "
+        f"{graph.path} -k {k} cuts it"
     )
     return Plan(
         what=what,
@@ -79,10 +79,10 @@ def lowering(
     features: int | None = None,
     outputs: int | None = None,
 ) -> Lower:
-    """Return what lowers a model for a graph and these ranks: ``lowered(model)`` is its plan.
+    """Return a function that lowers a model for a graph and these ranks to its plan.
 
     backward           whether there is a backward pass, as in training
-    features, outputs  those of a run, where they are not the graph's
+    features, outputs  those of a run, if they differ from the graph's
     """
     on_gpu = workers.capacity.on_gpu
     facts = facts_of(graph, workers.partition_path, training=training, on_gpu=on_gpu)
@@ -96,25 +96,25 @@ def lowering(
 
 
 def too_large_to_train(workers: Workers, model: Model, lowered: Lower) -> CapacityError | None:
-    """Return the error of a plan that needs more than a worker has, None where it fits."""
+    """Return the error of a plan that needs more than a worker has, None if it fits."""
     plan, there = lowered(model), workers.capacity.memory
     if plan.memory_bytes <= there:
         return None
-    remedies = ["take fewer --hidden channels"]
+    remedies = ["use fewer --hidden channels"]
     if Memory.TRANSPOSE in plan.memory and all(layer.is_linear for layer in model.layers):
-        remedies.append("--transpose implicit takes less")
+        remedies.append("--transpose implicit needs less")
     return _too_large("training", workers, plan.memory_bytes, remedies)
 
 
 def too_large_to_predict(workers: Workers, plan: ModelPlan) -> CapacityError | None:
-    """Return the error where predicting takes more than a worker has, None where it fits."""
+    """Return the error if a prediction needs more than a worker has, None if it fits."""
     if plan.memory_bytes <= workers.capacity.memory:
         return None
     return _too_large("predicting", workers, plan.memory_bytes, [])
 
 
 def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
-    """Return what a run's checkpoints and metrics take; ``inputs``: features of a node."""
+    """Return the size of a run's checkpoints and metrics; ``inputs``: features of a node."""
     weights = 0
     for layer in model.layers:
         width = layer.channels or 1
@@ -123,8 +123,8 @@ def disk_to_train(model: Model, inputs: int, epochs: int) -> int:
         weights += inputs * width if layer.residual else 0
         weights += (layer.hidden or width) * width if layer.kind == "gin" else 0
         inputs = width
-    # The last checkpoint holds weights, two moments of the optimizer and the best weights; while
-    # it is rewritten both are there, and the best weights have a file of their own.
+    # The last checkpoint holds weights, two moments of the optimizer and the best weights; while it
+    # is rewritten both exist, and the best weights have a separate file.
     return 4 * weights * (2 * 4 + 1) + _LINE * min(epochs, _LINES) + _REST
 
 
@@ -140,7 +140,6 @@ def _too_large(what: str, workers: Workers, needed: int, remedies: list[str]) ->
 
 
 def _rates_of(workers: Workers) -> Rates:
-    """Return how fast the machine of a worker is."""
     from penstock.workers.gnn.plan.rates import machine_rates
 
     calls = [("gpu" if workers.capacity.on_gpu else "cpu",)]

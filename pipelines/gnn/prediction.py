@@ -29,7 +29,7 @@ from penstock.workers.gnn.plan.lowering import ModelPlan
 from penstock.workers.gnn.task import PredictTask
 
 KIND = "predictions"
-_ATTEMPTS = 5  # to predict with weights that training replaces meanwhile
+_ATTEMPTS = 5  # with weights that training replaces meanwhile
 FORMAT = Format(
     name="penstock-predictions",
     version=1,
@@ -42,7 +42,7 @@ FORMAT = Format(
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A run, the graph to predict on, where the features are in it, and which split counts.
+    """A run, the graph to predict on, its features, and the split that counts.
 
     split      that of the run; None: the graph's
     elsewhere  the options that name another graph than that of the run, and its split
@@ -57,11 +57,11 @@ class OpenedRun:
 
     @property
     def path(self) -> Path:
-        """Where the run is."""
+        """The folder of the run."""
         return self.folder.path
 
     def stamps(self) -> dict[str, Any]:
-        """Return by what the run and the graph are known."""
+        """Return the stamps of the run and the graph."""
         return {**self.folder.stamps(), **self.graph.stamps()}
 
     @property
@@ -72,7 +72,7 @@ class OpenedRun:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of predictions besides ``id`` and ``prediction``; labels are in words."""
+    """The columns of predictions besides ``id`` and ``prediction``; labels are names."""
 
     labels: bool = False
     embeddings: bool = False
@@ -83,7 +83,7 @@ def open_run(folder: RunFolder, options: WeightsOptions, *, quiet: bool) -> Open
     """Open a run and the graph to predict on; raise if its weights do not fit it."""
     at, run = folder.path, Run.load(folder.path)
     run.checkpoint(at, options.checkpoint)
-    remedy = "Say where it is, or which other graph to take, with --graph"
+    remedy = "Give its path, or another graph, with --graph"
     path = folder.graph_path(options.graph, run.graph, remedy)
     graph = Graph.open(path, verify=options.verify, quiet=quiet)
     check_graph(graph, run.training, learns=False)
@@ -109,9 +109,9 @@ def plan_prediction(
     what: str,
     folder: Path | None = None,
 ) -> tuple[Workers, ModelPlan]:
-    """Return the ranks that are to predict, and the model's plan; ``--plan`` ends here.
+    """Return the predicting ranks, and the model's plan; ``--plan`` ends here.
 
-    folder  where predictions are written, if they are not the output
+    folder  where predictions are written, if not to the output
     """
     run, graph = opened.run, opened.graph
     if opened.features.by != "graph":  # else the training run warned
@@ -122,11 +122,11 @@ def plan_prediction(
         plan = lowering(workers, graph, run.training, backward=False, **sizes)(run.model)
         return plan, too_large_to_predict(workers, plan)
 
-    # For a plan no partition is made.
+    # A plan makes no partition.
     workers = context.ranks(None if context.plans else graph, options.parts)
     what = f"{what} of {graph.num_nodes:,} nodes of {graph.path}"
     made = plan_on(workers, graph, what, lowered)
-    # About: a column fewer than given takes less.
+    # Approximate: fewer columns take less.
     width = sum(layer.channels or 0 for layer in run.model.layers[-2:-1]) or run.features
     numbers = columns.embeddings * width + columns.probabilities * run.outputs
     context.plan(
@@ -152,7 +152,7 @@ def predict_into(
     *,
     remedy: str = "Name an output on such a disk",
 ) -> str:
-    """Have ranks write their files into ``folder``; return the SHA-256 of the weights.
+    """Let ranks write their files into ``folder``; return the SHA-256 of the weights.
 
     Every rank reads them. If training replaces them meanwhile, all predict again.
 
@@ -182,9 +182,9 @@ def predict_into(
         if found == before:
             return found
     raise PenstockError(
-        f"{weights} was replaced {_ATTEMPTS} times while it was read",
+        f"{weights} was replaced {_ATTEMPTS} times during the reading",
         expected="weights that last until they are read",
-        got="a run that saves the next ones sooner",
+        got="a run that saves too often",
         remedy="Wait for the end of the run, or train with more --checkpoint-epochs",
     )
 
@@ -192,7 +192,7 @@ def predict_into(
 def write_predictions(
     context: Context, opened: OpenedRun, out: Output, options: PredictOptions
 ) -> PredictReport:
-    """Predict every node: a file of the dataset per rank."""
+    """Predict every node: one file of the dataset per rank."""
     import pyarrow.parquet as pq
 
     run, graph, features = opened.run, opened.graph, opened.features
@@ -238,11 +238,11 @@ def write_predictions(
 
 
 def _check_edges(graph: Graph, run: Run, run_at: Path) -> None:
-    """Raise if edges have another meaning than those that the run was trained on."""
+    """Raise if edges have another meaning than those of the training."""
     here = EdgeRules.of(graph, weighted=run.training.weighted)
     if found := here.differences(run.edges):
         raise UsageError(
-            f"{graph.path} has other edges than those that {run_at} was trained on",
+            f"{graph.path} has other edges than the graph of {run_at}",
             got="; ".join(found),
             remedy="Make it with the options of penstock etl that made the graph of the run",
         )
@@ -251,10 +251,10 @@ def _check_edges(graph: Graph, run: Run, run_at: Path) -> None:
 def _split_for(
     run_at: Path, run: Run, graph: Graph, *, same: bool
 ) -> tuple[SplitFile | None, str | None]:
-    """Return the split that counts on a graph, None for its own, and what to say of it.
+    """Return the split that counts on a graph, None for its own, and a note about it.
 
-    That of a training run holds on every graph: a node that was trained on must not count as one to
-    test on because another graph says so.
+    A training run's split holds on every graph: a training node must not count as a test node
+    because another graph has it so.
     """
     if same:
         return split_file(run_at, run.split), None
@@ -264,8 +264,8 @@ def _split_for(
     if graph.manifest.graphs is not None:
         counts = f"that of {graph.path} counts" if any(own.values()) else "no node is in a split"
         return None, (
-            f"the split that {run_at} drew is of another graph, and nodes of a zoo cannot be found "
-            f"by id: {counts}"
+            f"the split that {run_at} drew is of another graph, and nodes of a zoo have no "
+            f"unique id: {counts}"
         )
     instead = f", not that of {graph.path} ({counts_text(own)})" if any(own.values()) else ""
     return split_file(run_at, run.split, by_id=True), (
@@ -274,17 +274,17 @@ def _split_for(
 
 
 def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | None, str | None]:
-    """Return the split that counts after training on its graph's own, and what to say of it."""
+    """Return the split that counts after training on its graph's own, and a note about it."""
     changed = (
         f"{graph.path} has changed since {run_at} was trained on it"
         if str(graph.path) == run.graph
-        else f"{graph.path} is another graph than the one that {run_at} was trained on"
+        else f"{graph.path} is not the graph that {run_at} was trained on"
     )
     has_own = any(graph.manifest.splits.values())
     file = None if graph.manifest.graphs is not None else own_split_file(run_at)
     if file is not None:
         moved = file.differing(graph)
-        if not moved:  # the two say the same
+        if not moved:  # the two agree
             return None, None
         count = f"{moved:,} of its {graph.num_nodes:,} nodes"
         if not has_own:
@@ -296,7 +296,7 @@ def _own_split_for(run_at: Path, run: Run, graph: Graph) -> tuple[SplitFile | No
             "counts, by id"
         )
     why = (
-        "nodes of a zoo cannot be found by id"
+        "nodes of a zoo have no unique id"
         if graph.manifest.graphs is not None
         else f"{run_at} keeps no split"
     )

@@ -1,7 +1,7 @@
 """Where the time of an epoch goes: a table by rank, and a timeline of one epoch.
 
 profile.json: {"ranks": [{"timeline": [[epoch, name, kind, start, end], ...]}, ...]}
-Epochs count from 0 in this run. A span may lie within another, whose own time is then the rest.
+Epochs count from 0 in this run. A span may be inside another one, whose own time is the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 _WIDTH = 72  # characters of an epoch
-_FINE = 8  # pieces of a character, of which the most frequent kind is drawn
+_FINE = 8  # pieces of a character; the most frequent kind is drawn
 _MARKS = {"compute": "█", "halo": "▒", "gradient": "░", "other": "·"}
 _WORDS = {"halo": "halo exchange", "gradient": "gradient allreduce", "other": "other"}
 _LONGEST = 8
@@ -21,15 +21,15 @@ Spans = Sequence[Sequence[Any]]
 
 
 def rank_times(profile: dict[str, Any]) -> list[dict[str, float]]:
-    """Return the median seconds an epoch of each kind, rank by rank.
+    """Return the median seconds per epoch of each kind, by rank.
 
     halo, gradient  packing, waiting for messages and slower ranks, adding
-    imbalance       the rank's computing over the mean of all ranks
+    imbalance       the rank's computing time over the mean of all ranks
     """
     found = []
     for rank in profile["ranks"]:
         epochs = _by_epoch(rank["timeline"])
-        # The first compiles, and what comes after the last is no whole epoch.
+        # The first epoch compiles, and spans after the last are not a whole epoch.
         whole = [n for n, spans in epochs.items() if n and _is_whole(spans)]
         own = {n: _own_seconds(epochs[n]) for n in whole}
         times: dict[str, float] = {}
@@ -60,13 +60,13 @@ def _table(ranks: list[dict[str, float]]) -> list[str]:
 
 
 def _timeline(profile: dict[str, Any]) -> list[str]:
-    """Draw one epoch of every rank: the last whole one that all have."""
+    """Draw one epoch of every rank: the last complete one that all have."""
     ranks = [_by_epoch(rank["timeline"]) for rank in profile["ranks"]]
     shared = set.intersection(
         *({n for n, spans in epochs.items() if _is_whole(spans)} for epochs in ranks)
     )
     if not shared:
-        return ["  no timeline: no epoch was whole"]
+        return ["  no timeline: no epoch is complete"]
     epoch = max(shared)
     spans = [epochs[epoch] for epochs in ranks]
     first = min(span[3] for one in spans for span in one)
@@ -80,7 +80,7 @@ def _timeline(profile: dict[str, Any]) -> list[str]:
 
 
 def _bar(spans: Spans, first: float, last: float) -> str:
-    """Return a character for each piece of an epoch: of the kind that took most of it."""
+    """Return a character for each piece of an epoch: the kind that took most of it."""
     pieces = _WIDTH * _FINE
     scale = pieces / max(last - first, 1e-9)
     kinds = [""] * pieces
@@ -96,7 +96,7 @@ def _bar(spans: Spans, first: float, last: float) -> str:
 
 
 def _steps(ranks: Sequence[Spans]) -> list[str]:
-    """Return what took most of the epoch of the rank that computed longest, by name."""
+    """Return the longest operations in the epoch of the rank that computed longest, by name."""
     slowest = max(ranks, key=lambda spans: _own_seconds(spans).get("compute", 0.0))
     took = _own_seconds(slowest, by=1)
     whole = sum(took.values())
@@ -120,7 +120,6 @@ def _is_whole(spans: Spans) -> bool:
 
 
 def _own_seconds(spans: Spans, by: int = 2) -> dict[str, float]:
-    """Return the seconds of each kind (``by`` 1: name), those of inner spans left out."""
     took: dict[str, float] = {}
     around: list[Any] = []
     for span in sorted(spans, key=lambda span: (span[3], -span[4])):

@@ -30,13 +30,13 @@ class TrainReport(JobReport):
     run, graph
         The folders of the run and of the graph.
     task
-        What is predicted: class, multi or value.
+        Kind of prediction: class, multi or value.
     model
         The declaration, complete.
     patience, evaluate_every
         The options of these names.
     ranks, device
-        How many ranks trained, and on what: cpu or gpu.
+        Number of ranks, and their device: cpu or gpu.
     trained
         Epochs, metrics of the best one, times, memory.
     seconds
@@ -48,7 +48,7 @@ class TrainReport(JobReport):
     ignored
         Of edges: relations, times.
     profile
-        The file of a profile, where one was made.
+        The file of a profile, if one was made.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class TrainReport(JobReport):
         return {**body, **trained, "seconds": self.seconds, "edges_per_second": self._speed()}
 
     def following(self) -> list[Command]:
-        """Return what applies the weights, and scores them where there are nodes to test on."""
+        """Return the commands that apply the weights, and score them if test nodes exist."""
         run = Path(self.run)
         predict: Command = ("gnn", "predict", run, sibling(run, "predictions"))
         if "test" not in self.trained.metrics:
@@ -87,7 +87,7 @@ class TrainReport(JobReport):
         return [("gnn", "evaluate", run), predict]
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the text for people."""
         done = self.trained
         kinds = [layer["kind"] for layer in self.model["layers"]]
         channels = [str(layer["channels"]) for layer in self.model["layers"]]
@@ -141,7 +141,7 @@ class TrainReport(JobReport):
     def _speed(self) -> float | None:
         """Return how many edges are aggregated per second, each once per layer and epoch.
 
-        None where no epoch was timed: the first, which compiles, is not.
+        None if no epoch was timed: the first, which compiles, is not.
         """
         if not self.trained.epoch_seconds:
             return None
@@ -164,17 +164,17 @@ class PredictReport(JobReport):
     checkpoint
         Whose weights predicted: best or last.
     ranks, device
-        How many ranks predicted, and on what: cpu or gpu.
+        Number of ranks, and their device: cpu or gpu.
     nodes, bytes, files
-        What was written.
+        Counts of the output.
     features_by
-        How features were found: graph, where it is that of the training run, by name or by order.
+        How features were found: graph, if it is that of the training run, by name or by order.
     features_ignored
         Features that the run was not trained on.
     elsewhere
         Options that name another graph than that of the training run, and its split.
     tested
-        Whether there are nodes to evaluate the run by.
+        Whether nodes exist to evaluate the run.
     seconds
         Of the whole command.
 
@@ -199,11 +199,11 @@ class PredictReport(JobReport):
     tested: bool
 
     def following(self) -> list[Command]:
-        """Return what says how good the predictions are."""
+        """Return the command that evaluates the predictions."""
         return [("gnn", "evaluate", Path(self.run), *self.elsewhere)] if self.tested else []
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the text for people."""
         yield (
             f"{shown(self.predictions)}: {plural(self.nodes, 'prediction')} in "
             f"{plural(self.files, 'file')}, {format_bytes(self.bytes)}"
@@ -220,20 +220,20 @@ class EvaluateReport(JobReport):
     run, graph
         The folders of the training run and of the graph.
     split
-        The nodes that were scored.
+        The scored nodes.
     drawn
-        Whether by the split that the training run drew.
+        Whether the training run drew the split.
     split_by
         Whose split counts: run, that of its split.parquet; graph, the graph's own.
     checkpoint
         Whose weights predicted: best or last.
     task, classes
-        What is predicted, and the names of classes: those of the run, then ``new_classes``.
+        Kind of prediction, and the names of classes: those of the run, then ``new_classes``.
     new_classes
-        Classes that the run does not know, and how many of the scored nodes have each: no
-        prediction of such a node is right.
+        Classes that the run does not know, with the number of scored nodes of each: predictions of
+        these nodes are wrong.
     features_by, features_ignored, elsewhere
-        As of ``PredictReport``.
+        As in ``PredictReport``.
     seconds
         Of the whole command.
     scores
@@ -266,12 +266,12 @@ class EvaluateReport(JobReport):
         return {**body, **scores}
 
     def following(self) -> list[Command]:
-        """Return what writes the predictions."""
+        """Return the command that writes the predictions."""
         run = Path(self.run)
         return [("gnn", "predict", run, sibling(run, "predictions"), *self.elsewhere)]
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the text for people."""
         found = self.scores
         kept = ", as the training run drew it" if self.drawn else ", as in the training run"
         split = f"{self.split}{kept * (self.split_by == 'run')}"
@@ -294,7 +294,6 @@ class EvaluateReport(JobReport):
             yield from self._confusions()
 
     def _confusions(self) -> Iterable[str]:
-        """Return the most frequent confusions."""
         pairs = [
             (count, self.classes[truth], self.classes[given])
             for truth, row in enumerate(self.scores["confusion"])
@@ -309,7 +308,7 @@ class EvaluateReport(JobReport):
 
 
 def overlap_lines(found: dict[str, Any]) -> list[str]:
-    """Return the hidden share of the communication, with what it was made of."""
+    """Return the hidden share of the communication, and its parts."""
     by = found["transport"]
     exposed, whole = (_quartiles(found[name], _time) for name in ("exposed", "whole"))
     share = "too little to tell"
@@ -329,7 +328,7 @@ def _quartiles(values: list[float], text: Callable[[float], str]) -> str:
 
 
 def _communication(shares: dict[str, float]) -> str:
-    """Return the time that an epoch spends in communication, the mean over ranks."""
+    """Return an epoch's time in communication, the mean over ranks."""
     if not shares:
         return "no communication"
     return (

@@ -1,8 +1,8 @@
-"""The files of a training run's folder, and what run.json holds.
+"""The files of a training run's folder, and the content of run.json.
 
 run.json                        model, training, graph, state, identity and report
 split.parquet                   training, validation and test nodes
-metrics.jsonl, plan.txt         a line per epoch; the plan
+metrics.jsonl, plan.txt         one line per epoch; the plan
 checkpoints/{last,best}.safetensors
 profile.json                    with --profile
 init.safetensors                the checkpoint of --init
@@ -28,14 +28,14 @@ FORMAT = run_format("gnn")
 class Run(TrainingRun):
     """The content of run.json.
 
-    model     complete: the width of its last layer is what the graph's labels ask for
-    task      what is predicted: class, multi or value
-    features  how many a node has; feature_names: their names, where the graph has them;
-              feature_scales: mean and deviation of the columns that were standardised
-    classes   their names, where the graph has them
+    model     complete: the width of its last layer follows from the graph's labels
+    task      kind of prediction: class, multi or value
+    features  number per node; feature_names: their names, if the graph has them;
+              feature_scales: mean and deviation of the standardised columns
+    classes   their names, if the graph has them
     edges     how those of the graph were made
-    split     what --split drew; None: the graph's own split
-    parts     into how many parts the graph was cut, last time
+    split     the result of --split; None: the graph's own split
+    parts     number of parts of the graph, last time
     """
 
     format = FORMAT
@@ -52,21 +52,21 @@ class Run(TrainingRun):
 
     @property
     def outputs(self) -> int:
-        """How many numbers the model gives a node."""
+        """The number of outputs per node."""
         return self.model.layers[-1].channels or 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what run.json holds."""
+        """Return the content of run.json."""
         return {**super().to_dict(), "model": self.model.to_dict()}
 
     def checkpoint(self, folder: Path, which: str) -> Path:
-        """Return a file of weights, which is there."""
+        """Return the path of existing weights."""
         path = folder / {"best": BEST, "last": LAST}[which]
         if not path.is_file():
             raise InputError(
                 f"{folder} has no weights yet",
                 expected=f"{path.relative_to(folder)}",
                 got=f"a run that is {self.state}",
-                remedy="Train first, or resume with --resume, or take --checkpoint last",
+                remedy="Train first, or resume with --resume, or use --checkpoint last",
             )
         return path

@@ -1,11 +1,11 @@
-"""How good predictions are: accuracy, F1, area under the ROC curve, confusions; errors of values.
+"""The quality of predictions: accuracy, F1, area under the ROC curve, confusions; errors of values.
 
-F1 of a class is the harmonic mean of precision (of those predicted, how many are right) and recall
-(of those there, how many are found); 0 where neither has anything to count. Macro: the mean over
-the classes that occur, among labels or predictions. Micro: from the counts of all classes together.
+F1 of a class is the harmonic mean of precision (the share of predictions that are right) and recall
+(the share of true ones found); 0 if neither has anything to count. Macro: the mean over the
+classes that occur, among labels or predictions. Micro: from the counts of all classes together.
 
-The area under the ROC curve is the chance that a node of the class is given a higher probability
-than one that is not, ties counting one half. Macro: the mean over the classes that have both.
+The area under the ROC curve is the chance that a node of the class gets a higher probability than
+another node, with ties as one half. Macro: the mean over the classes that have both kinds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.arrays import Array
 
 
 def class_scores(truth: Array, predicted: Array, probabilities: Array) -> dict[str, Any]:
-    """Score one class a node: numbers (nodes,), (nodes,), and probabilities (nodes, classes)."""
+    """Score one class per node: numbers (nodes,), (nodes,), and probabilities (nodes, classes)."""
     classes = probabilities.shape[1]
     confusion = np.bincount(truth.astype(np.int64) * classes + predicted, minlength=classes**2)
     confusion = confusion.reshape(classes, classes)
@@ -34,7 +34,7 @@ def class_scores(truth: Array, predicted: Array, probabilities: Array) -> dict[s
         "nodes": len(truth),
         "accuracy": accuracy,
         "macro_f1": _mean(f1[there]),
-        "micro_f1": accuracy,  # every wrong prediction is one of each kind of mistake
+        "micro_f1": accuracy,  # a wrong prediction is a false positive and a false negative
         "roc_auc": _mean(areas),
         "f1": f1.tolist(),
         "confusion": confusion.tolist(),
@@ -42,7 +42,7 @@ def class_scores(truth: Array, predicted: Array, probabilities: Array) -> dict[s
 
 
 def multi_scores(truth: Array, predicted: Array, probabilities: Array) -> dict[str, Any]:
-    """Score several classes a node: all (nodes, classes), the first two bool.
+    """Score several classes per node: all (nodes, classes), the first two bool.
 
     ``confusion`` has for each class: true and false positives, false and true negatives.
     """
@@ -65,7 +65,7 @@ def multi_scores(truth: Array, predicted: Array, probabilities: Array) -> dict[s
 
 
 def value_scores(truth: Array, predicted: Array) -> dict[str, Any]:
-    """Score a value a node: mean squared and absolute error, and the share that is explained."""
+    """Score one value per node: mean squared and absolute error, and the explained share."""
     truth, predicted = truth.astype(np.float64), predicted.astype(np.float64)
     error = predicted - truth
     spread = float(((truth - truth.mean()) ** 2).sum()) if len(truth) else 0.0
@@ -78,7 +78,7 @@ def value_scores(truth: Array, predicted: Array) -> dict[str, Any]:
 
 
 def roc_auc(positive: Array, score: Array) -> float | None:
-    """Return the area under the ROC curve, or None where there is one kind only."""
+    """Return the area under the ROC curve, or None if only one kind exists."""
     ones = int(np.count_nonzero(positive))
     zeros = len(positive) - ones
     if not ones or not zeros:

@@ -54,7 +54,7 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     first = None
     if options.init is not None and not (out.resumes and (out.result / INIT).is_file()):
         first = Run.load(options.init).checkpoint(options.init, "last")
-        load(first)  # damage is said of it, and not of its copy
+        load(first)  # an error names it, not its copy
     about = graph.manifest
     assert about.features is not None
 
@@ -62,7 +62,7 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
         lowered = lowering(workers, graph, training)
         return lowered(model), too_large_to_train(workers, model, lowered)
 
-    # For a plan no partition is made.
+    # A plan makes no partition.
     workers = context.ranks(None if context.plans else graph, options.parts)
     layers = plural(len(model.layers), "layer")
     what = f"a model of {layers}, {epochs_text(training.epochs, seen)}"
@@ -101,10 +101,16 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
     if split is not None and not context.quiet:
         print(f"Drew a split {split.declared}", file=sys.stderr)
     task = TrainTask(
-        graph.path, workers.partition_path, model, training, made.detail, out.result,
-        init if init.is_file() else None, split_file(out.result, split),
-    )  # fmt: skip
-    # The share of right predictions says something of classes only.
+        graph.path,
+        workers.partition_path,
+        model,
+        training,
+        made.detail,
+        out.result,
+        init if init.is_file() else None,
+        split_file(out.result, split),
+    )
+    # Accuracy exists for classes only.
     names = () if run.task == "value" else ("train", "valid")
     scores = {name: f"{name} {{:.1%}}" for name in names}
     with TrainingBar(training.epochs, "epochs", scores=scores, quiet=context.quiet) as bar:
@@ -136,6 +142,6 @@ def train_model(context: Context, graph: Graph, out: RunOutput, options: GnnOpti
 
 
 def unnamed_run(graph: Path) -> Path:
-    """Return a folder next to a graph that is not there, of a run that is only planned."""
+    """Return an unused folder next to a graph, for a run that is only planned."""
     run = sibling(graph, "run")
     return run if not run.exists() else unnamed_run(run)

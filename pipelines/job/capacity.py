@@ -2,7 +2,7 @@
 
 ``Capacity`` is what workers report, GPUs included; ``TaskCapacity`` what the scheduler
 knows, so that planning a job of tasks on the host opens no GPU. Disks are queried by
-``sizes.need_disk`` and ``plan.disk_need``; what does not fit has one shape: ``does_not_fit``.
+``sizes.need_disk`` and ``plan.disk_need``; one error covers all: ``does_not_fit``.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What the workers of a cluster have; limits of control groups are within.
+    """The resources of a cluster's workers, within limits of control groups.
 
-    workers  how many there are
+    workers  their number
     memory   bytes that every worker may use in all: of its GPU, or of the host
     rows     bytes of these in which a worker can keep a graph between tasks
     gpus     number of their GPUs; workers of one host may share some; 0: one each
-    largest_limit  what --memory-limit can be at most, shared by the workers of a host; 0: there
-                   is no such limit, as memory is a GPU's, or workers are threads
-    cores    of a worker, as its share of those of its host; 0: not known
+    largest_limit  largest possible --memory-limit, shared by the workers of a host; 0: no such
+                   limit, as memory is a GPU's, or workers are threads
+    cores    of a worker, as its share of those of its host; 0: unknown
     """
 
     rows: int
@@ -45,12 +45,12 @@ class Capacity:
 
     @property
     def worker(self) -> str:
-        """What a worker is called."""
+        """The word for a worker in messages."""
         return "GPU" if self.on_gpu else "worker"
 
     @property
     def device(self) -> str:
-        """What workers compute on."""
+        """The device of the workers."""
         return "gpu" if self.on_gpu else "cpu"
 
     def text(self) -> str:
@@ -60,15 +60,15 @@ class Capacity:
         return plural(self.workers, self.worker)
 
     def limit_for(self, needs: int) -> str | None:
-        """Return the least --memory-limit with which a worker has what is needed, if one can."""
+        """Return the least --memory-limit that gives a worker ``needs`` bytes, or None."""
         limit = -(-limit_for(needs) // 10**6)
         return f"--memory-limit {limit}MB" if limit * 10**6 <= self.largest_limit else None
 
     def too_small(
         self, what: str, needs: int, *, remedy: str, has: int | None = None
     ) -> CapacityError:
-        """Return the error that ``what`` takes more than a worker has; a remedy names what would
-        fit."""
+        """Return the error that ``what`` needs more than a worker has; a remedy names a limit that
+        would do."""
         there = self.memory if has is None else has
         return does_not_fit(what, f"on a {self.worker}", needs, there, remedy=remedy)
 
@@ -77,7 +77,7 @@ class Capacity:
 class TaskCapacity:
     """How many tasks a cluster runs at once, and the bytes of host memory that each may use.
 
-    workers  on how many workers
+    workers  their number
     """
 
     tasks: int
@@ -91,7 +91,7 @@ class TaskCapacity:
 
     @staticmethod
     def of(workers: list[tuple[int, int]], spec: ClusterSpec) -> TaskCapacity:
-        """Return it for workers, each given as threads and a limit in bytes, 0 for none."""
+        """Return it for workers, each a pair of threads and a limit in bytes, 0 for none."""
         if not workers:
             raise _no_workers()
         # Dask gives threads no limit; without an option they share this machine.

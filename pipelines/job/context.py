@@ -1,4 +1,4 @@
-"""``Context``: what a job is handed besides its input, its output and its options."""
+"""``Context``: an argument of every job, besides its input, output and options."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Planned(BaseException):
 
 
 class Context:
-    """What a job is handed besides its input, its output and its options.
+    """An argument of every job, besides its input, output and options.
 
-    on_gpu  whether its tasks or ranks compute on GPUs if there are some
+    on_gpu  whether its tasks or ranks compute on GPUs if available
     plans   whether only the plan is requested
     out     the output, once the frame has opened it
     """
@@ -71,12 +71,12 @@ class Context:
         return as_spec(self._given).configured()
 
     def workers(self, *, input_bytes: int = 0, ranks: int | None = None) -> Workers:
-        """Return the workers of the cluster, which is started if it is not there.
+        """Return the workers of the cluster, which is started if needed.
 
         They stay until the job ends, and every call returns the same.
 
         input_bytes  how much the job reads: a small one needs no other processes
-        ranks        how many ranks its gangs need, if it has any
+        ranks        number of ranks for its gangs, if it has any
         """
         if self._workers is None:
             from penstock.cluster.connect import connect
@@ -96,7 +96,7 @@ class Context:
         return self._workers
 
     def _pool(self, input_bytes: int) -> ThreadPoolExecutor | None:
-        """Return threads of this process for tasks that ask nothing of Dask, which loads slowly."""
+        """Return threads of this process for tasks that do not need Dask, which loads slowly."""
         from concurrent.futures import ThreadPoolExecutor
 
         from penstock.cluster.connect import checked, kind_for
@@ -132,17 +132,17 @@ class Context:
         problem: PenstockError | None = None,
         detail: Report | None = None,
     ) -> None:
-        """Declare what is about to be made: ``--plan`` ends here, a run continues if it fits.
+        """Declare the output: ``--plan`` ends here, a run continues if it fits.
 
-        A job calls it once it knows, and writes nothing before.
+        A job calls it once it knows these, and writes nothing before.
 
         what     one line that describes the output
         steps    name and description of each step, in order
         memory   of the fullest worker
-        disk     bytes of the output, None if they are not known; scratch: of intermediate files
+        disk     bytes of the output, None if unknown; scratch: of intermediate files
         folder   where a job without an output writes ``disk`` temporary bytes
         problem  why the run would fail
-        detail   what else is to be seen, as the operations of a model
+        detail   further details, such as the operations of a model
         """
         problem = problem or memory.problem(what)
         need, rooms = None, {folder: disk or 0} if folder is not None else {}
@@ -160,9 +160,9 @@ class Context:
 
 @contextmanager
 def _keeping_freed_memory() -> Iterator[None]:
-    """Have arrays of tasks take what others freed: of the system they get pages that it clears.
+    """Let arrays of tasks reuse freed memory: new pages must first be cleared by the system.
 
-    Other C libraries than glibc have no such setting.
+    C libraries other than glibc have no such setting.
     """
     import ctypes
 
@@ -175,7 +175,7 @@ def _keeping_freed_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        libc.mallopt(_MMAP_THRESHOLD, 1 << 25)  # up to which glibc goes by itself
+        libc.mallopt(_MMAP_THRESHOLD, 1 << 25)  # glibc's own maximum
         libc.mallopt(_TRIM_THRESHOLD, 1 << 26)
         libc.malloc_trim(0)
 

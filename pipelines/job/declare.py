@@ -1,4 +1,4 @@
-"""A job is one declaration and one function; the command, the Python function and the rest follow.
+"""A job is one declaration and one function; the command and the Python function follow.
 
     @job("walk", reads=GRAPH, writes="walks", on_gpu=True)
     def walk(context: Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
@@ -6,12 +6,12 @@
         context.plan("walks ...", steps=(("walk", "where"),), disk=size)
         ...
 
-    penstock.walk("g", "w", length=10)      the function is called with the types of its annotations
+    penstock.walk("g", "w", length=10)      arguments are converted to the annotated types
     penstock walk g w --length 10           its help is the docstring, and the string under a field
     {job: walk, input: g, length: 10}       a stage of a flow
 
-The frame opens the input and the output: it locks, resumes, publishes, plans and reports. A module
-that declares a job is imported for its help, so that what is heavy is imported in the function.
+The frame opens the input and the output: it locks, resumes, publishes, plans and reports. Help
+imports the module that declares a job, so heavy modules are imported in the function.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ R = TypeVar("R", bound=CountsReport)
 
 
 class Input(Protocol):
-    """What a job reads, once it is open."""
+    """The open input of a job."""
 
     def stamps(self) -> dict[str, Any]:
-        """Return the stamps of its files and folders, by path; another value, another input."""
+        """Return the stamps of its files and folders, by path; a new stamp is a changed input."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """How the input of a job is given, and opened.
+    """How the input of a job is given and opened.
 
-    open      (what is given, options, verify, quiet) -> Input
-    kind      what it is on the command line
+    open      (given value, options, verify, quiet) -> Input
+    kind      its name on the command line
     verified  whether its files can be compared with checksums: ``--verify``
-    searched  of an open input, the folders that are read whole: no output lies in one
+    searched  of an open input, folders that are read whole: no output may be in one
     tables    whether it and options may be tables with ``__arrow_c_stream__`` in Python
     """
 
@@ -72,7 +72,7 @@ class Source:
 
 
 def open_graph(graph: str | Path | Graph, options: Any, verify: bool, quiet: bool) -> Graph:
-    """Open a graph that is given by its path, or as it is."""
+    """Open a graph, given by its path or as a Graph."""
     from penstock.graph import Graph
 
     if not isinstance(graph, Graph):
@@ -83,7 +83,7 @@ def open_graph(graph: str | Path | Graph, options: Any, verify: bool, quiet: boo
 
 
 def open_vectors(vectors: str | Path | Vectors, options: Any, verify: bool, quiet: bool) -> Vectors:
-    """Open vectors that are given by their path, or as they are."""
+    """Open vectors, given by their path or as Vectors."""
     from penstock.pipelines.vectors import Vectors
 
     return Vectors.open(vectors, ids=options.id_file)
@@ -95,7 +95,7 @@ VECTORS = Source(open_vectors, kind=ClientInput)
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a training's run, which may continue while it is read.
+    """The folder of a training run, which may continue while it is read.
 
     checkpoints  stamps of those that existed when it was opened
     """
@@ -104,12 +104,12 @@ class RunFolder:
     checkpoints: dict[str, list[int]]
 
     def stamps(self) -> dict[str, Any]:
-        """Return what changes if another run takes its place, and what it had learned at first."""
+        """Return stamps that change if another run replaces it, and its first checkpoints'."""
         inode = self.path.stat().st_ino if self.path.is_dir() else None
         return {str(self.path): inode, **self.checkpoints}
 
     def graph_path(self, given: Path | None, trained_on: str, remedy: str) -> Path:
-        """Return the path of the graph that the options name, or else that of the run."""
+        """Return the path of the graph that the options name, else that of the run."""
         if given is None and not Path(trained_on).is_dir():
             what = f"the graph of {self.path} is not at {trained_on} any more"
             raise InputError(what, remedy=remedy)
@@ -117,7 +117,7 @@ class RunFolder:
 
 
 def open_run(run: str | Path, options: Any, verify: bool, quiet: bool) -> RunFolder:
-    """Open a run that is given by its path."""
+    """Open a run, given by its path."""
     from penstock.output import file_stamp
 
     path = client_path(run)
@@ -134,7 +134,7 @@ _Flag = Annotated[bool, Parameter(negative="", group=_RUN)]
 
 @options
 class Overwrite:
-    """The option of every job that writes."""
+    """The option of all jobs that write."""
 
     overwrite: _Flag = False
     """replace an existing output; a directory must be one of this job"""
@@ -142,7 +142,7 @@ class Overwrite:
 
 @options
 class Run(Overwrite):
-    """Options of every job that makes a directory."""
+    """Options of all jobs that make a directory."""
 
     resume: _Flag = False
     """resume an interrupted run of the same command"""
@@ -150,10 +150,10 @@ class Run(Overwrite):
 
 @options
 class VerifiedRun(Run):
-    """Options of every job that makes a directory of one with checksums."""
+    """Options of all jobs that make a directory from one with checksums."""
 
     verify: _Flag = False
-    """before anything else, compare every file of the input with its SHA-256"""
+    """first compare every file of the input with its SHA-256"""
 
 
 @dataclass(frozen=True)
@@ -172,19 +172,19 @@ class Job(Generic[R]):
     """A declared job, which can be called: ``penstock.walk("g", "w", length=10)``.
 
     name       the words after ``penstock``
-    reads      how its input is given, None: it has none
-    writes     what it makes: a directory that holds ``<kind>.json`` or ``_<kind>.json``; None:
-               nothing; ``file``: a file; ``run``: a run of training, which exists meanwhile
+    reads      how its input is given; None: no input
+    writes     its output: a directory with ``<kind>.json`` or ``_<kind>.json``; None: nothing;
+               ``file``: a file; ``run``: a training run, readable meanwhile
     version    part of the identity of an output: raised when results or defaults change
     into       path of the output, from input and options, if it is not given
-    files      options that name files which are read
-    passing    options that do not decide what is made
-    varying    options that do, but that may change when an interrupted run resumes, or what
-               returns their names, of all options
+    files      options that name input files
+    passing    options that do not affect the result
+    varying    options that do, but may change when an interrupted run resumes, or a function that
+               returns their names from all options
     clustered  whether it runs on a cluster
-    on_gpu     whether its tasks or ranks compute on GPUs if there are some
-    resumable  whether what an interrupted run has done is kept for ``--resume``
-    plans      whether a job that makes nothing has ``--plan``, as those have that make something
+    on_gpu     whether its tasks or ranks compute on GPUs if available
+    resumable  whether the work of an interrupted run is kept for ``--resume``
+    plans      whether a job without an output has ``--plan``, like those with one
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class Job(Generic[R]):
         return self._annotated("options") if "options" in self._parameters else None
 
     def _annotated(self, name: str) -> type[Any]:
-        # What is imported for type checking only, as Graph, has no name here.
+        # Types imported for type checking only, as Graph, have no name here.
         found: type[Any] = eval(self.function.__annotations__[name], self.function.__globals__)
         return found
 
@@ -263,7 +263,7 @@ class Job(Generic[R]):
             return self._plan(context, places, call)
 
     def wait_for(self, *given: Any, quiet: bool = True, **options: Any) -> R:
-        """Run the job; if another process makes the same output, wait until it has."""
+        """Run the job; if another process makes the same output, wait for it."""
         with (
             self._bound(given, options) as (places, call),
             Context(None, on_gpu=self.on_gpu, quiet=quiet) as context,
@@ -272,7 +272,7 @@ class Job(Generic[R]):
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """The parameters of a call, each option by its name."""
+        """The parameters of a call, with every option by name."""
         kind = inspect.Parameter
         found = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self._given]
         more = {"cluster": None} if self.clustered else {}
@@ -293,7 +293,7 @@ class Job(Generic[R]):
     def _bound(
         self, given: tuple[Any, ...], named: dict[str, Any]
     ) -> Iterator[tuple[list[Any], _Call]]:
-        """Give what is given by position, and the options; tables of this process as files."""
+        """Return positional arguments and options; tables of this process become files."""
         missing = [name for name in self._given[len(given) :] if name not in named]
         if missing or len(given) > len(self._given):
             raise TypeError(f"{self.name}() takes {', '.join(self._given)}, and options by name")
@@ -321,7 +321,7 @@ class Job(Generic[R]):
             )
 
     def _identity(self, source: Any, call: _Call) -> dict[str, Any]:
-        """Return what decides the output: options that are not defaults, and inputs as they are."""
+        """Return what determines the output: options that are not defaults, and inputs' stamps."""
         from penstock.output import file_stamp
 
         stamps = {str(one): file_stamp(one) for one in self._named(call) if one.is_file()}
@@ -339,7 +339,7 @@ class Job(Generic[R]):
     def _open(
         self, context: Context, given: list[Any], call: _Call
     ) -> tuple[list[Any], Output | None]:
-        """Open the input, and return it with the output, which is not there yet."""
+        """Open the input, and return it with the output, which does not exist yet."""
         opened = []
         if self.reads is not None:
             opened = [self.reads.open(given[0], call.options, call.asks("verify"), context.quiet)]
@@ -376,13 +376,13 @@ class Job(Generic[R]):
         given = [*opened, *filter(None, (out, call.options))]
         try:
             report: R = self.function(context, *given)
-        finally:  # no task writes to an output any more that is published or removed
+        finally:  # no task writes to a published or removed output
             context.close()
         return report
 
     @contextmanager
     def _unchanged(self, before: dict[str, Any], opened: list[Any], call: _Call) -> Iterator[None]:
-        """Raise InputError if an input changes meanwhile, also if the block fails: that is why."""
+        """Raise InputError if an input changes meanwhile, even if the block fails because of it."""
         failed = None
         try:
             yield
@@ -437,7 +437,7 @@ class Job(Generic[R]):
 
     @cached_property
     def command(self) -> Callable[..., None]:
-        """What the command line calls."""
+        """The function for the command line."""
 
         def command(*given: Any, **named: Any) -> None:
             display = named.get("output") or Display()
@@ -480,7 +480,7 @@ class Job(Generic[R]):
         return command
 
     def show(self, context: Context, given: list[Any], call: _Call, display: Display) -> None:
-        """Run the job as the command line does, and show its report or its plan."""
+        """Run the job for the command line, and show its report or its plan."""
         if context.plans:
             plan = self._plan(context, given, call)
             display.show(plan)

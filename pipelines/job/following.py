@@ -1,4 +1,4 @@
-"""What a graph can be given to next, once a job has made or cut it."""
+"""The next commands for a graph, after a job has made or cut it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def after_graph(path: Path, about: Manifest) -> list[Command]:
-    """Return the commands for a graph: those that it has what they need for."""
+    """Return the commands for a graph that has the data for them."""
     if about.graphs is not None and about.edges:
         return [("centrality", path, sibling(path, "centrality"))]
     walks: Command = ("walk", path, sibling(path, "walks"))

@@ -1,5 +1,4 @@
-"""The partition that a gang works on: the one in the graph's folder, or a new one if there is
-none."""
+"""The partition for a gang: the one in the graph's folder, or a new one."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from penstock.pipelines.partition import make_partition
 
 
 def partition_into(graph: Graph, k: int, *, quiet: bool) -> Path:
-    """Return the partition into ``k`` parts; if there is none, one job makes it, others wait."""
+    """Return the partition into ``k`` parts; without one, one job makes it and others wait."""
     path = partition_path(graph, k)
     if not path.exists():
         if not quiet:

@@ -1,4 +1,4 @@
-"""What a job would do and what that takes: ``--plan`` shows it, and writes nothing."""
+"""What a job would do, and its memory and disk: ``--plan`` shows it and writes nothing."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PlanFlag = Annotated[
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes of a resource that a job takes, out of the available ones; None: not known ``until``.
+    """Bytes of a resource that a job needs, out of those available; None: unknown ``until``.
 
-    remedy  what to do if that is not enough
+    remedy  what to do if that is too much
     """
 
     bytes: int | None
@@ -37,7 +37,7 @@ class Need:
     remedy: str = "Use more workers or ranks, or give each more memory with --memory-limit"
 
     def problem(self, what: str) -> CapacityError | None:
-        """Return the error if it is more than there is."""
+        """Return the error if it exceeds what is available."""
         if self.bytes is None or self.there is None or self.bytes <= self.there:
             return None
         return does_not_fit(what, "in memory", self.bytes, self.there, remedy=self.remedy)
@@ -56,11 +56,11 @@ class Plan:
 
     what     one line that describes the output, or what is printed
     steps    name and description of each step, in order
-    memory   of the fullest worker; disk: of the output and everything made on the way, or None:
-             nothing is written
-    problem  why it would fail; None: nothing is known to be in the way
-    detail   what else is to be seen, as the operations of a model
-    command  and ``out``, of the job, which the frame adds; no ``out``: nothing is made
+    memory   of the fullest worker; disk: of the output and intermediate files, or None: nothing
+             is written
+    problem  why it would fail; None: no known problem
+    detail   further details, such as the operations of a model
+    command  and ``out``, of the job, which the frame adds; no ``out``: no output
     """
 
     what: str
@@ -102,7 +102,7 @@ class Plan:
 
 
 def disk_need(folder: Path, size: int) -> Need:
-    """Return what an output of ``size`` bytes takes of the disk of ``folder``."""
+    """Return the need of an output of ``size`` bytes on the disk of ``folder``."""
     named = shown(folder)
     where = "this folder" if named == "." else named
     return Need(size, free_disk(folder), f"free on the disk of {where}")

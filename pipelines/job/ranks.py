@@ -1,4 +1,4 @@
-"""Ranks: how many a job runs on, and one function on all of them."""
+"""Ranks: their number for a job, and one function on all of them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def retries() -> int:
-    """Return how often ranks are started again after one was lost: as often as Dask a task.
+    """Return how often ranks restart after one is lost: as often as Dask restarts a task.
 
-    A rank that dies takes its world with it. What ranks have written stays.
+    A rank that dies ends its world. Files that ranks have written stay.
     """
     import dask
 
@@ -34,7 +34,7 @@ def resolve_ranks(parts: int | None, spec: ClusterSpec) -> tuple[str, int | None
     """Return the kind of cluster of a job, and its number of ranks; None: all that connect.
 
     parts  the requested number
-    spec   as it is configured
+    spec   the configured one
     """
     kind = kind_for(spec, 0, None if parts == 1 else parts, on_gpu=True)
     if parts is None:
@@ -56,12 +56,12 @@ def run_ranks(
 ) -> list[Any]:
     """Run ``function(comm, *arguments)`` on ``ranks`` workers at once; return each result.
 
-    function    or its name, as ``module:function``: ranks import what their client does not need
-    arguments   a function is called before every attempt: after a lost rank only
-                what is left to do
+    function    or its name, as ``module:function``: ranks import modules that their client does not
+    arguments   a function is called before every attempt: after a lost rank it returns only the
+                remaining work
     total       of ``unit``, likewise, for the progress bar, which ``comm.advance`` feeds
-    on_metrics  called with the rank and what it gave to ``comm.log``
-    What is wrong with the input is raised as itself, not as a failure of the gang.
+    on_metrics  called with the rank and the argument of ``comm.log``
+    Errors of the input are raised as themselves, not as a failure of the gang.
     """
     from penstock.cluster import gang
 
@@ -87,7 +87,7 @@ def run_ranks(
             if isinstance(cause, PenstockError) and not isinstance(cause, ClusterError):
                 raise cause from error
             raise
-    # A gang of one needs no MPI: it is a task of Dask, which retries it by the same setting.
+    # A gang of one needs no MPI: it is a Dask task, retried by the same setting.
     name, whole = f"{title}-{uuid4().hex}", 0 if total is None else total()
     with Progress(title, total=whole, unit=unit, quiet=quiet or not whole) as progress:
 

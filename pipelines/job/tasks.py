@@ -37,12 +37,12 @@ def run_tasks(
     """Run ``step(*call, **shared)`` for every call; return the results in the order of calls.
 
     client  of a cluster, or threads of this process
-    sizes   how much work each call is, in ``unit``, for the progress bar
+    sizes   amount of work per call, in ``unit``, for the progress bar
     The first failure cancels the rest and is raised as the user should see it.
     """
     if not calls:
         return []
-    # A key is used once: Dask would take a second task of the same key for the first.
+    # Keys are unique: Dask would treat a second task of the same key as the first.
     name = f"{step.__name__.strip('_')}-{uuid4().hex}"
     work = step if quiet else partial(compiling.call, title, step)
     if isinstance(client, Executor):
@@ -66,7 +66,7 @@ def run_tasks(
         if isinstance(client, Executor):
             for future in futures:
                 future.cancel()
-        elif not isinstance(error, SilentScheduler):  # it would not hear that
+        elif not isinstance(error, SilentScheduler):  # it would not receive that
             client.cancel(futures, force=True)
         raise _as_user_sees(error, title) from error
     return results
@@ -106,12 +106,12 @@ def _as_user_sees(error: BaseException, title: str) -> BaseException:
         return ClusterError(
             f"no worker remains to run the step {title!r}",
             got=str(error),
-            remedy="See the workers' logs: they ended or are paused for lack of memory, or have "
+            remedy="Check the workers' logs: they exited, are paused for lack of memory, or have "
             "another penstock than this machine",
         )
     if isinstance(error, KilledWorker):
         return ClusterError(
-            f"workers died again and again in the step {title!r}",
+            f"workers died repeatedly in the step {title!r}",
             got="most likely more memory used than --memory-limit allows",
             remedy=MORE_MEMORY,
         )

@@ -1,4 +1,4 @@
-"""What run.json holds of every run of training, and what plans and resumed runs have in common."""
+"""The common content of every training run's run.json, and functions of plans and resumed runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_format(job: str) -> Format:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What run.json holds of every run of training, besides its identity and its report."""
+    """The common content of every training run's run.json, besides identity and report."""
 
     format: ClassVar[Format]
     graph: str
@@ -38,7 +38,7 @@ class TrainingRun:
     options: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what run.json holds."""
+        """Return the content of run.json."""
         return asdict(self)
 
     @classmethod
@@ -60,14 +60,14 @@ def refuse_fewer(out: Path, done: int, epochs: int) -> None:
             f"{out} has trained {plural(done, 'epoch')}",
             expected=f"--epochs {done:,} or more",
             got=f"{epochs:,}",
-            remedy="Train another run for fewer",
+            remedy="Train another run with fewer epochs",
         )
 
 
 def diverged(epochs: int, remedy: str, kept: Path | None) -> PenstockError:
-    """Return the error of a training that became NaN or infinite after so many epochs.
+    """Return the error of a training that became NaN or infinite after ``epochs`` epochs.
 
-    kept  what has the last checkpoint, if there is one
+    kept  the path with the last checkpoint, if any
     """
     if kept is not None:
         remedy += f"; {kept} holds the last good checkpoint"

@@ -11,7 +11,7 @@ from penstock.progress import Progress
 class TrainingBar(Progress):
     """Progress of training: ``train: 40 %, 25 epochs/s, loss 0.61, train 83.1 %, valid 79.4 %``.
 
-    Rank 0 logs how many of ``unit`` all ranks have done, as ``done``, and ``before`` this run.
+    Rank 0 logs the units that all ranks have done, as ``done``, and those ``before`` this run.
 
     scores  metrics to show, each with its text, as ``{"mrr": "MRR {:.3f}"}``
     """
@@ -24,14 +24,14 @@ class TrainingBar(Progress):
         self._figures: dict[str, Any] = {}
 
     def on_metrics(self, rank: int, metrics: dict[str, Any]) -> None:
-        """Take what a rank logs; all ranks know the same."""
+        """Show a rank's log; all ranks have the same."""
         if rank != 0:
             return
         self._figures.update(metrics)
         if "done" not in metrics:
             return
         counted = int(metrics["done"])
-        if self._before < 0:  # what was done before this run is not its speed
+        if self._before < 0:  # work before this run does not count for its speed
             self._before = int(metrics.get("before", counted - 1))
             self.total = max(self.total - self._before, 1)
         # A restarted rank resumes from its checkpoint.

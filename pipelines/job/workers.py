@@ -1,7 +1,7 @@
-"""The workers that a job has connected to: what they have, and how they are given work.
+"""The workers of a job: their resources, and ways to give them work.
 
-What gives them work is imported when it is asked for: it takes Dask, which no command loads for its
-help, and the partition that ranks read is made by a job itself.
+Modules that give them work are imported on demand: they need Dask, which help must not load, and
+the partition job itself.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class Workers:
-    """The workers of a job: what they have, and how they are given work.
+    """The workers of a job: their resources, and ways to give them work.
 
-    client          of the cluster, or what connects to it once it is asked for
+    client          of the cluster, or a function that connects on demand
     pool            threads of this process, which run tasks instead
-    count           of the ranks of a gang, if ``ranks`` is not given
-    partition_path  of the partition whose parts ranks read; None: they read no parts
+    count           number of ranks of a gang, if ``ranks`` is not given
+    partition_path  the partition whose parts ranks read; None: they read no parts
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Workers:
 
     @cached_property
     def capacity(self) -> Capacity:
-        """What every worker has, as workers report."""
+        """The resources of every worker, as workers report them."""
         from penstock.pipelines.job.capacity import capacity_of
 
         return capacity_of(self.client)
 
     @cached_property
     def task_capacity(self) -> TaskCapacity:
-        """What a task can have, as the scheduler reports; no device is queried."""
+        """The resources of a task, as the scheduler reports them; no device is queried."""
         from penstock.pipelines.job.capacity import TaskCapacity, task_capacity
 
         if self._pool is not None:
@@ -99,7 +99,7 @@ class Workers:
         ranks: int | None = None,
         **more: Any,
     ) -> list[Any]:
-        """Run ``function(comm, *arguments)`` on ranks that talk: see ``run_ranks``."""
+        """Run ``function(comm, *arguments)`` on communicating ranks: see ``run_ranks``."""
         from penstock.pipelines.job.ranks import run_ranks
 
         return run_ranks(
@@ -107,7 +107,7 @@ class Workers:
         )
 
     def partition(self, graph: Graph, k: int) -> Path:
-        """Return the partition of ``graph`` into ``k`` parts, which is made if it is missing."""
+        """Return the partition of ``graph`` into ``k`` parts, made if it is missing."""
         from penstock.pipelines.job.parts import partition_into
 
         return partition_into(graph, k, quiet=self.quiet)
@@ -117,10 +117,10 @@ class Workers:
 def open_ranks(
     graph: Graph | None, parts: int | None, cluster: ClusterSpec, *, quiet: bool
 ) -> Iterator[Workers]:
-    """Connect to as many workers as a job needs; the partition is made if it is missing.
+    """Connect to the workers of a job; a missing partition is made.
 
     graph    the graph whose parts ranks read; None: they read no parts
-    cluster  as it is configured
+    cluster  the configured one
     """
     from penstock.cluster.connect import checked, connect
     from penstock.pipelines.job.parts import partition_into
@@ -137,7 +137,7 @@ def open_ranks(
 
     path = None if ranks is None else cut(ranks)
     if asked == 1 and kind == "local" and spec.workers is None:
-        # One process that has the machine, rather than one of many that has a core.
+        # One process with the whole machine, instead of one of many with a core.
         spec = replace(spec, workers=1, threads=spec.threads or cores())
     with connect(spec, ranks=ranks, on_gpu=True, quiet=quiet) as client:
         workers = Workers(client, cluster, quiet=quiet, partition_path=path)

@@ -1,4 +1,4 @@
-"""``penstock partition``: a graph cut into k parts, each with all that one rank needs."""
+"""``penstock partition``: a graph cut into k parts, each with all data for one rank."""
 
 from __future__ import annotations
 
@@ -41,22 +41,21 @@ class PartitionOptions:
     """number of parts"""
     method: Method = "auto"
     """auto: what fits, in the order of the paper; metis: fewest edges cut; components: no edge
-    cut; greedy: even load, any cut; streaming: for graphs that METIS cannot hold in memory or
-    takes too long for, then refined if memory allows; random: even counts; hash: by the user's id,
-    the same every day"""
+    cut; greedy: even load, any cut; streaming: for graphs too large for METIS' memory or time, then
+    refined if memory allows; random: even counts; hash: by the user's id, the same every day"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed: the same seed gives the same parts"""
     memory_limit: str | None = None
-    """memory that METIS and the refinement of streamed parts may use, such as 8GB [default: nine
-    tenths of what is available]"""
+    """memory for METIS and the refinement of streamed parts, such as 8GB [default: nine tenths of
+    the available memory]"""
     passes: Annotated[int, Field(ge=1, le=1000)] = 10
-    """number of passes over the graph, of the streaming method"""
+    """number of passes over the graph, by the streaming method"""
     time_limit: Annotated[float, Field(ge=0)] = 300.0
-    """auto: seconds that METIS may take, by estimate; what takes longer is streamed and refined"""
+    """auto: seconds that METIS may take, by estimate; slower graphs are streamed and refined"""
     worker_timeout: Annotated[float, Field(ge=1, le=86400)] = 30.0
-    """seconds without computing after which METIS' process is killed: METIS has failed then"""
+    """seconds without computing after which METIS' process is killed and METIS has failed"""
     width: Annotated[int | None, Field(ge=1, lt=2**31)] = None
-    """columns for which halo bytes are predicted [default: the features', or 128]"""
+    """number of columns for the prediction of halo bytes [default: the features', or 128]"""
 
     def __post_init__(self) -> None:
         refuse_ignored(self, _IGNORED)

@@ -1,4 +1,4 @@
-"""One cut of a graph into parts: what ``auto`` takes, the assignment, and the parts."""
+"""One cut of a graph into parts: the choice of ``auto``, the assignment, and the parts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cut(context: Context, graph: Graph, out: Output, options: PartitionOptions) 
             max(takes, building),
             available_memory(),
             "available",
-            remedy="Run it on a machine with more memory, or take --method streaming",
+            remedy="Run it on a machine with more memory, or use --method streaming",
         ),
         disk=disk_needed(graph),
     )
@@ -70,7 +70,7 @@ def cut(context: Context, graph: Graph, out: Output, options: PartitionOptions) 
             "assign": round(assigned - started, 3),
             **({"METIS": round(took, 3)} if took else {}),
             "build": round(time.monotonic() - assigned, 3),
-            # Once after an installation, and within the times before.
+            # Once after an installation, included in the times above.
             **({"compiling kernels": round(sum(compiled), 3)} if compiled else {}),
         }
     manifest = replace(
@@ -86,7 +86,7 @@ def cut(context: Context, graph: Graph, out: Output, options: PartitionOptions) 
 
 
 def _method(graph: Graph, options: PartitionOptions, limit: int | None) -> tuple[str, int]:
-    """Return what assigns the nodes as far as it is known, and the memory that METIS takes."""
+    """Return the method, as far as it is known, and the memory that METIS needs."""
     method, does = options.method, _DOES[options.method]
     if options.k == 1:
         return f"{method}: one part owns everything", 0

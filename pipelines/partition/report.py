@@ -1,4 +1,4 @@
-"""What a partition costs and how even it is, for people and programs."""
+"""Cost and balance of a partition, for people and programs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _VALUE_BYTES = 4  # float32
 
 @dataclass(frozen=True)
 class PartitionReport(OutputReport):
-    """Everything ``penstock partition`` reports.
+    """The report of ``penstock partition``.
 
     cut_edges           directed edges whose ends have different owners; an undirected edge counts
                         twice, as it is stored
-    ghosts, max_ghosts  nodes that parts read of others, over all parts and in the worst
-    replication         stored nodes, ghosts included, over nodes
+    ghosts, max_ghosts  nodes of other parts that parts read, over all parts and in the worst part
+    replication         stored nodes including ghosts, over nodes
     node_imbalance      nodes of the fullest part over the mean
     load_imbalance      sum of out-degrees of the fullest part over the mean
-    reachable_load      what the heaviest node alone forces
+    reachable_load      the least imbalance that the heaviest node allows
     halo_bytes          {width: bytes that all parts together receive in one layer of float32}
     max_halo_bytes      the same for the part that receives most
     """
@@ -55,7 +55,7 @@ class PartitionReport(OutputReport):
 
     @staticmethod
     def of(path: str, manifest: PartitionManifest, reachable: float, width: int) -> PartitionReport:
-        """Sum up the parts of a manifest; halo bytes are for ``width`` and for one column."""
+        """Sum up the parts of a manifest; halo bytes are for ``width`` columns and for one."""
         parts, k = manifest.parts, manifest.k
         ghosts, most = sum(p.ghosts for p in parts), max(p.ghosts for p in parts)
         cut = sum(p.cut for p in parts)
@@ -99,14 +99,14 @@ class PartitionReport(OutputReport):
         halo, worst = self.halo_bytes[width], self.max_halo_bytes[width]
         forced = ""
         if self.reachable_load > 1.05:
-            forced = f" (the heaviest node alone forces {self.reachable_load:.3f})"
+            forced = f" (the heaviest node forces {self.reachable_load:.3f})"
         rows = {
             **{step["phase"]: f"{step['outcome']}: {step['why']}" for step in self.steps},
             "edge cut": f"{self.cut_edges:,} directed edges, {self.cut_share:.2%}",
-            "ghosts": f"{self.ghosts:,}, at most {self.max_ghosts:,} a part; "
+            "ghosts": f"{self.ghosts:,}, at most {self.max_ghosts:,} per part; "
             f"replication {self.replication:.3f}",
             "imbalance": f"load {self.load_imbalance:.3f}{forced}, nodes {self.node_imbalance:.3f}",
-            "halo a layer": f"{format_bytes(halo)}, at most {format_bytes(worst)} a part, "
+            "halo per layer": f"{format_bytes(halo)}, at most {format_bytes(worst)} per part, "
             f"for {width} float32 columns",
             "time": ", ".join(f"{name} {seconds:.2f} s" for name, seconds in self.seconds.items()),
         }

@@ -1,4 +1,4 @@
-"""``penstock similar``: exact nearest neighbours among vectors, of some ids or of all."""
+"""``penstock similar``: exact nearest neighbours among vectors, for some ids or for all."""
 
 from __future__ import annotations
 
@@ -64,12 +64,13 @@ def similar(
     Returns
     -------
     SimilarReport or AllReport
-        Of some ids ``neighbours``: by id, the nearest first, (id, score). Of all what was written.
+        For some ids ``neighbours``: by id, nearest first, (id, score). For all, counts of the
+        output.
 
     Raises
     ------
     InputError
-        Ids that the vectors have not; NaN in the vectors; with cosine, an id whose vector is zero.
+        Unknown ids; NaN in the vectors; with cosine, an id whose vector is zero.
     UsageError
         Both ``ids`` and ``out`` are given, or neither.
     CapacityError
@@ -83,7 +84,7 @@ def similar(
     >>> similar("vectors", out="neighbours", k=20, metric="dot")
     """
     if (ids is None) == (out is None):
-        raise UsageError("similar takes ids, or out for the neighbours of all ids: one of the two")
+        raise UsageError("similar takes either ids, or out for the neighbours of all ids")
     if out is not None:
         return similar_all(vectors, out, cluster=cluster, quiet=quiet, **options)
     if cluster is not None:
@@ -123,7 +124,7 @@ def command(
     if plan or how != Run() or cluster != ClusterSpec():
         raise UsageError(
             "neighbours of a few ids are found in this process, and only shown",
-            expected="--plan, --resume, --overwrite and options of a cluster with --all",
+            expected="--plan, --resume, --overwrite and cluster options only with --all",
         )
     from penstock.pipelines.similar.some import neighbours_of
 

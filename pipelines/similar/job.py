@@ -1,4 +1,4 @@
-"""Everyone's nearest neighbours: one run of ``penstock similar --all``.
+"""Nearest neighbours of all ids: one run of ``penstock similar --all``.
 
 _neighbours.json      the vectors, the metric, and the files; written last
 part-00000.parquet    id, neighbour, score: one row per pair, ids in order, each one's nearest first
@@ -57,13 +57,13 @@ FORMAT = Format(
 )
 
 _FILES, _ROWS_OF_FILE = 64, (1 << 10, 1 << 16)
-_SCRATCH_ON_CPU, _SCRATCH_ON_GPU = 64 << 20, 2 << 30  # bytes, of blocks while they are searched
+_SCRATCH_ON_CPU, _SCRATCH_ON_GPU = 64 << 20, 2 << 30  # bytes of blocks during the search
 _gpu = threading.Lock()  # one task at a time computes there
 
 
 @dataclass(frozen=True)
 class SimilarTask:
-    """One run, as its tasks see it.
+    """One run, for its tasks.
 
     values, ids  files of the vectors and of their ids; version: of the vectors
     """
@@ -79,7 +79,7 @@ class SimilarTask:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """Vectors as a worker keeps them between tasks."""
+    """Vectors that a worker keeps between tasks."""
 
     values: AnyArray
     lengths: AnyArray
@@ -95,9 +95,13 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
         skip = np.arange(first, last, dtype=np.int64)[:, None]
         with _gpu if hasattr(kept.values, "get") else nullcontext():
             found = kernel("neighbours", kept.values).nearest(
-                kept.values[first:last], kept.values, task.k,
-                cosine=task.cosine, skip=to_device(skip), lengths=kept.lengths,
-            )  # fmt: skip
+                kept.values[first:last],
+                kept.values,
+                task.k,
+                cosine=task.cosine,
+                skip=to_device(skip),
+                lengths=kept.lengths,
+            )
             rows, scores = map(to_host, found)
         entry = _save(task, number, kept.ids, np.broadcast_to(skip, rows.shape), rows, scores)
     task.pieces.save(part_name(number), {"ids": last - first, "pairs": int(rows.size)}, [entry])
@@ -138,13 +142,13 @@ def _load(task: SimilarTask) -> _Kept:
 def write_neighbours(
     context: Context, vectors: Vectors, out: Output, options: SimilarOptions
 ) -> AllReport:
-    """Search the files that are not there yet."""
+    """Search for the missing files."""
     import pyarrow as pa
 
     count, mapped = len(vectors), vectors.mapped
     if count < 2:
         raise UsageError(f"{vectors.path} has {plural(count, 'vector')}", expected="at least two")
-    if mapped is None or mapped.suffix != ".npy":  # as tasks can map them
+    if mapped is None or mapped.suffix != ".npy":  # so that tasks can map them
         mapped = None
     low, high = _ROWS_OF_FILE
     task = SimilarTask(
@@ -156,7 +160,7 @@ def write_neighbours(
         cosine=options.metric == "cosine",
         pieces=out.pieces,
     )
-    # Work grows with the square: it takes all processes before the input is large.
+    # Work grows with the square: all processes are worthwhile before the input is large.
     workers = context.workers(input_bytes=count * vectors.values.nbytes >> 12)
     has = workers.capacity
     width = vectors.ids.nbytes // count
@@ -168,7 +172,7 @@ def write_neighbours(
         f"{plural(task.k, 'neighbour')} of each of {count:,} ids, {files}",
         steps=(("similar", f"by {options.metric}, exactly, on {has.text()}"),),
         memory=Need(_memory(vectors, has), has.memory, f"on every {has.worker}", remedy=remedy),
-        # Ids, once each, neighbours and scores: compressed it is less.
+        # Ids, once each, neighbours and scores, without compression.
         disk=count * (width + task.k * (width + 4)),
         scratch=0 if mapped else vectors.values.nbytes,
     )

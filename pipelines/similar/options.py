@@ -15,9 +15,9 @@ class SimilarOptions:
     """Options of ``penstock similar``."""
 
     k: Annotated[int, Field(ge=1), Parameter(alias="-k")] = 10
-    """neighbours per id; the id itself does not count"""
+    """neighbours per id, without the id itself"""
     metric: Literal["cosine", "dot"] = "cosine"
     """similarity of vectors: the cosine of the angle between them, or their dot product"""
     id_file: ClientPath | None = None
-    """for an .npy file: the file of its ids [default: the one of the same name that ends with
-    .ids.parquet, .ids.txt or .ids.npy instead, or else the numbers of the rows]"""
+    """for an .npy file: the file of its ids [default: the one of the same name with the ending
+    .ids.parquet, .ids.txt or .ids.npy, else the numbers of the rows]"""

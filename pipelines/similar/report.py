@@ -38,14 +38,14 @@ class SimilarReport:
         """Return the text for people."""
         lines = []
         for one, near in self.neighbours.items():
-            lines.append(str(one) if near else f"{one}: there is no other vector")
+            lines.append(str(one) if near else f"{one}: no other vector exists")
             lines += [f"  {score:8.4f}  {other}" for other, score in near]
         return "\n".join(lines)
 
 
 @dataclass
 class AllReport(JobReport):
-    """What is reported of the neighbours of all ids."""
+    """The report on the neighbours of all ids."""
 
     out: str
     metric: str
@@ -59,7 +59,7 @@ class AllReport(JobReport):
     seconds_by_step: dict[str, float]
 
     def following(self) -> list[Command]:
-        """Return how a graph is made of the neighbours."""
+        """Return the command that makes a graph of the neighbours."""
         out = Path(self.out)
         columns = ("--source", "id", "--target", "neighbour")
         return [("etl", out, sibling(out, "graph"), *columns)]
@@ -86,5 +86,5 @@ class AllReport(JobReport):
 
 
 def _plain(one: Any) -> Any:
-    """Return an id as JSON can hold it."""
+    """Return an id that JSON can represent."""
     return one if isinstance(one, str | int | float) else str(one)

@@ -21,7 +21,7 @@ from penstock.threads import spread
 if TYPE_CHECKING:
     from penstock.arrays import Array
 
-_RANGE = 1 << 14  # rows at least that a thread searches
+_RANGE = 1 << 14  # least rows per thread
 
 
 def neighbours_of(
@@ -39,7 +39,7 @@ def neighbours_of(
         raise InputError(
             f"{len(zeros):,} of these {len(ids):,} have a vector of zeros, which has no direction",
             got=", ".join(repr(ids[int(i)]) for i in zeros[:10]),
-            remedy="Take --metric dot, or leave them out",
+            remedy="Use --metric dot, or leave them out",
         )
     k = min(options.k, max(len(vectors) - 1, 0))
     found, scores = _nearest(queries, vectors.values, k, rows[:, None], cosine=cosine)
@@ -56,7 +56,7 @@ def neighbours_of(
 def _nearest(
     queries: Array, values: Array, k: int, skip: Array, *, cosine: bool
 ) -> tuple[Array, Array]:
-    """Search ranges of rows on all cores, and take the nearest of all results."""
+    """Search ranges of rows on all cores, and merge the results."""
     module = kernel("neighbours", values)
     size = max(_RANGE, -(-len(values) // cores()))
     starts = range(0, len(values), size)
@@ -71,5 +71,5 @@ def _nearest(
     spread(search, starts)
     rows = np.concatenate([pieces[start][0] for start in starts], axis=1)
     scores = np.concatenate([pieces[start][1] for start in starts], axis=1)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]  # ranges lie in the order of rows
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]  # ranges are in the order of rows
     return np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)

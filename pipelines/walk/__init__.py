@@ -1,4 +1,4 @@
-"""``penstock walk``: random walks over a graph, written as Parquet or handed back as an array."""
+"""``penstock walk``: random walks over a graph, written as Parquet or returned as an array."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def walk_array(graph: str | Path | Graph | CSR, *, device: str = "auto", **optio
     device
         ``"auto"``, ``"cpu"`` or ``"gpu"``.
     **options
-        Fields of ``WalkOptions``, but for ``npy``, which writes.
+        Fields of ``WalkOptions``, except ``npy``.
 
     Returns
     -------

@@ -24,7 +24,7 @@ from penstock.threads import spread
 from penstock.workers.resources.device import computes_on_gpu, gpu, unused_gpu
 from penstock.workers.walk.held import columns_of
 
-_BATCH_IDS = 1 << 20  # that a thread walks at a time
+_BATCH_IDS = 1 << 20  # per thread at a time
 
 
 def array_of_walks(graph: Any, options: WalkOptions, device: str) -> Array:
@@ -43,7 +43,7 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
             remedy="Use penstock.walk, which walks a graph in parts, and writes the walks to disk",
         )
     if options.npy:
-        raise UsageError("walk_array writes nothing, and takes no option npy")
+        raise UsageError("walk_array writes no files, and has no option npy")
     check_graph(graph, options)
     on_gpu = _wanted_gpu(device)
     listed = listed_starts(graph, options)
@@ -52,7 +52,7 @@ def _walked(graph: Graph, options: WalkOptions, device: str) -> Array:
     need_memory(
         len(starts) * options.length * starts.itemsize,
         f"an array of {len(starts):,} walks of {options.length} nodes",
-        remedy="Take fewer walks at a time, or use penstock.walk, which writes them to disk",
+        remedy="Request fewer walks at a time, or use penstock.walk, which writes them to disk",
     )
     statistics = inspect_weights(None, graph, options)
     choice = choose(graph, options, statistics, available_memory() // 2)

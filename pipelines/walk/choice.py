@@ -16,7 +16,7 @@ from penstock.workers.walk.rows import WalkGraphSpec
 
 # A proposal costs a read; a table costs a pass over all edges and memory for as long as the job.
 _MOST_TRIALS = 4.0
-# Beyond this, node2vec's factors reject most proposals, and reading the whole row costs less.
+# Beyond this, node2vec's factors reject most proposals, and reading the whole row is cheaper.
 _MOST_FACTOR = 64.0
 # Beyond this, the number of proposals per step would look like a hang.
 _USABLE_FACTOR = 10_000.0
@@ -30,7 +30,7 @@ _SAMPLERS = {
 
 @dataclass(frozen=True)
 class SamplerChoice:
-    """What will be done, and why in words.
+    """The sampler, and the reason for it.
 
     instead  the message that another sampler was requested, and why it is not used
     """
@@ -112,7 +112,7 @@ def choose(
     if not spec.weighted:
         return SamplerChoice(
             with_sampler(Sampler.DIRECT),
-            "direct: all edges of a node are alike",
+            "direct: all edges of a node are equally likely",
             _instead(graph, options),
         )
     if options.sampler != "auto":
@@ -137,15 +137,15 @@ def choose(
 
 
 def _instead(graph: Graph, options: WalkingOptions) -> str:
-    """Return the reason why edges are alike, if a sampler by weight was requested."""
+    """Return why edges are equally likely, if a sampler by weight was requested."""
     if options.sampler == "auto":
         return ""
     why = "all weights are equal"
     if not options.weighted:
-        why = "--no-weighted leaves the weights out"
+        why = "--no-weighted ignores the weights"
     elif "weights" not in graph.manifest.dtypes:
         why = f"{graph.path} has no weights"
-    return f"--sampler {options.sampler} became direct: {why}, so edges of a node are alike"
+    return f"--sampler {options.sampler} became direct: {why}, so all edges are equally likely"
 
 
 def schema_numbers(graph: Graph, options: WalkingOptions) -> tuple[int, ...]:
@@ -154,12 +154,12 @@ def schema_numbers(graph: Graph, options: WalkingOptions) -> tuple[int, ...]:
     if "relations" not in graph.manifest.dtypes or names is None:
         raise UsageError(
             f"{graph.path} has no relations, which --app metapath follows",
-            remedy="Make it again with penstock etl --relation COLUMN, or take another --app",
+            remedy="Make it again with penstock etl --relation COLUMN, or use another --app",
         )
     if not options.relations or "" in options.relations:
         raise UsageError(
             "option --schema has a bad value",
-            expected="relations with commas between them",
+            expected="relations separated by commas",
             got=repr(options.schema),
         )
     numbers = []

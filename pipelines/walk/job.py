@@ -1,4 +1,4 @@
-"""One run of ``penstock walk``: what it checks, how its files are walked, and its report."""
+"""One run of ``penstock walk``: its checks, the walks of its files, and its report."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from penstock.pipelines.walk.weights import inspect_weights
 from penstock.sizes import plural
 from penstock.workers.walk.waves import memory_of_part
 
-_SOME_IDS = 1 << 18  # as a file has them: it is tried what an id takes in Parquet
-_SOME_GROUPS = 8  # of row groups from which they are taken, and one
+_SOME_IDS = 1 << 18  # a sample in Parquet shows the bytes per id
+_SOME_GROUPS = 8  # row groups of the sample, plus one
 
 
 def walk_graph(context: Context, graph: Graph, out: Output, options: WalkOptions) -> WalkReport:
-    """Walk every file that is not there yet, over the whole graph or its parts."""
+    """Walk every missing file, over the whole graph or its parts."""
     check_graph(graph, options)
     listed = listed_starts(graph, options)
     starts = graph.num_nodes if listed is None else len(listed)
@@ -154,7 +154,7 @@ def _some_ids(graph: Graph) -> Any:
 
 
 def _longest(options: WalkOptions) -> float:
-    """Return how long walks are on average at most."""
+    """Return the longest possible average length of walks."""
     if options.app == "ppr":
         return 1 / (0.15 if options.stop is None else options.stop)
     if options.app == "metapath" and not options.cyclic:

@@ -23,7 +23,7 @@ def _id(given: Any) -> Any:
 App = Literal["deepwalk", "ppr", "node2vec", "metapath", "custom"]
 Sampling = Literal["auto", "reservoir", "its", "alias", "rejection"]
 
-# Options that would be ignored: which, when, and of options whether it is so.
+# Options that would be ignored: names, condition in words, condition as a function.
 _IGNORED: Rules = (
     (("p", "q"), "without --app node2vec", lambda o: o.app != "node2vec"),
     (("stop",), "without --app ppr", lambda o: o.app != "ppr"),
@@ -47,8 +47,8 @@ class WalkingOptions:
     """Options of walks, starts and steps, for every job that walks."""
 
     app: App = "deepwalk"
-    """deepwalk: by weight; ppr: the same, ending at any step; node2vec: with a memory of one node;
-    metapath: along relations in order; custom: by --weight"""
+    """deepwalk: by weight; ppr: the same, ending at any step; node2vec: depends on the previous
+    node; metapath: along relations in order; custom: by --weight"""
     length: Annotated[int, Field(ge=1, lt=MAX_LENGTH)] = 80
     """walk length: the most nodes of a walk"""
     walks: Annotated[int, Field(ge=1, le=MAX_WALKS)] = 1
@@ -59,33 +59,33 @@ class WalkingOptions:
     start: tuple[Annotated[str, BeforeValidator(_id)], ...] = ()
     """ids of the nodes to start from; may be repeated [default: every node]"""
     starts: ClientPath | None = None
-    """a file of ids to start from, one a line; or .parquet, its first column"""
+    """a file of ids to start from, one per line, or the first column of a .parquet file"""
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     """start from this fraction of the nodes, drawn by the seed"""
 
     p: Annotated[float, Field(ge=1e-30, le=1e30)] | None = None
     """node2vec: return parameter; weights of edges back are divided by it [default: 1]"""
     q: Annotated[float, Field(ge=1e-30, le=1e30)] | None = None
-    """node2vec: in-out parameter; weights of edges to nodes that are no neighbours of the previous
+    """node2vec: in-out parameter; weights of edges to nodes that are not neighbours of the previous
     node are divided by it [default: 1]"""
     stop: Annotated[float, Field(gt=0, le=1)] | None = None
     """ppr: probability to stop before each step (1 - damping factor) [default: 0.15]"""
     schema: str | None = None
     """metapath: relations of the steps in order, by name or number, with commas: 0,1,2"""
     cyclic: Annotated[bool, Parameter(negative="")] = False
-    """metapath: begin the schema again when it ends, up to --length"""
+    """metapath: repeat the schema when it ends, up to --length"""
     weight: str | None = None
     """custom: the weight of an edge, an expression over weight, relation, degree, step, is_return,
     is_neighbor and label"""
     restart: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """restart probability: to return to the start node, before each step"""
+    """restart probability: return to the start node, before each step"""
     weighted: bool = True
     """use the graph's edge weights, if it has any"""
     temporal: Annotated[bool, Parameter(negative="")] = False
     """temporal walks: no step is earlier than the one before; needs a graph with times"""
     since: Moment | None = None
-    """only edges of this time or later: a number, or of timestamps a date such as 2026-11-20; walks
-    go forward in time"""
+    """only edges of this time or later: a number, or for timestamps a date such as 2026-11-20;
+    walks go forward in time"""
     until: Moment | None = None
     """only edges before this time; walks go forward in time"""
     zero_rows: Literal["error", "end"] = "error"
@@ -102,7 +102,7 @@ class WalkingOptions:
 
     @property
     def in_parts(self) -> bool:
-        """Whether the graph is to be partitioned, whether it fits on a worker or not."""
+        """Whether the graph must be partitioned, even if it fits on a worker."""
         return False
 
     @property
@@ -112,7 +112,7 @@ class WalkingOptions:
 
     @property
     def names(self) -> frozenset[str]:
-        """What --weight reads of an edge."""
+        """The names that --weight uses."""
         return frozenset() if self.weight is None else Expression.parse(self.weight).names
 
     @property
@@ -128,7 +128,7 @@ class WalkingOptions:
 
     @property
     def relations(self) -> tuple[str, ...]:
-        """The relations of the schema, as they were given."""
+        """The relations of the schema, as given."""
         return tuple(part.strip() for part in (self.schema or "").split(",")) if self.schema else ()
 
 
@@ -166,5 +166,5 @@ class WalkOptions(WalkingOptions):
 
     @property
     def in_parts(self) -> bool:
-        """Whether the graph is to be partitioned, whether it fits on a worker or not."""
+        """Whether the graph must be partitioned, even if it fits on a worker."""
         return self.placement == "partitioned" or self.parts is not None

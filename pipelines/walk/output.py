@@ -1,8 +1,7 @@
-"""The output of walks: files of a Parquet dataset, blocks for word2vec, and _walks.json, written
-last.
+"""The output of walks: files of a Parquet dataset, blocks for word2vec, and a final _walks.json.
 
-_walks.json           what was walked, how, and which files hold it
-part-00000.parquet    walk (int64), path (list of ids): walks in order, a range a file
+_walks.json           the options, the method, and the files
+part-00000.parquet    walk (int64), path (list of ids): walks in order, one range per file
 _block-00000.npy      (walks, length) internal ids, -1 beyond the end: with --npy
 """
 
@@ -39,8 +38,7 @@ FORMAT = Format(
     restore="Restore the file, or walk again with --overwrite",
 )
 
-# A file has about this many ids: large enough for full speed, small enough that many workers
-# have some.
+# Ids per file: large enough for full speed, small enough that many workers have some.
 _FILE_IDS = (1 << 18, 1 << 24)
 _FILES = 64
 
@@ -54,7 +52,7 @@ def files_of(walks: int, length: int) -> FileRanges:
 
 @dataclass(frozen=True)
 class WalkWriter:
-    """Writes the files of one job, from any process, any number of times.
+    """Writes the files of one job, from any process, repeatedly.
 
     pieces   their folder, and the record of complete ones
     graph    for the user's ids, or None if paths hold internal ids; version: of the graph
@@ -74,7 +72,7 @@ class WalkWriter:
         self.pieces.save(part_name(number), counts, files)
 
     def done(self, number: int) -> bool:
-        """Return whether a file is whole."""
+        """Return whether a file is complete."""
         return self.pieces.done(part_name(number))
 
     def _parquet(self, number: int, first: int, paths: Array) -> FileEntry:
@@ -89,8 +87,8 @@ class WalkWriter:
         numbers = np.arange(first, first + len(paths), dtype=np.int64)
         lists = pa.ListArray.from_arrays(as_arrow(offsets), ids)
         table = pa.table({"walk": as_arrow(numbers), "path": lists})
-        # Ids of walks repeat too little for dictionaries of numbers to pay; as differences numbers
-        # are written and read in less than half the time.
+        # Ids of walks repeat too little for dictionaries to pay; as differences, numbers are
+        # written and read in less than half the time.
         words = pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)
         encoding: dict[str, Any] = {"use_dictionary": ["path.list.element"] if words else False}
         if pa.types.is_integer(ids.type):

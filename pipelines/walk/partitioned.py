@@ -1,4 +1,4 @@
-"""Walks on a graph that lies in parts, one on each rank of a gang."""
+"""Walks on a graph in parts, one on each rank of a gang."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.workers.walk.waves import PartitionedWalk, memory_of_part
 def walk_partitioned(
     workers: Workers, graph: Graph, task: WalkTask, todo: list[int], *, ranks: int | None
 ) -> None:
-    """Walk the files ``todo`` of the output on ranks; what a lost rank left is walked again."""
+    """Walk the files ``todo`` of the output on ranks; a lost rank's files are walked again."""
     has = workers.capacity
     k = ranks or has.workers
     path = workers.partition(graph, k)

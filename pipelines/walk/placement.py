@@ -24,7 +24,7 @@ _OWN = ("auto", "local", "threads")  # kinds whose workers share this machine's 
 
 
 def ranks_wanted(graph: Graph, options: WalkOptions, cluster: ClusterSpec) -> int | None:
-    """Return how many ranks to start for a gang, or None if plain workers suffice."""
+    """Return the number of ranks to start for a gang, or None if plain workers suffice."""
     if options.placement == "replicated":
         return None
     if not options.in_parts and not _too_large_here(graph, cluster):
@@ -56,7 +56,7 @@ def choose_placement(
         needed,
         has=has.rows,
         remedy=f"{_what_fits(graph, spec, has)}give workers more memory with --memory-limit "
-        "(a share of it keeps graphs), start fewer with -n, or take --placement partitioned on "
+        "(a share of it keeps graphs), start fewer with -n, or use --placement partitioned on "
         "several ranks (--cluster mpi)",
     )
 
@@ -72,7 +72,7 @@ def _what_fits(graph: Graph, spec: WalkGraphSpec, has: Capacity) -> str:
 
 
 def not_in_parts(rules: WalkRules, *, on_gpu: bool) -> str | None:
-    """Return what keeps these walks from a graph in parts, or None.
+    """Return what these walks use that a graph in parts does not allow, or None.
 
     A reservoir needs the rows of node and previous node at once if it tests for neighbours.
     """
@@ -88,7 +88,7 @@ def not_in_parts(rules: WalkRules, *, on_gpu: bool) -> str | None:
 
 
 def _too_large_here(graph: Graph, cluster: ClusterSpec) -> bool:
-    """Return whether a copy for each worker that would be started here is too much."""
+    """Return whether a copy for each worker started here is too large."""
     if kind_for(cluster, graph.num_edges * 4, None, on_gpu=True) not in _OWN:
         return False
     size = sum(e.bytes for n, e in graph.manifest.files.items() if n.startswith("shards/"))

@@ -22,16 +22,16 @@ from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.starts import Starts
 
 # On a GPU walks of a file take milliseconds, and writing it most of a second: a task has several
-# files, whose writing takes all cores, so that tasks of one process take turns.
+# files, whose writing uses all cores, so tasks of one process take turns.
 _FILES_OF_GPU_TASK = 16
 _turn = threading.Lock()
 
 
 @dataclass(frozen=True)
 class WalkTask:
-    """One run, as its tasks see it.
+    """One run, for its tasks.
 
-    version  of the graph, so that a worker never takes rows of an older one for it
+    version  of the graph, so that a worker never uses rows of an older one
     """
 
     graph: Path
@@ -54,7 +54,7 @@ def walk_files(job: WalkTask, numbers: list[int]) -> None:
     """Walk some files and write each; runs on a worker."""
     with held_rows(job.graph, job.version, job.spec) as rows:
         if hasattr(rows.indptr, "get"):
-            # Paths are copied out of the pinned buffers, which the next walks are waiting for.
+            # Copy paths out of the pinned buffers, which the next walks need.
             made = ((n, first, paths.copy()) for n, first, paths in _on_gpu(job, rows, numbers))
             with _turn:
                 spread(lambda file: job.write(*file), made, cores())

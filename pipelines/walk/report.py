@@ -34,7 +34,7 @@ class WalkReport(JobReport):
 
     @property
     def steps(self) -> int:
-        """How many steps all walks have."""
+        """The number of steps of all walks."""
         return self.nodes - self.walks
 
     def to_dict(self) -> dict[str, Any]:
@@ -42,19 +42,19 @@ class WalkReport(JobReport):
         return {**super().to_dict(), "steps": self.steps}
 
     def following(self) -> list[Command]:
-        """Return what the walks can be given to."""
+        """Return the commands for the walks."""
         out = Path(self.walks_at)
         return [("word2vec", "train", out, sibling(out, "vectors"))]
 
     def verbose(self) -> str:
-        """Return why the sampler was chosen."""
+        """Return the reason for the sampler."""
         return f"sampler {self.why}"
 
     def lines(self) -> Iterable[str]:
         """Return the text for people."""
         mean = self.nodes / max(self.walks, 1)
         walking = self.seconds_by_step.get("walk", 0.0)
-        # Below a second or so it is the start that is timed.
+        # Below about a second the time is that of the start.
         rate = f", {format_count(self.steps / walking)} steps/s" if walking > 1 else ""
         yield (
             f"{shown(self.walks_at)}: {plural(self.walks, 'walk')} of {mean:.1f} nodes, "

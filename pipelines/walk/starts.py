@@ -21,23 +21,23 @@ _CHUNK = 1 << 22
 
 
 def find_starts(graph: Graph, options: WalkingOptions, folder: Path | None) -> Starts:
-    """Return the starts that the options name; those that are listed are kept in ``folder``."""
+    """Return the starts that the options name; a list of ids is kept in ``folder``."""
     return kept_starts(listed_starts(graph, options), graph.num_nodes, folder)
 
 
 def kept_starts(listed: Array | None, nodes: int, folder: Path | None) -> Starts:
-    """Return starts as tasks read them: every node, or ids in a file of ``folder``."""
+    """Return starts for tasks: every node, or ids in a file of ``folder``."""
     if listed is None:
         return Starts(nodes, nodes)
     if not len(listed):
-        raise UsageError("no walk has a start", remedy="Name starts, or give a larger --fraction")
+        raise UsageError("no walk has a start", remedy="Name starts, or use a larger --fraction")
     assert folder is not None
     save_npy(folder, "starts.npy", listed)
     return Starts(len(listed), nodes, folder / "starts.npy")
 
 
 def checked_count(count: int) -> int:
-    """Return how many walks there are; raise UsageError if there are too many for one run."""
+    """Return the number of walks; raise UsageError if it is too large for one run."""
     if count > MAX_WALKS:
         raise UsageError(
             f"{count:,} walks are too many", expected=f"{MAX_WALKS:,} at most in one run"
@@ -57,7 +57,7 @@ def listed_starts(graph: Graph, options: WalkingOptions) -> Array | None:
 
 
 def _share(nodes: int, fraction: float, seed: int) -> Array:
-    """Draw each node for itself, so that a larger fraction has the starts of a smaller one."""
+    """Draw each node independently, so that a larger fraction has the starts of a smaller one."""
     from penstock.kernels.cpu.philox import random_words
 
     below, chosen = round(fraction * 2**32), []
@@ -95,7 +95,7 @@ def _known(graph: Graph, ids: Any, lines: Any, path: Path | None) -> Array:
     try:
         found = graph.internal_ids(ids)
     except UsageError:
-        # One of them is not even of the ids' type.
+        # One of them is not of the ids' type.
         found = np.array([_one(graph, name) for name in ids])
     unknown = np.flatnonzero(found < 0)
     if len(unknown):

@@ -1,4 +1,4 @@
-"""Inspecting all weights before the first walk: what cannot be used, and how they spread."""
+"""Inspection of all weights before the first walk: invalid ones, and their spread."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from penstock.workers.walk.rows import single
 
 @dataclass(frozen=True)
 class WeightStatistics:
-    """What the weights are like.
+    """Statistics of the weights.
 
     alike    all are equal, so that edges need no weights
-    trials   how often a uniform proposal is made until one passes, on average over steps
-    zero     nodes all of whose edges have weight 0
+    trials   uniform proposals until one passes, on average over steps
+    zero     nodes with edges of weight 0 only
     """
 
     alike: bool = True
@@ -42,9 +42,9 @@ def weighted(graph: Graph, options: WalkingOptions) -> bool:
 def inspect_weights(
     workers: Workers | None, graph: Graph, options: WalkingOptions
 ) -> WeightStatistics:
-    """Read all weights, one shard per task; raise InputError at the first that walks cannot use.
+    """Read all weights, one shard per task; raise InputError at the first invalid one.
 
-    If walks read none, nothing is read. Without workers it is done in this process.
+    If walks use none, nothing is read. Without workers this process does it.
     """
     if not weighted(graph, options):
         return WeightStatistics()
@@ -60,7 +60,7 @@ def combined(
     graph: Graph, found: list[dict[str, Any]], options: WalkingOptions
 ) -> WeightStatistics:
     """Return the combined statistics of the shards, or raise for the first bad edge or row."""
-    own = options.app == "custom"  # which defines what a weight of 0 means
+    own = options.app == "custom"  # it defines the meaning of a weight of 0
     for shard in found:
         if shard["bad"] is not None:
             source, target, weight = shard["bad"]
@@ -91,7 +91,7 @@ def combined(
 
 
 def inspect_shard(graph: str, number: int) -> dict[str, Any]:
-    """Return what the weights of one shard are like; runs on a worker."""
+    """Return the statistics of one shard; runs on a worker."""
     from penstock.workers.plugin import resources
 
     with resources().copies.hold(Path(graph), f"shards/{number:05d}") as path:

@@ -14,7 +14,7 @@ from penstock.workers.walk.rows import time_keys
 
 
 def time_window(graph: Graph, options: WalkingOptions) -> tuple[int, int]:
-    """Return the keys of the first and the last time that may be taken."""
+    """Return the keys of the first and the last permitted time."""
     since = _key(options.since, graph, "--since")
     until = _key(options.until, graph, "--until")
     earliest = LEAST if since is None else since

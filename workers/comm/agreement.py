@@ -1,8 +1,8 @@
-"""What ranks say of a collective to each other before they wait for it.
+"""Checks that the ranks of a collective agree, before they wait for it.
 
-MPI and NCCL take each rank's size and type as they are: if ranks disagree, what comes is partly
-what lay in memory, or never comes. What they say travels beside the arrays, so that it costs a long
-one nothing.
+MPI and NCCL accept each rank's size and type as they are: if ranks disagree, the result is partly
+uninitialised memory, or never arrives. The descriptions travel beside the arrays, so a long
+collective pays nothing for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TEXT = "S48"
 
 
 def described(array: AnyArray) -> bytes:
-    """Return an array's size and type; those of nothing are all alike."""
+    """Return an array's size and type; all empty arrays have the same description."""
     if not isinstance(array, np.ndarray):
         from penstock.workers.comm.exchange_nccl import on_device
 
@@ -43,7 +43,7 @@ def check_own(outgoing: AnyArray, incoming: AnyArray) -> None:
 
 
 class Agreement(Pending):
-    """What this rank says to each rank of a collective, and what each should say to it."""
+    """This rank's description for each rank of a collective, and the expected ones."""
 
     def __init__(
         self, comm: Comm, collective: str, says: Sequence[bytes], expects: Sequence[bytes]
@@ -58,7 +58,7 @@ class Agreement(Pending):
             return
         rank = int(np.flatnonzero(self._came != self._expects)[0])
         raise UsageError(
-            f"ranks disagree on the size or type of what they exchange by {self._collective}",
+            f"ranks disagree on the size or type of the arrays of {self._collective}",
             expected=self._expects[rank].decode(),
             got=f"rank {rank}: {self._came[rank].decode(errors='replace')}",
         )

@@ -1,4 +1,4 @@
-"""What the ranks of a gang say to each other, whether it goes through MPI or NCCL.
+"""Communication between the ranks of a gang, through MPI or NCCL.
 
     def step(comm, gradient):
         requests = [comm.irecv(ghosts, left), comm.isend(border, right)]
@@ -6,13 +6,13 @@
         comm.wait(requests)
         comm.allreduce(gradient)            # in place, over all ranks
 
-On GPUs ``comm.follow(requests)`` lets the current stream wait in place of the host, which goes on
-launching; ``comm.synchronize()`` waits for all of it, ``comm.reach(mark)`` for what was launched
+On GPUs ``comm.follow(requests)`` makes the current stream wait instead of the host, which continues
+to launch; ``comm.synchronize()`` waits for all of it, ``comm.reach(mark)`` for what was launched
 before ``mark = comm.mark()``.
 
-NumPy arrays travel through MPI, CuPy arrays through NCCL where every rank has a GPU of its own,
-else through CUDA-aware MPI or pinned host memory. Arrays are contiguous, and sender and receiver
-agree on type and size. A communicator belongs to one gang and to the thread that runs it.
+NumPy arrays travel through MPI; CuPy arrays through NCCL if every rank has its own GPU, else
+through CUDA-aware MPI or pinned host memory. Arrays are contiguous, and sender and receiver agree
+on type and size. A communicator belongs to one gang and to the thread that runs it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from penstock.workers.resources.device import has_come
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm, Request
 
-# What mpi4py says to types that MPI does not know; they travel as bytes.
+# mpi4py's errors for types that MPI does not know; they travel as bytes.
 _NOT_FOR_MPI = (KeyError, BufferError)
-# An epoch, usually: a nap would end later than what is waited for.
+# Usually an epoch: sleeping would end too late.
 _GPU_SPIN_SECONDS = 0.1
 
 
@@ -68,30 +68,28 @@ class Communicator:
         report: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.rank, self.size = int(comm.rank), int(comm.size)
-        self.mpi = (
-            comm  # mpi4py's communicator, for what is not offered here; it cannot be cancelled
-        )
+        self.mpi = comm  # mpi4py's communicator, for other operations; it cannot be cancelled
         self.wait_timeout = wait_timeout
         self.waiter, self._request = waiter, load_mpi().Request
         self._host = MpiExchange(comm)
         self._device = device
         self._send, self._receive = comm.Isend, comm.Irecv
         self._error = load_mpi().Exception
-        # What may still be under way, so that a gang that fails leaves no memory to a late message.
+        # Open requests: a late message of a failed gang must not reach freed memory.
         self._sends: list[Requests] = []
         self._receives: list[Requests] = []
         self._persistent: list[PersistentRequests] = []
-        self._agreements: list[Requests] = []  # on what streams wait for
+        self._agreements: list[Requests] = []  # of requests that streams wait for
         self._report = report
 
     # Point to point
 
     def isend(self, array: AnyArray, to: int, tag: int = 0) -> Requests:
-        """Start to send; the array must not change until the request was waited for."""
-        # The common case is written out: a message costs little more than MPI's own.
+        """Start to send; the array must not change until the request is done."""
+        # The common case is inlined: a message costs little more than MPI's own.
         if type(array) is ndarray and 0 <= to < self.size and 0 <= tag < TAGS:
             try:
-                # MPI would take a transposed matrix too, and send it in the order of its memory.
+                # MPI would accept a transposed matrix, and send it in memory order.
                 if array.nbytes <= PIECE and (array.ndim < 2 or array.flags.c_contiguous):
                     request = self._send(array, to, tag)
                     self._sends.append(request)
@@ -106,7 +104,7 @@ class Communicator:
         return request
 
     def irecv(self, array: AnyArray, source: int, tag: int = 0) -> Requests:
-        """Start to receive into ``array``, which has the type and size of what is sent."""
+        """Start to receive into ``array``, which has the type and size of the sent array."""
         if type(array) is ndarray and 0 <= source < self.size and 0 <= tag < TAGS:
             try:
                 if array.nbytes <= PIECE and (array.ndim < 2 or array.flags.c_contiguous):
@@ -125,30 +123,30 @@ class Communicator:
     def persistent(
         self, *, sends: Sequence[Message] = (), receives: Sequence[Message] = ()
     ) -> PersistentRequests:
-        """Set up messages that are exchanged many times: (array, rank, tag) each; cheap to repeat.
+        """Set up repeated messages, each (array, rank, tag): cheap to repeat.
 
-        ``start()`` and ``wait()`` of what is returned make one round.
+        ``start()`` and ``wait()`` of the result make one round.
         """
         self._persistent.append(PersistentRequests(self, sends, receives))
         return self._persistent[-1]
 
     def start(self) -> None:
-        """Let what was posted travel while this rank computes: NCCL starts it only on request."""
+        """Start posted messages: NCCL starts them only on request."""
         if self._device is not None:
             self._device.start()
 
     def wait(self, requests: Requests, timeout: float | None = None) -> None:
         """Return when a request, or all of several, are done.
 
-        It ends with the gang: when another rank fails, or after ``timeout`` seconds.
+        Raises if the gang ends: another rank fails, or ``timeout`` seconds pass.
         """
         timeout = self.wait_timeout if timeout is None else timeout
         posted = self._receives + self._sends
         try:
             self.waiter.wait(requests, timeout)  # type: ignore[arg-type]
-        except TypeError:  # not MPI requests alone
+        except TypeError:  # not only MPI requests
             self._finish(flatten(requests), timeout)
-        if requests == posted:  # all that was under way, the receives first
+        if requests == posted:  # all open requests, receives first
             self._receives.clear()
             self._sends.clear()
         else:
@@ -156,10 +154,10 @@ class Communicator:
             self._sends[:] = [one for one in self._sends if under_way(one)]
 
     def follow(self, requests: Requests) -> None:
-        """Let the GPU's current stream wait for requests, in place of the host.
+        """Make the GPU's current stream wait for requests, instead of the host.
 
-        What is launched on it afterwards finds them done, and the host goes on: what went wrong
-        shows when it waits next, in ``synchronize``. Arrays that travel through MPI are waited for.
+        Later launches on it find them done, and the host continues; errors appear at the next
+        ``synchronize``. For arrays that travel through MPI the host waits.
         """
         if self._device is not None:
             self._device.start()
@@ -182,15 +180,15 @@ class Communicator:
             self._sends[:] = [one for one in self._sends if under_way(one)]
 
     def synchronize(self) -> None:
-        """Return when the GPU has done what was launched on the current stream.
+        """Return when the GPU has completed all launches on the current stream.
 
-        Like ``wait`` it ends with the gang. What the stream waits for, in ``follow``, may take its
-        time-out each, from when the one before was there; computing may take as long as it does.
+        Like ``wait`` it raises if the gang ends. Each exchange that the stream follows may take its
+        time-out, from the end of the one before; computation has no time-out.
         """
         self.reach(self.mark())
 
     def mark(self) -> Any:
-        """Return where the GPU's current stream is now, for ``reach``."""
+        """Return the current position of the GPU's stream, for ``reach``."""
         if self._device is None:
             return None
         import cupy
@@ -202,9 +200,9 @@ class Communicator:
         return agreements, self._device.followed(), end
 
     def reach(self, mark: Any) -> None:
-        """Return when the GPU is where the stream was: ``synchronize``, but for what came after.
+        """Return when the stream has reached the mark; later launches may still run.
 
-        Marks are reached in their order, and so the host can stay some way ahead of the GPU.
+        Marks are reached in order, so the host can stay ahead of the GPU.
         """
         if mark is None:
             return
@@ -216,7 +214,7 @@ class Communicator:
         self.waiter.wait_until(lambda: has_come(end), math.inf, spin=_GPU_SPIN_SECONDS)
 
     def test(self, requests: Requests) -> bool:
-        """Return whether all are done, and help them on: called between chunks of computation.
+        """Return whether all are done, and make progress; call it between chunks of computation.
 
         MPI makes no progress by itself: a reduction that is never tested starts at the wait.
         """
@@ -229,7 +227,7 @@ class Communicator:
         return True
 
     def check(self) -> None:
-        """End here if the gang has ended: for long loops that say nothing to other ranks."""
+        """Raise if the gang has ended: for long loops without communication."""
         if self.waiter.cancelled:
             raise Cancelled
 
@@ -263,7 +261,7 @@ class Communicator:
         for name, arrays in (("outgoing", outgoing), ("incoming", incoming)):
             if len(arrays) != self.size:
                 raise UsageError(
-                    f"alltoallv: {name} must have an array for every rank",
+                    f"alltoallv: {name} must have one array per rank",
                     expected=str(self.size),
                     got=str(len(arrays)),
                 )
@@ -285,15 +283,15 @@ class Communicator:
         return incoming
 
     def alltoall(self, array: AnyArray) -> AnyArray:
-        """Send row r to rank r; return what came, rank by rank: counts before an alltoallv."""
+        """Send row r to rank r; return the received rows by rank: counts before an alltoallv."""
         if len(array) != self.size:
             raise UsageError(
-                "alltoall: the array must have a row for every rank",
+                "alltoall: the array must have one row per rank",
                 expected=str(self.size),
                 got=str(len(array)),
             )
         came = array.copy()
-        # Slices, so that a row of one number is still an array.
+        # Slices, so that a row of one number stays an array.
         self.alltoallv(
             [array[r : r + 1] for r in range(self.size)],
             [came[r : r + 1] for r in range(self.size)],
@@ -311,17 +309,17 @@ class Communicator:
         return [pickle.loads(array.tobytes()) for array in came]
 
     def barrier(self) -> None:
-        """Return when every rank has come here."""
+        """Return when every rank has called it."""
         self.wait([self._host.ibarrier()])
 
     def transport(self, array: AnyArray) -> str:
-        """Return by what arrays like this one travel: MPI messages, NCCL, ..."""
+        """Return how such arrays travel: MPI messages, NCCL, ..."""
         return self._exchange(array).transport
 
-    # What the client sees during the run
+    # Reports to the client
 
     def advance(self, amount: int = 1) -> None:
-        """Say that ``amount`` more units are done; the gang's progress bar shows the sum."""
+        """Report ``amount`` more units as done; the gang's progress bar shows the sum."""
         if self._report is not None:
             self._report({"done": int(amount)})
 
@@ -350,10 +348,10 @@ class Communicator:
         *,
         waits: bool = False,
     ) -> Requests:
-        """Have all ranks say what their array is, which must be alike, and start a collective.
+        """Compare the arrays of all ranks, which must agree, and start a collective.
 
-        waits  whether it starts once they agree, as the caller waits anyway: Open MPI 4 writes
-               beyond an array that is smaller than another rank's
+        waits  whether it starts only after the comparison, as the caller waits anyway: Open MPI 4
+               writes beyond an array that is smaller than another rank's
         """
         exchange = self._exchange(array)
         same = [collective.encode() + b" " + described(array)] * self.size
@@ -367,7 +365,7 @@ class Communicator:
     def _agreement(
         self, collective: str, says: Sequence[bytes], expects: Sequence[bytes]
     ) -> Agreement:
-        # Before the arrays: where those disagree, MPI may mix up what comes after them.
+        # Before the arrays: if those disagree, MPI may mix up later messages.
         agreement = Agreement(self.mpi, collective, says, expects)
         self._sends.append(agreement)
         return agreement
@@ -382,7 +380,7 @@ class Communicator:
         copy = array.astype(wide)
 
         def narrow() -> None:
-            with np.errstate(over="ignore"):  # too large is infinite, as it is on a GPU
+            with np.errstate(over="ignore"):  # overflow becomes infinite, as on a GPU
                 array[...] = copy
 
         return Pending([exchange.iallreduce(copy, operation)], finish=narrow)
@@ -396,10 +394,10 @@ class Communicator:
             elif isinstance(request, self._request):
                 plain.append(request)
             else:
-                raise UsageError("wait takes what isend and its like return", got=repr(request))
+                raise UsageError("wait takes the results of isend and the like", got=repr(request))
         if self._device is not None:
             self._device.start()
-        for one in pending:  # in order: an agreement comes before what was agreed on
+        for one in pending:  # in order: an agreement precedes its collective
             self._finish(flatten(one.requests), timeout)
             if one.poll is not None:
                 self.waiter.wait_until(one.poll, timeout)
@@ -408,28 +406,28 @@ class Communicator:
         self.waiter.wait(plain, timeout)
 
     def _raise_unless_of_type(self, error: Any) -> None:
-        # mpi4py knows half precision, for which Open MPI 4 has no type: it travels as bytes.
+        # Open MPI 4 has no type for half precision: it travels as bytes.
         if error.Get_error_class() != load_mpi().ERR_TYPE:
             raise error
 
     def check_message(self, peer: int, tag: int) -> None:
-        """Raise unless ``peer`` is a rank of this gang, and ``tag`` one that users may have."""
+        """Raise unless ``peer`` is a rank of this gang and ``tag`` is in the users' range."""
         if not 0 <= peer < self.size:
             ranks = f"0 to {self.size - 1}" if self.size > 1 else "0"
-            raise UsageError("there is no such rank in this gang", expected=ranks, got=str(peer))
+            raise UsageError("this gang does not have such a rank", expected=ranks, got=str(peer))
         if not 0 <= tag < TAGS:
             raise UsageError(
-                "no message can have this tag", expected=f"0 to {TAGS - 1}", got=str(tag)
+                "a message's tag is out of range", expected=f"0 to {TAGS - 1}", got=str(tag)
             )
 
-    # For what this owns, and for the gang that owns this
+    # For requests of this communicator, and for its gang
 
     def forget(self, requests: PersistentRequests) -> None:
         """Release an exchange that was closed."""
         self._persistent.remove(requests)
 
     def leave(self) -> None:
-        """Wait for all ranks, then release everything: called when this rank has succeeded."""
+        """Wait for all ranks, then release everything; called after this rank has succeeded."""
         self.wait(self._agreements)
         self.barrier()
         if self._device is not None:
@@ -439,12 +437,12 @@ class Communicator:
         self.mpi.Free()
 
     def abandon(self) -> list[Any]:
-        """Withdraw what is under way after a failure; return what must be kept alive for ever."""
+        """Withdraw open requests after a failure; return objects that must stay alive forever."""
         if self._device is not None:
             self._device.abort()
         sends, receives = list(mpi_requests(self._sends)), list(mpi_requests(self._receives))
         for request in (*receives, *sends):
-            with suppress(load_mpi().Exception):  # what goes wrong now does not matter
+            with suppress(load_mpi().Exception):  # errors do not matter now
                 if request in receives:
                     request.Cancel()
                 request.Test()

@@ -1,4 +1,4 @@
-"""How arrays travel between the ranks of a gang: what every way there offers."""
+"""The interface of all ways in which arrays travel between the ranks of a gang."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 from penstock.arrays import AnyArray
 
-# What starts one gives it, and who waits takes it: a request of MPI, a Pending, lists of these.
+# An MPI request, a Pending, or lists of these.
 Requests = object
 
 
 class Exchange(ABC):
     """How arrays of one kind of memory travel between ranks.
 
-    What is not abstract is how it is with MPI: it starts what is posted, the host waits for its
-    messages, and the communicator withdraws them and frees what it has.
+    Defaults are those of MPI: it starts posted messages itself, the host waits for them, and the
+    communicator withdraws and frees them.
     """
 
     transport: str
-    """what people call it"""
+    """its usual name"""
 
     @abstractmethod
     def isend(self, array: AnyArray, to: int, tag: int) -> Requests:
@@ -43,31 +43,31 @@ class Exchange(ABC):
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
 
     def is_first(self, collective: str, array: AnyArray) -> bool:
-        """Return whether ranks must have met before a collective, as none was like it."""
+        """Return whether ranks must meet before a collective, as it is the first of its kind."""
         return False
 
     def start(self) -> None:  # noqa: B027
-        """Let everything travel that was posted so far."""
+        """Start all messages posted so far."""
 
     def followed(self) -> list[Callable[[], bool]]:
-        """Return how to ask for what a stream waits for since the last call, in that order."""
+        """Return checks for the events that a stream waits for since the last call, in order."""
         return []
 
     def abort(self) -> None:  # noqa: B027
-        """End what is under way; nothing can be sent afterwards."""
+        """End open exchanges; nothing can be sent afterwards."""
 
     def ended(self) -> None:  # noqa: B027
-        """Say that every rank is through: what can serve the next gang may be kept."""
+        """Every rank has finished: keep what the next gang can use."""
 
 
 class Pending:
-    """Something under way that is more than MPI requests.
+    """An open exchange that is more than MPI requests.
 
     requests  MPI requests that must be done first
-    poll      whether the rest is done; None: there is no rest
-    finish    what remains to be done then, once
+    poll      whether the rest is done; None: no rest
+    finish    final work, done once
     keep      memory that must live until then
-    follow    lets the current stream wait for the rest, in place of the host; None: it cannot
+    follow    makes the current stream wait for the rest, instead of the host; None: impossible
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Pending:
         self.keep, self.follow = keep, follow
 
     def finish(self) -> None:
-        """Do what remains to be done, once."""
+        """Do the final work, once."""
         finish, self._finish, self.keep = self._finish, None, None
         if finish is not None:
             finish()
@@ -92,7 +92,7 @@ class Pending:
 
 
 def flatten(requests: Requests) -> list[Any]:
-    """Return the requests in nested lists of them."""
+    """Return the requests of nested lists."""
     if not isinstance(requests, list | tuple):
         return [] if requests is None else [requests]
     found: list[Any] = []
@@ -105,12 +105,12 @@ def flatten(requests: Requests) -> list[Any]:
 
 
 def under_way(request: Requests) -> bool:
-    """Return whether anything of a request, or of a list of them, is not done."""
+    """Return whether a request, or any of a list, is not done."""
     return any(map(bool, flatten(request))) if isinstance(request, list) else bool(request)
 
 
 def pending_in(requests: Requests) -> Iterable[Pending]:
-    """Yield what is more than MPI requests, also within others."""
+    """Yield the requests that are more than MPI requests, also nested ones."""
     for request in flatten(requests):
         if isinstance(request, Pending):
             yield request
@@ -118,7 +118,7 @@ def pending_in(requests: Requests) -> Iterable[Pending]:
 
 
 def mpi_requests(requests: Requests) -> Iterable[Any]:
-    """Yield the MPI requests that are not done, also within others."""
+    """Yield the MPI requests that are not done, also nested ones."""
     for request in flatten(requests):
         if isinstance(request, Pending):
             yield from mpi_requests(request.requests)

@@ -1,4 +1,4 @@
-"""Which way arrays on GPUs take between the ranks of a gang: decided by all of them together."""
+"""How arrays on GPUs travel between the ranks of a gang: all ranks decide together."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from penstock.workers.resources import device
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
-# What ranks tell each other: their GPU ("" where they compute on the CPU), their NCCL (0: none),
-# whether their MPI takes GPU memory, and the communicator they kept from an earlier gang.
+# What ranks exchange: their GPU ("" if they compute on the CPU), their NCCL (0: none), whether
+# their MPI takes GPU memory, and the communicator kept from an earlier gang.
 _RECORD = np.dtype([("gpu", "S80"), ("nccl", "i4"), ("aware", "?"), ("kept", "S16")])
 
 
@@ -26,12 +26,12 @@ def device_exchange(
     *,
     timeout: float = 300.0,
 ) -> Exchange | None:
-    """Return how the ranks of ``comm`` exchange CuPy arrays; None where one computes on the CPU.
+    """Return how the ranks of ``comm`` exchange CuPy arrays; None if one computes on the CPU.
 
-    Every rank calls it, on clusters with GPUs. It is NCCL where each rank has a GPU of its own and
-    the same NCCL; else a CUDA-aware MPI; else pinned host memory. ``members`` are the ranks in
-    the MPI world, and ``generation`` is that world's name: gangs of the same ones share an NCCL
-    communicator, one after the other.
+    Every rank calls it, on clusters with GPUs. It is NCCL if each rank has its own GPU and the same
+    NCCL; else a CUDA-aware MPI; else pinned host memory. ``members`` are the ranks in the MPI
+    world, and ``generation`` is that world's name: consecutive gangs of the same members share an
+    NCCL communicator.
     """
     from penstock.workers.comm.nccl import connect, kept, wait_for
 
@@ -54,7 +54,7 @@ def device_exchange(
         raise
     way = choose(every)
     if link is not None and (way != "nccl" or len(set(every["kept"].tolist())) > 1):
-        link.abort()  # another rank has released it
+        link.abort()  # another rank released it
         link = None
     if way == "nccl":
         from penstock.workers.comm.exchange_nccl import NcclExchange
@@ -74,7 +74,7 @@ def choose(every: Any) -> str:
     if not all(gpus):
         return "none"
     versions = set(every["nccl"].tolist())
-    # One rank needs no NCCL: it has nobody to talk to.
+    # A single rank needs no NCCL.
     if len(gpus) > 1 and len(set(gpus)) == len(gpus) and len(versions) == 1 and 0 not in versions:
         return "nccl"
     return "aware" if every["aware"].all() and len(gpus) > 1 else "staged"
@@ -85,5 +85,5 @@ def _nccl_version() -> int:
         from cupy.cuda import nccl
 
         return int(nccl.get_version()) if nccl.available else 0
-    except Exception:  # not installed, or not loadable: the others learn that there is none
+    except Exception:  # not installed or not loadable: reported to the others as none
         return 0

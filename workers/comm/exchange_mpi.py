@@ -1,4 +1,4 @@
-"""Arrays between ranks through MPI: host memory, and GPU memory where MPI is CUDA-aware."""
+"""Arrays between ranks through MPI: host memory, and GPU memory if MPI is CUDA-aware."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from penstock.workers.comm.mpi import load_mpi
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm, Request
 
-# MPI counts in int in most libraries: what is longer travels in pieces, on both sides alike.
+# Most MPI libraries count in int: longer arrays travel in pieces, on both sides.
 PIECE = 1 << 30
-# Tags of our own collectives: below the 32,767 that every MPI offers, above what users may use.
+# Tags of our collectives: below the 32,767 that every MPI offers, above the users' range.
 TAGS = 1 << 14
 _EXCHANGE = TAGS + 1
 
-# Requests that nobody else knows of: MPI may still write to their memory.
+# Requests without another owner: MPI may still write to their memory.
 _unfinished: list[Request] = []
 
 
@@ -38,20 +38,20 @@ def as_bytes(array: AnyArray) -> AnyArray:
     """Return the memory of a contiguous array as a flat view of bytes."""
     if not array.flags.c_contiguous:
         raise UsageError(
-            f"an array of shape {array.shape} is to travel between ranks",
+            f"an array of shape {array.shape} cannot travel between ranks",
             expected="a contiguous array",
             remedy="Make one with numpy.ascontiguousarray, and keep it until the request is done",
         )
     if array.dtype.hasobject:
         raise UsageError(
-            "an array of Python objects is to travel between ranks",
+            "an array of Python objects cannot travel between ranks",
             expected="an array of numbers, or comm.allgather for objects",
         )
     return array.reshape(-1).view(np.uint8)
 
 
 class MpiExchange(Exchange):
-    """What one rank of a gang says to the others through its MPI communicator."""
+    """One rank's exchanges through the MPI communicator of its gang."""
 
     transport = "MPI messages"
 
@@ -64,13 +64,13 @@ class MpiExchange(Exchange):
         return [self._comm.Isend(piece, to, tag) for piece in pieces(as_bytes(array))]
 
     def irecv(self, array: AnyArray, source: int, tag: int) -> list[Requests]:
-        """Start to receive into an array of the very size that is sent."""
+        """Start to receive into an array of exactly the sent size."""
         return [self._comm.Irecv(piece, source, tag) for piece in pieces(as_bytes(array))]
 
     def iallreduce(self, array: AnyArray, operation: str) -> Pending:
         """Start to reduce over all ranks, in place."""
         how = getattr(self._mpi, operation.upper())
-        as_bytes(array)  # says what is wrong where it is not contiguous
+        as_bytes(array)  # raises if it is not contiguous
         requests = [
             self._comm.Iallreduce(self._mpi.IN_PLACE, piece, op=how) for piece in pieces(array)
         ]
@@ -87,7 +87,7 @@ class MpiExchange(Exchange):
         receives[self.rank][:] = sends[self.rank]
         requests: list[Requests] = []
         try:
-            for step in range(1, self.size):  # everybody begins with another neighbour
+            for step in range(1, self.size):  # every rank begins with another neighbour
                 source = (self.rank - step) % self.size
                 if receives[source].size:
                     requests += self.irecv(receives[source], source, _EXCHANGE)
@@ -106,12 +106,12 @@ class MpiExchange(Exchange):
 
 
 def reduced_as(dtype: Any, operation: str) -> Any:
-    """Return the type in which MPI reduces arrays: half precision in single, others as they are."""
+    """Return the type in which MPI reduces: single precision for half, else the array's own."""
     kinds = "iufc" if operation in ("sum", "prod") else "iuf"
     if dtype.kind not in kinds or not dtype.isnative:
         raise UsageError(
             f"ranks cannot reduce arrays of {dtype} by {operation}",
             expected="integers or floats",
-            remedy="Reduce .view(uint8) of truth values by max for or, min for and",
+            remedy="Reduce .view(uint8) of booleans: max is or, min is and",
         )
     return np.dtype(np.float32) if dtype.itemsize == 2 and dtype.kind == "f" else dtype

@@ -1,14 +1,13 @@
 """Arrays between GPUs through NCCL, in an order that every rank keeps.
 
-NCCL has neither tags nor the freedom of MPI: what one rank launches must meet what the others
-launch. So messages are collected, and launched together when somebody waits for one, calls
-``start()`` or begins a collective; within such a batch those of a pair of ranks match by tag.
-Collectives are launched at once. Ranks must begin batches and collectives in the same order.
+NCCL has neither tags nor the freedom of MPI: launches of one rank must match those of the others.
+So messages are collected, and launched together when a rank waits for one, calls ``start()`` or
+begins a collective; within a batch the messages of a pair of ranks match by tag. Collectives launch
+at once. Ranks must begin batches and collectives in the same order.
 
-Everything runs in a stream of its own, after what the caller's current stream holds at the launch.
-That stream has a higher priority than those that compute: a kernel of NCCL takes a few whole
-multiprocessors, and would wait else until the last block of a sum that was launched before it has
-begun.
+All work runs in a separate stream, after the caller's current stream as it is at the launch. That
+stream has a higher priority than computing streams: an NCCL kernel takes a few whole
+multiprocessors, and would otherwise wait until the last block of an earlier launch has begun.
 """
 
 from __future__ import annotations
@@ -30,40 +29,40 @@ from penstock.workers.comm.wait import Waiter
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
-# What NumPy's type characters are called by NCCL, and what has no reduction of its own but fits a
-# wider type: sums and products of 16-bit integers wrap to the same 16 bits.
+# NCCL's names of NumPy's type characters; types without a reduction that fit a wider one: sums and
+# products of 16-bit integers wrap to the same 16 bits.
 _NAMES = {"b": "INT8", "B": "UINT8", "i": "INT32", "I": "UINT32", "e": "FLOAT16", "f": "FLOAT32"}
 _NAMES |= {"d": "FLOAT64", "l": "INT64", "q": "INT64", "L": "UINT64", "Q": "UINT64"}
 _WIDER = {"h": np.dtype(np.int32), "H": np.dtype(np.uint32)}
 
-_REMEMBERED = 1000  # events, until those that came are dropped
+_REMEMBERED = 1000  # events before completed ones are dropped
 
-_SENDER, _RECEIVER = TAGS + 2, TAGS + 3  # of the messages with which two ranks meet
+_SENDER, _RECEIVER = TAGS + 2, TAGS + 3  # tags with which two ranks meet
 
 Message = tuple[int, int, DeviceArray]  # tag, peer, array
 
 
 def reduced_as(dtype: np.dtype[Any]) -> tuple[str, np.dtype[Any] | None]:
-    """Return NCCL's name of the type in which arrays are reduced, and that type if it is wider."""
+    """Return NCCL's name of the type of a reduction, and the type if it is wider."""
     wider = _WIDER.get(dtype.char)
     name = "BFLOAT16" if dtype.name == "bfloat16" else _NAMES.get((wider or dtype).char)
     if name is None:
         raise UsageError(
             f"GPUs cannot reduce arrays of {dtype.name}",
             expected="integers or floats of at most 64 bits",
-            remedy="Reduce .view(uint8) of truth values by max for or, min for and; of complex "
-            "numbers .view() of their floats",
+            remedy="Reduce .view(uint8) of booleans: max is or, min is and; for complex "
+            "numbers reduce .view() of their floats",
         )
     return name, wider
 
 
 def by_tag(messages: Iterable[Message]) -> list[Message]:
-    """Return messages by tag, those of one tag as they were posted: the same on both sides."""
+    """Return messages by tag, equal tags as posted: the same order on both sides."""
     return sorted(messages, key=itemgetter(0))
 
 
 def to_everyone(arrays: Sequence[DeviceArray]) -> list[Message]:
-    """Return messages for, or from, every rank; without those that are empty."""
+    """Return messages for, or from, every rank, without empty ones."""
     return [(0, peer, array) for peer, array in enumerate(arrays) if array.nbytes]
 
 
@@ -74,7 +73,7 @@ def on_device(array: AnyArray) -> DeviceArray:
     found: DeviceArray = array if isinstance(array, cupy.ndarray) else cupy.asarray(array)
     if not found.flags.c_contiguous:
         raise UsageError(
-            f"an array of shape {array.shape} is to travel between GPUs",
+            f"an array of shape {array.shape} cannot travel between GPUs",
             expected="a contiguous array",
             remedy="Make one with cupy.ascontiguousarray, and keep it until the request is done",
         )
@@ -82,8 +81,6 @@ def on_device(array: AnyArray) -> DeviceArray:
 
 
 class _Batch:
-    """Messages that are launched together, and the event that says they are through."""
-
     def __init__(self) -> None:
         self.sends: list[Message] = []
         self.receives: list[Message] = []
@@ -91,7 +88,7 @@ class _Batch:
 
 
 class NcclExchange(Exchange):
-    """What one rank of a gang says to the others through an NCCL communicator."""
+    """One rank's exchanges through an NCCL communicator."""
 
     transport = "NCCL"
 
@@ -106,21 +103,21 @@ class NcclExchange(Exchange):
         self._nccl_comm, self._stream = link.communicator, link.stream
         self._ready = self._event()
         self._batch = _Batch()
-        # Streams of the caller, and the events of ours that they wait for.
+        # The caller's streams, and our events that they wait for.
         self._followed: list[tuple[int, Any]] = []
 
     # Messages
 
     def isend(self, array: AnyArray, to: int, tag: int) -> Requests:
-        """Collect a message to be sent; the array must not change until it was waited for."""
+        """Collect a message to send; the array must not change until it is waited for."""
         return self._post(self._batch.sends, array, to, tag)
 
     def irecv(self, array: AnyArray, source: int, tag: int) -> Requests:
-        """Collect a message to be received."""
+        """Collect a message to receive."""
         return self._post(self._batch.receives, array, source, tag)
 
     def start(self) -> None:
-        """Launch the messages that were collected.
+        """Launch the collected messages.
 
         Ranks that exchange their first message wait here for each other.
         """
@@ -150,7 +147,7 @@ class NcclExchange(Exchange):
         self._wait_in_stream(batch.end)
 
     def _exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
-        """Send and receive as one group, in which nothing waits for anything."""
+        """Send and receive as one group, whose messages do not wait for each other."""
         self._meet({peer for _, peer, _ in sends}, {peer for _, peer, _ in receives})
         self._follow()
         comm, stream, as_bytes = self._nccl_comm, self._stream.ptr, self._nccl.NCCL_UINT8
@@ -164,9 +161,9 @@ class NcclExchange(Exchange):
             self._nccl.groupEnd()
 
     def _meet(self, to: set[int], source: set[int]) -> None:
-        """Wait until the peers are here too, with whom there is no connection yet.
+        """Wait for peers without a connection yet.
 
-        NCCL connects to a peer at the first message, and could not be cancelled while it waits.
+        NCCL connects to a peer at the first message, and cannot be cancelled during that wait.
         """
         found = {(peer, 1) for peer in to} | {(peer, 0) for peer in source}
         new = {way for way in found if way[0] != self.rank} - self._link.met
@@ -180,7 +177,7 @@ class NcclExchange(Exchange):
             self._link.met |= new
 
     def is_first(self, collective: str, array: AnyArray) -> bool:
-        """Return whether this is the first collective of its kind and about this size.
+        """Return whether this is the first collective of its kind and approximate size.
 
         NCCL chooses an algorithm by them, and connects the ranks at the first use of each.
         """
@@ -231,29 +228,28 @@ class NcclExchange(Exchange):
         """Start to send ``outgoing[r]`` to every rank r and to receive ``incoming[r]`` from it."""
         sends, receives = list(map(on_device, outgoing)), list(map(on_device, incoming))
         self.start()
-        # A rank's own part too: copied with the others it costs nothing.
+        # The rank's own part too: copied along with the others it costs nothing.
         self._exchange(to_everyone(sends), to_everyone(receives))
         return self._until_end(sends + receives)
 
     # The stream
 
     def followed(self) -> list[Callable[[], bool]]:
-        """Return how to ask for what a stream waits for since the last call, in that order."""
+        """Return checks for the events that a stream waits for since the last call, in order."""
         followed, self._followed = self._followed, []
         return [partial(self._link.reached, event) for _, event in followed]
 
     def _wait_in_stream(self, end: Any) -> None:
-        """Let the caller's stream wait for an event of ours."""
         stream = self._cuda.get_current_stream()
         if (stream.ptr, end) in self._followed[-1:]:
-            return  # messages of one batch have the same end
+            return  # messages of one batch share their event
         stream.wait_event(end)
-        if len(self._followed) >= _REMEMBERED:  # by who never asks
+        if len(self._followed) >= _REMEMBERED:  # the caller never asks
             self._followed = [one for one in self._followed if not self._link.reached(one[1])]
         self._followed.append((stream.ptr, end))
 
     def _follow(self) -> None:
-        """Let what is launched next wait for what the caller's stream holds now."""
+        """Make the next launch wait for the caller's current stream."""
         self._ready.record()
         self._stream.wait_event(self._ready)
 
@@ -280,7 +276,7 @@ class NcclExchange(Exchange):
     # The end
 
     def abort(self) -> None:
-        """End what runs on the GPU: nothing can be sent afterwards."""
+        """End the work on the GPU: nothing can be sent afterwards."""
         self._link.abort()
 
     def ended(self) -> None:

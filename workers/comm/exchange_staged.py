@@ -1,4 +1,4 @@
-"""Arrays between GPUs through MPI: by way of pinned host memory, or directly where MPI can."""
+"""Arrays between GPUs through MPI: through pinned host memory, or directly if MPI can."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class StagedExchange(Exchange):
         self._mpi = MpiExchange(comm)
         self.rank, self.size = self._mpi.rank, self._mpi.size
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._draining: list[tuple[Any, Any]] = []  # event, and what is read until then
+        self._draining: list[tuple[Any, Any]] = []  # event, and memory that is read until then
 
     def isend(self, array: AnyArray, to: int, tag: int) -> Requests:
         """Copy to the host and start to send."""
         return self._mpi.isend(self._to_host([on_device(array)]), to, tag)
 
     def irecv(self, array: AnyArray, source: int, tag: int) -> Requests:
-        """Start to receive; what came is copied to the GPU when the request is waited for."""
+        """Start to receive; the wait copies the data to the GPU."""
         array = on_device(array)
         host = self._pinned(array.nbytes)
         return self._then_to_device(self._mpi.irecv(host, source, tag), [array], host)
@@ -83,12 +83,12 @@ class StagedExchange(Exchange):
     # Between host and GPU
 
     def _pinned(self, size: int) -> Array:
-        """Return pinned memory, which CuPy takes back for the next when nothing refers to it."""
+        """Return pinned memory; CuPy reuses it once it is unreferenced."""
         self._draining = [(end, host) for end, host in self._draining if not end.done]
         return np.frombuffer(self._cuda.alloc_pinned_memory(max(size, 1)), np.uint8, size)
 
     def _to_host(self, arrays: Sequence[DeviceArray]) -> Array:
-        """Return the bytes of arrays, one after the other, once the caller's stream made them."""
+        """Return the bytes of arrays, concatenated, once the caller's stream has made them."""
         host = self._pinned(sum(array.nbytes for array in arrays))
         self._stream.wait_event(self._now())
         self._copy(arrays, host, "copy_to_host_async")
@@ -103,7 +103,7 @@ class StagedExchange(Exchange):
         finish: Callable[[], None] | None = None,
     ) -> Pending:
         requests = requests if isinstance(requests, list) else [requests]
-        # What the caller's stream holds now may still read the arrays.
+        # The caller's stream may still read the arrays.
         copy = partial(self._to_device, arrays, host, self._now(), finish)
         return Pending(requests, finish=copy)
 
@@ -137,18 +137,18 @@ class StagedExchange(Exchange):
 class AwareExchange(StagedExchange):
     """Messages straight from GPU memory through a CUDA-aware MPI.
 
-    Reductions and broadcasts go through the host all the same: libraries that take GPU memory in
-    messages do not all take it in collectives that do not block.
+    Reductions and broadcasts still go through the host: libraries that accept GPU memory in
+    messages do not all accept it in non-blocking collectives.
     """
 
     transport = "MPI messages from GPU memory"
 
     def isend(self, array: AnyArray, to: int, tag: int) -> Requests:
-        """Start to send, once the caller's stream made the array: MPI knows no streams."""
+        """Start to send, once the caller's stream has made the array: MPI knows no streams."""
         return self._mpi.isend(self._settled([array])[0], to, tag)
 
     def irecv(self, array: AnyArray, source: int, tag: int) -> Requests:
-        """Start to receive, once the caller's stream has read what the array held before."""
+        """Start to receive, once the caller's stream no longer reads the array."""
         return self._mpi.irecv(self._settled([array])[0], source, tag)
 
     def ialltoallv(self, outgoing: Sequence[AnyArray], incoming: Sequence[AnyArray]) -> Requests:
@@ -162,16 +162,15 @@ class AwareExchange(StagedExchange):
 
 
 def _parts(host: Array, arrays: Sequence[AnyArray]) -> list[Array]:
-    """Return the bytes of each array within those of all."""
     ends = list(accumulate(array.nbytes for array in arrays))
     return [host[end - array.nbytes : end] for end, array in zip(ends, arrays, strict=True)]
 
 
 @cache
 def mpi_reads_gpus() -> bool:
-    """Return whether the MPI library says of itself that it takes GPU memory."""
+    """Return whether the MPI library reports that it takes GPU memory."""
     try:
         query = ctypes.CDLL(load_mpi().__file__).MPIX_Query_cuda_support
-    except (AttributeError, OSError):  # a library that does not know the question
+    except (AttributeError, OSError):  # a library without this query
         return False
     return bool(query())

@@ -1,4 +1,4 @@
-"""MPI, loaded where a gang asks for it and nowhere before: every other job works without."""
+"""MPI, loaded only when a gang needs it: every other job works without."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from penstock.errors import ClusterError, MissingExtra, pip_install
 
 
 def load_mpi() -> Any:
-    """Return ``mpi4py.MPI``, or say what is missing and how to get it."""
-    # mpi4py initialises MPI when it is imported; ranks are started by mpiexec, and tasks run in
-    # threads of theirs.
+    """Return ``mpi4py.MPI``, or raise an error that says how to get it."""
+    # Importing mpi4py initialises MPI; mpiexec starts ranks, and tasks run in their threads.
     import mpi4py
 
     mpi4py.rc.thread_level = "multiple"
@@ -45,5 +44,5 @@ def check_threads(MPI: Any) -> None:  # noqa: N803
             expected="MPI_THREAD_MULTIPLE",
             got=names.get(level, f"thread level {level}"),
             remedy=f"Use an MPI built with thread support: {pip_install('mpich')}, or "
-            "another of your site's MPI modules; and let nothing initialise MPI before penstock",
+            "another of your site's MPI modules; and do not initialise MPI before penstock does",
         )

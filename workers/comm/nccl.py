@@ -1,4 +1,4 @@
-"""NCCL communicators of this process, kept between gangs: to make one takes a second."""
+"""NCCL communicators of this process, kept between gangs: making one takes a second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEPT = 2  # communicators: each may take two GB of the GPU's memory
 _ABORT_SECONDS = 3.0
 _ID_BYTES = 128
 _NOT_READY = 600  # cudaErrorNotReady
-_FIRST = -100  # the highest priority of a stream: CUDA takes the nearest that there is
+_FIRST = -100  # the highest priority of a stream: CUDA takes the nearest available one
 
 _kept: dict[Hashable, Link] = {}  # the latest last
 _lock = threading.Lock()
@@ -33,25 +33,25 @@ _unfinished: list[
 
 
 class Link:
-    """An NCCL communicator, its stream, and what it was used for."""
+    """An NCCL communicator, its stream, and its past uses."""
 
     def __init__(self, communicator: Any, name: str) -> None:
         import cupy
 
         self.communicator, self.name = communicator, name
         self.stream = cupy.cuda.Stream(non_blocking=True, priority=_FIRST)
-        # What ranks are connected for: a peer and whether we send, a collective and its size.
+        # Existing connections: a peer and whether we send, or a collective and its size.
         self.met: set[tuple[int | str, int]] = set()
 
     def reached(self, event: Any) -> bool:
-        """Return whether an event of the stream has come; raise what went wrong before it."""
+        """Return whether an event of the stream has completed; raise an earlier error."""
         come = has_come(event)
         if not come:
             self.communicator.check_async_error()
         return come
 
     def abort(self) -> None:
-        """End what runs on the GPU and release it, whatever the other ranks do."""
+        """End its work on the GPU and release it, without the other ranks."""
         import cupy
 
         self.communicator.abort()
@@ -62,7 +62,7 @@ class Link:
 
 
 def keep(key: Hashable, link: Link) -> None:
-    """Keep a communicator whose gang ended well, and release the one that was idle longest."""
+    """Keep a communicator whose gang succeeded, and release the one that was idle longest."""
     _clean_up_at_exit()
     with _lock:
         _kept[key] = link
@@ -72,14 +72,14 @@ def keep(key: Hashable, link: Link) -> None:
 
 
 def kept(key: Hashable) -> Link | None:
-    """Take the communicator that was kept for these ranks: it is the caller's now."""
+    """Take the communicator kept for these ranks; the caller owns it now."""
     with _lock:
         return _kept.pop(key, None)
 
 
 @cache
 def _clean_up_at_exit() -> None:
-    atexit.register(_abort_all)  # while the CUDA driver is still there
+    atexit.register(_abort_all)  # while the CUDA driver still exists
 
 
 def _abort_all() -> None:
@@ -91,7 +91,7 @@ def _abort_all() -> None:
 
 
 def connect(comm: Comm, waiter: Waiter, timeout: float) -> Link:
-    """Make an NCCL communicator of the ranks of an MPI communicator, together with all of them."""
+    """Make an NCCL communicator together with all ranks of an MPI communicator."""
     import cupy
     from cupy.cuda import nccl
 
@@ -113,7 +113,7 @@ def connect(comm: Comm, waiter: Waiter, timeout: float) -> Link:
         except Exception as error:
             made.append(error)
 
-    # In a thread, which is left behind if the gang ends while NCCL waits for a rank that died.
+    # In a thread, which is abandoned if the gang ends while NCCL waits for a dead rank.
     threading.Thread(target=make, name="penstock-nccl", daemon=True).start()
     try:
         waiter.wait_until(lambda: bool(made), timeout)
@@ -131,7 +131,7 @@ def connect(comm: Comm, waiter: Waiter, timeout: float) -> Link:
 
 
 def wait_for(waiter: Waiter, requests: Sequence[Request], timeout: float) -> None:
-    """Wait for MPI requests of our own, and keep their memory where that was broken off."""
+    """Wait for internal MPI requests; keep their memory if the wait is interrupted."""
     try:
         waiter.wait(requests, timeout)
     except BaseException:

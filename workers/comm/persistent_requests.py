@@ -1,4 +1,4 @@
-"""An exchange that is repeated with the same arrays, such as that of a halo.
+"""An exchange that repeats with the same arrays, such as a halo's.
 
     halo = comm.persistent(sends=[(border, right, 0)], receives=[(ghosts, left, 0)])
     for step in range(steps):
@@ -6,8 +6,8 @@
         ...                     # compute what needs no ghosts
         halo.wait()
 
-MPI sets its messages up once, and so does Python: a round costs less than the same messages sent
-one by one with mpi4py.
+MPI and Python set the messages up once: a round costs less than the same messages sent one by one
+with mpi4py.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class PersistentRequests:
-    """Messages between this rank and others, in the same arrays every time."""
+    """Messages between this rank and others, in the same arrays each time."""
 
     def __init__(
         self, owner: Communicator, sends: Sequence[Message], receives: Sequence[Message]
     ) -> None:
         self._owner, self._sends, self._receives = owner, sends, receives
         self._one_by_one: list[Requests] = []
-        self._kept: list[AnyArray] = []  # by MPI, which is to write to these arrays
+        self._kept: list[AnyArray] = []  # MPI writes to these arrays
         self.requests: list[Any] = []
         self._under_way = False
         messages = [*receives, *sends]
@@ -55,7 +55,7 @@ class PersistentRequests:
         self._at, self._count = self._addresses.buffer_info()
 
     def start(self) -> None:
-        """Start one round; the arrays are MPI's until ``wait``."""
+        """Start one round; MPI owns the arrays until ``wait``."""
         self._under_way = True
         self._start_all(self.requests)
 
@@ -74,7 +74,7 @@ class PersistentRequests:
         self._owner.wait(self._one_by_one, timeout)
 
     def close(self) -> None:
-        """Let MPI forget the messages, between rounds; what is left open goes with the gang."""
+        """Free the messages, between rounds; open ones are freed with the gang."""
         for request in self.requests:
             request.Free()
         self.requests.clear()
@@ -83,12 +83,12 @@ class PersistentRequests:
     # For the communicator that owns this
 
     def withdraw(self) -> bool:
-        """Break off a round after a failure; return whether something is still under way."""
+        """Withdraw a round after a failure; return whether messages are still open."""
         if not self._under_way:
             return False
         done = 0
         for position, request in enumerate(self.requests):
-            with suppress(load_mpi().Exception):  # what goes wrong now does not matter
+            with suppress(load_mpi().Exception):  # errors do not matter now
                 if position < len(self._receives):
                     request.Cancel()
                 done += request.Test()

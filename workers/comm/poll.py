@@ -1,6 +1,6 @@
-"""The compiled loop that tests MPI requests: apart, so that only a rank loads Numba for it.
+"""The compiled loop that tests MPI requests, in its own module so that only a rank loads Numba.
 
-It is no kernel, which would lie in kernels/: it computes nothing, and waits as ``wait`` says.
+It computes nothing, so it is not a kernel of kernels/.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.kernels.compiled import njit
 from penstock.workers.comm.wait import AGAIN, CANCEL, CANCELLED, CLOCK, DONE, FLAG, STATUS
 
 _MONOTONIC = 1  # CLOCK_MONOTONIC
-_YIELD_EVERY = 32  # polls: where ranks share a core, the one that is waited for must run
+_YIELD_EVERY = 32  # polls: if ranks share a core, the awaited one must run
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -33,7 +33,7 @@ def _call(typing: Any, function: Any, first: Any, second: Any, third: Any) -> An
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _load(typing: Any, address: Any) -> Any:
-    """Read 8 bytes of memory; calls of C functions in between make that happen again."""
+    """Read 8 bytes of memory; calls of C functions in between force a new read."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
@@ -52,10 +52,10 @@ def poll(
     polls: int,
     nanoseconds: int,
 ) -> int:
-    """Test ``count`` requests, whose addresses lie at ``requests``, until all are done.
+    """Test ``count`` requests, whose addresses are at ``requests``, until all are done.
 
-    Or ``polls`` times, or for ``nanoseconds``: on a busy machine one test can take a time slice,
-    since Open MPI yields the core in each where ranks share cores.
+    Or ``polls`` times, or for ``nanoseconds``: on a busy machine one test can take a time slice, as
+    Open MPI yields the core in each test if ranks share cores.
     """
     done = 0
     end = 0

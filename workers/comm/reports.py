@@ -1,4 +1,4 @@
-"""What a rank reports to the client while it runs: units that are done, and figures.
+"""Reports of a running rank to the client: units that are done, and figures.
 
 They travel as events of Dask, one topic for all gangs, a few times a second at most.
 """
@@ -28,18 +28,18 @@ class Reports:
         self._sent = -math.inf
 
     def __call__(self, report: dict[str, Any]) -> None:
-        """Take ``{"done": units}`` or ``{"metrics": {name: value}}``."""
+        """Accept ``{"done": units}`` or ``{"metrics": {name: value}}``."""
         self._done += report.get("done", 0)
         self._metrics.update(report.get("metrics", {}))
         if time.monotonic() - self._sent >= _EVERY:
             self.flush()
 
     def printed(self, lines: list[str]) -> None:
-        """Send what the rank's function printed."""
+        """Send lines that the rank's function printed."""
         self._worker.log_event(TOPIC, {**self._head, "printed": lines})
 
     def flush(self) -> None:
-        """Send what has not been sent."""
+        """Send pending reports."""
         if self._done or self._metrics:
             message = {**self._head, "done": self._done, "metrics": self._metrics}
             self._worker.log_event(TOPIC, message)
@@ -47,13 +47,13 @@ class Reports:
 
 
 class Printed(io.TextIOBase):
-    """What ``print`` in a rank's function writes to: its lines go to the client, and to the log."""
+    """The target of ``print`` in a rank's function: lines go to the client and to the log."""
 
     def __init__(self, reports: Reports) -> None:
         self._reports, self._log, self._rest = reports, sys.stdout, ""
 
     def write(self, text: str) -> int:
-        """Send the lines that are whole by now."""
+        """Send complete lines."""
         self._log.write(text)
         *lines, self._rest = (self._rest + text).split("\n")
         if lines:
@@ -61,19 +61,19 @@ class Printed(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Have the log whole; a line that is not goes to the client when it is."""
+        """Flush the log; an incomplete line goes to the client once it is complete."""
         self._log.flush()
 
     def end(self) -> None:
-        """Send the last line, also where it has no end."""
+        """Send the last line, even if it is incomplete."""
         if self._rest:
             self.write("\n")
 
 
 def given_up() -> Callable[[], bool]:
-    """Return what tells whether nobody waits for this task of Dask any more.
+    """Return a function that returns whether Dask gave up this task.
 
-    Dask does not stop what has begun.
+    Dask does not stop a task that has begun.
     """
     from distributed import get_worker
 

@@ -1,8 +1,8 @@
-"""Shared memory that MPI leaves behind when its ranks are killed: noted, and removed later.
+"""Shared memory that MPI leaves behind when its ranks are killed: recorded, and removed later.
 
-A rank notes which files in /dev/shm it maps, and the supervisor of a world which ones its ranks map
-before they can do so; whoever comes to the host next, or ends the world, removes the files of those
-who are dead. Files that nobody noted are not touched.
+A rank records which files in /dev/shm it maps; a world's supervisor does so for ranks that cannot
+yet. The next process on the host, or the one that ends the world, removes the files of dead
+processes. Files without a record are not touched.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _NOTE = re.compile(r"penstock-(\d+)-(\d+)-(\d+)$")  # user, process, when it sta
 
 
 def note_segments(others: Iterable[Path] | None = None) -> None:
-    """Note the shared memory that this process maps, or that others do for whom it answers."""
+    """Record the shared memory that this process maps, or that ``others`` do on its behalf."""
     with suppress(OSError):
         files = _mapped(os.getpid()) if others is None else sorted(map(str, others))
         if files:
             if others is not None:
-                _own_note().unlink(missing_ok=True)  # which named fewer
-            # Anybody may write there: never through a link, nor into a file of theirs.
+                _own_note().unlink(missing_ok=True)  # an older, shorter record
+            # Every user may write there: never follow a link or write into another's file.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(_own_note(), flags, 0o600), "w", encoding="utf-8") as file:
                 file.write("\n".join(files))
 
 
 def forget_segments() -> None:
-    """Remove this process' own note: it leaves MPI in order."""
+    """Remove this process' own record: it leaves MPI in order."""
     with suppress(OSError):
         _own_note().unlink(missing_ok=True)
 
@@ -45,20 +45,20 @@ def _own_note() -> Path:
 
 
 def sweep_segments() -> None:
-    """Remove what dead processes of this user noted and left on this host."""
+    """Remove what dead processes of this user recorded and left on this host."""
     with suppress(OSError):
         for note in _SHM.glob(f"penstock-{os.getuid()}-*"):
             found = _NOTE.match(note.name)
             if not found or process_start(int(found[2])) == int(found[3]) or not _is_ours(note):
                 continue
             for path in map(Path, note.read_text(encoding="utf-8").splitlines()):
-                if path.parent == _SHM:  # nothing elsewhere, whatever the note says
+                if path.parent == _SHM:  # nothing elsewhere
                     path.unlink(missing_ok=True)
             note.unlink(missing_ok=True)
 
 
 def _is_ours(note: Path) -> bool:
-    """Return whether this user wrote a note: anybody may write into /dev/shm."""
+    """Return whether this user wrote a record: every user may write into /dev/shm."""
     found = note.lstat()
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
 

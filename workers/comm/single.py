@@ -2,8 +2,8 @@
 
     run_single(name, train, (task,))      in a plain task of Dask
 
-It offers what Communicator offers, so that an algorithm is written once. An exchange is done when
-it is asked for: nothing is copied but what a rank sends to itself, and nothing waits.
+It has Communicator's interface, so that an algorithm is written once. Every exchange completes at
+once: only what a rank sends to itself is copied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     AnyCommunicator: TypeAlias = "Communicator | SingleRank"
 
-Message = tuple[AnyArray, int, int]  # an array, the rank that it goes to or comes from, and a tag
+Message = tuple[AnyArray, int, int]  # array, peer, tag
 OPERATIONS = ("sum", "min", "max", "prod")
 
 
@@ -36,14 +36,14 @@ def check_operation(operation: str) -> None:
 
 
 class Abandoned(BaseException):
-    """Raised in a rank whose client has gone or has given it up: not an Exception, as Cancelled."""
+    """Raised in a rank whose client left or gave it up: not an Exception, like Cancelled."""
 
 
 class SingleRank:
     """The communicator of the only rank.
 
-    report     takes what the client sees during the run: {"done": 1} or {"metrics": {...}}
-    cancelled  whether the run is to end, which ``check`` and the reports then do
+    report     receives reports for the client: {"done": 1} or {"metrics": {...}}
+    cancelled  whether the run must end; ``check`` and the reports then end it
     """
 
     rank, size = 0, 1
@@ -54,7 +54,7 @@ class SingleRank:
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
         self._report, self._cancelled = report, cancelled
-        self._sent: dict[int, deque[AnyArray]] = defaultdict(deque)  # by tag, not received yet
+        self._sent: dict[int, deque[AnyArray]] = defaultdict(deque)  # by tag, not yet received
         self._awaited: dict[int, deque[AnyArray]] = defaultdict(deque)
 
     # Point to point: from this rank to itself
@@ -67,7 +67,7 @@ class SingleRank:
         return []
 
     def irecv(self, array: AnyArray, source: int, tag: int = 0) -> Requests:
-        """Receive what rank 0 sends, now or later."""
+        """Receive from rank 0, now or later."""
         _check_rank(source)
         self._awaited[tag].append(array)
         self._deliver(tag)
@@ -80,31 +80,31 @@ class SingleRank:
     def persistent(
         self, *, sends: Sequence[Message] = (), receives: Sequence[Message] = ()
     ) -> _Persistent:
-        """Set up messages that are exchanged many times: (array, rank, tag) each."""
+        """Set up repeated messages, each (array, rank, tag)."""
         return _Persistent(self, sends, receives)
 
     def start(self) -> None:
-        """Start what was posted: nothing is."""
+        """Do nothing: no message is pending."""
 
     def wait(self, requests: Requests, timeout: float | None = None) -> None:
-        """Return at once: what was asked for is done."""
+        """Return at once: every request is done."""
 
     def follow(self, requests: Requests) -> None:
-        """Return at once: the stream has nothing to wait for."""
+        """Return at once: every request is done."""
 
     def test(self, requests: Requests) -> bool:
-        """Return True: what was asked for is done."""
+        """Return True: every request is done."""
         return True
 
     def synchronize(self) -> None:
-        """Return when the GPU, if there is one, has done what was launched on this stream."""
+        """Return when the GPU, if any, has completed all launches on this stream."""
         from penstock.workers.resources.device import gpu, wait_for_gpu
 
         if gpu():
             wait_for_gpu()
 
     def mark(self) -> Any:
-        """Return where the GPU's current stream is now, for ``reach``."""
+        """Return the current position of the GPU's stream, for ``reach``."""
         from penstock.workers.resources.device import gpu
 
         if not gpu():
@@ -116,12 +116,12 @@ class SingleRank:
         return end
 
     def reach(self, mark: Any) -> None:
-        """Return when the GPU is where the stream was."""
+        """Return when the stream has reached the mark."""
         if mark is not None:
             mark.synchronize()
 
     def check(self) -> None:
-        """End here if nobody waits for the result any more."""
+        """Raise if the client no longer waits for the result."""
         if self._cancelled is not None and self._cancelled():
             raise Abandoned
 
@@ -168,13 +168,13 @@ class SingleRank:
         """Return at once."""
 
     def transport(self, array: AnyArray) -> str:
-        """Return by what arrays travel: they do not."""
+        """Return how arrays travel: they do not."""
         return "one rank"
 
-    # What the client sees during the run
+    # Reports to the client
 
     def advance(self, amount: int = 1) -> None:
-        """Say that ``amount`` more units are done; end here if nobody waits for them."""
+        """Report ``amount`` more units as done; raise if the client no longer waits."""
         self.check()
         if self._report is not None:
             self._report({"done": int(amount)})
@@ -187,15 +187,12 @@ class SingleRank:
 
 
 class _Persistent:
-    """Messages that this rank sends to itself, in the same arrays every time."""
-
     def __init__(
         self, owner: SingleRank, sends: Sequence[Message], receives: Sequence[Message]
     ) -> None:
         self._owner, self._sends, self._receives = owner, sends, receives
 
     def start(self) -> None:
-        """Do one round."""
         for message in self._receives:
             self._owner.irecv(*message)
         for message in self._sends:
@@ -209,7 +206,7 @@ class _Persistent:
 
 
 def run_single(gang: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Run ``function(comm, *args)`` as a gang of one: a task of Dask like any other.
+    """Run ``function(comm, *args)`` as a gang of one, in an ordinary task of Dask.
 
     gang  the name under which the client listens, see penstock.cluster.gang.listening
     """
@@ -222,4 +219,4 @@ def run_single(gang: str, function: Callable[..., Any], args: tuple[Any, ...]) -
 
 def _check_rank(rank: int) -> None:
     if rank != 0:
-        raise UsageError("there is no such rank in this gang", expected="0", got=str(rank))
+        raise UsageError("this gang does not have such a rank", expected="0", got=str(rank))

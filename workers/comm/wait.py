@@ -1,8 +1,8 @@
 """Waiting for MPI requests: as fast as MPI's own wait, and still cancellable.
 
-MPI cannot wait with a time-out, and its wait cannot be broken off. So requests are tested in a
-compiled loop, without the interpreter's lock, that also polls a flag in memory and a clock; signals
-are handled between rounds of it.
+MPI's wait has no time-out and cannot be interrupted. So a compiled loop tests the requests, without
+the interpreter's lock, and also polls a flag in memory and a clock; signals are handled between its
+rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAP, _LONG_NAP, _LONG_AFTER = 5e-5, 1e-3, 1.0
 
 @cache
 def _functions() -> tuple[int, int, int]:
-    """Return where MPI_Test, of the library mpi4py calls, sched_yield and clock_gettime lie."""
+    """Return the addresses of mpi4py's MPI_Test, of sched_yield and of clock_gettime."""
     mpi, libc = ctypes.CDLL(load_mpi().__file__), ctypes.CDLL(None)
 
     def address(function: Any) -> int:
@@ -39,18 +39,18 @@ def _functions() -> tuple[int, int, int]:
 
 
 class Cancelled(BaseException):
-    """The wait was broken off: the gang ends. Not an Exception, so that nobody takes it for one."""
+    """The wait was interrupted: the gang ends. Not an Exception, so that no handler catches it."""
 
 
 class WaitTimeout(Exception):
-    """What was waited for did not come in time."""
+    """The awaited message did not arrive in time."""
 
 
 class Waiter:
-    """One thread's waiting, which any other thread can break off."""
+    """One thread's waits, which any other thread can interrupt."""
 
     def __init__(self) -> None:
-        # Here, in a rank: the client of a gang, which waits for no MPI request, needs no Numba.
+        # Imported here: a gang's client never waits for MPI requests, and needs no Numba.
         from penstock.workers.comm.poll import poll
 
         self._poll = poll
@@ -61,18 +61,18 @@ class Waiter:
         self._state_at = int(self._state.ctypes.data)
 
     def cancel(self) -> None:
-        """Break off this wait and all later ones; called from another thread."""
+        """Interrupt this wait and all later ones; called from another thread."""
         self._state[CANCEL] = 1
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody broke it off."""
+        """Whether a thread called ``cancel``."""
         return bool(self._state[CANCEL])
 
     def wait(self, requests: Sequence[Any], timeout: float) -> None:
         """Return when all MPI requests are done; raise Cancelled, WaitTimeout or MPI's error.
 
-        TypeError says that something among them is not an MPI request.
+        Raises TypeError if one is not an MPI request.
         """
         addresses = array("q", map(self._address_of, requests))
         at, count = addresses.buffer_info()
@@ -81,7 +81,7 @@ class Waiter:
             self._wait_on(answer, at, count, timeout)
 
     def wait_at(self, at: int, count: int, timeout: float) -> None:
-        """Wait for requests whose addresses lie at ``at``."""
+        """Wait for requests whose addresses are at ``at``."""
         answer = self._poll(*self._functions, at, count, self._state_at, _POLLS, _ROUND)
         if answer != DONE:
             self._wait_on(answer, at, count, timeout)
@@ -96,9 +96,9 @@ class Waiter:
     def wait_until(
         self, done: Callable[[], bool], timeout: float, *, spin: float = _SPIN_SECONDS
     ) -> None:
-        """Return when ``done()`` says so; raise Cancelled or WaitTimeout.
+        """Return when ``done()`` is true; raise Cancelled or WaitTimeout.
 
-        It is asked all the time for ``spin`` seconds, and now and then afterwards.
+        It polls without pause for ``spin`` seconds, and then at intervals.
         """
         start = time.monotonic()
         while not done():

@@ -1,7 +1,7 @@
-"""Where the time of an epoch goes: spans by name and kind, and a timeline where one is wanted.
+"""Where the time of an epoch goes: spans by name and kind, and an optional timeline.
 
 with clock.span("layer 1: gather", "compute"):
-    with clock.span("halo: test", "halo"):        # taken from the outer span
+    with clock.span("halo: test", "halo"):        # subtracted from the outer span
         ...
 clock.epoch_done()                                # {"compute": 0.8, "halo": 0.1, ...}
 """
@@ -28,7 +28,7 @@ _DRAWN = 8  # of the last epochs, in a profile
 
 
 class Total(NamedTuple):
-    """What all spans of one name took, inner spans left out."""
+    """The time of all spans of one name, without inner spans."""
 
     kind: Kind
     seconds: float
@@ -36,7 +36,7 @@ class Total(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One span of the timeline; seconds since the clock was made."""
+    """One span of the timeline; seconds since the clock started."""
 
     epoch: int
     name: str
@@ -46,10 +46,11 @@ class Row(NamedTuple):
 
 
 class Clock:
-    """The time of one thread. Ranks that make theirs after a barrier can be drawn together.
+    """The time of one thread. Ranks that make theirs after a barrier share a timeline.
 
-    settle  called before each reading of the time: what waits for a GPU, if spans are to be what
-            it takes rather than what launching does
+    settle  called before each reading of the time: waits for a GPU, if spans should include its
+    work
+            and not only the launches
     """
 
     def __init__(self, timeline: bool = False, settle: Callable[[], None] | None = None) -> None:
@@ -62,28 +63,28 @@ class Clock:
         self._kinds: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
 
     def span(self, name: str, kind: Kind) -> _Span:
-        """Return a context in which time passes for ``name``; a name has one kind, ever."""
+        """Return a context whose time counts for ``name``; a name always has the same kind."""
         found = self._spans.get(name)
-        if found is None or found.entered:  # a span within one of the same name
+        if found is None or found.entered:  # nested in a span of the same name
             found = _Span(self, name, kind, found)
             if found.within is None:
                 self._spans[name] = found
         return found
 
     def epoch_done(self) -> dict[Kind, float]:
-        """Return the seconds of each kind since the last call, and begin the next epoch."""
+        """Return the seconds of each kind since the last call, and start the next epoch."""
         done, self._kinds = self._kinds, dict.fromkeys(KINDS, 0.0)
         self._epoch += 1
         return done
 
     def totals(self) -> dict[str, Total]:
-        """Return what was spent on each name, over all epochs, in the order they came."""
+        """Return the total of each name over all epochs, in order of first use."""
         return {
             name: Total(span.kind, span.seconds, span.times) for name, span in self._spans.items()
         }
 
     def timeline(self) -> list[Row]:
-        """Return every span in the order in which they ended; nothing without a timeline."""
+        """Return every span in order of its end; empty without a timeline."""
         return list(self._rows or ())
 
     def _book(self, span: _Span, start: float, end: float, own: float) -> None:
@@ -139,7 +140,7 @@ class _Span:
 
 
 class EpochTimes:
-    """Times of epochs, by kind of what was done."""
+    """Times of epochs, by kind."""
 
     def __init__(self, comm: AnyCommunicator) -> None:
         self._comm = comm
@@ -170,7 +171,7 @@ class EpochTimes:
 
 
 def write_profile(path: Path, comm: AnyCommunicator, clock: Clock, epochs: int) -> None:
-    """Write what every rank did by name, and when, in the last epochs."""
+    """Write each rank's time by name, and the timeline of the last epochs."""
     rows = [row for row in clock.timeline() if row[0] >= epochs - _DRAWN]
     mine = {"kinds": clock.totals(), "timeline": rows}
     ranks = comm.allgather(mine)

@@ -1,12 +1,12 @@
-"""Passes over a network on a GPU as CUDA graphs: launching kernels one by one takes Python's time.
+"""Passes over a network on a GPU as CUDA graphs, which save Python's time per launch.
 
     passes = CudaGraphs(network.context, active=True)
-    sums = passes("train", epoch, work, training=True)     # the same object every time
+    sums = passes("train", epoch, work, training=True)     # always the same object
 
-``work`` is warmed up twice: it compiles, precomputes and allocates. The third time it is captured
-in a CUDA graph, which is launched then and ever after. So it must not wait for the GPU, nor copy
-from the host; the epoch, which dropout depends on, is read from the GPU's memory. It allocates from
-a memory pool of its own, from which nothing else is allocated later.
+``work`` is warmed up twice: it compiles, precomputes and allocates. The third call captures it in a
+CUDA graph, which is launched then and in all later calls. So it must not wait for the GPU or copy
+from the host; the epoch, which decides dropout, is read from the GPU's memory. It allocates from
+its own memory pool, which later allocations do not use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Pass:
 
 
 class CudaGraphs:
-    """The passes of one rank; ``active=False`` runs them without a graph, every time."""
+    """The passes of one rank; ``active=False`` always runs them without a graph."""
 
     def __init__(self, context: Context, *, active: bool) -> None:
         self.context, self.active = context, active
@@ -40,7 +40,7 @@ class CudaGraphs:
         self._pool: Any = None
 
     def __call__(self, name: str, epoch: int, work: Callable[[], T], *, training: bool) -> T:
-        """Do a pass of an epoch, and return what it returned when it was captured."""
+        """Do a pass of an epoch, and return its result at the capture."""
         self.context.begin(epoch, training=training)
         if not self.active:
             return work()
@@ -101,8 +101,8 @@ def own_stream(*, active: bool) -> Iterator[None]:
 
 @cache
 def _stream(device: int, thread: int) -> Any:
-    # Kept, because memory pools and cuBLAS keep memory by stream. One a thread: nobody else may
-    # launch on a stream that is captured.
+    # Kept, because memory pools and cuBLAS keep memory by stream. One per thread: no other thread
+    # may launch on a stream during its capture.
     import cupy
 
     return cupy.cuda.Stream(non_blocking=True)

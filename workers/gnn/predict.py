@@ -26,11 +26,11 @@ from penstock.workers.training import checkpoint
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-_PIECE = 1 << 16  # nodes that are made into a table at once
+_PIECE = 1 << 16  # nodes per table
 
 
 def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
-    """Predict this rank's nodes and write them; ranks write a file each."""
+    """Predict this rank's nodes and write them; each rank writes one file."""
     _check_seen(comm.rank, task)
     with (
         open_local(
@@ -60,7 +60,7 @@ def predict(comm: AnyCommunicator, task: PredictTask) -> Predicted:
 
 
 def _check_seen(rank: int, task: PredictTask) -> None:
-    """Raise where the client made the folder on a disk that this rank does not have."""
+    """Raise if the client made the folder on a disk that this rank cannot see."""
     if not task.out.is_dir():
         raise UsageError(
             f"rank {rank} cannot see the folder of the predictions",
@@ -82,7 +82,7 @@ def _write(
     import pyarrow.parquet as pq
 
     ids = local.ids[: local.owned]
-    order = np.argsort(ids)  # as the graph has them
+    order = np.argsort(ids)  # in the graph's order
     names = Graph.open(task.graph).user_ids(ids[order])
     with atomic(path) as partial:
         writer = None
@@ -106,7 +106,6 @@ def _write(
 def _predictions(
     outputs: Array, kind: str, classes: tuple[str, ...] | None, *, probabilities: bool
 ) -> dict[str, Any]:
-    """Return the columns of some rows' outputs."""
     import pyarrow as pa
 
     if kind == "value":

@@ -1,4 +1,4 @@
-"""What a training run changes: parameters and the optimizer's moments; its checkpoints."""
+"""The state of a training run: parameters, the optimizer's moments, and checkpoints."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class State:
         values = network.parameters.values
         count = 1 if self.training.optimizer == "sgd" else 2
         self.moments = [np.zeros_like(values) for _ in range(count)]
-        self.steps_before = 0  # the optimizer's, of the run that this one began with
-        self.known = 0  # parameters that began as that run had them
+        self.steps_before = 0  # the optimizer's, in the run that this one began with
+        self.known = 0  # parameters that began with that run's values
         self._best: Weights | None = None
         self._best_about: dict[str, Any] | None = None  # until it is saved
 
     def update(self, epoch: int) -> None:
-        """Take the optimizer's step of epoch 0, 1, ..."""
+        """Do the optimizer's step of epoch 0, 1, ..."""
         training, parameters = self.training, self.network.parameters
         module = kernel("optimizer", parameters.values)
         scale = 1.0
@@ -46,24 +46,36 @@ class State:
         lr = training.lr_at(epoch)
         if training.optimizer == "sgd":
             module.sgd(
-                parameters.values, parameters.gradients, self.moments[0],
-                lr=lr, momentum=training.momentum, weight_decay=training.weight_decay, scale=scale,
-            )  # fmt: skip
+                parameters.values,
+                parameters.gradients,
+                self.moments[0],
+                lr=lr,
+                momentum=training.momentum,
+                weight_decay=training.weight_decay,
+                scale=scale,
+            )
             return
         module.adam(
-            parameters.values, parameters.gradients, *self.moments,
-            lr=lr, beta1=training.beta1, beta2=training.beta2, epsilon=training.epsilon,
-            weight_decay=training.weight_decay, decoupled=training.optimizer == "adamw",
-            scale=scale, step=self.steps_before + epoch + 1,
-        )  # fmt: skip
+            parameters.values,
+            parameters.gradients,
+            *self.moments,
+            lr=lr,
+            beta1=training.beta1,
+            beta2=training.beta2,
+            epsilon=training.epsilon,
+            weight_decay=training.weight_decay,
+            decoupled=training.optimizer == "adamw",
+            scale=scale,
+            step=self.steps_before + epoch + 1,
+        )
 
     def is_finite(self) -> bool:
-        """Return whether all parameters are numbers."""
+        """Return whether all parameters are finite."""
         values = self.network.parameters.values
         return bool(kernel("finite", values).are_finite(values))
 
     def snapshot(self) -> Callable[[], None]:
-        """Return what restores everything that an epoch changes to what it is now."""
+        """Return a function that restores everything that an epoch changes."""
         network = self.network
         kept = [network.parameters.values, network.parameters.gradients, *self.moments]
         kept += network.moments().values()
@@ -78,7 +90,7 @@ class State:
     # Checkpoints
 
     def hold_best(self, position: Position) -> None:
-        """Copy the parameters, which are the best so far."""
+        """Copy the parameters as the best so far."""
         self._best, self._best_about = self._copy(), self._about(position)
 
     def save(self, position: Position) -> None:
@@ -89,13 +101,13 @@ class State:
         checkpoint.save(self.task.run / LAST, tensors, self._about(position))
 
     def save_best(self) -> None:
-        """Save the best parameters, for predictions, if there are better ones than before."""
+        """Save the best parameters, for predictions, if they are new."""
         if self._best is not None and self._best_about is not None:
             checkpoint.save(self.task.run / BEST, self._named(self._best), self._best_about)
             self._best_about = None
 
     def load(self) -> Position | None:
-        """Take what the last checkpoint holds, and return its position; None: there is none."""
+        """Load the last checkpoint, and return its position; None: no checkpoint."""
         path = self.task.run / LAST
         if not path.exists():
             if self.task.init is not None:
@@ -119,7 +131,7 @@ class State:
         return position
 
     def _begin_with(self, path: Path) -> None:
-        """Take what another run's checkpoint has of the same name and shape, with its moments."""
+        """Load tensors of equal name and shape from another run's checkpoint, and their moments."""
         tensors, about = checkpoint.load(path)
         put, parameters = _putter(self.network), self.network.parameters.named()
         kept = {**parameters, **self.network.moments()}
@@ -132,7 +144,6 @@ class State:
                 self.known += int(array.size) * (name in parameters)
 
     def _optimizer(self) -> dict[str, AnyArray]:
-        """Return the moments of every parameter by their names."""
         return {
             f"optimizer/{i}/{name}": array
             for i, vector in enumerate(self.moments)
@@ -140,7 +151,6 @@ class State:
         }
 
     def _copy(self) -> Weights:
-        """Return the parameters as they are now, and the moments of batch norms."""
         moments = {name: value.copy() for name, value in self.network.moments().items()}
         return self.network.parameters.values.copy(), moments
 
@@ -161,13 +171,13 @@ class State:
 
 
 def load_tensors(network: Network, tensors: dict[str, Array], path: Path) -> None:
-    """Put the tensors of the checkpoint ``path`` where they belong."""
+    """Copy the tensors of the checkpoint ``path`` into the network."""
     put = _putter(network)
     for name, array in {**network.parameters.named(), **network.moments()}.items():
         found = tensors[name].shape if name in tensors else "none"
         if found != array.shape:
             raise CorruptFile(
-                f"{path} and the run.json next to it do not fit each other",
+                f"{path} and the run.json next to it do not match",
                 expected=f"{name} of shape {array.shape}",
                 got=f"{found}",
                 remedy="Restore both, or train again with --overwrite",

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainTask:
-    """A training run: every rank gets the same.
+    """A training run; every rank gets the same.
 
     partition  None: one rank, the whole graph
-    model      complete: with every width, as the plan was made for
+    model      complete, with every width, as in the plan
     run        an existing folder. Rank 0 writes there: metrics.jsonl (a line per epoch), plan.txt,
                checkpoints/ (``last`` and ``best`` .safetensors), profile.json with --profile
     init       the checkpoint to begin with, if this run has none
-    split      which nodes train, validate and test; None: as the graph says
+    split      which nodes train, validate and test; None: the graph's own
     """
 
     graph: Path
@@ -40,16 +40,16 @@ class TrainTask:
 class Trained:
     """The result of a training run; the same on every rank.
 
-    metrics  of the best epoch: {"train": {"loss": , "score": }, "valid": ..., "test": ...}, those
-             splits that the graph has; score is accuracy, or micro F1 for several classes
+    metrics  of the best epoch: {"train": {"loss": , "score": }, "valid": ..., "test": ...}, for the
+             graph's splits; score is accuracy, or micro F1 for several classes
     seconds  for reading, preparing and all epochs; epoch_seconds: the median epoch
-    shares   median seconds an epoch of each kind, the mean over ranks: compute, halo and gradient
+    shares   median seconds per epoch of each kind, the mean over ranks: compute, halo and gradient
              (packing, waiting, adding; waiting for slower ranks included), other; imbalance
-    overlap  what was measured of the hidden share of the communication, as overlap.py says; None
-             where that was not asked for, or one rank trained
+    overlap  the measured hidden share of the communication, see overlap.py; None if it was not
+             requested, or one rank trained
     stopped  why it ended
     known    parameters that began with those of --init
-    device   what computed: cpu or gpu
+    device   the computing device: cpu or gpu
     """
 
     epochs: int
@@ -76,13 +76,13 @@ class PredictTask:
     """A prediction with the weights of a checkpoint; rank r writes ``out/part-{r:05d}.parquet``.
 
     split            as for TrainTask
-    feature_columns  which of the graph's features, in the model's order; None: all, as they stand
-    classes          their names, for predicted_label; None: there are none
-    out_remedy       what to do where a rank does not see ``out``
+    feature_columns  which of the graph's features, in the model's order; None: all, in order
+    classes          their names, for predicted_label; None: no names
+    out_remedy       remedy if a rank does not see ``out``
 
     columns: id, prediction (class number, list of classes, or value), predicted_label (the name of
     the class, or a list of them; not without names), probability (of the prediction; not for
-    values), split, and with ``embeddings`` embedding: what the last layer was given, a list of
+    values), split, and with ``embeddings`` embedding: the last layer's input, a list of
     floats.
     """
 
@@ -103,7 +103,7 @@ class PredictTask:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What one rank predicted."""
+    """The prediction of one rank."""
 
     nodes: int
     bytes: int

@@ -15,13 +15,13 @@ from penstock.threads import Threads, cores_of_rank
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-# Pieces do not depend on how many threads there are: sums are joined piece by piece.
+# Pieces do not depend on the number of threads: sums are joined piece by piece.
 _PIECES = 64
-# At least, of a piece of a product: BLAS copies the other matrix each time, and threads that take
-# pieces of a few microseconds wait for each other's hold on the interpreter.
+# Least rows of a product's piece: BLAS copies the other matrix each time, and threads with pieces
+# of a few microseconds wait for each other's hold on the interpreter.
 _PRODUCT_ROWS = 4096
 _SUMMED_PIECES, _SUMMED_ROWS = 32, 4096  # of a product that sums over rows
-_LEAST = 1 << 18  # values of a piece, so that small graphs are done in one
+_LEAST = 1 << 18  # values of a piece, so that small graphs have one
 
 
 class ThreadPool(Threads):
@@ -42,7 +42,7 @@ class ThreadPool(Threads):
     ) -> None:
         """Call ``work(first, last)`` for each two neighbours of ``cuts``, on all threads.
 
-        progress  False: messages are not progressed meanwhile, as in the middle of posting them
+        progress  False: do not progress messages, as while they are being posted
         """
         pieces, help_on = len(cuts) - 1, self.progress if progress else None
         if pieces == 1:
@@ -79,9 +79,9 @@ class ThreadPool(Threads):
         out: AnyArray,
         then: Callable[[int, int], object] | None = None,
     ) -> None:
-        """Write ``a @ b`` at ``out``, rows in pieces.
+        """Write ``a @ b`` to ``out``, rows in pieces.
 
-        ``then(first, last)`` goes on with rows of ``out`` while caches have them.
+        ``then(first, last)`` continues with rows of ``out`` while they are in caches.
         """
         if not isinstance(a, np.ndarray):
             from penstock.kernels.cuda.product import product
@@ -99,7 +99,7 @@ class ThreadPool(Threads):
         self.over(_tall_cuts(len(a), _PIECES, _PRODUCT_ROWS), work)
 
     def product_of_columns(self, a: AnyArray, b: AnyArray, out: AnyArray) -> None:
-        """Write ``a.T @ b`` at ``out``: the sum over all rows, added up piece by piece."""
+        """Write ``a.T @ b`` to ``out``: the sum over all rows, added piece by piece."""
         if not isinstance(a, np.ndarray):
             from penstock.kernels.cuda.product import product_of_columns
 
@@ -116,7 +116,7 @@ class ThreadPool(Threads):
 
 
 def even_cuts(first: int, last: int, width: int, *, whole: bool = False) -> list[int]:
-    """Return where to cut rows of ``width`` values into pieces of the same size."""
+    """Return cuts of rows of ``width`` values into pieces of the same size."""
     pieces = 1 if whole else min(_PIECES, max(1, (last - first) * width // _LEAST))
     return [first + (last - first) * i // pieces for i in range(pieces + 1)]
 
@@ -127,7 +127,7 @@ def _tall_cuts(rows: int, most: int, least: int) -> list[int]:
 
 
 def edge_cuts(indptr: Array, first: int, last: int, width: int) -> list[int]:
-    """Return where to cut rows into pieces of about as many edges, each at least a row."""
+    """Return cuts of rows into pieces of about equal numbers of edges, each at least a row."""
     low, high = int(indptr[first]), int(indptr[last])
     work = (high - low + last - first) * width
     pieces = min(_PIECES, max(1, work // _LEAST), max(1, last - first))

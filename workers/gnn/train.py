@@ -1,4 +1,4 @@
-"""What one rank trains: ``gang.run(client, train, (task,), ranks=k)``; loop.py drives it."""
+"""Training on one rank: ``gang.run(client, train, (task,), ranks=k)``; loop.py drives it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Metrics = dict[str, dict[str, float]]  # loss and score of each split
 
 
 def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
-    """Train on this rank's rows; every rank returns the same but for its own memory and times."""
+    """Train on this rank's rows; results are the same on all ranks except memory and times."""
     started = time.monotonic()
     training = task.training
     with (
@@ -42,15 +42,13 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
             comm, task.graph, task.partition, weighted=training.weighted, split=task.split
         ) as local,
         ThreadPool.of(comm) as pool,
-        np.errstate(over="ignore", invalid="ignore"),  # the loss shows them, and ends the run
+        np.errstate(over="ignore", invalid="ignore"),  # the loss shows them and ends the run
         own_stream(active=gpu() and comm.size == 1),
     ):
         return _Trainer(comm, task, local, pool).run(started)
 
 
 class _Trainer(Trainer):
-    """What trains on one rank: a full pass, and an update, each epoch."""
-
     def __init__(
         self, comm: AnyCommunicator, task: TrainTask, local: LocalGraph, pool: ThreadPool
     ) -> None:
@@ -69,10 +67,16 @@ class _Trainer(Trainer):
             )
         self.plan, self.model = task.plan, task.model
         self.network = Network(
-            self.plan, self.model, self.training, local, pool, comm,
-            clock=self.clock, device=gpu(),
-        )  # fmt: skip
-        # What preparing took is freed, so that buffers are allocated as they are needed.
+            self.plan,
+            self.model,
+            self.training,
+            local,
+            pool,
+            comm,
+            clock=self.clock,
+            device=gpu(),
+        )
+        # Free the memory of the preparation; buffers are allocated as needed.
         self._peak = _peak_bytes(give_back=True)
         captured = gpu() and comm.size == 1 and self.training.cuda_graph and not profile
         self.passes = CudaGraphs(self.network.context, active=captured)
@@ -80,20 +84,18 @@ class _Trainer(Trainer):
         self.loss = Loss(self.loss_kind, self.network, self._terms())
         self.state = State(self.network, task)
         self.times = EpochTimes(comm)
-        # What evaluation gives when values are dropped, or normalised over nodes, is not what
-        # training gives: it needs a pass of its own.
+        # With dropout or norms over nodes, evaluation differs from training: it needs its own pass.
         self.same = not self.model.input_dropout and not any(
             layer.dropout or layer.attention_dropout or layer.norm == "batch"
             for layer in self.model.layers
         )
-        self._next: Metrics | None = None  # of the next epoch's pass, if it is done
+        self._next: Metrics | None = None  # of the next epoch's pass, if done
         self._metrics: Metrics = {}  # of this epoch's, before the update
-        # Seconds of this epoch, and of the next one, that the loop does not count as training.
+        # Seconds of this and the next epoch that the loop does not count as training.
         self._seconds = self._next_seconds = 0.0
         self._kinds: Mapping[Any, float] | None = None
 
     def run(self, started: float) -> Trained:
-        """Run all epochs that are left."""
         training, run = self.training, self.task.run
         if self.comm.rank == 0:
             save_text(run / "plan.txt", self.plan.text() + "\n")
@@ -132,25 +134,23 @@ class _Trainer(Trainer):
             known=self.state.known,
         )
 
-    # -- what the loop drives ----------------------------------------------------------------------
+    # -- the loop's interface ----------------------------------------------------------------------
 
     def load(self) -> Position | None:
-        """Take what the last checkpoint holds."""
         return self.state.load()
 
     def steps(self) -> Generator[Step, bool, None]:
-        """Train an epoch a step."""
         while self.position.epoch < self.training.epochs:
             self._metrics, self._next = self._next or self._gradients(), None
             if _is_finite(self._metrics):
                 with self.clock.span("update", "compute"):
                     self.state.update(self.position.epoch)
-            if self.same:  # what is evaluated is the next epoch's pass
+            if self.same:  # the evaluation is the next epoch's pass
                 self._kinds = self.clock.epoch_done()
             yield Step(self._metrics["train"]["loss"], 0, whole=True)
 
     def evaluate(self, epoch: int) -> Evaluation:
-        """Evaluate by a pass: that of the next epoch, if it gives the same."""
+        """Evaluate by a pass: the next epoch's, if it gives the same."""
         if self.same and epoch < self.training.epochs:
             found = self._ahead(epoch)
         else:
@@ -159,7 +159,6 @@ class _Trainer(Trainer):
         return Evaluation(-loss, found, finite=_is_finite(found))
 
     def is_finite(self) -> bool:
-        """Return whether all parameters are numbers, and what the next pass gives."""
         epoch = self.position.epoch + 1
         if not self.state.is_finite():
             return False
@@ -168,7 +167,7 @@ class _Trainer(Trainer):
     def figures(
         self, evaluated: Evaluation | None, seconds: float
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return loss and score of each split; training's own are of before the update."""
+        """Return loss and score of each split; training's are from before the update."""
         kinds = self._kinds or self.clock.epoch_done()
         seconds += self._seconds
         self._seconds, self._next_seconds, self._kinds = self._next_seconds, 0.0, None
@@ -183,12 +182,11 @@ class _Trainer(Trainer):
         }, {"loss": round(metrics["train"]["loss"], 4), **shown}
 
     def hold_best(self) -> bool:
-        """Copy the parameters."""
         self.state.hold_best(self.position)
         return True
 
     def save(self, *, best: bool) -> None:
-        """Write checkpoints: rank 0 does, as all hold the same."""
+        """Write checkpoints: only rank 0, as all hold the same."""
         if self.comm.rank == 0:
             self.state.save(self.position)
             self.state.save_best()
@@ -196,7 +194,7 @@ class _Trainer(Trainer):
     # -- passes ------------------------------------------------------------------------------------
 
     def _ahead(self, epoch: int) -> Metrics:
-        """Return the metrics of the next epoch's pass, which is done now if it is not."""
+        """Return the metrics of the next epoch's pass, computed now if needed."""
         if self._next is None:
             begun = time.perf_counter()
             self._next = self._gradients(epoch)
@@ -206,14 +204,14 @@ class _Trainer(Trainer):
     def _gradients(self, epoch: int | None = None) -> Metrics:
         """Do the forward and backward pass; return the metrics of the forward pass.
 
-        epoch  0, 1, ... [default: the one that is next]
+        epoch  0, 1, ... [default: the next one]
         """
         if epoch is None:
             epoch = self.position.epoch
         loss = self.passes("train", epoch, lambda: self._forward_and_backward(epoch), training=True)
         if self.training.profile and self.comm.size > 1:
             with self.clock.span("wait for slower ranks", "other"):
-                self.comm.barrier()  # else that would count as gradients'
+                self.comm.barrier()  # else that would count as gradients
         self.network.reducer.wait()
         return _metrics(loss())
 
@@ -232,9 +230,9 @@ class _Trainer(Trainer):
         return _metrics(self.passes("evaluation", epoch, forward, training=False)())
 
     def _overlap(self) -> dict[str, Any] | None:
-        """Measure which share of the communication is hidden, if that was asked for.
+        """Measure the hidden share of the communication, if requested.
 
-        The run is complete before; nothing of this changes its weights.
+        The run is already complete; this does not change its weights.
         """
         rounds = self.training.measure_overlap
         if rounds is None or self.comm.size == 1:
@@ -252,7 +250,7 @@ class _Trainer(Trainer):
         return metrics
 
     def _over_ranks(self, sums: AnyArray) -> Callable[[], Array]:
-        """Start to add sums up over all ranks; what is returned waits for them."""
+        """Start a sum over all ranks; the returned function waits for it."""
         wait = self.network.reducer.later(sums)
 
         def finish() -> Array:
@@ -264,7 +262,6 @@ class _Trainer(Trainer):
         return finish
 
     def _terms(self) -> int:
-        """Return over how many training terms of the whole graph the loss is a mean."""
         local = self.local
         count = np.array([np.count_nonzero(local.counted == 0)], np.int64)
         self.comm.allreduce(count)
@@ -272,7 +269,6 @@ class _Trainer(Trainer):
 
 
 def _peak_bytes(*, give_back: bool = False) -> int:
-    """Return the most memory that this process, or its pool on the GPU, has held so far."""
     if gpu():
         import cupy
 
@@ -289,7 +285,6 @@ def _is_finite(metrics: Metrics) -> bool:
 
 
 def _metrics(sums: AnyArray) -> Metrics:
-    """Return the mean loss and the score of each split that has rows."""
     found = {}
     for name, (loss, terms, right, of) in zip(SPLITS, sums.tolist(), strict=True):
         if terms or name == "train":

@@ -1,5 +1,5 @@
-"""Arrays that a worker keeps between tasks, on its device or in memory, least recently used first
-to go."""
+"""Arrays that a worker keeps between tasks, on its device or in memory; the least recently used
+are dropped first."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class _Entry:
-    """One key's arrays, and who has them."""
-
     is_loaded: bool = False
     users: int = 1
     value: Any = None
@@ -24,14 +22,14 @@ class _Entry:
 
 
 class DeviceCache:
-    """Arrays by key, at most ``limit_bytes`` of them but for those in use.
+    """Arrays by key, at most ``limit_bytes`` besides those in use.
 
     cache = DeviceCache(40 << 30)
     with cache.hold(("features", path), load) as features:
         ...
 
-    ``load`` is called once, however many threads ask at once. What is in use is never dropped;
-    an item larger than the limit is given to those who ask, and dropped after the last of them.
+    ``load`` is called once per key, from any number of threads. Arrays in use are never dropped; an
+    item larger than the limit is dropped after its last user.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -42,12 +40,12 @@ class DeviceCache:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes are kept, those in use among them."""
+        """The bytes kept, including those in use."""
         return self._nbytes
 
     @contextmanager
     def hold(self, key: Hashable, load: Callable[[], T]) -> Iterator[T]:
-        """Give what ``load`` returns for ``key``: kept from an earlier time, or loaded now."""
+        """Give the result of ``load`` for ``key``, kept or loaded now."""
         entry = self._enter(key, load)
         try:
             yield entry.value
@@ -55,12 +53,12 @@ class DeviceCache:
             self._leave(key, entry)
 
     def clear(self) -> None:
-        """Drop everything; who has something in use keeps it until the end of the block."""
+        """Drop everything; users keep theirs until the end of the block."""
         with self._changed:
             dropped, self._entries = self._entries, OrderedDict()
             self._nbytes = 0
             self._changed.notify_all()
-        # Memory is given back outside the lock, here and below.
+        # Memory is freed outside the lock, here and below.
         dropped.clear()
 
     def _enter(self, key: Hashable, load: Callable[[], Any]) -> _Entry:
@@ -79,7 +77,7 @@ class DeviceCache:
             with self._changed:
                 if self._entries.get(key) is entry:
                     del self._entries[key]
-                self._changed.notify_all()  # another thread that asked loads it itself
+                self._changed.notify_all()  # another waiting thread loads it
             raise
         with self._changed:
             entry.is_loaded, entry.value, entry.nbytes = True, value, nbytes
@@ -102,7 +100,7 @@ class DeviceCache:
         dropped.clear()
 
     def _make_room(self) -> list[_Entry]:
-        """Take out what was longest unused until the rest fits."""
+        """Remove the longest unused entries until the rest fits."""
         dropped: list[_Entry] = []
         for key, entry in list(self._entries.items()):
             if self._nbytes <= self.limit_bytes:
@@ -115,7 +113,7 @@ class DeviceCache:
 
 
 def array_bytes(value: Any) -> int:
-    """Return how many bytes the arrays in ``value`` take: NumPy's, CuPy's, sparse, or nested."""
+    """Return the bytes of the arrays in ``value``: NumPy's, CuPy's, sparse, or nested."""
     if hasattr(value, "nbytes"):
         return int(value.nbytes)
     if value is None or isinstance(value, bool | int | float | str):

@@ -1,4 +1,4 @@
-"""Whether this worker computes on a GPU, and on which: decided once, here, and nowhere else."""
+"""Whether this worker computes on a GPU, and on which: decided here only."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ _DEVICES = ("auto", "cpu", "gpu")
 
 _NOT_READY = 600  # cudaErrorNotReady
 
-# The driver of the host, where Linux runs under Windows and has no files of devices.
+# The host's driver, if Linux runs under Windows and has no device files.
 _WSL_DRIVER = Path("/usr/lib/wsl/lib/libcuda.so.1")
 
-# The settings of the plugins of the workers in this process, the latest last; those of one cluster
-# have the same.
+# The settings of the plugins of this process' workers, the latest last; those of one cluster agree.
 _asked: list[str] = []
 
-# What begins with the GPU of this process, by what was asked for.
+# Threads that prepare this process' GPU, by requested device.
 _begun: dict[str, threading.Thread] = {}
 
-# Where a starter of ranks says which of its host a process is. That of SLURM comes last: under an
+# Variables with a rank's number on its host. SLURM's comes last: under an
 # mpiexec inside a batch step it belongs to the step, and is 0 for every rank.
 _LOCAL_RANKS = (
     "MPI_LOCALRANKID",  # MPICH, Intel MPI
@@ -51,10 +50,10 @@ _LOCAL_RANKS = (
 
 @dataclass(frozen=True)
 class Gpu:
-    """What came of a process' look for its GPU.
+    """The result of a process' search for its GPU.
 
     used    whether it computes on it
-    shown   whether the host shows one, be it used or not
+    shown   whether the host has one, used or not
     reason  why it is not used, and the remedy
     """
 
@@ -67,11 +66,10 @@ class Gpu:
 
 @cache
 def gpu() -> bool:
-    """Return whether this worker computes on a GPU: it does if it has one and CuPy to use it.
+    """Return whether this worker computes on a GPU: by default if it has one and CuPy.
 
-    ``--device``, or else ``penstock.device`` in Dask's configuration (``DASK_PENSTOCK__DEVICE``),
-    says otherwise: ``cpu``, or ``gpu``, which is an error without one; so does
-    ``dataframe.backend: cudf``.
+    ``--device``, else ``penstock.device`` in Dask's configuration (``DASK_PENSTOCK__DEVICE``),
+    overrides it: ``cpu``, or ``gpu``, which fails without one, as does ``dataframe.backend: cudf``.
     """
     if _asked:
         return computes_on_gpu(_asked[-1])
@@ -93,9 +91,9 @@ def computes_on_gpu(
     asker: str = "--device gpu",
     otherwise: str = "use --device cpu",
 ) -> bool:
-    """Return whether this process computes on a GPU if ``wanted`` is asked for: auto, cpu or gpu.
+    """Return whether this process computes on a GPU, if auto, cpu or gpu is ``wanted``.
 
-    ``gpu`` is an error where there is none that can be used; the names are for its words.
+    ``gpu`` is an error without a usable one; the names are for its message.
     """
     if wanted not in _DEVICES:
         raise UsageError(name, expected="auto, cpu or gpu", got=repr(wanted))
@@ -104,7 +102,7 @@ def computes_on_gpu(
     found = look()
     if wanted == "gpu" and not found.used:
         raise MissingExtra(
-            f"{asker} asks for a GPU, and {found.host} has none that can be used",
+            f"{asker} requires a GPU, and {found.host} has no usable one",
             got=found.reason,
             remedy=f"{found.remedy}, or {otherwise}",
         )
@@ -113,7 +111,7 @@ def computes_on_gpu(
 
 @cache
 def look() -> Gpu:
-    """Return the GPU of this process and, where it cannot be used, the reason."""
+    """Return the GPU of this process and, if it is unusable, the reason."""
     host = socket.gethostname()
     doing = "be imported"
     try:
@@ -126,7 +124,7 @@ def look() -> Gpu:
             cupy.cuda.nvrtc.getVersion()  # loads the compiler; without it no kernel would run
             return Gpu(host, used=True, shown=True)
         reason = "CuPy finds no GPU"
-    except Exception as error:  # whatever it is, this process cannot use a GPU
+    except Exception as error:  # this process cannot use a GPU
         reason = f"CuPy cannot {doing}: {_first_line(error)}"
         if isinstance(error, ModuleNotFoundError) and error.name == "cupy":
             reason = "CuPy is not installed"
@@ -136,20 +134,20 @@ def look() -> Gpu:
     if reason == "CuPy is not installed":
         remedy = f"Install the cuda12 or cuda13 extra: {pip_install('cuda12')}"
     elif shown:
-        remedy = "See whether nvidia-smi and python -c 'import cupy' work there, and mend it"
+        remedy = "Check that nvidia-smi and python -c 'import cupy' work there"
     else:
         remedy = "Run it on a machine with a GPU"
     return Gpu(host, used=False, shown=shown, reason=reason, remedy=remedy)
 
 
 def begin(device: str) -> threading.Thread | None:
-    """Have this process begin with its GPU in a thread, if it will compute on one.
+    """Prepare this process' GPU in a thread, if it will compute on one.
 
-    The driver takes some tenths of a second to make a context, and the compiler to start, and they
-    need Python for none of it: others may be imported meanwhile. What goes wrong is said where the
-    GPU is used. Who asks again is given the same thread.
+    The driver takes some tenths of a second to make a context, and the compiler to start, both
+    without Python: other modules load meanwhile. Errors appear where the GPU is used. Later calls
+    return the same thread.
 
-    device  what was asked for, as ``ask`` will get it
+    device  the requested one, as ``ask`` will get it
     """
     wanted = _wanted() if device == "auto" else device
     if wanted == "cpu" or not shows_gpu() or find_spec("cupy") is None:
@@ -161,7 +159,7 @@ def begin(device: str) -> threading.Thread | None:
 
 
 def _begin() -> None:
-    """Make a context and import CuPy, both at once, then start the compiler."""
+    """Make a context and import CuPy at the same time, then start the compiler."""
     made: list[bool] = []
     making = threading.Thread(target=lambda: made.append(_make_context()), daemon=True)
     making.start()
@@ -177,7 +175,7 @@ def _begin() -> None:
 
 
 def _make_context() -> bool:
-    """Make the context that CuPy will find: by the driver, which asks nothing of Python."""
+    """Make the context that CuPy will find: by the driver, without Python's lock."""
     import ctypes
 
     try:
@@ -191,7 +189,7 @@ def _make_context() -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what an error says in a line: that of its cause, as CuPy tells its own at length."""
+    """Return an error's first line: its cause's, as CuPy's own is long."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip(" =-") for line in str(error).splitlines()]
@@ -201,7 +199,7 @@ def _first_line(error: BaseException) -> str:
 
 @cache  # a millisecond
 def gpu_identity(number: int) -> str:
-    """Return what tells a GPU of this process from all others, in containers too."""
+    """Return an identity of a GPU of this process that is unique, in containers too."""
     import cupy
 
     found = cupy.cuda.runtime.getDeviceProperties(number)
@@ -215,15 +213,15 @@ def gpu_identity(number: int) -> str:
 def this_gpu() -> Gpu:
     """Return the GPU of this worker, or why it computes on the CPU."""
     if _wanted() == "cpu":
-        return Gpu(socket.gethostname(), used=False, reason="its settings say to use the CPU")
-    gpu()  # which raises where a GPU was asked for and there is none
+        return Gpu(socket.gethostname(), used=False, reason="its settings choose the CPU")
+    gpu()  # raises if a requested GPU is missing
     return look()
 
 
 def unused_gpu() -> Gpu | None:
-    """Return the GPU that this worker does not use though its host shows one; else None.
+    """Return the GPU that this worker does not use although its host has one; else None.
 
-    Where settings say that a worker uses its CPU there is nothing to say.
+    None as well if settings choose the CPU.
     """
     if _wanted() == "cpu" or not shows_gpu() or gpu():
         return None
@@ -235,7 +233,7 @@ def _wanted() -> str:
 
 
 def shows_gpu() -> bool:
-    """Return whether this host shows an NVIDIA GPU to this process, asked without CuPy."""
+    """Return whether this process sees an NVIDIA GPU, without CuPy."""
     count = devices_here()
     if count:
         visible = visible_devices(0, count, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -244,33 +242,33 @@ def shows_gpu() -> bool:
 
 
 def _withheld(count: int) -> bool:
-    """Return whether the system keeps this process from every GPU, as batch systems do."""
+    """Return whether the system withholds every GPU from this process, as batch systems do."""
     for number in range(count):
         try:
             os.close(os.open(f"/dev/nvidia{number}", os.O_RDWR))
         except OSError as error:
-            if error.errno == errno.EPERM:  # a control group's word; that of a mode is EACCES
+            if error.errno == errno.EPERM:  # from a control group; file modes give EACCES
                 continue
         return False
     return True
 
 
 def ask(device: str) -> None:
-    """Have ``gpu()`` say what ``--device`` says, ``auto`` aside, until ``withdraw``."""
+    """Let ``--device`` decide ``gpu()``, unless it is ``auto``, until ``withdraw``."""
     if device != "auto":
         _asked.append(device)
         _decide_again()
 
 
 def withdraw(device: str) -> None:
-    """Take one ``ask`` back."""
+    """Undo one ``ask``."""
     if device != "auto":
         _asked.remove(device)
         _decide_again()
 
 
 def look_again() -> None:
-    """Forget what was found, so that it is looked for again."""
+    """Forget the search's result, so that it is repeated."""
     look.cache_clear()
     _begun.clear()
     _decide_again()
@@ -292,7 +290,7 @@ def to_device(array: AnyArray) -> AnyArray:
 
 
 def arrays_of_device() -> Any:
-    """Return the module whose arrays lie where this worker computes: CuPy or NumPy."""
+    """Return the array module of this worker's device: CuPy or NumPy."""
     if not gpu():
         return np
     import cupy
@@ -301,16 +299,16 @@ def arrays_of_device() -> Any:
 
 
 def wait_for_gpu() -> None:
-    """Return when this thread's GPU has done what was launched on it."""
+    """Return when this thread's GPU has completed all launches."""
     import cupy
 
     cupy.cuda.get_current_stream().synchronize()
 
 
 def has_come(event: Any) -> bool:
-    """Return whether a stream has come to an event of CuPy; raise what went wrong before it.
+    """Return whether a stream has reached an event of CuPy; raise an earlier error.
 
-    ``event.done`` would say False for ever of a stream that has failed.
+    ``event.done`` would return False forever for a failed stream.
     """
     import cupy
 
@@ -321,7 +319,7 @@ def has_come(event: Any) -> bool:
 
 
 def to_host(array: AnyArray, out: Array | None = None) -> Array:
-    """Return ``array`` as NumPy; from a GPU it is copied, to ``out`` where that is given."""
+    """Return ``array`` as NumPy; a GPU's is copied, to ``out`` if given."""
     found: Array = array.get(out=out) if hasattr(array, "get") else array
     return found
 
@@ -333,7 +331,7 @@ def frames() -> bool:
 
 
 def local_rank(environ: Mapping[str, str]) -> int | None:
-    """Return which of its host's ranks a process with this environment is; None: it is no rank."""
+    """Return a process' rank on its host, from its environment; None if it is not a rank."""
     for name in _LOCAL_RANKS:
         if environ.get(name, "").isdecimal():
             return int(environ[name])
@@ -341,24 +339,24 @@ def local_rank(environ: Mapping[str, str]) -> int | None:
 
 
 def devices_here() -> int:
-    """Return how many NVIDIA GPUs this host shows, without touching CUDA."""
+    """Return the number of NVIDIA GPUs of this host, without touching CUDA."""
     nodes = Path("/dev").glob("nvidia*")
     return sum(re.fullmatch(r"nvidia\d+", node.name) is not None for node in nodes)
 
 
 def visible_devices(local_rank: int, count: int, visible: str | None) -> str:
-    """Return the CUDA_VISIBLE_DEVICES of a rank: its own device first, its peers' after it.
+    """Return the CUDA_VISIBLE_DEVICES of a rank: its own device first, then its peers'.
 
-    Own is ``local_rank`` of the host's ``count`` devices, or of those that ``visible`` (a
-    CUDA_VISIBLE_DEVICES that is set already: numbers, UUIDs or MIG names) lets this process see;
-    where there are more ranks than devices they take turns. To be called before CUDA is touched.
+    Its own is ``local_rank`` of the host's ``count`` devices, or of those in ``visible`` (an
+    existing CUDA_VISIBLE_DEVICES: numbers, UUIDs or MIG names); if ranks outnumber devices, they
+    share them in turn. Must be called before CUDA is touched.
     """
     if visible is None:
         devices = [str(number) for number in range(count)]
     else:
         devices = []
         for name in (part.strip() for part in visible.split(",")):
-            # CUDA stops at the first that cannot be one: "", -1, or the NoDevFiles of SLURM.
+            # CUDA stops at the first invalid entry: "", -1, or SLURM's NoDevFiles.
             if not re.fullmatch(r"\d+|GPU-\S+|MIG-\S+", name):
                 break
             devices.append(name)

@@ -1,4 +1,4 @@
-"""A GPU memory pool, taken at the start: RMM's where it is installed, else CuPy's own."""
+"""A GPU memory pool, taken at the start: RMM's if it is installed, else CuPy's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SMALLEST = 1 << 20
 _GRAIN = 256  # RMM takes pools in multiples of this
 
 _lock = threading.Lock()
-_taken: int | None = None  # a process has one pool, whatever the number of its workers
+_taken: int | None = None  # a process has one pool, for any number of workers
 
 
 def pool_bytes(text: str, total: int) -> int:
@@ -34,16 +34,16 @@ def pool_bytes(text: str, total: int) -> int:
         if size < _SMALLEST:
             raise UsageError("the GPU memory pool is too small", expected=expected, got=repr(text))
     if size > total:
-        remedy = "Ask for less, such as --device-pool 0.8"
+        remedy = "Request less, such as --device-pool 0.8"
         raise does_not_fit(f"--device-pool {text}", "on the GPU", size, total, remedy=remedy)
     return size // _GRAIN * _GRAIN
 
 
 def take_pool(text: str) -> int:
-    """Take the pool that ``text`` asks for from this process' GPU, once, and return its bytes.
+    """Take the pool of size ``text`` from this process' GPU, once, and return its bytes.
 
-    From then on CuPy gets its memory there and nowhere else, so that what is left stays free for
-    NCCL, libraries, and other ranks on the same GPU.
+    CuPy then allocates only there, so that the rest stays free for NCCL, libraries, and other ranks
+    on the same GPU.
     """
     global _taken
     with _lock:
@@ -53,7 +53,7 @@ def take_pool(text: str) -> int:
 
 
 def taken_bytes() -> int | None:
-    """Return the bytes of this process' pool, or None where none was asked for."""
+    """Return the bytes of this process' pool, or None without one."""
     return _taken
 
 
@@ -74,7 +74,7 @@ def _take(text: str) -> int:
         else:
             pool = cupy.cuda.MemoryPool()
             pool.set_limit(size=size)
-            # One block, given back at once, stays with the pool, which then cuts it up.
+            # One block, freed at once, stays with the pool, which then splits it.
             pool.malloc(size)
             cupy.cuda.set_allocator(pool.malloc)
     except (MemoryError, cupy.cuda.runtime.CUDARuntimeError) as error:
@@ -88,6 +88,6 @@ def _too_large(size: int, free: int, total: int) -> CapacityError:
         f"into what is free of {format_bytes(total)}",
         size,
         free,
-        remedy="Ask for less with --device-pool, or end what else uses this GPU (nvidia-smi "
-        "lists it)",
+        remedy="Request less with --device-pool, or end other users of this GPU (nvidia-smi "
+        "lists them)",
     )

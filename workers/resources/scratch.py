@@ -1,12 +1,12 @@
 """A worker's folder on a fast local disk: found, taken, and given back.
 
-ROOT/penstock-UID/                   below the scratch disk, for this user alone
+ROOT/penstock-UID/                   on the scratch disk, for this user alone
   worker-HOST-RANDOM/                a worker's own folder: see penstock/temporary.py
-  staged-HOST/                       copies of graphs that the workers of the host share
-  .staged-HOST.lock                  held by all of them together; alone by who removes the copies
+  staged-HOST/                       copies of graphs, shared by the workers of the host
+  .staged-HOST.lock                  shared by all of them; exclusive to remove the copies
 
-What processes of this host left behind when they were killed goes when the next one comes, and
-everything goes with the last worker that closes in order.
+The next process removes what killed processes of this host left behind, and the last worker that
+closes in order removes everything.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from penstock.temporary import TemporaryFolder, host_name
 from penstock.workers.resources.storage import storage_speed
 
 SMALLEST = 64 << 20
-_PATIENCE = 60.0  # seconds for the last worker before to remove its copies
+_PATIENCE = 60.0  # seconds for the previous last worker to remove its copies
 _TRIES = 1000
-# Where sites mount the disks of a node, in the order in which they are taken when they are equal.
+# Usual mounts of a node's disks; of equally fast ones the first is used.
 _PATTERNS = (
     *("/local_scratch", "/localscratch", "/local/scratch", "/local", "/scratch", "/raid"),
     *("/nvme*", "/mnt/nvme*", "/mnt/local*", "/mnt/disks/*", "/mnt/scratch", "/tmp", "/var/tmp"),
@@ -38,9 +38,10 @@ _PATTERNS = (
 
 
 def find_scratch(named: str | Path | None = None) -> Path:
-    """Return the folder to put scratch files in: ``named``, or else the fastest one.
+    """Return the folder for scratch files: ``named``, else the fastest one.
 
-    It can be written to and has SMALLEST bytes free; a named one is made if it is missing, and may
+    It is writable and has SMALLEST bytes free; a named one is created if missing, and may contain
+    variables of the worker's environment. PENSTOCK_SCRATCH there names one too.
     hold variables of the worker's environment. PENSTOCK_SCRATCH there names one too.
     """
     named = named or os.environ.get("PENSTOCK_SCRATCH")
@@ -50,7 +51,7 @@ def find_scratch(named: str | Path | None = None) -> Path:
         if not can_write(folder):
             raise _bad_scratch(folder)
         return folder
-    usable: dict[int, Path] = {}  # one of each disk
+    usable: dict[int, Path] = {}  # one per disk
     refused = []
     for folder in candidates(os.environ):
         try:
@@ -62,13 +63,13 @@ def find_scratch(named: str | Path | None = None) -> Path:
         if (free := free_disk(folder)) < SMALLEST:
             refused.append(f"{folder} ({format_bytes(free)} free)")
         elif not can_write(folder):
-            refused.append(f"{folder} (cannot be written)")
+            refused.append(f"{folder} (not writable)")
         else:
             usable[disk] = folder
     if not usable:
         raise CapacityError(
-            "there is no scratch directory",
-            expected=f"one that can be written to, with {format_bytes(SMALLEST)} free",
+            "no usable scratch directory was found",
+            expected=f"a writable one with {format_bytes(SMALLEST)} free",
             got=", ".join(refused) or "none",
             remedy="Name one with --worker-scratch",
         )
@@ -76,7 +77,7 @@ def find_scratch(named: str | Path | None = None) -> Path:
 
 
 def candidates(environ: Mapping[str, str]) -> list[Path]:
-    """Return where scratch may be found: what the batch system and the user say comes first."""
+    """Return possible scratch folders: the batch system's and the user's first."""
     import dask
 
     said = [environ.get(name) for name in ("SLURM_TMPDIR", "TMPDIR", "TEMP", "TMP")]
@@ -113,24 +114,22 @@ class Scratch:
         self._closing = weakref.finalize(self, _leave, self.copies, own, used, os.getpid())
 
     def close(self) -> None:
-        """Remove the folder; the last one of the host to go removes what was shared too."""
+        """Remove the folder; the last worker of the host removes the shared one too."""
         self._closing()
 
 
 def _use(copies: Path) -> FileLock:
-    """Return the lock of who uses ``copies``, in a folder that is made for this user alone."""
+    """Return the shared lock of ``copies``, in a private folder that is created."""
 
     def waiting(seconds: float) -> None:
         if seconds > _PATIENCE:
-            raise ClusterError(
-                f"another process does not give {copies} free", remedy="If it hangs, end it"
-            )
+            raise ClusterError(f"another process holds {copies}", remedy="If it hangs, end it")
 
     for tries_left in reversed(range(_TRIES)):
         try:
             own_directory(copies.parent)
             used = lock(lock_of(copies), waiting, shared=True)
-            own_directory(copies.parent)  # the last worker may have removed it in between
+            own_directory(copies.parent)  # the last worker may have removed it
             return used
         except FileNotFoundError:
             if not tries_left:
@@ -140,10 +139,10 @@ def _use(copies: Path) -> FileLock:
 
 def _leave(copies: Path, own: TemporaryFolder, used: FileLock, pid: int) -> None:
     if pid != os.getpid():
-        return  # a forked child that ends: the folder is its parent's
+        return  # a forked child ends: the folder belongs to its parent
     own.close()
     used.release()
-    with suppress(OSError, PenstockError):  # the disk is gone, or others are there
+    with suppress(OSError, PenstockError):  # the disk is gone, or in use
         if (alone := try_lock(lock_of(copies))) is not None:
             shutil.rmtree(copies, ignore_errors=True)
             alone.release(remove=True)

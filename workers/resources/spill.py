@@ -1,7 +1,6 @@
-"""What dask-cuda knows about a worker with a GPU: where results go that have no room, which cores
-are near.
+"""dask-cuda's knowledge of a worker with a GPU: where results spill, and which cores are near.
 
-Both are used where dask-cuda is installed, and left alone where it is not.
+Both are used if dask-cuda is installed, and skipped otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ DEFAULT_SHARE = 0.8  # of the GPU's memory, as dask-cuda recommends
 
 
 def device_share(text: str) -> int | float:
-    """Return the bytes that ``--device-limit 60GB`` means, or the share that ``0.8`` does."""
+    """Return the bytes of ``--device-limit 60GB``, or the share of ``0.8``."""
     try:
         number = float(text)
         if 0 < number <= 1:
@@ -40,10 +39,10 @@ def device_share(text: str) -> int | float:
 
 
 def spill_data(device_limit: str | None, memory_limit: int | None) -> Any:
-    """Return what ``distributed.Worker(data=...)`` takes so that results leave a full GPU.
+    """Return the argument of ``distributed.Worker(data=...)`` that spills results from a full GPU.
 
-    They go to host memory, and from there to disk once they exceed ``memory_limit`` bytes. None
-    means Dask's own way, which knows no GPU: this process has none, or there is no dask-cuda.
+    They move to host memory, and to disk beyond ``memory_limit`` bytes. None is Dask's default,
+    without GPU: this process has none, or dask-cuda is missing.
     """
     gpu = _own_gpu()
     if gpu is None:
@@ -62,14 +61,14 @@ def spill_data(device_limit: str | None, memory_limit: int | None) -> Any:
         from dask_cuda.utils import get_device_total_memory
 
         total = get_device_total_memory(gpu)
-        if total is None:  # it shares the host's memory, where spilling would gain nothing
+        if total is None:  # it shares the host's memory: spilling would gain nothing
             return None
         limit = int(total * limit)
     return DeviceHostFile, {"device_memory_limit": limit, "memory_limit": memory_limit}
 
 
 def near_cores() -> set[int] | None:
-    """Return the cores next to this process' GPU, of those it may use; None: nothing is known."""
+    """Return the cores next to this process' GPU that it may use; None: unknown."""
     gpu = _own_gpu()
     if gpu is None or find_spec("dask_cuda") is None:
         return None
@@ -77,23 +76,23 @@ def near_cores() -> set[int] | None:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # how it says that it does not know
+            warnings.simplefilter("error")  # a warning means that it does not know
             near = set(get_cpu_affinity(gpu))
     except Exception:  # also errors of its own messages, and of the driver
         return None
-    # mpiexec, srun or a container may have chosen already.
+    # mpiexec, srun or a container may have chosen cores.
     return near & os.sched_getaffinity(0) or None
 
 
 def stay_near_gpu() -> None:
-    """Have this process, and threads that it starts later, run on the cores next to its GPU."""
+    """Run this process, and threads it starts later, on the cores next to its GPU."""
     cores = near_cores()
     if cores is not None:
         os.sched_setaffinity(0, cores)
 
 
 def _own_gpu() -> int | str | None:
-    """Return this process' first GPU as NVML names it: a number of the host's, or a UUID."""
+    """Return this process' first GPU as NVML names it: an index on the host, or a UUID."""
     visible = visible_devices(0, devices_here(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     own = visible.partition(",")[0]
     if not own or not devices_here():

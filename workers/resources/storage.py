@@ -1,4 +1,4 @@
-"""How fast the disk below a folder is, as far as Linux says."""
+"""The speed of the disk below a folder, as far as Linux knows it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 class Speed(IntEnum):
     """Kinds of storage for scratch, the best last."""
 
-    MEMORY = 0  # fast, but what is written there is taken from the jobs
+    MEMORY = 0  # fast, but it takes memory from the jobs
     SHARED = 1  # over the network, or from the host of a virtual machine
-    DISK = 2  # turns, or nobody knows
+    DISK = 2  # rotates, or unknown
     SSD = 3
     NVME = 4
 
@@ -26,7 +26,7 @@ _LOCAL_FUSE = ("fuse.fuse-overlayfs",)
 
 
 def storage_speed(path: Path, *, top: Path = Path("/")) -> Speed:
-    """Return what ``path``, which need not exist yet, lies on."""
+    """Return the storage of ``path``, which need not exist yet."""
     number, kind, source = _mount(path.resolve(), top)
     if kind in _IN_MEMORY:
         return Speed.MEMORY
@@ -39,10 +39,9 @@ def storage_speed(path: Path, *, top: Path = Path("/")) -> Speed:
 
 
 def _mount(path: Path, top: Path) -> tuple[str, str, str]:
-    """Return device number, kind and source of the file system at ``path``."""
     wanted, best, found = f"{path}/".replace("//", "/"), -1, ("0:0", "", "")
     try:
-        # Undecodable names of mounts that have nothing to do with us must not matter.
+        # Undecodable names of unrelated mounts must not matter.
         lines = (top / "proc/self/mountinfo").read_text(errors="replace").splitlines()
     except OSError:
         return found
@@ -50,14 +49,14 @@ def _mount(path: Path, top: Path) -> tuple[str, str, str]:
         here, _, there = (part.split() for part in line.partition(" - "))
         point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), here[4])
         point = point.rstrip("/") + "/"
-        # Of two mounts in one place the later one is seen.
+        # Of two mounts in one place the later one is visible.
         if wanted.startswith(point) and len(point) >= best:
             best, found = len(point), (here[2], there[0], there[1])
     return found
 
 
 def _device_speed(device: Path) -> Speed:
-    """Return the speed of a block device by its folder in /sys; a group is as slow as its worst."""
+    """Return the speed of a block device by its folder in /sys; a group's is its slowest disk's."""
     disk = device if (device / "queue").is_dir() else device.parent  # a partition has no queue
     if below := [entry.resolve() for entry in (disk / "slaves").glob("*")]:
         return min(_device_speed(entry) for entry in below)

@@ -1,6 +1,6 @@
-"""From mapped files to a GPU: several threads read them into pinned memory, a piece at a time.
+"""From mapped files to a GPU: several threads read pieces into pinned memory.
 
-A copy straight from a mapping waits for every page of it, in one thread.
+A direct copy from a mapping waits for every page of it, in one thread.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from penstock.limits import cores
 from penstock.threads import spread
 
 _PIECE = 1 << 23  # bytes
-_THREADS = 8  # which read as fast as the memory of a machine gives, or nearly so
+_THREADS = 8  # these nearly saturate a machine's memory
 
 
 def upload(pairs: Iterable[tuple[Array, DeviceArray]]) -> None:
-    """Copy each array to the one on the GPU next to it, of the same length; types may differ."""
+    """Copy each array to its GPU array of the same length; types may differ."""
     import cupy
 
     device, of_thread = cupy.cuda.Device(), threading.local()
-    # What the memory held before may still be read by a kernel.
+    # A kernel may still read the memory's former content.
     cupy.cuda.get_current_stream().synchronize()
 
     def copy(piece: tuple[Array, DeviceArray]) -> None:
@@ -45,7 +45,7 @@ def upload(pairs: Iterable[tuple[Array, DeviceArray]]) -> None:
 def pieces(
     pairs: Iterable[tuple[Array, DeviceArray]], most: int = _PIECE
 ) -> Iterator[tuple[Array, DeviceArray]]:
-    """Cut pairs of arrays of one axis into pieces of so many bytes, at most."""
+    """Cut pairs of arrays of one axis into pieces of at most this many bytes."""
     for host, into in pairs:
         assert len(host) == len(into)
         step = most // into.itemsize

@@ -1,1 +1,1 @@
-"""Walks in one worker: rows made ready, and a rank of walks on a partitioned graph."""
+"""Walks in one worker: prepared rows, and a rank of walks on a partitioned graph."""

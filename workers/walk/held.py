@@ -1,4 +1,4 @@
-"""The rows of a whole graph, which a worker keeps for all who walk over it."""
+"""The rows of a whole graph, which a worker keeps for all its walks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """A walk graph as a worker's cache keeps it; what is only mapped counts for nothing."""
+    """A walk graph in a worker's cache; mapped arrays count as nothing."""
 
     rows: WalkGraph
     nbytes: int
@@ -29,7 +29,7 @@ class _Kept:
 
 @contextmanager
 def held_rows(graph: Path, version: str, spec: WalkGraphSpec) -> Iterator[WalkGraph]:
-    """Give the rows of a graph, which this worker keeps for the tasks to come."""
+    """Give the rows of a graph, which this worker keeps for later tasks."""
     from penstock.workers.plugin import resources
 
     held = resources()
@@ -52,8 +52,8 @@ def _load(held: Resources, path: Path, spec: WalkGraphSpec) -> _Kept:
 
 
 def columns_on_gpu(graph: Graph, spec: WalkGraphSpec) -> dict[str, AnyArray]:
-    """Return the columns of a graph that a spec reads, the neighbours on the GPU."""
-    if spec.weighted or spec.relations or spec.times:  # which are made ready on the host
+    """Return the columns of a graph that a spec needs, the neighbours on the GPU."""
+    if spec.weighted or spec.relations or spec.times:  # prepared on the host
         return columns_of(graph, spec)
     import cupy
 
@@ -75,7 +75,7 @@ def columns_on_gpu(graph: Graph, spec: WalkGraphSpec) -> dict[str, AnyArray]:
 
 
 def columns_of(graph: Graph, spec: WalkGraphSpec) -> dict[str, AnyArray]:
-    """Return the columns of a graph that a spec reads."""
+    """Return the columns of a graph that a spec needs."""
     return _with_nodes(dict(graph.csr().arrays()), graph, spec)
 
 

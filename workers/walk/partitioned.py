@@ -1,12 +1,12 @@
 """Walks on a graph that lies in parts, one on each rank of a gang.
 
-Walks go in waves. Every rank makes the walkers that start on its nodes; then, round by round, it
-lets the walkers on its part go on as far as they can, and all ranks exchange those that are bound
-for another part, until none is left. Each rank then knows some nodes of each path, every node is
-known to one rank; they bring them to the ranks that write them.
+Walks go in waves. Every rank makes the walkers that start on its nodes. Then, in rounds, it moves
+the walkers on its part as far as possible, and all ranks exchange those that leave their part,
+until none is left. Each rank then knows some nodes of each path, and every node is known to one
+rank; they send them to the ranks that write them.
 
-Draws are counted, so neither the parts nor the waves nor the order of arrival matter: the walks
-are those on the whole graph.
+Draws are counted, so neither parts nor waves nor order of arrival matter: the walks are those on
+the whole graph.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 def walk_part(comm: AnyCommunicator, task: PartitionedWalk) -> None:
     """Walk as one rank of a gang: ``gang.run(client, walk_part, (task,), ranks=k)``.
 
-    Progress is counted in walks, at the rank where they end. A wave is written while the next one
-    walks.
+    Progress counts walks, at the rank where they end. A wave is written while the next one walks.
     """
     with _opened(comm, task) as here, ThreadPoolExecutor(1) as aside:
         writing: list[Future[None]] = []
@@ -59,7 +58,7 @@ def walk_part(comm: AnyCommunicator, task: PartitionedWalk) -> None:
 
 def _finish(writing: list[Future[None]]) -> None:
     for future in writing:
-        future.result()  # raises what went wrong
+        future.result()  # raises its error
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -76,11 +75,10 @@ class _Here:
 
 @contextmanager
 def _opened(comm: AnyCommunicator, task: PartitionedWalk) -> Iterator[_Here]:
-    """Give the rank its part, made ready for the walks."""
     k = PartitionManifest.load(task.partition).k
     if k != comm.size:
         raise UsageError(
-            f"{task.partition} has {k} parts, for a gang of {comm.size} ranks",
+            f"{task.partition} has {k} parts, but the gang has {comm.size} ranks",
             remedy=f"Make a partition with penstock partition GRAPH -k {comm.size}",
         )
     names = part_folder(comm.rank), "assignment.npy", "local.npy"
@@ -101,9 +99,9 @@ def _put(array: AnyArray) -> AnyArray:
 
 
 def graph_columns(part: Part, spec: WalkGraphSpec, ids: np.dtype[Any]) -> dict[str, Array]:
-    """Return the columns that a spec reads of a part's rows, as they stand in the graph.
+    """Return the columns that a spec needs of a part's rows, in the graph's order.
 
-    Neighbours are ids of the whole graph, in its order.
+    Neighbours are ids of the whole graph.
     """
     csr, module = part.csr, kernel("halo", part.csr.indices)
     indices, order = module.global_rows(csr.indptr, csr.indices, part.global_ids.astype(ids))
@@ -115,7 +113,7 @@ def graph_columns(part: Part, spec: WalkGraphSpec, ids: np.dtype[Any]) -> dict[s
 def _node_columns(
     comm: AnyCommunicator, partition: Partition, spec: WalkGraphSpec
 ) -> dict[str, Array]:
-    """Return what expressions read of every node, which the ranks know together."""
+    """Return the values of all nodes that expressions need; the ranks share them."""
     part, columns = partition.part(comm.rank), {}
     if spec.degrees:
         columns["degrees"] = np.zeros(partition.manifest.nodes, np.int32)
@@ -154,14 +152,14 @@ def _walk_wave(comm: AnyCommunicator, task: PartitionedWalk, here: _Here, wave: 
 
 
 def exchange_walkers(comm: AnyCommunicator, walkers: Walkers) -> Walkers | None:
-    """Send each walker to the rank it is bound for; return those that came.
+    """Send each walker to its next rank; return the received ones.
 
-    None where no rank has sent any: all have ended.
+    None if no rank has sent any: all have ended.
     """
     records = pack(walkers)
     outgoing = [records[walkers.to == rank] for rank in range(comm.size)]
     counts = [len(each) for each in outgoing]
-    # Every rank hears how many come from each, and whether any rank sends any.
+    # Every rank learns how many come from each, and whether any rank sends any.
     came = comm.alltoall(np.array([(count, sum(counts)) for count in counts], np.int64))
     if not came[:, 1].any():
         return None
@@ -173,7 +171,6 @@ def exchange_walkers(comm: AnyCommunicator, walkers: Walkers) -> Walkers | None:
 
 
 def _gather(comm: AnyCommunicator, paths: AnyArray, bounds: Sequence[int]) -> AnyArray:
-    """Return the paths that this rank writes, of what every rank knows of them."""
     outgoing = [paths[low:high] for low, high in pairwise(bounds)]
     mine = bounds[comm.rank + 1] - bounds[comm.rank], paths.shape[1]
     incoming = [np.empty_like(paths, shape=mine) for _ in range(comm.size)]

@@ -1,4 +1,4 @@
-"""The rows that walks read: a graph's columns, made ready for the rules of a walk."""
+"""The rows that walks read: a graph's columns, prepared for the rules of a walk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 @dataclass(frozen=True)
 class WalkGraphSpec:
-    """What is to be made of a graph's columns; numbers only, so that it travels with a task.
+    """What to make of a graph's columns; numbers only, so that it travels with a task.
 
-    wanted    relations, each with a row of its own a node; None: a row a node
+    wanted    relations, each with its own row per node; None: one row per node
     weighted, relations, times, labels, degrees   which columns the walk reads
     """
 
@@ -33,7 +33,7 @@ class WalkGraphSpec:
     ) -> WalkGraph:
         """Return rows of ``columns`` (indptr, indices, weights, ...; labels, degrees of all nodes).
 
-        ``put`` brings an array to where the walks are computed.
+        ``put`` copies an array to the walks' device.
         """
         rows = WalkGraph(
             put(columns["indptr"]),
@@ -53,19 +53,19 @@ class WalkGraphSpec:
         return made
 
     def bytes(self, nodes: int, edges: int, id_bytes: int) -> int:
-        """Return about how much memory the rows take, on a device or in memory."""
+        """Return the approximate memory of the rows, on a device or host."""
         rules, groups = self.rules, len(self.wanted or (0,))
         edge = id_bytes + 4 * self.weighted + 4 * self.relations + 8 * self.times
         if self.wanted is not None or (self.times and rules.sampler != Sampler.RESERVOIR):
-            edge *= 2  # the rows as they were, and as they are sorted for this walk
+            edge *= 2  # the original rows, and those sorted for this walk
         edge += {Sampler.ITS: 8, Sampler.ALIAS: 24, Sampler.REJECTION: 8}.get(rules.sampler, 0)
         row = 28 * groups + 4 * self.labels + 4 * self.degrees
         return nodes * row + edges * edge
 
 
 def single(weights: AnyArray) -> Array:
-    """Return weights in single precision, which is what walks compare."""
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is recognized
+    """Return weights in single precision, which walks compare."""
+    with np.errstate(over="ignore"):  # overflow becomes infinite, and is recognised
         return np.asarray(weights).astype(np.float32, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""The first node of every walk, by the walk's number."""
+"""The first node of every walk, by its number."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from penstock.graph import load_npy
 class Starts:
     """The first node of every walk: walk w starts at the ``w % count``-th start.
 
-    So every start has had its first walk before one has its second, and more walks of each leave
-    the walks that were there as they are.
+    So every start has its first walk before any has its second, and more walks per start leave the
+    existing ones unchanged.
     """
 
     count: int
@@ -33,7 +33,7 @@ class Starts:
             found: AnyArray = arrays.asarray(self._listed[listed])
             return found
         positions: AnyArray = arrays.arange(first, last, dtype=np.int64)
-        # A function, no operator: see kernels/cuda/word2vec/tables.py.
+        # A function, not an operator: see kernels/cuda/word2vec/tables.py.
         arrays.remainder(positions, max(self.count, 1), out=positions)
         return positions.astype(id_dtype(self.nodes))
 

@@ -1,4 +1,4 @@
-"""What the ranks of a gang walk together at a time, and the memory that this takes."""
+"""Which walks the ranks of a gang make at a time, and the memory that this takes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ WAVE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class PartitionedWalk:
-    """Walks to make on the parts of a graph, as every rank of the gang is given them.
+    """Walks on the parts of a graph, the same for every rank of the gang.
 
-    partition   where it lies, with as many parts as the gang has ranks
-    spec        how the rows of a part are made
-    starts      where walks start; it is asked for all walks on every rank
+    partition   its path; it has as many parts as the gang has ranks
+    spec        how to prepare the rows of a part
+    starts      where walks start; every rank computes all starts
     files       how the walks are spread over files
     todo        the files to write, ascending
-    write       called with (number of the file, its first walk, paths) on the rank that has them
-    wave_bytes  what the paths of one wave may take; but a wave has one file at least
+    write       called with (number of the file, its first walk, paths) on the writing rank
+    wave_bytes  limit for the paths of one wave; a wave has at least one file
     """
 
     partition: Path
@@ -41,7 +41,7 @@ class PartitionedWalk:
 
 @dataclass(frozen=True)
 class Wave:
-    """Files whose walks are made at once.
+    """Files whose walks are made together.
 
     files   (number, its slots), in the order of the slots
     bounds  (ranks + 1,): rank r writes the paths of slots bounds[r] .. bounds[r + 1]
@@ -51,7 +51,7 @@ class Wave:
     bounds: tuple[int, ...]
 
     def files_of(self, rank: int) -> list[tuple[int, slice]]:
-        """Return the files that a rank writes, and their rows among the paths it writes."""
+        """Return the files that a rank writes, and their rows in its paths."""
         low, high = self.bounds[rank : rank + 2]
         return [
             (number, slice(slots.start - low, slots.stop - low))
@@ -61,7 +61,7 @@ class Wave:
 
 
 def waves(task: PartitionedWalk, ranks: int, id_bytes: int) -> list[Wave]:
-    """Return what is still to do, in waves; files go to the ranks in turn."""
+    """Return the remaining work in waves; files go to the ranks in turn."""
     path = task.spec.rules.length * id_bytes
     size = _files_of_wave(task.files.each * path, task.wave_bytes, ranks)
     cuts = range(0, len(task.todo), size)
@@ -70,7 +70,7 @@ def waves(task: PartitionedWalk, ranks: int, id_bytes: int) -> list[Wave]:
 
 def _files_of_wave(file_bytes: int, wave_bytes: int, ranks: int) -> int:
     size = max(1, wave_bytes // file_bytes)
-    return size - size % ranks if size > ranks else size  # all write as much
+    return size - size % ranks if size > ranks else size  # all write the same amount
 
 
 def _wave(task: PartitionedWalk, first: int, numbers: Sequence[int], ranks: int) -> Wave:
@@ -91,21 +91,21 @@ def memory_of_part(
     files: FileRanges,
     wave_bytes: int = WAVE_BYTES,
 ) -> int:
-    """Return about how many bytes the rank with the largest part takes, on a device or in memory.
+    """Return the approximate memory of the rank with the largest part, on a device or host.
 
-    Where ranks compute on GPUs, the host needs no more than that.
+    If ranks compute on GPUs, the host needs no more than that.
     """
     ids = id_dtype(manifest.nodes)
     rows = max(
         spec.bytes(part.nodes, part.edges, ids.itemsize)
-        # The order that leads from the part's rows to the graph's, and local ids' global ones.
+        # The order from the part's rows to the graph's, and the global ids of local ones.
         + (8 * part.edges + 2 * ids.itemsize * (part.nodes + part.ghosts))
         for part in manifest.parts
     )
-    # assignment and local, and what an expression reads of every node
+    # assignment and local, and values of every node for an expression
     nodes = manifest.nodes * (4 + ids.itemsize + 4 * spec.labels + 4 * spec.degrees)
     path = spec.rules.length * ids.itemsize
     slots = files.each * _files_of_wave(files.each * path, wave_bytes, manifest.k)
-    # Paths as this rank knows them, as they come, and those being written; walkers, packed,
-    # sorted, and as they come.
+    # Paths that this rank knows, received ones, and those being written; walkers, packed, sorted,
+    # and received.
     return rows + nodes + slots * (3 * path + 4 * 4 * record_words(ids))

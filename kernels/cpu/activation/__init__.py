@@ -32,18 +32,14 @@ def apply_epilogue(z: Array, out: Array, epilogue: Epilogue, first: int, last: i
 
 
 def epilogue_backward(grad: Array, out: Array, epilogue: Epilogue, first: int, last: int) -> None:
-    """Make of ``grad``, that of ``out``, the gradient of ``z``; rows ``first .. last``, in place.
-
-    ``out`` is what ``apply_epilogue`` made with the same epilogue. The gradients of bias and skip
-    are the sums of columns, and ``grad`` itself.
-    """
+    """Turn rows ``first .. last`` of ``grad``, that of ``out``, into the gradient of ``z``."""
     _epilogue_backward(
         grad, read_only(out, grad), tuple(epilogue_fields(epilogue, grad)), first, last
     )
 
 
 def factors(drop: Dropout | None, first: int, last: int, like: Array) -> Array:
-    """Return what values are multiplied with at the end: 0 where they are dropped."""
+    """Return the final factors of values: 0 for dropped ones."""
     found = np.ones((last - first, like.shape[1]), like.dtype)
     if drop is not None:
         _factors(found, tuple(dropout_fields(drop, found)), first)
@@ -51,19 +47,12 @@ def factors(drop: Dropout | None, first: int, last: int, like: Array) -> Array:
 
 
 def scale_rows(x: Array, factors: Array, out: Array, first: int, last: int) -> None:
-    """Write rows ``first .. last`` of ``x``, each times its factor, at ``out``, maybe ``x`` itself.
-
-    factors  (rows,), of x's type
-    """
+    """Write rows ``first .. last`` of ``x``, each times its factor, to ``out`` (maybe ``x``)."""
     _scale_rows(read_only(x, x), read_only(factors, x), out, first, last, x is not out)
 
 
 def drop_values(block: ScaledCSR, drop: Dropout, out: Array, *, rows_are_columns: bool) -> None:
-    """Write a sparse feature matrix' values with some dropped at ``out``, (edges,).
-
-    ``block`` has nodes as rows, or, with ``rows_are_columns``, is the transpose: features as rows.
-    A value is dropped as ``apply_epilogue`` drops that of its node and feature.
-    """
+    """Write a sparse feature matrix' values, some dropped, to ``out``, (edges,)."""
     _drop_values(
         read_only(block.indptr, out),
         read_only(block.indices, out),
@@ -97,7 +86,7 @@ def _epilogue_backward(grad: Array, out: Array, fields: Any, first: int, last: i
         value = moved(pointer(out), row * stride(out))
         slope = moved(pointer(grad), row * stride(grad))
         if epilogue.activation == RELU:
-            # What was dropped is 0, as is what was negative: no random words are needed.
+            # Dropped and negative values are both 0: no random words are needed.
             for f in range(width):
                 slope[f] *= scale if value[f] > zero else zero
             continue
@@ -139,7 +128,7 @@ def _drop_values(
 ) -> None:
     epilogue = epilogue_pointers(fields)
     for row in range(len(indptr) - 1):
-        drawn: Any = np.int64(-1)  # features in fours are ascending within a node
+        drawn: Any = np.int64(-1)  # groups of four features ascend within a node
         a = b = c = d = np.uint32(0)
         for e in range(indptr[row], indptr[row + 1]):
             column = np.int64(indices[e])

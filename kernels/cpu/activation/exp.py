@@ -1,4 +1,4 @@
-"""An exponential function that a loop can do for many float32 at once; float64 is left as it is."""
+"""An exponential function that loops can vectorise over float32; float64 uses the library's."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _C7, _C6, _C5, _C4, _C3, _C2, _ONE, _ = (np.float32(power) for power in exponent
 
 
 def exponential(value: Any) -> Any:
-    """Return e to the power of a number, for kernels; NaN stays.
+    """Return e to the power of a number, for kernels; NaN stays NaN.
 
-    In float32 what is below 1.2e-38 or above 2.3e38 becomes 0 or infinity.
+    In float32, results below 1.2e-38 or above 2.3e38 become 0 or infinity.
     """
     return np.exp(value)
 
@@ -39,7 +39,7 @@ def _others(value: Any) -> Any:
 
 
 def _float32(value: Any) -> Any:
-    # Comparisons are such that NaN is not replaced.
+    # These comparisons keep NaN.
     inside = _HIGHEST if value > _HIGHEST else value
     inside = _LOWEST if inside < _LOWEST else inside
     shifted = inside * _LOG2_E + _ROUNDS
@@ -60,21 +60,21 @@ def _float32(value: Any) -> Any:
 
 @njit(cache=True)
 def exp_row(value: Any, less: Any, out: Any, width: Any) -> None:
-    """Write ``exp(value - less)`` for each of a row's numbers, which are pointed to."""
+    """Write ``exp(value - less)`` for each number of a row, given by pointers."""
     for f in range(width):
         out[f] = exponential(value[f] - less)
 
 
 @njit(cache=True)
 def exp_in_place(value: Any, less: Any, width: Any) -> None:
-    """Make ``exp(value - less)`` of each of a row's numbers; exp_row is slow where both are one."""
+    """Replace each number of a row by ``exp(value - less)``; exp_row is slow in place."""
     for f in range(width):
         value[f] = exponential(value[f] - less)
 
 
 @njit(cache=True, fastmath={"reassoc"})
 def total_of(value: Any, width: Any) -> Any:
-    """Return the sum of a row's numbers, in an order that suits the processor."""
+    """Return the sum of a row's numbers, in an order that suits vector registers."""
     total = value[0] - value[0] if width < 1 else value[0]
     for f in range(1, width):
         total += value[f]

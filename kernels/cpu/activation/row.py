@@ -1,8 +1,8 @@
-"""The epilogue of one row, for kernels that have it in the cache, and what they are given for it.
+"""The epilogue of one row, for kernels that have it in the cache, and their arguments.
 
-Arrays of graph neural networks may lie anywhere in a row of a wider array: kernels go by pointers
-and by the distance of two rows. Numba lets go of an array that a kernel made after its last use,
-pointers or not: their pointers are taken again inside of loops.
+A row may be part of a wider array: kernels use pointers and the stride of rows. Numba frees an
+array that a kernel made after its last use, even if pointers remain: their pointers are taken again
+inside of loops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NONE, RELU, LEAKY_RELU, ELU, TANH, SIGMOID = (int(each) for each in Activation)
 
 
 class EpilogueFields(NamedTuple):
-    """An Epilogue for a kernel: what does not exist is empty. All are arrays, or all pointers."""
+    """An Epilogue for a kernel: missing arrays are empty. All are arrays, or all pointers."""
 
     bias: Array
     skip: Array
@@ -62,7 +62,7 @@ def _empty(dtype: Any, dimensions: int = 1) -> Array:
     return empty
 
 
-# Kernels are called for a few rows at a time, with the same few epilogues.
+# Kernels are called for a few rows at a time, with few different epilogues.
 _KNOWN: WeakKeyDictionary[Epilogue, EpilogueFields] = WeakKeyDictionary()
 
 
@@ -90,7 +90,7 @@ def _no_epilogue(dtype: Any) -> EpilogueFields:
 
 
 def dropout_fields(drop: Dropout | None, like: Array, **others: Any) -> EpilogueFields:
-    """Return fields of which only those of a drop are set, and ``others``."""
+    """Return fields with only those of a drop set, and ``others``."""
     kind = like.dtype.type
     fields = {
         "bias": _empty(like.dtype),
@@ -117,15 +117,15 @@ def dropout_fields(drop: Dropout | None, like: Array, **others: Any) -> Epilogue
 
 @njit(cache=True, inline="always")
 def stride(array: Any) -> Any:
-    """Return how many numbers lie between the begins of two rows."""
+    """Return the stride of rows in numbers."""
     return array.strides[0] // array.itemsize
 
 
 @njit(cache=True, inline="always")
 def epilogue_pointers(given: Any) -> Any:
-    """Return fields as pointers, good as long as the arrays are there.
+    """Return fields as pointers, valid while the arrays live.
 
-    Fields come as a plain tuple: Numba looks longer at the types of a named one, at every call.
+    Fields come as a plain tuple: Numba takes longer to type a named one, at every call.
     """
     fields = EpilogueFields(*given)
     return EpilogueFields(
@@ -149,7 +149,7 @@ def epilogue_pointers(given: Any) -> Any:
 
 @njit(cache=True)
 def row_words(fields: Any, row: Any, width: Any, words: Any) -> None:
-    """Write the random word of each feature of a row; there is room for a multiple of four."""
+    """Write the random word of each feature of a row; ``words`` holds a multiple of four."""
     number = np.uint64(fields.ids[row])
     for group in range((width + 3) // 4):
         which = number | np.uint64(group) << np.uint64(ID_BITS)
@@ -160,16 +160,16 @@ def row_words(fields: Any, row: Any, width: Any, words: Any) -> None:
 
 @njit(cache=True)
 def epilogue_row(fields: Any, row: Any, out: Any, width: Any, words: Any) -> None:
-    """Apply an epilogue to the row that ``out`` points to, in place.
+    """Apply an epilogue in place to the row at ``out``.
 
-    With a second pointer to the same values loops would run number by number.
+    With a second pointer to the same values loops would not be vectorised.
     """
     activation, zero = fields.activation, fields.zero
     if fields.biased and activation == RELU and not fields.skipping:
         bias = fields.bias
         for f in range(width):
             value = out[f] + bias[f]
-            out[f] = zero if value < zero else value  # so that NaN stays
+            out[f] = zero if value < zero else value  # keeps NaN
     else:
         _add_to_row(fields, row, out, width)
         _act_row(fields, out, width)
@@ -209,7 +209,7 @@ def _act_row(fields: Any, out: Any, width: Any) -> None:
             out[f] = out[f] if out[f] > zero else below
     elif activation == TANH:
         for f in range(width):
-            power = exponential(-abs(out[f] + out[f]))  # at most 1, whatever the value
+            power = exponential(-abs(out[f] + out[f]))  # at most 1
             size = (one - power) / (one + power)
             out[f] = -size if out[f] < zero else size
     elif activation == SIGMOID:
@@ -219,9 +219,9 @@ def _act_row(fields: Any, out: Any, width: Any) -> None:
 
 @njit(cache=True, error_model="numpy")
 def slope_row(fields: Any, out: Any, grad: Any, width: Any) -> None:
-    """Multiply ``grad`` with the activation's derivative; ``out`` is activated and nothing dropped.
+    """Multiply ``grad`` with the activation's derivative; ``out`` is activated, before dropout.
 
-    What was dropped is 0 in ``out``, and the caller makes its gradient 0.
+    A dropped value is 0 in ``out``, and the caller sets its gradient to 0.
     """
     activation, zero, scale = fields.activation, fields.zero, fields.scale
     one = zero + np.int8(1)

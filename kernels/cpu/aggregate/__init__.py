@@ -51,10 +51,7 @@ def scatter(block: ScaledCSR, grad: Array, out: Array) -> None:
 
 
 def gather_max(block: ScaledCSR, x: Array, out: Array, arg: Array, first: int, last: int) -> None:
-    """Write the maximum of each feature over a row's columns, and the argmax at ``arg``.
-
-    Of equals the first column counts. A row without edges gives 0, and -1 at ``arg``.
-    """
+    """Write the maximum of each feature over a row's columns, and the argmax at ``arg``."""
     _gather_max(
         read_only(block.indptr, out),
         read_only(block.indices, out),

@@ -1,9 +1,9 @@
 """One row of a gathering: its sum, or its maxima, over its edges, in registers.
 
-Any width from T to 2 T is covered by two tiles of T numbers, of which the second ends with the
-row and may overlap the first. So few sizes of tiles serve all widths without a rest to treat; of
-wider rows, CHUNK numbers are done at a time. Rows of x that later edges will read are
-prefetched while earlier ones are added: they lie anywhere, which no processor foresees.
+Any width from T to 2 T is covered by two tiles of T numbers; the second ends with the row and may
+overlap the first. So a few tile sizes serve all widths without a remainder; wider rows are done
+CHUNK numbers at a time. Rows of x for later edges are prefetched while earlier ones are added: they
+are scattered, which no processor predicts.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from penstock.kernels.cpu.vector import (
 from penstock.kernels.gnn_rules import ScaledCSR
 
 CHUNK = 128
-_AHEAD = 2048  # numbers that are prefetched, over the numbers of a row: edges ahead
+_AHEAD = 2048  # prefetched numbers; divided by a row's numbers: edges ahead
 
 
 class CSRPointers(NamedTuple):
-    """A ScaledCSR for a kernel: what does not exist is empty. All are arrays, or all pointers."""
+    """A ScaledCSR for a kernel: missing arrays are empty. All are arrays, or all pointers."""
 
     indptr: Array
     indices: Array
@@ -55,12 +55,12 @@ class CSRPointers(NamedTuple):
     one: Any  # of the type of values
 
 
-# Small graphs call kernels some thousand times a second with the same few blocks.
+# With small graphs, kernels are called thousands of times a second with few blocks.
 _KNOWN: WeakKeyDictionary[ScaledCSR, CSRPointers] = WeakKeyDictionary()
 
 
 def csr_fields(block: ScaledCSR, like: Array) -> CSRPointers:
-    """Return a block whose values, where it has none, are of the type of ``like``."""
+    """Return a block whose missing values have the type of ``like``."""
     rows = _KNOWN.get(block)
     if rows is None or type(rows.one) is not like.dtype.type:
         rows = _KNOWN[block] = _rows_of(block, like)
@@ -86,9 +86,9 @@ def _rows_of(block: ScaledCSR, like: Array) -> CSRPointers:
 
 @njit(cache=True, inline="always")
 def csr_pointers(given: Any) -> Any:
-    """Return Rows of pointers, good as long as the arrays are there.
+    """Return Rows of pointers, valid while the arrays live.
 
-    Rows come as a plain tuple: Numba looks longer at the types of a named one, at every call.
+    Rows come as a plain tuple: Numba takes longer to type a named one, at every call.
     """
     rows = CSRPointers(*given)
     return CSRPointers(
@@ -115,14 +115,14 @@ def ahead_of(width: Any) -> Any:
 
 @njit(cache=True)
 def sum_row(rows: Any, row: Any, x: Any, stride: Any, out: Any, width: Any) -> None:
-    """Write the weighted sum of a row of the block where ``out`` points to."""
+    """Write the weighted sum of a row of the block to ``out``."""
     chunk = CHUNK if width >= 4 else 2
     begin = 0
     while begin < width:
         part = min(width - begin, chunk)
         at = begin
         if width > CHUNK:
-            at, part = min(begin, width - CHUNK), CHUNK  # some again, rather than in smaller tiles
+            at, part = min(begin, width - CHUNK), CHUNK  # repeats some, instead of smaller tiles
         if part > 64:
             _sum_pair(zeros(x, 64), rows, row, x, stride, out, at, part)
         elif part > 32:
@@ -147,7 +147,7 @@ def _sum_pair(
     ahead = ahead_of(part)
     for e in range(rows.indptr[row], rows.indptr[row + 1]):
         if e + ahead < rows.edges:
-            # Beyond this row's end it is the next rows' edges, which is as well.
+            # Beyond this row's end these are the next rows' edges, which helps too.
             later = np.int64(rows.indices[e + ahead]) * stride
             prefetch(tile, x, later + from_a)
             prefetch(tile, x, later + from_b)

@@ -1,9 +1,9 @@
 """Attention over the rows of a block in Numba; names and meaning are naive/attention.py's.
 
-A row's edges are gone through once, CHUNK at a time: the largest score may grow on the way, and
-what was summed so far is then scaled. In the backward pass no product of an edge's rows is needed:
-where ``s`` is the slope of leaky, the sum over c of ``alpha s (factor grad[r] z[c] - dot[r])`` is
-``grad[r] (sum of alpha s factor z[c]) - dot[r] (sum of alpha s)``, so that rows are only summed.
+A row's edges are processed once, CHUNK at a time: if a larger score appears, the previous sums are
+rescaled. In the backward pass no product of an edge's rows is needed: with ``s`` the slope of
+leaky, the sum over c of ``alpha s (factor grad[r] z[c] - dot[r])`` is ``grad[r] (sum of alpha s
+factor z[c]) - dot[r] (sum of alpha s)``, so that rows are only summed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def scores_back(grad: Array, z: Array, vectors: Array, dz: Array, dvectors: Arra
 
 
 def attend(block: ScaledCSR, z: Array, heads: Heads, out: Array, first: int, last: int) -> None:
-    """Write rows ``first .. last`` of the weighted sums at ``out``, and heads.peak and total."""
+    """Write rows ``first .. last`` of the weighted sums to ``out``, and heads.peak and total."""
     _attend(
         read_only(block.indptr, z),
         read_only(block.indices, z),
@@ -70,11 +70,7 @@ def attend_back_rows(
     first: int,
     last: int,
 ) -> None:
-    """Write, for rows ``first .. last``, the gradient of heads.left at ``dleft``, (rows, heads).
-
-    ``grad`` is that of ``out``, which ``attend`` wrote. Their products, head by head, go to
-    ``dot``, (rows, heads), for ``attend_back_columns``.
-    """
+    """Write, for rows ``first .. last``, the gradient of heads.left to ``dleft``, (rows, heads)."""
     back_rows(
         read_only(block.indptr, z),
         read_only(block.indices, z),
@@ -101,10 +97,7 @@ def attend_back_columns(
     first: int,
     last: int,
 ) -> None:
-    """Write, for columns ``first .. last``, the gradients of z and heads.right.
-
-    ``transpose`` lists the rows that read each column; a column that is a row reads itself too.
-    """
+    """Write, for columns ``first .. last``, the gradients of z and heads.right."""
     back_columns(
         read_only(transpose.indptr, z),
         read_only(transpose.indices, z),
@@ -225,7 +218,7 @@ def _attend(
 
 @njit(cache=True)
 def _leak(weight: Any, added: Any, slope: Any, zero: Any, highest: Any, count: Any) -> Any:
-    """Make scores of sums of which one part is ``added``, and return the highest."""
+    """Turn sums, of which one part is ``added``, into scores, and return the highest."""
     for j in range(count):
         value = weight[j] + added
         weight[j] = value if value > zero else slope * value

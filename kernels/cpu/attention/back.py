@@ -1,4 +1,4 @@
-"""The backward pass of attention: attention.py says why it only sums rows."""
+"""The backward pass of attention, which only sums rows (see __init__.py)."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def back_columns(
     count_heads = scores.heads
     width = z.shape[1] // count_heads
     found, numbers = np.empty(CHUNK, np.int64), np.empty(CHUNK, np.uint64)
-    # What is known of the rows that read a column: weights, slopes, peaks, totals, dots.
+    # Of the rows that read a column: weights, slopes, peaks, totals, dots.
     known = np.empty(5 * count_heads * CHUNK, z.dtype)
     words = np.empty((count_heads + 3) * CHUNK, np.uint32)
     sums = np.empty(size_of_sums(count_heads, width), z.dtype)
@@ -191,7 +191,7 @@ def back_columns(
 
 @njit(cache=True)
 def _leak(weight: Any, added: Any, slope: Any, zero: Any, slopes: Any, count: Any) -> None:
-    """Make scores of sums of which one part is ``added``, and write leaky's slope at each."""
+    """Turn sums, of which one part is ``added``, into scores, and write leaky's slope at each."""
     one = zero + np.int8(1)
     for j in range(count):
         value = weight[j] + added

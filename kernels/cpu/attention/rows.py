@@ -1,8 +1,8 @@
-"""Attention's edges, some at a time: whom a row reads, the weights, and sums of rows with them.
+"""Attention's edges in chunks: the rows that they read, their weights, and weighted sums of rows.
 
-Weights of CHUNK edges are kept, head by head, so that loops over edges use vectors; nothing grows
-with the number of edges. Sums are kept in tiles of each head, the last of which ends with the
-head and may overlap the one before.
+Weights of CHUNK edges are kept per head, so that loops over edges are vectorised; memory does not
+grow with the number of edges. Sums are kept in tiles per head; the last tile ends with the head and
+may overlap the one before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNK = 64
 
 
 class Scores(NamedTuple):
-    """Heads for a kernel, all arrays or all pointers; what is dropped comes apart."""
+    """Heads for a kernel, all arrays or all pointers; dropout is separate."""
 
     left: Any
     right: Any
@@ -44,7 +44,7 @@ class Scores(NamedTuple):
 
 
 def scores_of(heads: Heads, *, writes: bool) -> Scores:
-    """Return heads for a kernel, which may write peaks and totals if it says so."""
+    """Return heads for a kernel; ``writes``: it writes peaks and totals."""
     like = heads.left
     peak, total = heads.peak, heads.total
     if not writes:
@@ -63,7 +63,7 @@ def scores_of(heads: Heads, *, writes: bool) -> Scores:
 
 @njit(cache=True, inline="always")
 def score_pointers(given: Any) -> Any:
-    """Return Scores, given as a plain tuple, of pointers; good as long as the arrays are there."""
+    """Return Scores, given as a plain tuple, as pointers; valid while the arrays live."""
     scores = Scores(*given)
     return Scores(
         pointer(scores.left),
@@ -86,10 +86,10 @@ def score_pointers(given: Any) -> Any:
 def next_chunk(
     indices: Any, at: Any, end: Any, itself: Any, found: Any, x: Any, x_stride: Any, width: Any
 ) -> tuple[Any, Any, Any]:
-    """Find whom edges ``at .. end`` lead to, CHUNK at most, and prefetch their rows of ``x``.
+    """Find the rows that edges ``at .. end`` read, at most CHUNK, and prefetch their rows of ``x``.
 
-    ``itself``, if not below 0, is found once, at the end. Returns how many were found, ``at`` for
-    the next call, and whether there is none.
+    ``itself``, if not below 0, is found once, at the end. Returns the number found, ``at`` for the
+    next call, and whether all are done.
     """
     count = 0
     while at < end and count < CHUNK:
@@ -98,7 +98,7 @@ def next_chunk(
         if other != itself:
             found[count] = other
             count += 1
-    done = at >= end and count < CHUNK  # so there is room for one more
+    done = at >= end and count < CHUNK  # so one more fits
     if done and itself >= 0:
         found[count] = itself
         count += 1
@@ -120,17 +120,17 @@ def edge_words(
     numbers: Any,
     words: Any,
 ) -> None:
-    """Write the random words of edges between one node and those found, head by head.
+    """Write the random words of edges between one node and those found, per head.
 
-    ``fixed_reads`` tells whether ``fixed`` is the one that reads, or that is read. ``numbers``
-    has room for a chunk.
+    ``fixed_reads``: whether ``fixed`` reads the others or is read by them. ``numbers`` holds a
+    chunk.
     """
     groups = (scores.heads + 3) // 4
     mine = np.uint64(dropout.ids[fixed])
     for j in range(count):
         theirs = np.uint64(dropout.ids[found[j]])
         numbers[j] = mine * scores.nodes + theirs if fixed_reads else theirs * scores.nodes + mine
-    # A loop of its own, which does several draws at a time.
+    # A separate loop, which vectorises draws.
     seed, stream = dropout.seed, dropout.stream
     for group in range(groups):
         step = np.uint64(dropout.step) * np.uint64(groups) + np.uint64(group)
@@ -143,7 +143,7 @@ def edge_words(
 
 @njit(cache=True)
 def drop_weights(dropout: Any, heads: Any, words: Any, count: Any, weight: Any) -> None:
-    """Drop weights by their words, and raise the others."""
+    """Drop weights by their words, and scale the others."""
     zero, scale, below = dropout.zero, dropout.scale, dropout.below
     for h in range(heads):
         value, word = moved(weight, h * CHUNK), moved(words, h * CHUNK)
@@ -153,7 +153,7 @@ def drop_weights(dropout: Any, heads: Any, words: Any, count: Any, weight: Any) 
 
 @njit(cache=True)
 def spread(values: Any, values_stride: Any, found: Any, count: Any, heads: Any, out: Any) -> None:
-    """Write the values of those found head by head: each head's stand together."""
+    """Write the values of those found per head: each head's are contiguous."""
     line = zeros(values, 8)
     for j in range(count):
         prefetch(line, values, found[j] * values_stride)
@@ -165,20 +165,20 @@ def spread(values: Any, values_stride: Any, found: Any, count: Any, heads: Any, 
 
 @njit(cache=True)
 def clear(numbers: Any, count: Any) -> None:
-    """Make so many numbers 0."""
+    """Set ``count`` numbers to 0."""
     for i in range(count):
         numbers[i] = 0
 
 
 @njit(cache=True)
 def size_of_tile(width: Any) -> Any:
-    """Return how many numbers the tiles of heads of a width have."""
+    """Return the size of the tiles for heads of a width."""
     return 8 if width >= 8 else 1
 
 
 @njit(cache=True)
 def size_of_sums(heads: Any, width: Any) -> Any:
-    """Return how many numbers all the tiles of a row have."""
+    """Return the total size of a row's tiles."""
     size = size_of_tile(width)
     return heads * ((width + size - 1) // size) * size
 
@@ -237,10 +237,10 @@ def _write_tiles(tile: Any, sums: Any, factor: Any, heads: Any, width: Any, out:
             slot += lanes(tile)
 
 
-# Sums over a head may be taken in any order: that is what lets them use vectors.
+# Sums over a head may be in any order, so that they vectorise.
 @njit(cache=True, fastmath={"reassoc", "contract"})
 def product(one: Any, other: Any, width: Any) -> Any:
-    """Return the sum of products of two rows of numbers, at least one."""
+    """Return the sum of products of two rows of at least one number."""
     total = one[0] * other[0]
     for f in range(1, width):
         total += one[f] * other[f]

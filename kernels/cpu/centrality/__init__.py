@@ -27,13 +27,13 @@ __all__ = [
     "triangles",
 ]
 
-# Nodes and edges of a small graph. Of a larger one all threads of a worker share what they read,
-# and have memory of their own for its nodes alone.
+# Limits of a small graph. All threads of a worker share a larger one, and have separate memory for
+# its nodes only.
 _SMALL_ITEMS = 1 << 22
 
 
 def shortest_paths(batch: GraphBatch, sources: Array | None = None) -> Paths:
-    """Return what the shortest paths from ``sources`` [default: all nodes] come to."""
+    """Return the results of the shortest paths from ``sources`` [default: all nodes]."""
     found = Paths(np.zeros(batch.nodes, np.int64), *np.zeros((3, batch.nodes)))
     by_graph = _sources(batch, sources)
     if batch.weights is None:
@@ -44,10 +44,7 @@ def shortest_paths(batch: GraphBatch, sources: Array | None = None) -> Paths:
 
 
 def distances(batch: GraphBatch) -> Array:
-    """Return the distances of all pairs, a square matrix a graph, one after another.
-
-    (sum of sizes squared,): int32 with -1 where there is no path, float64 with inf of weights.
-    """
+    """Return the distances of all pairs, one square matrix per graph, one after another."""
     size = int((batch.sizes**2).sum())
     if batch.weights is None:
         found = np.full(size, -1, np.int32)
@@ -86,11 +83,7 @@ def betweenness(
 def pagerank(
     batch: GraphBatch, *, damping: float = 0.85, tolerance: float = 1e-6, most: int = 100
 ) -> tuple[Array, Array]:
-    """Return PageRank and, a graph, after how many steps it stood: -1 if not after ``most``.
-
-    (nodes,) float64 and (graphs,) int32. It stands where a step changes it by less than
-    ``tolerance`` a node. Who has no edge, or none of any weight, gives to all alike.
-    """
+    """Return PageRank and the number of steps to convergence per graph: -1 if above ``most``."""
     ranks, steps = np.empty(batch.nodes), np.empty(batch.graphs, np.int32)
     weights = np.ones(0) if batch.weights is None else batch.weights
     power_iteration(*_graphs(batch), frozen_view(weights), damping, tolerance, most, ranks, steps)
@@ -98,21 +91,14 @@ def pagerank(
 
 
 def strong_components(batch: GraphBatch, *, topological: bool = False) -> Array:
-    """Return the strongly connected component of each node, (nodes,) int32.
-
-    Those of a graph are 0, 1, ... in the order of their smallest members, or where
-    ``topological`` each after all those that it reaches.
-    """
+    """Return the strongly connected component of each node, (nodes,) int32."""
     labels = np.empty(batch.nodes, np.int32)
     tarjan(*_graphs(batch), topological, labels)
     return labels
 
 
 def triangles(batch: GraphBatch, multiplicities: Array | None = None) -> Triangles:
-    """Return the closed walks of three steps of symmetric graphs, whose loops count nothing.
-
-    multiplicities  (edges,) int8, how many edges there are, 1 or 2 [default: 1]
-    """
+    """Return the closed walks of three steps of symmetric graphs; loops are ignored."""
     found = Triangles(*np.zeros((3, batch.nodes), np.int64))
     counts = np.ones(0, np.int8) if multiplicities is None else multiplicities
     closed_walks(*_graphs(batch), frozen_view(counts), *found)
@@ -124,7 +110,7 @@ def _graphs(batch: GraphBatch) -> tuple[Array, Array, Array]:
 
 
 def _sources(batch: GraphBatch, sources: Array | None) -> tuple[Array, Array]:
-    """Return where the sources of each graph begin, (graphs + 1,) int64, and the sources."""
+    """Return the starts of each graph's sources, (graphs + 1,) int64, and the sources."""
     if sources is None:
         return np.array(batch.ptr), np.arange(batch.nodes, dtype=np.int64)
     sources = np.sort(np.asarray(sources, np.int64))

@@ -1,4 +1,4 @@
-"""Brandes' betweenness: a search a source, then shares handed back to it."""
+"""Brandes' betweenness: one search per source, then shares passed back to it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def add_betweenness(
 ) -> None:
     """Add each source's shares to ``nodes`` and, unless it is empty, to ``arcs``.
 
-    Paths are counted in float64: a grid has more than 64 bits hold. It needs memory for the nodes
-    of a graph alone; folded.py is the faster one where that of edges does not matter.
+    Paths are counted in float64: a grid has more than 64 bits hold. It needs memory only for the
+    nodes of a graph; folded.py is faster if memory for edges is available.
     """
     most, _ = largest_graph(ptr, indptr)
     levels, queue = np.full(most, -1, np.int64), np.empty(most, np.int64)
@@ -79,8 +79,8 @@ def add_weighted_betweenness(
 ) -> None:
     """Add each source's shares to ``nodes`` and, unless it is empty, to ``arcs``.
 
-    Predecessors are kept in lists, as those at equal distance, over edges of weight 0, cannot be
-    derived from distances.
+    Predecessors are kept in lists, as those at equal distance, over edges of weight 0, do not
+    follow from distances.
     """
     most, edges = largest_graph(ptr, indptr)
     heap, order = new_heap(edges + 1), np.empty(most, np.int64)

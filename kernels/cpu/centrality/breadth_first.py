@@ -1,7 +1,7 @@
-"""Breadth-first searches of small graphs, from 64 sources at once: a bit of a word each.
+"""Breadth-first searches of small graphs, from 64 sources at once: one bit of a word each.
 
-A level takes every node that was just reached once, however many sources reached it there, so this
-never follows more edges than a search a source, and on a small world a small part of them.
+A level visits every newly reached node once, for all sources that reached it, so this never follows
+more edges than one search per source, and in a small world far fewer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def add_paths(
     inverse: Array,
     eccentricity: Array,
 ) -> None:
-    """Add what the paths from ``sources[source_starts[g]:source_starts[g + 1]]`` come to."""
+    """Add the results of paths from ``sources[source_starts[g]:source_starts[g + 1]]``."""
     largest = 0
     for graph in range(len(ptr) - 1):
         largest = max(largest, ptr[graph + 1] - ptr[graph])
@@ -67,10 +67,10 @@ def _search(
     inverse: Array,
     eccentricity: Array,
 ) -> None:
-    """Add what the paths from at most 64 sources of a graph come to.
+    """Add the results of paths from at most 64 sources of a graph.
 
-    Whether a neighbour is new is as good as random: a branch on it would often be predicted
-    wrongly, so the queue's end is moved by 0 or 1. Arrays are the caller's, so pointers to them are
+    Whether a neighbour is new is as good as random: a branch on it would often be mispredicted, so
+    the queue's end advances by 0 or 1. The arrays belong to the caller, so pointers to them are
     safe.
     """
     starts, ends = pointer(indptr), pointer(indices)
@@ -124,7 +124,7 @@ def _search(
 
 @njit(cache=True, nogil=True)
 def fill_distances(ptr: Array, indptr: Array, indices: Array, distances: Array) -> None:
-    """Write the distances of all pairs of each graph where there is a path; the rest is -1."""
+    """Write the distances of all pairs of each graph with a path; the rest is -1."""
     largest = 0
     for graph in range(len(ptr) - 1):
         largest = max(largest, ptr[graph + 1] - ptr[graph])

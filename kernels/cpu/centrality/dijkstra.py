@@ -1,6 +1,6 @@
 """Dijkstra's searches of small graphs: a binary heap ordered by distance, then by age.
 
-Ties are broken as in NetworkX, on which the counting of paths over edges of no length depends.
+Ties are broken as in NetworkX, as the counts of paths over edges of length 0 depend on it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.kernels.compiled import njit
 
 @njit(cache=True)
 def new_heap(entries: int) -> tuple[Array, Array, Array, Array]:
-    """Return an empty heap with room for so many: distances, ages, where from, where to."""
+    """Return an empty heap of this capacity: distances, ages, origins, targets."""
     return (
         np.empty(entries, np.float64),
         np.empty(entries, np.int64),
@@ -31,7 +31,7 @@ def push(
     at = size
     while at > 0:
         above = (at - 1) >> 1
-        if distances[above] <= far:  # whoever is there is older
+        if distances[above] <= far:  # the entry there is older
             break
         distances[at], ages[at] = distances[above], ages[above]
         origins[at], nodes[at] = origins[above], nodes[above]
@@ -41,7 +41,7 @@ def push(
 
 @njit(cache=True)
 def pop(heap: tuple[Array, Array, Array, Array], size: int) -> tuple[float, int, int]:
-    """Take the nearest entry, of several the oldest, from a heap of ``size`` entries."""
+    """Remove the nearest entry, of several the oldest, from a heap of ``size`` entries."""
     distances, ages, origins, nodes = heap
     nearest = distances[0], origins[0], nodes[0]
     last = size - 1
@@ -76,10 +76,10 @@ def search(
     far: Array,
     order: Array,
 ) -> int:
-    """Write the distances from ``source`` to ``far``, which is infinite, and who is reached.
+    """Write the distances from ``source`` to ``far``, which is infinite before, and the order.
 
-    far    (size,), nodes counted from ``first``; as all nodes
-    order  (size,): those that are reached, nearest first; returned is how many
+    far    (size,), nodes relative to ``first``, like all nodes here
+    order  (size,): reached nodes, nearest first; their number is returned
     """
     far[source] = 0.0
     push(heap, 0, 0.0, 0, source, source)
@@ -88,7 +88,7 @@ def search(
         distance, _, node = pop(heap, entries)
         entries -= 1
         if distance > far[node]:
-            continue  # it was found by a shorter path
+            continue  # a shorter path reached it before
         order[count] = node
         count += 1
         for edge in range(indptr[first + node], indptr[first + node + 1]):
@@ -104,7 +104,7 @@ def search(
 
 @njit(cache=True)
 def largest_graph(ptr: Array, indptr: Array) -> tuple[int, int]:
-    """Return the number of nodes of the largest graph, and of edges of that with most."""
+    """Return the largest number of nodes of a graph, and the largest number of edges."""
     nodes = edges = 0
     for graph in range(len(ptr) - 1):
         nodes = max(nodes, ptr[graph + 1] - ptr[graph])
@@ -125,7 +125,7 @@ def add_weighted_paths(
     inverse: Array,
     eccentricity: Array,
 ) -> None:
-    """Add what the paths from ``sources[source_starts[g]:source_starts[g + 1]]`` come to."""
+    """Add the results of paths from ``sources[source_starts[g]:source_starts[g + 1]]``."""
     most, edges = largest_graph(ptr, indptr)
     heap, far, order = new_heap(edges + 1), np.empty(most), np.empty(most, np.int64)
     for graph in range(len(ptr) - 1):
@@ -148,7 +148,7 @@ def add_weighted_paths(
 def fill_weighted_distances(
     ptr: Array, indptr: Array, indices: Array, weights: Array, distances: Array
 ) -> None:
-    """Write the distances of all pairs of each graph where there is a path; the rest is inf."""
+    """Write the distances of all pairs of each graph with a path; the rest is inf."""
     most, edges = largest_graph(ptr, indptr)
     heap, order = new_heap(edges + 1), np.empty(most, np.int64)
     row = 0

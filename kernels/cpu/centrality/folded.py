@@ -1,11 +1,12 @@
-"""Brandes' betweenness of small graphs, where sources of a single way out take another's search.
+"""Brandes' betweenness of small graphs, where sources with a single exit share a search.
 
-Every path from a node that has one neighbour to go to, itself not counted, leads there first. So
-these nodes form trees: at the root of each is a node of none or several neighbours, or one of a
-cycle. One search from the root is done for all sources of its tree, as degree-1 folding does for
-leaves of undirected graphs. What it hands back of a target is multiplied by how many sources reach
-the target through the root: all of the tree, but those on whose way to the root it lies. What lies
-on the way to the root is counted there. Of control-flow graphs that is about half of all searches.
+A path from a node with a single neighbour, other than itself, always starts with that neighbour. So
+these nodes form trees: the root of each is a node with none or several neighbours, or one of a
+cycle. One search from the root serves all sources of its tree, as degree-1 folding does for leaves
+of undirected graphs. Shares passed back for a target are multiplied by the number of sources that
+reach the target through the root: all of the tree, except those with the target on their way to the
+root. Nodes on the way to the root are counted there. In control-flow graphs this saves about half
+of all searches.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def add_folded_betweenness(
 ) -> None:
     """Add each source's shares to ``nodes`` and, unless it is empty, to ``arcs``.
 
-    Paths are counted in float64: a grid has more than 64 bits hold. A search keeps what it knows of
-    nodes by their places in its queue, and the edges of shortest paths in a list, which is read
+    Paths are counted in float64: a grid has more than 64 bits hold. A search keeps its nodes' data
+    by their places in its queue, and the edges of shortest paths in a list, which is read
     backwards; so no graph may have 2 ** 32 nodes or edges.
     """
     most, edges = largest_graph(ptr, indptr)
@@ -41,7 +42,7 @@ def add_folded_betweenness(
     only, root = np.empty(most, np.int64), np.empty(most, np.int64)
     newest, older = np.empty(most, np.int64), np.empty(most, np.int64)  # sources of a root
     behind = np.zeros(most, np.int64)
-    # A place counts from ``base``, which grows: what an earlier search wrote is below it.
+    # A place counts from ``base``, which grows: values of earlier searches are below it.
     places, queue = np.empty(most, np.int64), np.empty(most, np.uint32)
     paths, own, shares = np.empty(most), np.empty(most), np.empty(most)
     tails, ends = np.empty(edges, np.uint32), np.empty(edges, np.uint32)  # of edges, by place
@@ -62,7 +63,7 @@ def add_folded_betweenness(
         for start in range(size):
             if newest[start] < 0:
                 continue
-            # Behind a node of the tree are the sources whose way to the root leads through it.
+            # Behind a node of the tree are the sources that pass it on the way to the root.
             count, source = 0, newest[start]
             while source >= 0:
                 count += 1
@@ -106,7 +107,7 @@ def add_folded_betweenness(
                     nodes[first + node] += count - behind[node]
             source = newest[start]
             while source >= 0:
-                # Targets from here on: what the root reaches, and what lies before it besides.
+                # Targets from here on: nodes that the root reaches, and nodes before the root.
                 left, node = filled, source
                 while node != start:
                     behind[node] = 0
@@ -129,7 +130,7 @@ def add_folded_betweenness(
 def _copy(
     starts: Array, indices: Array, first: int, rows: Array, heads: Array, only: Array
 ) -> None:
-    """Copy a graph, numbered from 0, and note of each node its single edge to another, or -1."""
+    """Copy a graph, numbered from 0, with each node's only edge to another node, or -1."""
     lowest = starts[0]
     for node in range(len(starts) - 1):
         ways, way = 0, -1
@@ -153,7 +154,7 @@ def _plant(size: int, heads: Array, only: Array, root: Array) -> None:
             root[node] = mark
             if only[node] >= 0:
                 node = np.int64(heads[only[node]])
-        # The walk has ended at a node without a single edge, or come round, or met an earlier one.
+        # The walk ended at a node without a single edge, closed a cycle, or met an earlier walk.
         found = node if root[node] == mark else root[node]
         node = start
         while root[node] == mark:

@@ -20,7 +20,7 @@ def power_iteration(
     ranks: Array,
     steps: Array,
 ) -> None:
-    """Write the ranks of each graph, and after how many steps they stood, or -1.
+    """Write the ranks of each graph, and the number of steps to convergence, or -1.
 
     weights  (edges,); empty: all are 1
     """

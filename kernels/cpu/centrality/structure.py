@@ -15,7 +15,7 @@ def tarjan(ptr: Array, indptr: Array, indices: Array, topological: bool, labels:
     for graph in range(len(ptr) - 1):
         largest = max(largest, ptr[graph + 1] - ptr[graph])
     number, low = np.empty(largest, np.int64), np.empty(largest, np.int64)
-    edge = np.empty(largest, np.int64)  # the next one to follow
+    edge = np.empty(largest, np.int64)  # the next edge to follow
     path, stack = np.empty(largest, np.int64), np.empty(largest, np.int64)
     smallest, label = np.empty(largest, np.int64), np.empty(largest, np.int32)
     for graph in range(len(ptr) - 1):

@@ -1,8 +1,8 @@
 """Training embeddings of nodes and relations: BLAS on tiles of scores, and Numba around it.
 
-Names and meaning are naive/embed.py's. A batch is cut into pieces, and these into tiles, by its own
-numbers alone, BLAS runs in one thread for each, and sums are made in one order: for the same input
-the same bits come out, whatever the number of threads.
+Names and meaning are naive/embed.py's. Only a batch's own numbers decide its pieces and their
+tiles, BLAS runs in one thread for each, and sums have a fixed order: the same input gives the same
+bits on any number of threads.
 """
 
 from penstock.kernels.cpu.embed.negatives import draw_negatives

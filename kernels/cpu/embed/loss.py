@@ -1,4 +1,4 @@
-"""Losses of a tile of scores and their slopes, which take the scores' place, in Numba."""
+"""Losses of a tile of scores, and their slopes, which replace the scores, in Numba."""
 
 from __future__ import annotations
 
@@ -22,29 +22,54 @@ _S5, _S3 = np.float32(1 / 5), np.float32(1 / 3)
 
 
 def tile_loss(
-    loss: int, scores: Array, positives: Array, first: int, margin: Any, temperature: Any,
-    losses: Array, slopes: Array,
-) -> None:  # fmt: skip
-    """Write each row's loss and its slope in the positive, and make the scores slopes in them.
+    loss: int,
+    scores: Array,
+    positives: Array,
+    first: int,
+    margin: Any,
+    temperature: Any,
+    losses: Array,
+    slopes: Array,
+) -> None:
+    """Write each row's loss and its slope in the positive; replace the scores by their slopes.
 
-    scores     (rows, N) float32; -infinity where a negative is left out
-    positives  float32, of which row r has ``first + r``; so have ``losses``, float64, and
-               ``slopes``, float32
+    scores     (rows, N) float32; -infinity for negatives that are left out
+    positives  float32, row r's at ``first + r``, as in ``losses``, float64, and ``slopes``,
+               float32
     """
     softmax = loss in (_SOFTMAX, _CONTRASTIVE)
     _tile_loss(
-        scores, positives, first, margin, temperature, losses, slopes,
-        np.empty(scores.shape[1], np.float32), loss == _SOFTMAX,
-        softmax or None, loss == _LOGISTIC or None, loss == _MARGIN or None,
-    )  # fmt: skip
+        scores,
+        positives,
+        first,
+        margin,
+        temperature,
+        losses,
+        slopes,
+        np.empty(scores.shape[1], np.float32),
+        loss == _SOFTMAX,
+        softmax or None,
+        loss == _LOGISTIC or None,
+        loss == _MARGIN or None,
+    )
 
 
-# It is compiled for one loss: Numba leaves out what is None (_self_adversarial: if all are).
+# Compiled for one loss: Numba omits branches for None (_self_adversarial: if all are).
 @njit(cache=True, nogil=True, error_model="numpy")
 def _tile_loss(
-    scores: Array, positives: Array, first: int, margin: Any, temperature: Any, losses: Array,
-    slopes: Array, scratch: Array, with_positive: bool, softmax: Any, logistic: Any, hinge: Any,
-) -> None:  # fmt: skip
+    scores: Array,
+    positives: Array,
+    first: int,
+    margin: Any,
+    temperature: Any,
+    losses: Array,
+    slopes: Array,
+    scratch: Array,
+    with_positive: bool,
+    softmax: Any,
+    logistic: Any,
+    hinge: Any,
+) -> None:
     rows, width = scores.shape
     for row in range(rows):
         at = moved(pointer(scores), row * width)
@@ -63,7 +88,7 @@ def _tile_loss(
 
 @njit(cache=True, error_model="numpy")
 def _softmax(n: Any, p: Any, width: Any, with_positive: bool) -> Any:
-    # A NaN may not be the largest, but its power and so the total are NaN as well.
+    # NaN may not be the largest, but its power makes the total NaN.
     largest = _largest(n, width)
     if with_positive:
         largest = max(largest, p)
@@ -107,7 +132,7 @@ def _log1p(x: Any) -> Any:
 @njit(cache=True, error_model="numpy")
 def _softplus_and_sigmoid(x: Any) -> Any:
     power = exponential(-abs(x))
-    above = _ZERO if x < _ZERO else x  # so that NaN stays
+    above = _ZERO if x < _ZERO else x  # keeps NaN
     return above + _log1p(power), (power if x < _ZERO else _ONE) / (_ONE + power)
 
 

@@ -38,9 +38,15 @@ def draw_negatives(
 
 @njit(cache=True, nogil=True)
 def _draw(
-    seed: int, number: int, first: Array, start: Array, by_degree: int, chance: Array,
-    other: Array, rows: Array,
-) -> None:  # fmt: skip
+    seed: int,
+    number: int,
+    first: Array,
+    start: Array,
+    by_degree: int,
+    chance: Array,
+    other: Array,
+    rows: Array,
+) -> None:
     total = start[-1]
     for group in range(rows.shape[0]):
         which = number | uint64(group)
@@ -50,7 +56,7 @@ def _draw(
             if uint64(kind) < by_degree and np.float64(coin) >= np.float64(chance[slot]) * _ROUND:
                 slot = np.int64(other[slot])
             at, end = 0, len(start) - 2
-            while at < end:  # the last range that begins at the slot or before, and is not empty
+            while at < end:  # the last non-empty range that begins at or before the slot
                 middle = (at + end + 1) // 2
                 if start[middle] <= slot:
                     at = middle

@@ -1,4 +1,4 @@
-"""What a piece of a batch does besides products of matrices, in Numba."""
+"""The work on a piece of a batch besides matrix products, in Numba."""
 
 from __future__ import annotations
 
@@ -25,9 +25,16 @@ _LEFT_OUT = np.float32(-np.inf)
 
 @njit(cache=True, nogil=True)
 def make_queries(
-    model: int, sign: Any, nodes: Array, factors: Array, given: Array, relations: Array,
-    answers: Array, asked: Array, positives: Array,
-) -> None:  # fmt: skip
+    model: int,
+    sign: Any,
+    nodes: Array,
+    factors: Array,
+    given: Array,
+    relations: Array,
+    answers: Array,
+    asked: Array,
+    positives: Array,
+) -> None:
     """Write the queries of some edges, (edges, dim), and the scores of their answers."""
     edges, dim = asked.shape
     for e in range(edges):
@@ -52,7 +59,7 @@ def gather_rows(nodes: Array, rows: Array, out: Array) -> None:
 
 @njit(cache=True, nogil=True)
 def leave_out(scores: Array, answers: Array, first: int, ordered: Array, order: Array) -> None:
-    """Make scores of negatives that are an edge's own answer -infinity.
+    """Set scores of negatives that equal an edge's answer to -infinity.
 
     ordered, order  the negatives ascending, and the place of each
     """
@@ -77,10 +84,16 @@ def distance_tile(model: int, asked: Array, first: int, others: Array, scores: A
 
 @njit(cache=True, nogil=True)
 def distance_tile_slopes(
-    model: int, asked: Array, first: int, others: Array, scores: Array, slopes: Array,
-    in_asked: Array, in_others: Array,
-) -> None:  # fmt: skip
-    """Add the gradients in queries and negatives, of those in a tile of scores."""
+    model: int,
+    asked: Array,
+    first: int,
+    others: Array,
+    scores: Array,
+    slopes: Array,
+    in_asked: Array,
+    in_others: Array,
+) -> None:
+    """Add the gradients in queries and negatives from those in a tile of scores."""
     dim = asked.shape[1]
     for e in range(slopes.shape[0]):
         for j in range(slopes.shape[1]):
@@ -107,12 +120,28 @@ def add_rows(total: Array, part: Array) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def finish_edges(
-    model: int, sign: Any, nodes: Array, factors: Array, given: Array,
-    relations: Array, answers: Array, asked: Array, positives: Array, slopes: Array,
-    in_asked: Array, in_given: Array, in_relation: Array, in_answer: Array, power: int,
-    node_penalty: Any, relation_penalty: Any, losses: Array, afresh: bool, relation_afresh: bool,
-) -> None:  # fmt: skip
-    """Add what the answers' scores give, and write or add the gradients of each edge's rows.
+    model: int,
+    sign: Any,
+    nodes: Array,
+    factors: Array,
+    given: Array,
+    relations: Array,
+    answers: Array,
+    asked: Array,
+    positives: Array,
+    slopes: Array,
+    in_asked: Array,
+    in_given: Array,
+    in_relation: Array,
+    in_answer: Array,
+    power: int,
+    node_penalty: Any,
+    relation_penalty: Any,
+    losses: Array,
+    afresh: bool,
+    relation_afresh: bool,
+) -> None:
+    """Add the part of the answers' scores, and write or add the gradients of each edge's rows.
 
     slopes           (edges,) in the answers' scores
     in_asked         (edges, dim) in queries, of the negatives' scores

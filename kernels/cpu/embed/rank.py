@@ -1,7 +1,7 @@
 """Ranks and best candidates: BLAS decides most, float64 the rest, in tiles of bounded memory.
 
-A score in float32 is wrong by at most some bound. Where it is further from the answer's score than
-that, it says which is greater; the few others are computed again.
+A score in float32 has a bounded error. If it is further from the answer's score than that, it
+decides the comparison; the few others are computed again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ __all__ = ["answer_scores", "count", "queries", "top"]
 
 _QUERIES, _CANDIDATES = 128, 2048  # of a tile
 _TOP_CANDIDATES = 1 << 16  # of a piece
-_LARGEST = 1e37  # products beyond may not be float32
+_LARGEST = 1e37  # larger products may not be float32
 
 
 def queries(
-    nodes: Array, relations: Array | None, given: Array, relation: Any, side: Side,
+    nodes: Array,
+    relations: Array | None,
+    given: Array,
+    relation: Any,
+    side: Side,
     rules: EmbedRules,
-) -> Array:  # fmt: skip
-    """Return the queries of a side: (n, dim) float32, rounded once from float64."""
+) -> Array:
+    """Return the queries of a side: (n, dim) float32."""
     asked = np.empty((len(given), rules.dim), np.float32)
     given = np.asarray(given, np.int64)
     if relations is None:
@@ -40,7 +44,7 @@ def queries(
     else:
         rows = np.asarray(relation, np.int64)
         rows = rows + rules.inverse if side == Side.HEAD else rows
-        # Only rows that are asked for: there may be many more relations.
+        # Only the needed rows: there may be many more relations.
         distinct, rows = np.unique(rows, return_inverse=True)
         factors = relations[distinct].astype(np.float64)
         if rules.model == Model.ROTATE:
@@ -58,10 +62,17 @@ def answer_scores(asked: Array, answers: Array, rules: EmbedRules) -> Array:
 
 
 def count(
-    asked: Array, scores: Array, answers: Array, table: Array, rules: EmbedRules, counts: Array,
-    first: int = 0, known: Known | None = None, work: Any = None,
-) -> None:  # fmt: skip
-    """Add how many candidates score more than each query's answer, and as much."""
+    asked: Array,
+    scores: Array,
+    answers: Array,
+    table: Array,
+    rules: EmbedRules,
+    counts: Array,
+    first: int = 0,
+    known: Known | None = None,
+    work: Any = None,
+) -> None:
+    """Add the numbers of candidates whose scores exceed and equal that of each query's answer."""
     asked = np.ascontiguousarray(asked, np.float32)
     answers = np.ascontiguousarray(answers, np.int64)
     indptr, indices = _known(known, len(asked))
@@ -81,19 +92,33 @@ def count(
                 part = table[low:high]
                 found = _tile(threads, asked[rows], part, rules)
                 _count(
-                    int(rules.model), found, asked[rows], scores[rows], answers[rows], part,
-                    first + low, lengths[tile], indptr[rows.start : rows.stop + 1], indices,
+                    int(rules.model),
+                    found,
+                    asked[rows],
+                    scores[rows],
+                    answers[rows],
+                    part,
+                    first + low,
+                    lengths[tile],
+                    indptr[rows.start : rows.stop + 1],
+                    indices,
                     counts[rows],
-                )  # fmt: skip
+                )
 
         with np.errstate(all="ignore"):
             threads.each(block, -(-len(asked) // _QUERIES))
 
 
 def top(
-    asked: Array, table: Array, rules: EmbedRules, k: int, first: int = 0,
-    known: Known | None = None, best: tuple[Array, Array] | None = None, work: Any = None,
-) -> tuple[Array, Array]:  # fmt: skip
+    asked: Array,
+    table: Array,
+    rules: EmbedRules,
+    k: int,
+    first: int = 0,
+    known: Known | None = None,
+    best: tuple[Array, Array] | None = None,
+    work: Any = None,
+) -> tuple[Array, Array]:
     """Return the best k candidates of each query: scores (n, k) float64 and ids (n, k) int64."""
     asked = np.ascontiguousarray(asked, np.float32)
     indptr, indices = _known(known, len(asked))
@@ -107,9 +132,15 @@ def top(
     def search(piece: int) -> None:
         low, high = cuts[piece], cuts[piece + 1]
         _top(
-            int(rules.model), asked, table[low:high], first + low, indptr, indices,
-            scores[piece + 1], ids[piece + 1],
-        )  # fmt: skip
+            int(rules.model),
+            asked,
+            table[low:high],
+            first + low,
+            indptr,
+            indices,
+            scores[piece + 1],
+            ids[piece + 1],
+        )
 
     with entered(work) as threads:
         threads.each(search, pieces)
@@ -134,9 +165,14 @@ def _tile(work: Workspace, asked: Array, part: Array, rules: EmbedRules) -> Arra
 
 @njit(cache=True, nogil=True)
 def _queries(
-    model: int, sign: float, nodes: Array, factors: Array, given: Array, relations: Array,
+    model: int,
+    sign: float,
+    nodes: Array,
+    factors: Array,
+    given: Array,
+    relations: Array,
     asked: Array,
-) -> None:  # fmt: skip
+) -> None:
     dim = asked.shape[1]
     x, q = np.empty(dim, np.float64), np.empty(dim, np.float64)
     for i in range(len(given)):
@@ -150,7 +186,6 @@ def _queries(
 
 @njit(cache=True, nogil=True)
 def _longest(table: Array) -> float:
-    """Return the greatest length of a row."""
     longest = 0.0
     for i in range(table.shape[0]):
         total = 0.0
@@ -163,7 +198,7 @@ def _longest(table: Array) -> float:
 
 @njit(cache=True, error_model="numpy")
 def _exact(model: int, q: Any, v: Any, dim: int) -> Any:
-    """Return a score in float64, whose sums are made in the same order wherever this is called."""
+    """Return a score in float64, always summed in the same order."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     half = dim // 2
     if model < TRANSE_L1:
@@ -200,9 +235,18 @@ def _answer_scores(model: int, asked: Array, answers: Array, scores: Array) -> N
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _count(
-    model: int, found: Array, asked: Array, scores: Array, answers: Array, table: Array,
-    first: int, longest: float, indptr: Array, indices: Array, counts: Array,
-) -> None:  # fmt: skip
+    model: int,
+    found: Array,
+    asked: Array,
+    scores: Array,
+    answers: Array,
+    table: Array,
+    first: int,
+    longest: float,
+    indptr: Array,
+    indices: Array,
+    counts: Array,
+) -> None:
     width, dim = found.shape[1], asked.shape[1]
     share = 2 * (dim + 8) * 2.0**-24
     for i in range(found.shape[0]):
@@ -251,7 +295,7 @@ def _certain(row: Any, width: Any, low: Any, high: Any) -> Any:
 
 @njit(cache=True)
 def _compare(mine: float, other: float) -> int:
-    """Return 1, 0 or -1 where mine is greater, equal or less; NaN is less, and equal to itself."""
+    """Return 1, 0 or -1 if mine is greater, equal or less; NaN is less, and equal to itself."""
     if mine != mine or other != other:
         return int(mine == mine) - int(other == other)
     return int(mine > other) - int(mine < other)
@@ -269,9 +313,15 @@ def _take_out(
 
 @njit(cache=True, nogil=True)
 def _top(
-    model: int, asked: Array, table: Array, first: int, indptr: Array, indices: Array,
-    scores: Array, ids: Array,
-) -> None:  # fmt: skip
+    model: int,
+    asked: Array,
+    table: Array,
+    first: int,
+    indptr: Array,
+    indices: Array,
+    scores: Array,
+    ids: Array,
+) -> None:
     dim = asked.shape[1]
     for i in range(len(asked)):
         q = moved(pointer(asked), i * dim)
@@ -290,7 +340,6 @@ def _top(
 
 @njit(cache=True)
 def _insert(scores: Array, ids: Array, score: float, number: int) -> None:
-    """Put a candidate among the best, where it is one."""
     at = len(scores)
     while at > 0 and (
         ids[at - 1] < 0

@@ -1,7 +1,7 @@
 """Queries and scores of single rows, in Numba, for kernels that loop over edges.
 
-Rows are pointed to. A relation's row is given as its factor: ``factors_of`` makes of phases the
-numbers of modulus 1 that they stand for, after which RotatE's queries are ComplEx'.
+Rows are pointers. A relation's row is given as its factor: ``factors_of`` turns phases into numbers
+of modulus 1, after which RotatE's queries are ComplEx'.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NO_FACTORS = np.zeros((1, 0), np.float32)
 
 
 def factors_of(relations: Array | None, rules: EmbedRules) -> Array:
-    """Return (rows, dim) float32, the relations' factors; (1, 0) where there are no relations."""
+    """Return (rows, dim) float32, the relations' factors; (1, 0) without relations."""
     if relations is None:
         return _NO_FACTORS
     if rules.model != Model.ROTATE:
@@ -30,13 +30,13 @@ def factors_of(relations: Array | None, rules: EmbedRules) -> Array:
 
 @njit(cache=True, inline="always")
 def stride(array: Any) -> Any:
-    """Return how many numbers lie between the begins of two rows."""
+    """Return the stride of rows in numbers."""
     return array.strides[0] // array.itemsize
 
 
 @njit(cache=True, fastmath={"contract"})
 def query_row(model: int, sign: Any, x: Any, r: Any, out: Any, dim: int) -> None:
-    """Write a query; sign is 1 where tails are asked for and -1 for heads."""
+    """Write a query; sign is 1 for queries of tails and -1 for heads."""
     if model == DOT:
         for f in range(dim):
             out[f] = x[f]
@@ -58,7 +58,7 @@ def query_row(model: int, sign: Any, x: Any, r: Any, out: Any, dim: int) -> None
 def add_query_slopes(
     model: int, sign: Any, x: Any, r: Any, slope: Any, in_x: Any, in_r: Any, dim: int
 ) -> None:
-    """Add the gradients in a query's node and relation, of those in the query."""
+    """Add the gradients in a query's node and relation from those in the query."""
     if model == DOT:
         for f in range(dim):
             in_x[f] += slope[f]
@@ -117,7 +117,7 @@ def score_rows(model: int, q: Any, v: Any, dim: int) -> Any:
 def add_distance_slopes(
     model: int, score: Any, slope: Any, q: Any, v: Any, in_q: Any, in_v: Any, dim: int
 ) -> None:
-    """Add the gradients in a query and a candidate, of that in their negative distance."""
+    """Add the gradients in a query and a candidate from that in their negative distance."""
     zero = np.float32(0)
     if model == TRANSE_L1:
         for f in range(dim):

@@ -1,7 +1,7 @@
-"""One batch: scores of pieces in tiles, their gradients, then every row changed once.
+"""One batch: scores of pieces in tiles, their gradients, then one update per row.
 
-A piece is some edges of one chunk, for both sides. Its negatives' gradients are summed over its own
-edges by BLAS, so that a row's gradient has at most one term a piece as a negative.
+A piece is some edges of one chunk, for both sides. BLAS sums its negatives' gradients over its
+edges, so that a row's gradient has at most one term per piece as a negative.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.kernels.embed_rules import Batch, EmbedRules, Model, Side, Table
 
 _MOST, _LEAST, _WANTED = 1024, 256, 16  # edges of a piece; pieces of a batch
 _TILE = 1 << 18  # scores of a tile: they stay in a core's cache
-_FEWEST = 64  # rows of a tile, so that its products are worth their sums
+_FEWEST = 64  # least rows of a tile, to amortise its sums
 
 
 def step(
@@ -47,7 +47,7 @@ def step(
 
 
 def pieces_of(edges: int, chunk: int) -> int:
-    """Return how many pieces ``piece_cuts`` makes, each with gradients of its negatives."""
+    """Return the number of ``piece_cuts``' pieces; each has gradients of its negatives."""
     size = _size(edges)
     whole, rest = divmod(edges, chunk)
     return whole * -(-chunk // size) - (-rest // size)
@@ -58,7 +58,7 @@ def _size(edges: int) -> int:
 
 
 def piece_cuts(edges: int, chunk: int) -> list[tuple[int, int, int]]:
-    """Return chunk, first and last edge of each piece; the batch alone decides."""
+    """Return chunk, first and last edge of each piece; only the batch decides."""
     size = _size(edges)
     cuts = []
     for begin in range(0, edges, chunk):
@@ -71,9 +71,13 @@ def piece_cuts(edges: int, chunk: int) -> list[tuple[int, int, int]]:
 
 class _Step:
     def __init__(
-        self, work: Workspace, nodes: Table, relations: Table | None, batch: Batch,
+        self,
+        work: Workspace,
+        nodes: Table,
+        relations: Table | None,
+        batch: Batch,
         rules: EmbedRules,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.work, self.nodes, self.relations, self.rules = work, nodes, relations, rules
         edges, sides = len(batch.heads), len(rules.sides)
         self.edges = edges
@@ -95,18 +99,17 @@ class _Step:
         self.relation_slopes = work.shared("relation slopes", (self.relation_groups * edges, width))
 
     def run(self, lr: float, number: int) -> float:
-        """Train; return the loss."""
         work, rules = self.work, self.rules
         found: list[Duplicates] = []
 
         def do(piece: int) -> None:
-            # One thread finds duplicates first, while the others begin with the products.
+            # One thread first finds duplicates, while the others begin with products.
             if piece == 0:
                 found.extend(self._duplicates())
             else:
                 self._piece(piece - 1)
 
-        with np.errstate(all="ignore"):  # BLAS says that NaN is invalid; the loss says it too
+        with np.errstate(all="ignore"):  # BLAS warns of NaN; the loss shows it
             work.each(do, len(self.cuts) + 1)
         update(work, self.nodes, found[0], self.slopes, rules, lr, number)
         if self.relations is not None:
@@ -152,9 +155,16 @@ class _Step:
             self._side(place, side, low, high, others, ordered, order, blocks[group])
 
     def _side(
-        self, place: int, side: Side, low: int, high: int, others: Array, ordered: Array,
-        order: Array, in_others: Array,
-    ) -> None:  # fmt: skip
+        self,
+        place: int,
+        side: Side,
+        low: int,
+        high: int,
+        others: Array,
+        ordered: Array,
+        order: Array,
+        in_others: Array,
+    ) -> None:
         rules, work, edges = self.rules, self.work, self.edges
         model, dim, count = int(rules.model), rules.dim, self.count
         size = high - low
@@ -189,9 +199,15 @@ class _Step:
                 np.matmul(asked[first:last], others.T, out=scores)
             leave_out(scores, answers, first, ordered, order)
             tile_loss(
-                int(rules.loss), scores, positives, first, np.float32(rules.margin),
-                np.float32(rules.temperature), losses, slopes,
-            )  # fmt: skip
+                int(rules.loss),
+                scores,
+                positives,
+                first,
+                np.float32(rules.margin),
+                np.float32(rules.temperature),
+                losses,
+                slopes,
+            )
             if rules.is_distance:
                 distance_tile_slopes(model, asked, first, others, kept, scores, in_asked, in_others)
                 continue
@@ -204,8 +220,24 @@ class _Step:
                 add_rows(in_others, part)
         phases = rules.model == Model.ROTATE
         finish_edges(
-            model, sign, values, self.factors, given, relations, answers, asked, positives,
-            slopes, in_asked, in_given, in_relations, in_answers, rules.power,
-            np.float32(rules.node_penalty), np.float32(0 if phases else rules.relation_penalty),
-            losses, place == 0, place == 0 or self.relation_groups > 1,
-        )  # fmt: skip
+            model,
+            sign,
+            values,
+            self.factors,
+            given,
+            relations,
+            answers,
+            asked,
+            positives,
+            slopes,
+            in_asked,
+            in_given,
+            in_relations,
+            in_answers,
+            rules.power,
+            np.float32(rules.node_penalty),
+            np.float32(0 if phases else rules.relation_penalty),
+            losses,
+            place == 0,
+            place == 0 or self.relation_groups > 1,
+        )

@@ -1,4 +1,4 @@
-"""Gradients of the same row summed, and the row changed once, in Numba."""
+"""Gradients of the same row are summed, and the row is changed once, in Numba."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from penstock.kernels.cpu.vector import moved, pointer
 from penstock.kernels.embed_rules import EmbedRules, Optimizer, Table
 
 _ADAGRAD, _SGD = int(Optimizer.ADAGRAD), int(Optimizer.SGD)
-_PIECES = 64  # what is done in which piece changes nothing
+_PIECES = 64  # the pieces do not affect results
 
 
 class Duplicates:
-    """Which of many gradients belong to the same row, found before they are there.
+    """Which of many gradients belong to the same row, found before they are computed.
 
     rows   (distinct,) rows, in the order in which they are first named
     start  (distinct + 1,) where the gradients of each begin in ``order``
@@ -36,14 +36,19 @@ class Duplicates:
 
 
 def update(
-    work: Workspace, table: Table, found: Duplicates, slopes: Array, rules: EmbedRules,
-    lr: float, number: int,
-) -> None:  # fmt: skip
+    work: Workspace,
+    table: Table,
+    found: Duplicates,
+    slopes: Array,
+    rules: EmbedRules,
+    lr: float,
+    number: int,
+) -> None:
     """Change every row once, by the sum of its gradients: (gradients, width) float32."""
     distinct = found.distinct
     start = found.start[: distinct + 1]
     pieces = min(_PIECES, distinct)
-    # Rows cost too, so that pieces of rows that are named once are no longer than others.
+    # Rows cost too, so that pieces of unique rows do not take longer.
     cost = start + 4 * np.arange(distinct + 1)
     targets = np.linspace(0, cost[-1], pieces + 1)
     cuts = np.searchsorted(cost, targets)
@@ -54,18 +59,30 @@ def update(
 
     def change(piece: int) -> None:
         _change(
-            int(rules.optimizer), table.values, table.state, found.rows, start, found.order,
-            slopes, cuts[piece], cuts[piece + 1], kind(speed), kind(rules.epsilon),
-            kind(rules.beta1), kind(1 - rules.beta1), kind(rules.beta2), kind(1 - rules.beta2),
+            int(rules.optimizer),
+            table.values,
+            table.state,
+            found.rows,
+            start,
+            found.order,
+            slopes,
+            cuts[piece],
+            cuts[piece + 1],
+            kind(speed),
+            kind(rules.epsilon),
+            kind(rules.beta1),
+            kind(1 - rules.beta1),
+            kind(rules.beta2),
+            kind(1 - rules.beta2),
             kind(grown),
-        )  # fmt: skip
+        )
 
     work.each(change, pieces)
 
 
 @njit(cache=True, nogil=True)
 def _group(ids: Array, marks: Array, slots: Array, rows: Array, start: Array, order: Array) -> int:
-    """Group gradients by row; return how many rows there are. Marks are -1 before and after."""
+    """Group gradients by row; return the number of rows. Marks are -1 before and after."""
     distinct = 0
     for i in range(len(ids)):
         slot = marks[ids[i]]
@@ -90,10 +107,23 @@ def _group(ids: Array, marks: Array, slots: Array, rows: Array, start: Array, or
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _change(
-    optimizer: int, values: Array, state: Array, rows: Array, start: Array, order: Array,
-    slopes: Array, first: int, last: int, lr: Any, epsilon: Any, beta1: Any, rest1: Any,
-    beta2: Any, rest2: Any, grown: Any,
-) -> None:  # fmt: skip
+    optimizer: int,
+    values: Array,
+    state: Array,
+    rows: Array,
+    start: Array,
+    order: Array,
+    slopes: Array,
+    first: int,
+    last: int,
+    lr: Any,
+    epsilon: Any,
+    beta1: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    grown: Any,
+) -> None:
     width = slopes.shape[1]
     total = np.empty(width, np.float32)
     for slot in range(first, last):
@@ -141,9 +171,18 @@ def _adagrad(x: Any, s: Any, g: Any, width: Any, lr: Any, epsilon: Any) -> None:
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
 def _adam(
-    x: Any, s: Any, g: Any, width: Any, lr: Any, epsilon: Any, beta1: Any, rest1: Any,
-    beta2: Any, rest2: Any, grown: Any,
-) -> None:  # fmt: skip
+    x: Any,
+    s: Any,
+    g: Any,
+    width: Any,
+    lr: Any,
+    epsilon: Any,
+    beta1: Any,
+    rest1: Any,
+    beta2: Any,
+    rest2: Any,
+    grown: Any,
+) -> None:
     for f in range(width):
         mean = beta1 * s[f] + rest1 * g[f]
         square = beta2 * s[width + f] + rest2 * g[f] * g[f]

@@ -1,4 +1,4 @@
-"""Threads, and memory that is used again: pages that are new cost as much as a pass."""
+"""Threads, and memory that is reused: new pages cost as much as a pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.threads import Threads
 
 
 class Workspace(Threads):
-    """Threads that take pieces, and buffers by name; BLAS uses one thread while it is entered."""
+    """Threads that process pieces, and named buffers; BLAS uses one thread while it is entered."""
 
     def __init__(self, threads: int) -> None:
         super().__init__(threads)
@@ -29,7 +29,7 @@ class Workspace(Threads):
         numbers = count()
 
         def take() -> None:
-            # Of this thread: what is no number shows in the loss.
+            # Per thread; NaN and infinity show in the loss.
             with np.errstate(over="ignore", invalid="ignore"):
                 while (number := next(numbers)) < pieces:
                     work(number)
@@ -37,15 +37,15 @@ class Workspace(Threads):
         self.together(pieces, take)
 
     def shared(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
-        """Return an array of all threads, with whatever is in it; ask for it in one of them."""
+        """Return an array of all threads, uninitialised; call it in one of them."""
         return _part_of(self._shared, name, shape, dtype)
 
     def own(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
-        """Return an array of this thread, with whatever is in it."""
+        """Return an array of this thread, uninitialised."""
         return _part_of(self._own.__dict__, name, shape, dtype)
 
     def marks(self, rows: int) -> Array:
-        """Return (at least rows,) int32 of -1, to be left as they are found."""
+        """Return (at least rows,) int32 of -1; the caller must restore -1."""
         if len(self._shared.get("marks", ())) < rows:
             self._shared["marks"] = np.full(rows, -1, np.int32)
         return self._shared["marks"]
@@ -54,7 +54,7 @@ class Workspace(Threads):
 def workspace(
     threads: int | None = None, rules: EmbedRules | None = None
 ) -> AbstractContextManager[Any]:
-    """Return what other functions are given as ``work``, to be entered.
+    """Return the context manager for other functions' ``work``; here they need none.
 
     threads  at most; None: all cores that this process may use
     """

@@ -1,10 +1,9 @@
 """Vector registers, pointers and bits for kernels in Numba, as LLVM's instructions.
 
-A tile holds several features of a row in vector registers while a kernel runs over edges. It is a
-Numba type of its own, an LLVM vector of a power of two of numbers; LLVM cuts it into registers of
-the processor. Loops over arrays instead would read and write the sum in memory at every edge. Tiles
-are made by ``zeros`` and are distinguished by their type, so one function in Numba
-serves all sizes.
+A tile holds several features of a row in vector registers while a kernel runs over edges; loops
+over arrays would read and write the sum in memory at every edge. It is a Numba type, an LLVM vector
+of a power of two of numbers, which LLVM splits into registers of the processor. ``zeros`` makes
+tiles; their type carries the size, so one Numba function serves all sizes.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from numba.core.cgutils import create_struct_proxy
 from numba.core.datamodel.models import PrimitiveModel
 from numba.extending import intrinsic, register_model
 
-LINE = 64  # bytes that a prefetch brings
+LINE = 64  # bytes per prefetch
 
 
 class Tile(types.Type):  # type: ignore[misc]
-    """So many numbers of one type."""
+    """A vector of numbers of one type."""
 
     def __init__(self, dtype: Any, lanes: int) -> None:
         self.dtype, self.lanes = dtype, lanes
@@ -29,13 +28,13 @@ class Tile(types.Type):  # type: ignore[misc]
 
     @property
     def key(self) -> Any:
-        """What makes two of these types the same."""
+        """What makes two of these types equal."""
         return self.dtype, self.lanes
 
 
 @register_model(Tile)
 class TileModel(PrimitiveModel):  # type: ignore[misc]
-    """A tile is a vector of LLVM."""
+    """A tile is an LLVM vector."""
 
     def __init__(self, manager: Any, tile: Any) -> None:
         element = ir.IntType(1)  # of a mask
@@ -46,7 +45,7 @@ class TileModel(PrimitiveModel):  # type: ignore[misc]
 
 @intrinsic
 def pointer(context: Any, array: Any) -> Any:
-    """Return where an array's data lies, which a kernel can index without counting references."""
+    """Return the address of an array's data, which kernels index without reference counts."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return create_struct_proxy(array)(context, builder, arguments[0]).data
@@ -56,7 +55,7 @@ def pointer(context: Any, array: Any) -> Any:
 
 @intrinsic
 def moved(context: Any, pointer: Any, by: Any) -> Any:
-    """Return a pointer to so many numbers further on."""
+    """Return the pointer, advanced by a number of elements."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.gep(arguments[0], [arguments[1]])
@@ -66,7 +65,7 @@ def moved(context: Any, pointer: Any, by: Any) -> Any:
 
 @intrinsic
 def address(context: Any, pointer: Any) -> Any:
-    """Return a pointer as a whole number, which an array can hold."""
+    """Return a pointer as an integer, which an array can hold."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ptrtoint(arguments[0], context.get_value_type(types.intp))
@@ -76,7 +75,7 @@ def address(context: Any, pointer: Any) -> Any:
 
 @intrinsic
 def at_address(context: Any, like: Any, address: Any) -> Any:
-    """Return the pointer, of the type of another one, that ``address`` made a number of."""
+    """Return ``address`` as a pointer of the type of ``like``."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[1], context.get_value_type(like))
@@ -86,7 +85,7 @@ def at_address(context: Any, like: Any, address: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def zeros(context: Any, pointer: Any, lanes: Any) -> Any:
-    """Return a tile of so many zeros, of the pointer's type."""
+    """Return a tile of ``lanes`` zeros, of the pointer's type."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.Constant(context.get_value_type(signature.return_type), None)
@@ -106,7 +105,7 @@ def like(context: Any, pointer: Any, tile: Any) -> Any:
 
 @intrinsic
 def lanes(context: Any, tile: Any) -> Any:
-    """Return how many numbers a tile has."""
+    """Return the number of lanes of a tile."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return context.get_constant(types.intp, tile.lanes)
@@ -116,7 +115,7 @@ def lanes(context: Any, tile: Any) -> Any:
 
 @intrinsic
 def load(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
-    """Return the numbers from ``pointer[at]`` on, as many as ``tile`` has."""
+    """Return the numbers from ``pointer[at]`` on, one per lane of ``tile``."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place, size = _place(context, builder, signature.return_type, arguments[1], arguments[2])
@@ -127,7 +126,7 @@ def load(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
 
 @intrinsic
 def store(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
-    """Write a tile at ``pointer[at]`` and after."""
+    """Write a tile to ``pointer[at]`` and after."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place, size = _place(context, builder, tile, arguments[1], arguments[2])
@@ -143,7 +142,7 @@ def plus_times(context: Any, tile: Any, factor: Any, other: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         product = builder.fmul(_splat(builder, arguments[1], tile.lanes), arguments[2])
-        product.flags.append("contract")  # one instruction where the processor has it
+        product.flags.append("contract")  # one instruction if the processor has it
         return builder.fadd(arguments[0], product, flags=("contract",))
 
     return tile(tile, tile.dtype, tile), code
@@ -171,7 +170,7 @@ def plus(context: Any, tile: Any, other: Any) -> Any:
 
 @intrinsic
 def splat(context: Any, tile: Any, value: Any) -> Any:
-    """Return a tile of which every number is ``value``."""
+    """Return a tile whose numbers are all ``value``."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _splat(builder, arguments[1], tile.lanes)
@@ -181,7 +180,7 @@ def splat(context: Any, tile: Any, value: Any) -> Any:
 
 @intrinsic
 def beats(context: Any, tile: Any, other: Any) -> Any:
-    """Return where ``tile`` is larger than ``other``; the first NaN beats everything."""
+    """Return where ``tile`` is larger than ``other``; the first NaN is largest."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         mine, theirs = arguments
@@ -193,7 +192,7 @@ def beats(context: Any, tile: Any, other: Any) -> Any:
 
 @intrinsic
 def equal(context: Any, tile: Any, other: Any) -> Any:
-    """Return where two tiles of whole numbers are equal."""
+    """Return where two tiles of integers are equal."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.icmp_signed("==", *arguments)
@@ -203,7 +202,7 @@ def equal(context: Any, tile: Any, other: Any) -> Any:
 
 @intrinsic
 def choose(context: Any, where: Any, tile: Any, other: Any) -> Any:
-    """Return ``tile`` where the mask says so, and else ``other``."""
+    """Return ``tile`` where the mask is set, else ``other``."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.select(*arguments)
@@ -213,7 +212,7 @@ def choose(context: Any, where: Any, tile: Any, other: Any) -> Any:
 
 @intrinsic
 def prefetch(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
-    """Ask for the cache lines that ``load(tile, pointer, at)`` will read."""
+    """Request the cache lines that ``load(tile, pointer, at)`` will read."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
@@ -225,7 +224,7 @@ def prefetch(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
         # For reading, into all levels, data.
         how = [ir.Constant(ir.IntType(32), value) for value in (0, 3, 1)]
         first = builder.bitcast(builder.gep(arguments[1], [arguments[2]]), byte)
-        # A tile need not begin with a line: its last number may lie in one more.
+        # A tile may begin within a line: its last number may be in one more.
         last = [tile.lanes * size - 1] if tile.lanes > 1 else []
         for offset in [*range(0, tile.lanes * size, LINE), *last]:
             place = builder.gep(first, [ir.Constant(ir.IntType(64), offset)])
@@ -237,7 +236,7 @@ def prefetch(context: Any, tile: Any, pointer: Any, at: Any) -> Any:
 
 @intrinsic
 def bit_count(context: Any, word: Any) -> Any:
-    """Return how many bits of an unsigned integer are set, as int64."""
+    """Return the number of set bits of an unsigned integer, as int64."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return context.cast(builder, builder.ctpop(arguments[0]), word, types.int64)
@@ -247,7 +246,7 @@ def bit_count(context: Any, word: Any) -> Any:
 
 @intrinsic
 def trailing_zeros(context: Any, word: Any) -> Any:
-    """Return the place of the lowest bit of an unsigned integer that is set, as int64."""
+    """Return the position of the lowest set bit of an unsigned integer, as int64."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -258,7 +257,7 @@ def trailing_zeros(context: Any, word: Any) -> Any:
 
 @intrinsic
 def as_int(context: Any, value: Any) -> Any:
-    """Return the bits of a float32 as a whole number."""
+    """Return the bits of a float32 as an integer."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(32))
@@ -268,12 +267,12 @@ def as_int(context: Any, value: Any) -> Any:
 
 @intrinsic
 def as_float(context: Any, value: Any) -> Any:
-    """Return the float32 of which these are the bits."""
+    """Return the float32 with these bits."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
-    # Numba widens whole numbers: what is shifted out above does not matter.
+    # Numba widens integers: bits shifted out above do not matter.
     def narrow(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         low = builder.trunc(arguments[0], ir.IntType(32))
         return builder.bitcast(low, ir.FloatType())
@@ -282,7 +281,7 @@ def as_float(context: Any, value: Any) -> Any:
 
 
 def _place(context: Any, builder: Any, tile: Any, pointer: Any, at: Any) -> tuple[Any, int]:
-    """Return a pointer to a vector, and the alignment that is sure: that of one number."""
+    """Return a pointer to a vector, and its guaranteed alignment: that of one number."""
     place = builder.gep(pointer, [at])
     kind = context.get_value_type(tile)
     return builder.bitcast(place, kind.as_pointer()), context.get_abi_sizeof(kind.element)

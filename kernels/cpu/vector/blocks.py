@@ -1,9 +1,9 @@
 """A window's two products, in vector registers.
 
-Rows are given by their addresses, and have whole chunks of LANES columns. Products are made for
-blocks of BLOCK rows of X and BLOCK rows of Y: twelve rows and as many sums are what the 32
-registers of a processor with AVX-512 hold. The order of sums does not depend on the processor:
-where its registers are smaller or fewer, LLVM cuts tiles and spills.
+Rows are given by addresses, and have whole chunks of LANES columns. Products are computed for
+blocks of BLOCK rows of X and BLOCK rows of Y: twelve rows and their sums fit into the 32 registers
+of a processor with AVX-512. The order of sums does not depend on the processor: with smaller or
+fewer registers, LLVM splits tiles and spills.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.kernels.cpu.vector.registers import (
 
 BLOCK = 6
 PAIRS = BLOCK * BLOCK
-_PASS = 3  # rows of X for which ``scores`` reads Y once
+_PASS = 3  # rows of X per read of Y in ``scores``
 
 _NUMBERS = types.CPointer(types.float32)
 _ADDRESSES = types.CPointer(types.intp)
@@ -69,9 +69,9 @@ def scores(context: Any, x: Any, y: Any, chunks: Any, out: Any) -> Any:
 
 @intrinsic
 def step(context: Any, x: Any, y: Any, chunks: Any, gradient: Any) -> Any:
-    """Add ``gradient Y`` to a block of X and ``gradient^T X`` to one of Y, both as they were.
+    """Add ``gradient Y`` to a block of X and ``gradient^T X`` to one of Y, both as before.
 
-    Rows are given as to ``scores``, and gradient as its ``out``.
+    Rows are as for ``scores``, and gradient is like its ``out``.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -87,7 +87,7 @@ def step(context: Any, x: Any, y: Any, chunks: Any, gradient: Any) -> Any:
 def step_of_blocks(
     context: Any, x_before: Any, x: Any, y_before: Any, y: Any, chunks: Any, gradient: Any
 ) -> Any:
-    """Do as ``step`` does for one of several blocks: rows as they were are given apart."""
+    """Like ``step``, for one of several blocks: the rows as before are separate."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x_before, x, y_before, y = (_rows(builder, each) for each in arguments[:4])
@@ -127,21 +127,19 @@ def _step(
 
 
 def _rows(builder: Any, addresses: Any) -> list[Any]:
-    """Return pointers to a block's rows."""
     numbers = [builder.load(builder.gep(addresses, [integer(i)])) for i in range(BLOCK)]
     return [builder.inttoptr(number, FLOATS.element.as_pointer()) for number in numbers]
 
 
 class _Fours:
-    """Sums of vectors, added up by pairs as they come, and written by LANES."""
+    """Sums of vectors, added in pairs as they arrive, and written by LANES."""
 
     def __init__(self, builder: Any, out: Any) -> None:
         self.builder, self.out, self.written = builder, out, 0
-        # Of 1, 2, 4 and 8 vectors: what waits for as many more.
+        # Sums of 1, 2, 4 and 8 vectors that wait for their pair.
         self.waiting: list[Any] = [None] * 4
 
     def add(self, vector: Any) -> None:
-        """Take one more vector."""
         for level, width in enumerate((1, 1, 4, 4)):
             if self.waiting[level] is None:
                 self.waiting[level] = vector
@@ -151,7 +149,7 @@ class _Fours:
         self._write(vector, LANES)
 
     def end(self) -> None:
-        """Write what is left: four sums or none."""
+        """Write the rest: four sums or none."""
         ones, twos, vector, eights = self.waiting
         assert ones is twos is eights is None
         if vector is not None:

@@ -1,4 +1,4 @@
-"""What kernels for windows are made of: vectors of LANES numbers, as LLVM's instructions."""
+"""Building blocks of window kernels: vectors of LANES numbers, as LLVM's instructions."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ LANES = 16
 
 FLOATS = ir.VectorType(ir.FloatType(), LANES)
 WHOLE = ir.VectorType(ir.IntType(32), LANES)
-FMA = ("contract",)  # one instruction where the processor has it
+FMA = ("contract",)  # one instruction if the processor has it
 
 
 def integer(value: int) -> Any:
-    """Return a whole number of 64 bits."""
+    """Return a 64-bit integer."""
     return ir.Constant(ir.IntType(64), value)
 
 
 def constant(value: float) -> Any:
-    """Return a vector of one float32."""
+    """Return a vector of equal float32."""
     return ir.Constant(FLOATS, [value] * LANES)
 
 
 def variable(builder: Any, value: Any) -> Any:
-    """Return a place for a value; LLVM keeps it in a register."""
+    """Return a variable for a value; LLVM keeps it in a register."""
     place = cgutils.alloca_once(builder, value.type)
     builder.store(value, place)
     return place
@@ -35,13 +35,13 @@ def variable(builder: Any, value: Any) -> Any:
 
 @contextmanager
 def over(builder: Any, count: Any) -> Iterator[Any]:
-    """Run what is built within so many times; give the number of the round."""
+    """Emit a loop of ``count`` rounds around the block; give the round's number."""
     with cgutils.for_range(builder, count) as loop:
         yield loop.index
 
 
 def times_lanes(builder: Any, value: Any) -> Any:
-    """Return where a chunk begins."""
+    """Return the start of a chunk."""
     return builder.mul(value, integer(LANES))
 
 
@@ -52,13 +52,13 @@ def load(builder: Any, base: Any, at: Any) -> Any:
 
 
 def store(builder: Any, vector: Any, base: Any, at: Any) -> None:
-    """Write a vector, of four numbers or of LANES, at ``base[at]`` and after."""
+    """Write a vector, of four numbers or of LANES, to ``base[at]`` and after."""
     place = builder.bitcast(builder.gep(base, [at]), vector.type.as_pointer())
     builder.store(vector, place, align=4)
 
 
 def splat(builder: Any, value: Any) -> Any:
-    """Return a vector of which every number is ``value``."""
+    """Return a vector whose numbers are all ``value``."""
     undefined = ir.Constant(FLOATS, ir.Undefined)
     one = builder.insert_element(undefined, value, integer(0))
     return builder.shuffle_vector(one, undefined, ir.Constant(WHOLE, None))
@@ -72,8 +72,8 @@ def plus_product(builder: Any, total: Any, one: Any, other: Any) -> Any:
 def sums_of_neighbours(builder: Any, one: Any, other: Any, width: int) -> Any:
     """Return the sums of neighbouring groups of ``width``, 1 or 4, of two vectors.
 
-    Sums of numbers stay in their four, two of ``one`` and then two of ``other``, and sums of fours
-    are all of ``one`` and then all of ``other``: each is what registers pick in one instruction.
+    Sums of numbers stay in their four, two of ``one`` and then two of ``other``; sums of fours are
+    all of ``one`` and then all of ``other``: each order is one shuffle instruction.
     """
     block = 4 if width == 1 else LANES
     low: list[int] = []

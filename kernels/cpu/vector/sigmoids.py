@@ -35,7 +35,7 @@ from penstock.kernels.cpu.vector.registers import (
 PADDED = -(-PAIRS // LANES) * LANES
 
 _NUMBERS = types.CPointer(types.float32)
-_POWERS = POWERS[1:]  # of what is not above 0, and less exact
+_POWERS = POWERS[1:]  # for arguments not above 0, less exact
 
 
 @intrinsic
@@ -49,10 +49,10 @@ def gradients(
     factor: Any,
     excess: Any,
 ) -> Any:
-    """Write what a block's pairs add, and their loss: ``log(factor) + excess``.
+    """Write the gradients of a block's pairs, and their loss: ``log(factor) + excess``.
 
-    With ``z = sign * score`` the loss is ``log(1 + exp(z))`` and the gradient ``-sigmoid(z)``; both
-    count as often as ``weight`` says. PADDED numbers each.
+    With ``z = sign * score`` the loss is ``log(1 + exp(z))`` and the gradient ``-sigmoid(z)``, both
+    times ``weight``. PADDED numbers each.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -85,7 +85,7 @@ def collect(
 ) -> Any:
     """Add a block's loss to that of others: ``log(product) + total``.
 
-    Sums across it, and logarithms, are left for later. No weight is above ``times``.
+    Sums across it, and logarithms, are deferred. No weight is above ``times``.
     """
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -110,7 +110,7 @@ def collect(
 
 
 def _exponential(builder: Any, value: Any) -> Any:
-    """Return e to the power of numbers that are not above 0; NaN stays."""
+    """Return e to the power of numbers that are not above 0; NaN stays NaN."""
     low = constant(LOWEST)
     value = builder.select(builder.fcmp_ordered("<", value, low), low, value)
     shifted = plus_product(builder, constant(ROUNDS), value, constant(LOG2_E))

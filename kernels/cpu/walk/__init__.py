@@ -1,11 +1,11 @@
 """Random walks in Numba; names and meaning are naive/walk.py's.
 
 One thread makes walks and releases the GIL. It makes _LANES of them at once, each at its own step:
-a walk alone would wait for memory at every edge, many wait together.
+a single walk would wait for memory at every edge, many wait together.
 
-A kernel is compiled for what is asked of it: where an argument is None, Numba leaves out what
-``if argument is not None`` guards. ``part`` is None for a whole graph, and the arguments from
-``narrowed`` on for what the rules do not ask for.
+A kernel is compiled for its arguments: if one is None, Numba omits the code behind ``if argument is
+not None``. ``part`` is None for a whole graph, and the arguments from ``narrowed`` on are None if
+the rules do not need them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _STEP, _BITS, _TRIALS = int(Stream.WALK_STEP), WALK_BITS, TRIALS
 _ITS, _ALIAS = int(Sampler.ITS), int(Sampler.ALIAS)
 _NEVER = np.int64(NEVER)
 _HALF, _ROUND = np.uint64(32), 2.0**32
-_INTEGERS, _WORDS, _FLOATS = 13, 3, 2  # numbers that a lane keeps
+_INTEGERS, _WORDS, _FLOATS = 13, 3, 2  # numbers per lane
 
 
 def walk(rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array) -> Array:
@@ -91,20 +91,20 @@ def walk(rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array) -> Arra
 def advance(
     rows: WalkGraph, rules: WalkRules, owned: Owned, walkers: Walkers, paths: Array
 ) -> None:
-    """Let each walker go on as far as it can on this part; change walkers and paths in place."""
+    """Move each walker as far as possible on this part; change walkers and paths in place."""
     _go_on(rows, rules, walkers.walk, walkers.start, paths, part_of(owned, walkers))
 
 
 def _go_on(
     rows: WalkGraph, rules: WalkRules, walks: Array, starts: Array, paths: Array, part: Any
 ) -> None:
-    assert paths.flags.c_contiguous  # pointers know no strides
+    assert paths.flags.c_contiguous  # pointers have no strides
     arrays, numbers = arrays_of(rows, rules), numbers_of(rows, rules)
     arguments = arrays, numbers, walks, starts, paths, part
     if rules.sampler == Sampler.RESERVOIR:
         walk_by_reservoir(*arguments, rules.expression)
         return
-    lanes = (  # made here: it takes Numba longer to compile np.zeros than a walk
+    lanes = (  # made here: np.zeros compiles longer than a walk
         np.zeros(_INTEGERS * _LANES, np.int64),
         np.zeros(_WORDS * _LANES, np.uint64),
         np.zeros(_FLOATS * _LANES),
@@ -138,7 +138,7 @@ def _walk(
 ) -> None:
     at, walkers, table = pointers(arrays), part_pointers(part), pointer(paths)
     integers, words, floats = pointer(lanes[0]), pointer(lanes[1]), pointer(lanes[2])
-    who, node = integers, moved(integers, _LANES)  # who is -1 if no walker is there
+    who, node = integers, moved(integers, _LANES)  # who is -1 for an empty lane
     previous, now = moved(integers, 2 * _LANES), moved(integers, 3 * _LANES)
     step, which = moved(integers, 4 * _LANES), moved(integers, 5 * _LANES)
     row, low = moved(integers, 6 * _LANES), moved(integers, 7 * _LANES)
@@ -152,7 +152,7 @@ def _walk(
     begun, live = 0, _LANES
 
     while live > 0:
-        # Where a step begins: its candidates; where a walker cannot go on: the next walker.
+        # At the start of a step, its candidates; if a walker cannot continue, the next walker.
         lane = 0
         while lane < live:
             if draws[lane] > 0:
@@ -251,7 +251,7 @@ def _walk(
                 chosen, coin[lane], draws[lane] = decide_exactly(
                     at, numbers, bound[lane], low[lane], high[lane], number, step[lane], draws[lane]
                 )
-            if chosen < 0:  # nothing here has weight
+            if chosen < 0:  # all weights are 0
                 step[lane], draws[lane] = numbers.length, 0
                 continue
             target[lane] = at.indices[chosen]

@@ -1,9 +1,9 @@
-"""What kernels of walks are given: rows and rules as two named tuples, of arrays and of numbers.
+"""Arguments of the kernels of walks: rows and rules as two named tuples, of arrays and of numbers.
 
-They are always of the same types (but for the width of ids), so that each kernel is compiled once:
-arrays are read-only views, and those that do not exist are empty. A kernel first turns the arrays
-into pointers (``pointers``): Numba counts references to arrays whenever one is passed on, and a
-step has no time for that.
+They always have the same types (except the width of ids), so that each kernel is compiled once:
+arrays are read-only views, and missing ones are empty. A kernel first turns the arrays into
+pointers (``pointers``): Numba counts references whenever an array is passed on, which is too slow
+for a step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.kernels.walk_rules import WalkGraph, WalkRules
 
 
 class Arrays(NamedTuple):
-    """A walk graph, for a kernel; empty where that has None."""
+    """A walk graph for a kernel; empty arrays for None."""
 
     indptr: Array
     indices: Array
@@ -39,7 +39,7 @@ class Arrays(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """WalkRules, for a kernel, with which of the arrays exist."""
+    """WalkRules for a kernel, with flags of the existing arrays."""
 
     seed: Any
     length: int
@@ -127,7 +127,7 @@ def frozen(array: Any, dtype: Any) -> Array:
 
 @njit(cache=True, inline="always")
 def pointers(arrays: Any) -> Any:
-    """Return Arrays of pointers, good as long as the arrays are there."""
+    """Return Arrays of pointers, valid while the arrays live."""
     return Arrays(
         pointer(arrays.indptr),
         pointer(arrays.indices),

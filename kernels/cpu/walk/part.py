@@ -1,7 +1,7 @@
-"""Walkers that move between the parts of a graph, for kernels: where a node is, who comes and goes.
+"""Walkers that move between the parts of a graph, for kernels: location, arrival and departure.
 
-A whole graph is one part that no walker leaves: ``part`` is None then. Numba compiles for it apart,
-and nothing of what only a part needs is left.
+For a whole graph, a part that no walker leaves, ``part`` is None. Numba compiles that case
+separately, without the code for parts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.kernels.cpu.walk.arrays import frozen
 from penstock.kernels.cpu.walk.step import in_row, verdict_of_coin, verdict_of_row
 from penstock.kernels.walk_rules import NEVER, Owned, Walkers
 
-ENDED, HERE = np.int64(-1), np.int64(-2)  # no part's rank
+ENDED, HERE = np.int64(-1), np.int64(-2)  # not ranks
 _NEVER = np.int64(NEVER)
 
 
 class Part(NamedTuple):
-    """``Owned``, and what changes of ``Walkers``, for a kernel."""
+    """``Owned``, and the changing arrays of ``Walkers``, for a kernel."""
 
     rank: Any
     assignment: Array
@@ -42,15 +42,15 @@ class Part(NamedTuple):
 def part_of(owned: Owned, walkers: Walkers) -> Part:
     """Return a part and its walkers for kernels."""
     state = {name: getattr(walkers, name) for name in Part._fields[3:]}
-    assert all(array.flags.c_contiguous for array in state.values())  # pointers know no strides
+    assert all(array.flags.c_contiguous for array in state.values())  # pointers have no strides
     assignment, local = frozen(owned.assignment, np.int32), frozen(owned.local, None)
     return Part(np.int64(owned.rank), assignment, local, **state)
 
 
-# None of these is cached on disk by itself: they are part of the kernels that are.
+# Not cached on disk: they are part of cached kernels.
 @njit(error_model="numpy")
 def part_pointers(part: Any) -> Any:
-    """Return a Part of pointers, good as long as the arrays are there."""
+    """Return a Part of pointers, valid while the arrays live."""
     if part is None:
         return None
     return Part(
@@ -72,7 +72,7 @@ def part_pointers(part: Any) -> Any:
 
 @njit(error_model="numpy")
 def place(part: Any, node: Any) -> Any:
-    """Return HERE, or the part that has the row of a node."""
+    """Return HERE, or the part of a node's row."""
     if part is None:
         return HERE
     rank = np.int64(part.assignment[node])
@@ -81,7 +81,7 @@ def place(part: Any, node: Any) -> Any:
 
 @njit(error_model="numpy")
 def row_of(part: Any, node: Any) -> Any:
-    """Return where the row of a node is that is HERE."""
+    """Return the position of the row of a node that is HERE."""
     if part is None:
         return np.int64(node)
     return np.int64(part.local[node])
@@ -89,7 +89,7 @@ def row_of(part: Any, node: Any) -> Any:
 
 @njit(error_model="numpy")
 def slot_of(part: Any, i: Any) -> Any:
-    """Return the row of the i-th walker in the table of paths."""
+    """Return the i-th walker's row in the table of paths."""
     if part is None:
         return i
     return part.slot[i]
@@ -118,7 +118,7 @@ def arrive(
 
 @njit(error_model="numpy")
 def ask(part: Any, i: Any, candidate: Any, coin: Any, then: Any) -> None:
-    """Keep a candidate of the i-th walker that another part must judge."""
+    """Store a candidate of the i-th walker, which another part must judge."""
     part.candidate[i], part.coin[i], part.then[i] = candidate, coin, then
 
 
@@ -126,7 +126,7 @@ def ask(part: Any, i: Any, candidate: Any, coin: Any, then: Any) -> None:
 def leave(
     part: Any, i: Any, node: Any, previous: Any, step: Any, draws: Any, now: Any, to: Any
 ) -> None:
-    """Keep the state of the i-th walker, if there is one, which cannot go on here."""
+    """Store the state of the i-th walker, if any, which cannot continue here."""
     if part is not None and i >= 0:
         part.node[i], part.previous[i], part.now[i] = node, previous, now
         part.step[i], part.draw[i], part.to[i] = step, draws, to
@@ -134,7 +134,7 @@ def leave(
 
 @njit(forceinline=True, error_model="numpy")
 def judge(at: Any, numbers: Any, part: Any, previous: Any, candidate: Any, coin: Any) -> Any:
-    """Return 1 or 0, a candidate taken or not; -1 if the part of the previous node must say."""
+    """Return 1 or 0, a candidate taken or not; -1 if the previous node's part must decide."""
     verdict = verdict_of_coin(numbers, coin, candidate == previous)
     if verdict >= 0:
         return verdict

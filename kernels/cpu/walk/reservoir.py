@@ -1,10 +1,10 @@
-"""Reservoir sampling in Numba: a row is read once, and nothing but a block of it is kept.
+"""Reservoir sampling in Numba: a row is read once, and only one block of it is kept.
 
-The edges of a block are weighed; the block takes the place of the one kept before with the share
-that it has in the weight so far. In the end one more draw picks an edge of the block that is kept.
+The edges of a block are weighed; the block replaces the kept one with a chance of its share in the
+weight so far. At the end one more draw picks an edge of the kept block.
 
-An expression of the user becomes a function of Numba and with it a kernel of its own; without one,
-``weigh`` is None and the kernel is the one in the cache on disk.
+A user's expression becomes a Numba function, and with it a separate kernel; without one, ``weigh``
+is None and the kernel comes from the cache on disk.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HALF = np.uint64(32)
 
 @cache
 def weigher(expression: str) -> Any:
-    """Return what an expression compiles to: a function of its seven names."""
+    """Return an expression's compiled function of its seven names."""
     scope: dict[str, Any] = {}
     exec(Expression.parse(expression).python_source("weigh"), scope)
     return njit(nogil=True, error_model="numpy")(scope["weigh"])
@@ -67,7 +67,7 @@ def walk_by_reservoir(
 
 @cache
 def _not_kept() -> Any:
-    # A function has no name that holds in another process, so such kernels are not kept on disk.
+    # A function's name is not valid in other processes, so these kernels are not cached on disk.
     return njit(nogil=True, error_model="numpy")(_walk.py_func)
 
 
@@ -111,7 +111,7 @@ def _walk(
         leave(walkers, i, node, previous, step, 0, now, to)
 
 
-# Not cached on disk by itself: it is part of the kernels that are.
+# Not cached on disk: it is part of cached kernels.
 @njit(error_model="numpy")
 def take_by_reservoir(
     at: Any,
@@ -127,7 +127,7 @@ def take_by_reservoir(
 ) -> Any:
     """Return the edge that the step takes, or -1; ``node`` is the place of the node's row.
 
-    values, kept  (BLOCK,) float64, to work with
+    values, kept  (BLOCK,) float64, scratch
     """
     wanted = np.int64(-1)
     if numbers.schema > 0:
@@ -140,7 +140,7 @@ def take_by_reservoir(
     if looks:
         place, near_end = at.near_indptr[previous], at.near_indptr[previous + 1]
 
-    running = held = 0.0  # the weight of all blocks so far, and of the one kept
+    running = held = 0.0  # the weight of all blocks so far, and of the kept one
     kept_at: Any = np.int64(-1)
     spare, spares, n = uint64(0), 0, 0  # a draw serves two blocks
     end_of_row = at.indptr[node + 1]
@@ -200,7 +200,7 @@ def take_by_reservoir(
     chosen = np.int64(-1)
     for k in range(min(BLOCK, end_of_row - kept_at)):
         if kept[k] > 0.0:
-            chosen = kept_at + k  # also where rounding leaves something
+            chosen = kept_at + k  # also if rounding leaves a rest
             left -= kept[k]
             if left < 0.0:
                 break
@@ -214,7 +214,7 @@ def _unit(word: Any) -> Any:
 
 @njit(cache=True, error_model="numpy")
 def _gallop(indices: Any, place: Any, end: Any, target: Any) -> Any:
-    """Return the first place from this one on that is not below the target."""
+    """Return the first place from this one on with a value not below the target."""
     stride = 1
     while place + stride < end and indices[place + stride] < target:
         place += stride

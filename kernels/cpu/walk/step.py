@@ -19,7 +19,7 @@ from penstock.kernels.walk_rules import WALK_BITS
 _STEP, _STOP = int(Stream.WALK_STEP), int(Stream.WALK_STOP)
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _BITS = WALK_BITS
-_ROUND = 2.0**32  # how many words there are
+_ROUND = 2.0**32  # number of words
 
 
 # -- draws -----------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def scaled(wide: Any, count: Any) -> Any:
 
 @njit(cache=True, forceinline=True, error_model="numpy")
 def ending(numbers: Any, walk: Any, step: Any) -> Any:
-    """Return 1 if the walk stops before this step, 2 if it begins again, else 0."""
+    """Return 1 if the walk stops before this step, 2 if it restarts, else 0."""
     if numbers.stop_below <= 0 and numbers.restart_below <= 0:
         return 0
     stop, again, _, _ = words(numbers.seed, _STOP, walk, step, 0)
@@ -67,7 +67,7 @@ def ending(numbers: Any, walk: Any, step: Any) -> Any:
 
 @njit(cache=True, error_model="numpy")
 def first_not_below(array: Any, low: Any, high: Any, value: Any) -> Any:
-    """Return the first place of ascending ``array[low:high]`` that is not below a value."""
+    """Return the first place of ascending ``array[low:high]`` not below a value."""
     count = high - low
     while count > 0:
         half = count >> 1
@@ -79,9 +79,9 @@ def first_not_below(array: Any, low: Any, high: Any, value: Any) -> Any:
 
 @njit(cache=True, error_model="numpy")
 def first_above(array: Any, low: Any, high: Any, value: Any) -> Any:
-    """Return the first place of ascending ``array[low:high]`` that is above a value."""
+    """Return the first place of ascending ``array[low:high]`` above a value."""
     count = high - low
-    while count > 0:  # without a branch that could be guessed wrong
+    while count > 0:  # without a branch to mispredict
         half = count >> 1
         beyond = array[low + half] <= value
         low = low + half + 1 if beyond else low
@@ -154,7 +154,7 @@ def decide_exactly(
 
 @njit(cache=True, error_model="numpy")
 def verdict_of_coin(numbers: Any, coin: Any, returns: Any) -> Any:
-    """Return 1 or 0, taken or not, where the coin decides without a look-up; else -1."""
+    """Return 1 or 0, taken or not, if the coin decides without a look-up; else -1."""
     height = np.float64(coin) * numbers.largest_factor
     if returns:
         return 1 if height < numbers.return_factor * _ROUND else 0
@@ -172,10 +172,10 @@ def verdict_of_row(numbers: Any, coin: Any, near: Any) -> Any:
 
 @njit(cache=True, error_model="numpy")
 def in_row(indptr: Any, indices: Any, row: Any, target: Any) -> Any:
-    """Return whether a target stands in an ascending row."""
+    """Return whether an ascending row contains a target."""
     low, end = indptr[row], indptr[row + 1]
     count = end - low
-    while count > 1:  # without a branch that could be guessed wrong
+    while count > 1:  # without a branch to mispredict
         half = count >> 1
         low = low + half if indices[low + half] <= target else low
         count -= half

@@ -1,4 +1,4 @@
-"""What stands before walks in Numba: rows in another order, and tables next to them."""
+"""Preparation of walks in Numba: rows in another order, and their tables."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def _check_weights(indptr: Array, weights: Array, bounds: Array) -> tuple[int, i
 
 
 def rows_by_relation(rows: WalkGraph, wanted: Array) -> WalkGraph:
-    """Return rows with a group for each of ``wanted``, relations that differ, and no other edges.
+    """Return rows with one group per distinct relation of ``wanted``, and no other edges.
 
     Edges of a group stay in their order; the columns are written one by one, to save memory.
     """
     old = frozen(rows.indptr, np.int64)
     relations = frozen(rows.relations, np.int32)
-    known = wanted <= relations.max(initial=-1)  # no edge has another: the table stays small
+    known = wanted <= relations.max(initial=-1)  # others have no edges: the table stays small
     group_of = np.full(wanted[known].max(initial=-1) + 2, -1, np.int32)
     group_of[wanted[known]] = np.flatnonzero(known)
     indptr = np.zeros((len(old) - 1) * len(wanted) + 1, np.int64)
@@ -101,7 +101,7 @@ def _scatter(
 
 
 def rows_by_time(rows: WalkGraph) -> WalkGraph:
-    """Return rows whose edges ascend in time, in their order among equal times."""
+    """Return rows whose edges ascend in time; equal times keep their order."""
     indptr = frozen(rows.indptr, np.int64)
     order = np.empty(len(rows.times), np.uint32)
     _order_by_time(indptr, frozen(rows.times, np.int64), order)
@@ -114,7 +114,6 @@ def rows_by_time(rows: WalkGraph) -> WalkGraph:
 
 @njit(cache=True, nogil=True)
 def _order_by_time(indptr: Array, times: Array, order: Array) -> None:
-    """Write for each place in a row which edge of the row comes there."""
     longest = 0
     for row in range(len(indptr) - 1):
         longest = max(longest, indptr[row + 1] - indptr[row])
@@ -142,7 +141,6 @@ def _sort_by_insertion(times: Array, order: Array, first: int) -> None:
 
 @njit(cache=True)
 def _merge(times: Array, order: Array, merged: Array, first: int, width: int) -> None:
-    """Merge ``width`` sorted edges from the first on with as many that follow."""
     middle, end = min(first + width, len(order)), min(first + 2 * width, len(order))
     left, right = first, middle
     for place in range(first, end):
@@ -171,11 +169,11 @@ def _columns(rows: WalkGraph) -> dict[str, Array]:
     return {name: column for name in names if (column := getattr(rows, name)) is not None}
 
 
-# -- tables next to the rows -----------------------------------------------------------------------
+# -- tables of the rows ----------------------------------------------------------------------------
 
 
 def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
-    """Return rows with what the sampler needs next to them."""
+    """Return rows with the sampler's data."""
     if rows.weights is None:
         return rows
     bounds, _, _ = check_weights(rows.indptr, rows.weights)
@@ -205,7 +203,7 @@ def _prefix_sums(indptr: Array, weights: Array, prefix: Array) -> None:
 
 
 def alias_table(indptr: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the own share of each slot and the place in the row of the edge with the rest."""
+    """Return each slot's share for its own edge, and the place in the row of the other edge."""
     chance, other = np.ones(len(weights), np.float32), np.zeros(len(weights), np.int32)
     _alias_table(frozen(indptr, np.int64), frozen(weights, np.float32), chance, other)
     return chance, other
@@ -217,7 +215,7 @@ def _alias_table(indptr: Array, weights: Array, chance: Array, other: Array) -> 
     for row in range(len(indptr) - 1):
         longest = max(longest, indptr[row + 1] - indptr[row])
     share = np.empty(longest, np.float64)
-    waiting = np.empty(longest, np.int32)  # slots with too little from the front, the rest behind
+    waiting = np.empty(longest, np.int32)  # too small slots in front, the rest at the back
     for row in range(len(indptr) - 1):
         low, count = indptr[row], indptr[row + 1] - indptr[row]
         total, heaviest = 0.0, 0
@@ -247,7 +245,7 @@ def _alias_table(indptr: Array, weights: Array, chance: Array, other: Array) -> 
                 waiting[small] = giver
                 small += 1
                 large += 1
-        for k in range(small):  # what rounding left; but an edge without weight is never taken
+        for k in range(small):  # rounding remainders; an edge without weight is never taken
             slot = waiting[k]
             if weights[low + slot] == 0:
                 chance[low + slot], other[low + slot] = 0.0, heaviest

@@ -1,4 +1,4 @@
-"""What a thread works in while it trains: the ring, the rows of a window, words under way."""
+"""A thread's scratch memory for training: the ring, the rows of a window, upcoming words."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from penstock.kernels.cpu.vector.sigmoids import PADDED
 from penstock.kernels.word2vec_rules import Word2vecRules
 
 BATCH = 128  # centres whose negatives are drawn at once
-AHEAD = 2  # windows before which vectors are prefetched
+AHEAD = 2  # windows ahead for prefetching vectors
 
 
 class Scratch(NamedTuple):
-    """What a thread works in. Rows have whole chunks, see vector/blocks.py.
+    """A thread's scratch memory. Rows have whole chunks, see vector/blocks.py.
 
-    x, x_first            the ring: as it is, as words came to it
-    y                     the targets of a window, where vectors have no whole chunks
-    x_before, y_before    a window's context and targets before it, where these are several blocks
+    x, x_first            the ring: current, and as words entered it
+    y                     the targets of a window, if vectors have no whole chunks
+    x_before, y_before    a window's context and targets before it, if these are several blocks
     empty                 a row of zeros, for blocks that are not full
     rows_x, rows_y        addresses of the rows of a window's context and targets
     before_x, before_y    addresses in ``x_before`` and ``y_before``
-    pairs                 of a block, PADDED each: scores, signs where the centre's column is the
-                          first and where it is not there, weights, gradients, two parts of the
-                          loss; weights of a full block; both parts over several windows
-    words, slot_of        of places that are in the ring or will be: the kept word, its slot
-    places                the same in the sentence as given, as draws of negatives count them
-    words_in, uses        of a slot: its word, -1 for none; at how many places that stands
-    slots, times_x        a window's context: slots, each once, and at how many places they are
+    pairs                 of a block, PADDED each: scores, signs with the centre's column first and
+                          without it, weights, gradients, two parts of the loss; weights of a full
+                          block; both parts over several windows
+    words, slot_of        of places in the ring or about to enter: the kept word, its slot
+    places                the same places in the given sentence, as draws of negatives count them
+    words_in, uses        of a slot: its word, -1 for none; its number of places
+    slots, times_x        a window's context: distinct slots, and their numbers of places
     targets, times_y      words of a window, the centre first; how often each
     drawn                 negative k of the i-th of the next windows at ``k * BATCH + i``
-    random                what Philox gave for it: word k of all its draws at ``k * BATCH + i``
+    random                Philox' words for it: word k of all its draws at ``k * BATCH + i``
     pool                  words that negatives are drawn from
     """
 
@@ -106,7 +106,6 @@ def scratch_of(dimension: int, rules: Word2vecRules) -> Scratch:
 
 
 def _aligned(count: int) -> Array:
-    """Return float32 zeros that begin with a cache line."""
     found = empty_lines((count,))
     found[:] = 0
     return found
@@ -114,7 +113,7 @@ def _aligned(count: int) -> Array:
 
 @njit(cache=True, inline="always")
 def pointers(given: Any) -> Any:
-    """Return pointers to what a thread works in: arrays would be copied at every call."""
+    """Return pointers to a thread's scratch: arrays would be copied at every call."""
     work = Scratch(*given)
     return Scratch(
         pointer(work.x),

@@ -1,7 +1,7 @@
-"""What shards have changed, on the CPU; names and meaning are naive/word2vec.py's.
+"""Changes of shards, on the CPU; names and meaning are naive/word2vec.py's.
 
-It is little next to training, and takes the memory's rate: NumPy's passes over rows that stay in
-caches will do, which who calls it gives to a thread each.
+They cost little next to training, and are bound by memory: NumPy passes over rows that stay in
+caches suffice, and the caller gives each to a thread.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.word2vec_rules import FURTHEST, LEAST_WAY, Exchange
 
-_ROWS = 1 << 14  # whose squares are computed at a time
+_ROWS = 1 << 14  # rows whose squares are computed at a time
 
 
 def changes(base: Array, copies: Sequence[Array]) -> Array:
-    """Return the sum of what copies of vectors have changed: (rows, dimension) float32."""
+    """Return the sum of the changes of the copies of vectors: (rows, dimension) float32."""
     with _diverging():
         moved: Array = copies[0] - base
         for copy in copies[1:]:
@@ -26,7 +26,7 @@ def changes(base: Array, copies: Sequence[Array]) -> Array:
 
 
 def mean_square(weights: Array, vectors: Array) -> np.float64:
-    """Return the mean square of vectors, by how often each is multiplied with: (rows,) float32."""
+    """Return the mean square of vectors, weighted by ``weights``: (rows,) float32."""
     squares = weights.copy()
     with _diverging():
         for at in range(0, len(vectors), _ROWS):
@@ -43,12 +43,7 @@ def apply_changes(
     square: np.float64,
     exchange: Exchange,
 ) -> None:
-    """Move vectors by a share of what shards have changed, and start the copies from there.
-
-    moved   the changes of all shards; what is in it afterwards is nobody's
-    pairs   (rows,) float32: how many pairs a word of the corpus brings to each row
-    square  of the other vectors: mean_square
-    """
+    """Move vectors by a share of the shards' changes, and start the copies from there."""
     count, least = exchange.count, np.float32(LEAST_WAY)
     with _diverging():
         most = np.maximum(pairs * np.float32(exchange.steepest(square)), least)
@@ -62,5 +57,5 @@ def apply_changes(
 
 
 def _diverging() -> np.errstate:
-    """What diverged is not a number: the losses say so, and training stops."""
+    """Ignore divergence: the losses show it, and training stops."""
     return np.errstate(invalid="ignore", over="ignore")

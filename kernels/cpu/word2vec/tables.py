@@ -1,4 +1,4 @@
-"""What stands before training, in Numba; names and meaning are naive/word2vec.py's."""
+"""Preparation of training, in Numba; names and meaning are naive/word2vec.py's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALWAYS = float(ALWAYS)
 
 
 def start_rows(seed: int, words: Array, dimension: int) -> Array:
-    """Return the input vectors that these words start with: (words, dimension) float32."""
+    """Return the initial input vectors of these words: (words, dimension) float32."""
     rows = np.empty((len(words), dimension), np.float32)
     _start_rows(np.uint64(seed), words.astype(np.int64), rows)
     return rows
@@ -36,19 +36,13 @@ def _start_rows(seed: Any, words: Array, rows: Array) -> None:
 
 
 def count_words(tokens: Array, counts: Array) -> None:
-    """Add how often each word is among tokens to its count; negative numbers are none.
-
-    tokens int32 of any shape, counts (V,) int64
-    """
-    # Negative numbers, which are -1, are counted too: to leave them out first takes longer.
+    """Add each word's occurrences in tokens to its count; negative numbers are skipped."""
+    # Negative numbers, which are -1, are counted too: to skip them takes longer.
     counts += np.bincount(tokens.reshape(-1) + 1, minlength=len(counts) + 1)[1:]
 
 
 def noise_table(counts: Array) -> tuple[Array, Array]:
-    """Return the alias table by which words are drawn as often as ``counts**0.75`` says.
-
-    counts (V,) int64, not all 0 -> chance (V,) uint32, alias (V,) int32: see Noise
-    """
+    """Return the alias table that draws words in proportion to ``counts**0.75``."""
     root = np.sqrt(counts.astype(np.float64))
     share = root * np.sqrt(root)
     share *= len(counts) / share.sum()
@@ -59,9 +53,9 @@ def noise_table(counts: Array) -> tuple[Array, Array]:
 
 @njit(cache=True, nogil=True)
 def _pair(counts: Array, share: Array, alias: Array, largest: int, stack: Array) -> None:
-    """Have slots with more than a word's share give to those with less.
+    """Give the excess of slots with more than a word's share to those with less.
 
-    ``stack`` holds the small slots from its begin on and the large ones from its end on.
+    ``stack`` holds the small slots from its start and the large ones from its end.
     """
     small, large = 0, len(share)
     for word in range(len(share)):
@@ -81,7 +75,7 @@ def _pair(counts: Array, share: Array, alias: Array, largest: int, stack: Array)
             large += 1
             stack[small] = giver
             small += 1
-    for i in range(small):  # what rounding left; but a word without count is never drawn
+    for i in range(small):  # rounding remainders; a word without count is never drawn
         if counts[stack[i]] == 0:
             alias[stack[i]] = largest
         else:
@@ -92,11 +86,7 @@ def _pair(counts: Array, share: Array, alias: Array, largest: int, stack: Array)
 
 
 def keep_thresholds(counts: Array, sample: float) -> Array:
-    """Return the thresholds of subsampling, ALWAYS for words that are never left out.
-
-    A word with the share f of all words is kept with the chance ``sqrt(sample / f) + sample / f``.
-    counts (V,) int64, sample above 0 -> (V,) uint32
-    """
+    """Return the thresholds of subsampling, ALWAYS for words that are always kept."""
     expected = sample * counts.sum(dtype=np.float64) / np.maximum(counts, 1)
     chance = np.sqrt(expected) + expected
     thresholds: Array = np.minimum(np.rint(chance * 2.0**32), ALWAYS).astype(np.uint32)

@@ -1,11 +1,11 @@
-"""Training on sentences, window by window, with what a window reads in small buffers.
+"""Training on sentences, window by window, with a window's rows in small buffers.
 
-The input vector of a word is copied to a slot of a ring when the word comes within half a window of
-the centre, is trained there, and what it gained is added to the vectors when its last place leaves.
-A word that stands at several places has one slot. Output vectors are trained where they lie, and
-copied for their window only if they have no whole chunks (blocks.py): those that windows share, or
-that are of a pool, stay in the caches of the core. What windows will need is known ahead, as draws
-are counted: it is prefetched two windows before.
+A word's input vector is copied to a slot of a ring when the word comes within half a window of the
+centre, is trained there, and its change is added to the vectors when its last place leaves. A word
+at several places has one slot. Output vectors are trained in place, and copied for their window
+only if they have no whole chunks (blocks.py): vectors of shared windows or a pool stay in the
+core's caches. As draws are counted, a window's rows are known ahead: they are prefetched two
+windows before.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SAMPLE, _NEGATIVE = int(Stream.WORD2VEC_SAMPLE), int(Stream.WORD2VEC_NEGATIVE)
 _POOL, _SENTENCES = int(Stream.WORD2VEC_POOL), MAX_SENTENCES - 1
 _ALWAYS = ALWAYS
 _WORDS = Scratch._fields.index("words")
-_PIECE = 20_000  # places that a thread takes at once
+_PIECE = 20_000  # places that a thread processes at once
 
 
 def train(
@@ -88,7 +88,6 @@ def train(
 
 
 def _pieces(offsets: Array) -> Iterator[tuple[int, int]]:
-    """Yield ranges of whole sentences."""
     first, sentences = 0, len(offsets) - 1
     while first < sentences:
         last = int(np.searchsorted(offsets, offsets[first] + _PIECE, side="right")) - 1
@@ -163,12 +162,12 @@ def _train(
     dimension = vectors_in.shape[1]
     chunks = (dimension + LANES - 1) // LANES
     width, slots = chunks * LANES, 2 * half + 1
-    draws = (negatives + 7) // 8 if pooled > 0 else (negatives + 1) // 2  # of a window
+    draws = (negatives + 7) // 8 if pooled > 0 else (negatives + 1) // 2  # per window
     x, x_first = work.x, work.x_first
     row_in, row_out = pointer(vectors_in), pointer(vectors_out)
     words, places, slot_of = work.words, work.places, work.slot_of
     words_in, uses = work.words_in, work.uses
-    # Not plain 0: what is called with a literal first is compiled for that, and once more.
+    # Not plain 0: a call with a literal compiles a second version.
     zero: Any = np.int64(0)
     loss, together = 0.0, zero
     flush(work.pairs)
@@ -176,7 +175,7 @@ def _train(
     capacity = len(given[_WORDS])
     for slot in range(slots):
         words_in[slot] = -1
-    sentences_left = zero  # of a pool
+    sentences_left = zero  # with the current pool
     for sentence in range(first, last):
         here = which + uint64(sentence)
         if pools is not None and sentences_left == 0:
@@ -185,7 +184,7 @@ def _train(
         low, high = offsets[sentence], offsets[sentence + 1]
         at = low
         filled = centre = entered = left = zero
-        place, next_place = zero, np.int64(shared)  # without a division for every place
+        place, next_place = zero, np.int64(shared)  # avoids a division per place
         while at < high or centre < filled:
             # Words for a batch of windows, and their negatives.
             while at < high and filled < capacity:
@@ -212,7 +211,7 @@ def _train(
                 _choose(chance, alias, ready - centre, negatives, work.random, work.drawn)
             first_centre = centre
             for centre in range(first_centre, ready):
-                # Words leave the ring and come to it.
+                # Words leave and enter the ring.
                 while left < centre - half:
                     slot = slot_of[left]
                     uses[slot] -= 1
@@ -231,7 +230,7 @@ def _train(
                         take(row, moved(x_first, slot * width), dimension)
                     uses[slot] += 1
                     entered += 1
-                # Ask for rows of later windows.
+                # Prefetch rows of later windows.
                 if entered + AHEAD <= filled:
                     ask(moved(row_in, words[entered + AHEAD - 1] * dimension), dimension)
                 if centre + AHEAD < ready:
@@ -256,7 +255,7 @@ def _train(
                     loss += more
                     pairs += (entered - left - 1) * total
             centre = ready
-            # What is still needed moves to the front.
+            # Move the remaining words to the front.
             kept_count += left
             for j in range(left, filled):
                 words[j - left], places[j - left] = words[j], places[j]
@@ -276,7 +275,6 @@ def _train(
 def _draw(
     seed: Any, which: Any, places: Array, first: int, last: int, draws: int, random: Array
 ) -> None:
-    """Write what Philox gives for the negatives of these windows."""
     for k in range(draws):
         for i in range(first, last):
             at = uint64(places[i]) * uint64(draws) + uint64(k)
@@ -288,9 +286,8 @@ def _draw(
 
 @njit(cache=True, forceinline=True)
 def _word(chance: Array, alias: Array, one: Any, other: Any) -> Any:
-    """Return the word that two random words draw of all."""
     slot = np.int64(uint64(one) * uint64(len(chance)) >> uint64(32))
-    rest = np.int64(alias[slot])  # not only where it is needed: that would be guessed wrong
+    rest = np.int64(alias[slot])  # unconditional: a branch would be mispredicted
     return slot if other < chance[slot] else rest
 
 
@@ -298,7 +295,6 @@ def _word(chance: Array, alias: Array, one: Any, other: Any) -> Any:
 def _choose(
     chance: Array, alias: Array, count: int, negatives: int, random: Array, drawn: Array
 ) -> None:
-    """Write the negatives of so many windows."""
     for k in range(negatives):
         for i in range(count):
             one, other = random[2 * k * BATCH + i], random[(2 * k + 1) * BATCH + i]
@@ -307,7 +303,6 @@ def _choose(
 
 @njit(cache=True)
 def _choose_of_pool(pooled: int, count: int, negatives: int, work: Any) -> None:
-    """Write the negatives of so many windows, all of the pool."""
     for k in range(negatives):
         shift = uint32(16 * (k % 2))
         for i in range(count):
@@ -325,7 +320,7 @@ def _fill_pool(
     alias: Array,
     work: Any,
 ) -> Any:
-    """Draw the words of a sentence's pool; return how many sentences from this one on have it."""
+    """Draw the words of a sentence's pool; return how many sentences from this one on share it."""
     epoch, sentence = which >> uint64(SENTENCE_BITS), np.int64(which & uint64(_SENTENCES))
     number = uint64(sentence // pool_sentences) | epoch << uint64(SENTENCE_BITS)
     for j in range(0, pooled, 2):
@@ -338,7 +333,7 @@ def _fill_pool(
 
 @njit(cache=True)
 def _slot(words_in: Array, word: int, slots: int) -> int:
-    """Return the slot of a word, or one that is free."""
+    """Return the slot of a word, or a free one."""
     free = slots
     for slot in range(slots):
         if words_in[slot] == word:
@@ -350,7 +345,7 @@ def _slot(words_in: Array, word: int, slots: int) -> int:
 
 @njit(cache=True, forceinline=True)
 def _context(work: Any, left: int, centre: int, entered: int, width: int) -> tuple[int, int]:
-    """Find the rows of a window's context, each once; return their number, and the most places."""
+    """Find the distinct rows of a window's context; return their number, and the most places."""
     slot_of, uses, slots, times = work.slot_of, work.uses, work.slots, work.times_x
     count, most = 0, 1
     for j in range(left, entered):
@@ -376,9 +371,9 @@ def _context(work: Any, left: int, centre: int, entered: int, width: int) -> tup
 def _targets(
     work: Any, centre: int, window: int, negatives: int, row_out: Any, dimension: int
 ) -> tuple[int, int, int]:
-    """Find the rows of a window's targets, each once.
+    """Find the distinct rows of a window's targets.
 
-    Returns their number, the same with repetitions, and the most of these.
+    Returns their number, the number with repetitions, and the most repetitions.
     """
     targets, times, rows = work.targets, work.times_y, work.rows_y
     targets[0], times[0] = centre, 1
@@ -405,7 +400,7 @@ def _targets(
 
 @njit(cache=True, forceinline=True)
 def _row_of_target(work: Any, row_out: Any, word: int, target: int, dimension: int) -> Any:
-    """Return the address of a word's vector, or of a copy that has whole chunks."""
+    """Return the address of a word's vector, or of a copy with whole chunks."""
     row = moved(row_out, word * dimension)
     if dimension % LANES == 0:
         return address(row)

@@ -1,6 +1,6 @@
-"""One window: a step on the rows of its context and its targets, and how rows come and go.
+"""One window: a step on the rows of its context and its targets, and copies of rows.
 
-Where rows lie is in scratch.py.
+scratch.py has the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.kernels.cpu.vector.blocks import BLOCK, PAIRS, scores, step, step_
 from penstock.kernels.cpu.vector.registers import LANES
 from penstock.kernels.cpu.vector.sigmoids import PADDED, collect, gradients
 
-_TOGETHER = 100  # factors, each 1 to 2, that have a product in float32
+_TOGETHER = 100  # factors, each 1 to 2, whose product fits into float32
 
 
 @njit(cache=True)
@@ -38,9 +38,9 @@ def train_window(
     chunks: int,
     together: int,
 ) -> tuple[float, int]:
-    """Take a step; return loss, and of how many factors the loss is still to be added.
+    """Take a step; return the loss, and the number of factors still to be added to it.
 
-    The first target is the centre. ``most``: no pair counts more often.
+    The first target is the centre. ``most``: the largest weight of a pair.
     """
     x, y, before_x, before_y = work.rows_x, work.rows_y, work.before_x, work.before_y
     pairs = work.pairs
@@ -91,7 +91,7 @@ def train_window(
 
 @njit(cache=True)
 def flush(pairs: Any) -> float:
-    """Return the loss of blocks that was gathered, and begin from 0."""
+    """Return the gathered loss of blocks, and reset it to 0."""
     loss = 0.0
     for k in range(PADDED):
         loss += math.log(np.float64(pairs[8 * PADDED + k])) + pairs[9 * PADDED + k]
@@ -105,7 +105,7 @@ def flush(pairs: Any) -> float:
 
 @njit(cache=True)
 def take(source: Any, row: Any, dimension: int) -> None:
-    """Copy a vector to a row; what the row has beyond stays 0."""
+    """Copy a vector to a row; the rest of the row stays 0."""
     whole = dimension // LANES
     for chunk in range(whole):
         store(load(zeros(row, LANES), source, chunk * LANES), row, chunk * LANES)
@@ -115,7 +115,7 @@ def take(source: Any, row: Any, dimension: int) -> None:
 
 @njit(cache=True)
 def give(to: Any, row: Any, first: Any, dimension: int) -> None:
-    """Add to a vector what its row gained: others may have added to it meanwhile."""
+    """Add a row's change to a vector: other threads may have changed it."""
     whole, less = dimension // LANES, np.float32(-1)
     for chunk in range(whole):
         at = chunk * LANES
@@ -134,6 +134,6 @@ def _copy(source: Any, to: Any, chunks: int) -> None:
 
 @njit(cache=True)
 def ask(source: Any, dimension: int) -> None:
-    """Ask for a vector that will be read."""
+    """Prefetch a vector."""
     for at in range(0, dimension, LANES):
         prefetch(zeros(source, 1), source, at)

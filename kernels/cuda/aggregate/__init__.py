@@ -1,12 +1,12 @@
 """Gathering over the rows of a block on the GPU; names and meaning are naive/aggregate.py's.
 
 Values are float32 or float64. Rows are read 16 bytes at a time if width, strides and addresses
-allow it, so widths that are multiples of 4 are the fastest. What ``gather`` reads may also be what
-aggregate/bf16.py makes of float32: half the bytes, with sums in float32.
+allow it, so widths that are multiples of 4 are the fastest. ``gather`` also reads bfloat16 rows,
+made from float32 by aggregate/bf16.py: half the bytes, with sums in float32.
 
-``ScaledCSR.right`` costs an extra read for every edge: if the caller may change x,
-multiply it by ``right`` before (activation.scale_rows); making bfloat16 of it does so on the way.
-Measured on an H200 with 32 features and four edges under way, in ms:
+``ScaledCSR.right`` costs an extra read for every edge: if the caller may change x, it multiplies x
+by ``right`` first (activation.scale_rows); conversion to bfloat16 includes that. Measured on an
+H200 with 32 features and four open loads per edge, in ms:
 
     nodes, edges          as they are    with ``right``    bfloat16
     233 k, 114.6 M               1.56              1.97        1.10
@@ -35,10 +35,10 @@ from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.gnn_rules import Epilogue, ScaledCSR
 
 _FILE, _MAX_FILE = "aggregate/aggregate", "aggregate/max"
-_THREADS = 128  # of a block whose warps have a row each: few, so that none waits long for others
+_THREADS = 128  # of a block with one row per warp: small, so that no warp waits long for others
 _EDGES_AT_ONCE = 1 << 25  # of a transpose
 _EDGES_A_THREAD = 8  # kEdgesAThread of aggregate/aggregate.cu
-_FEW_EDGES = 32  # a row: below, a neighbour's lanes take a row, else a warp does
+_FEW_EDGES = 32  # per row: below, a neighbour's lanes take a row, else a warp does
 
 
 def gather(
@@ -82,7 +82,7 @@ def gather(
 
 
 def scatter(block: ScaledCSR, grad: DeviceArray, out: DeviceArray) -> None:
-    """Add to ``out`` the backward pass of ``gather`` over all rows, without the block's transpose.
+    """Add to ``out`` the backward pass of ``gather`` over all rows, without the transpose.
 
     The order of additions is not fixed: results differ in their last bits between runs.
     """
@@ -103,11 +103,7 @@ def scatter(block: ScaledCSR, grad: DeviceArray, out: DeviceArray) -> None:
 def gather_max(
     block: ScaledCSR, x: DeviceArray, out: DeviceArray, arg: DeviceArray, first: int, last: int
 ) -> None:
-    """Write the maximum of each feature over a row's columns, and the argmax at ``arg``.
-
-    Of equals the first column counts. A row without edges gives 0, and -1 at ``arg``, which has
-    the type of the block's indices.
-    """
+    """Write the maximum of each feature over a row's columns, and the argmax at ``arg``."""
     if last <= first or not x.shape[1]:
         return
     width = x.shape[1]
@@ -145,11 +141,7 @@ def gather_max_back(
     first: int,
     last: int,
 ) -> None:
-    """Write the gradient of ``gather_max``'s x at rows ``first .. last`` of ``out``.
-
-    ``transpose`` lists the rows that read each column, ascending; one that reads it twice counts
-    once.
-    """
+    """Write the gradient of ``gather_max``'s x at rows ``first .. last`` of ``out``."""
     if last <= first or not grad.shape[1]:
         return
     width = grad.shape[1]
@@ -171,19 +163,18 @@ def gather_max_back(
 def transpose(block: ScaledCSR) -> ScaledCSR:
     """Return the transpose of a block: the same edges, listed by column.
 
-    Besides the result it takes 16 bytes for each of at most _EDGES_AT_ONCE edges, or of the column
-    with the most.
+    Besides the result it takes 16 bytes for each of at most _EDGES_AT_ONCE edges, or of the largest
+    column.
     """
     ids, weights = block.indices, block.weights
     indptr = cp.zeros(block.columns + 1, np.int64)
     counts = cp.zeros(block.columns, np.uint64)
-    cp.add.at(counts, ids, np.uint64(1))  # bincount takes half a gigabyte for itself
+    cp.add.at(counts, ids, np.uint64(1))  # bincount takes half a gigabyte of scratch
     indptr[1:] = cp.cumsum(counts)
     del counts
     listed = cp.empty(block.edges, ids.dtype)
     transposed_weights = None if weights is None else cp.empty(block.edges, weights.dtype)
-    # The most edges first: what comes then fits into what they took, so that a pool of memory does
-    # not grow.
+    # The largest range first: later ones fit into its memory, so that a memory pool does not grow.
     ranges = sorted(_ranges(indptr), key=lambda part: part[2] - part[3])
     keys = cp.empty(ranges[0][3] - ranges[0][2] if ranges else 0, np.uint64)
     for first, last, low, high in ranges:
@@ -207,7 +198,7 @@ def transpose(block: ScaledCSR) -> ScaledCSR:
 
 
 def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
-    """Return ranges of columns, and of their edges, few enough to be sorted at once."""
+    """Return ranges of columns, and of their edges, small enough to sort at once."""
     found = []
     first, low, columns, edges = 0, 0, len(indptr) - 1, int(indptr[-1])
     while low < edges:
@@ -224,7 +215,7 @@ def _ranges(indptr: DeviceArray) -> list[tuple[int, int, int, int]]:
 def _edges_by_column(ids: AnyArray, first: int, last: int, keys: DeviceArray) -> DeviceArray:
     """Return the numbers of the edges whose column is in ``first .. last``, sorted by column.
 
-    keys  scratch: one uint64 for each of them
+    keys  scratch: one uint64 each
     """
     edges = len(ids)
     bits = max(1, (edges - 1).bit_length())
@@ -235,7 +226,7 @@ def _edges_by_column(ids: AnyArray, first: int, last: int, keys: DeviceArray) ->
         *(ids, np.int64(edges), np.int64(first), np.int64(last), np.int32(bits)),
         *(cp.zeros(1, np.uint64), keys),
     )
-    keys.sort()  # they came in any order; no two are the same
+    keys.sort()  # in any order before; all are distinct
     keys &= np.uint64((1 << bits) - 1)
     return keys.view(np.int64)
 
@@ -244,7 +235,6 @@ def _edges_by_column(ids: AnyArray, first: int, last: int, keys: DeviceArray) ->
 
 
 def _blocks(items: int, team: int) -> int:
-    """Return how many blocks have a team for each item."""
     return -(-items * team // _THREADS)
 
 
@@ -259,7 +249,7 @@ def _shape(
         return f"8, {lanes if ids.dtype == np.int32 else 4}, 1", 32
     if x.dtype != out.dtype:
         raise UsageError(
-            "a gather was given features and results of two types",
+            "the features and results of a gather differ in type",
             expected=f"{x.dtype} results, or bfloat16 features (uint16) and float32 results",
             got=f"{out.dtype} results",
         )
@@ -283,7 +273,6 @@ def _shape(
 
 
 def _wide_shape(vec: int, width: int, x: DeviceArray, ids: AnyArray) -> str:
-    """Return Vec, Lanes and Tiles of the kernels that have few instances."""
     if vec < 4 or x.dtype != np.float32 or ids.dtype != np.int32:
         return "1, 32, 2"
     lanes = next((lanes for lanes in (8, 16) if width <= 4 * lanes), 32)

@@ -1,11 +1,10 @@
-// Gathering over the rows of a block, and the ways back. Names and meaning are
+// Gathering over the rows of a block, and the backward passes. Names and meaning are
 // naive/aggregate.py's.
 //
-// What a warp reads at once is four neighbours of 32 features (8 lanes of a float4 each), and it
-// has eight such loads under way: with 32 warps on a multiprocessor that is four times what the
-// memory's latency times its rate requires, because rows are scattered. If rows have few edges
-// each, the lanes of a neighbour are a team of their own. On an H200, 32 features, forward and back
-// over power-law sources, ms:
+// A warp reads four neighbours of 32 features at once (8 lanes of a float4 each), with eight such
+// loads in flight: with 32 warps per multiprocessor that is four times the memory's latency times
+// its rate, because rows are scattered. If rows have few edges, the lanes of a neighbour form a
+// separate team. On an H200, 32 features, forward and backward over power-law sources, ms:
 //
 //     edges per row  four in flight, warp per row  eight      eight, 8 lanes per row
 //              14                   0.109, 0.121     0.108, 0.118       0.053, 0.082
@@ -60,7 +59,7 @@ using namespace penstock;
 
 namespace {
 
-// What becomes of a row's sum. ``Stored`` is what x consists of: Value, or half of it.
+// The end of a row's sum. ``Stored`` is the type of x: Value, or half of it.
 template <typename Value, typename Stored>
 struct RowEnd {
   const Value* left;
@@ -105,7 +104,7 @@ struct Sums {
   Part<Shape, Value> sum;
 
   __device__ __forceinline__ bool weighted() const { return weights || ending.right; }
-  // Indices and weights are read once: they need not push features out of the cache.
+  // Indices and weights are read once: they should not evict features from the cache.
   __device__ __forceinline__ Id column(const Span&, i64 edge) const {
     return __ldcs(indices + edge);
   }
@@ -177,7 +176,7 @@ __launch_bounds__(256) __global__
   join_pieces(first_piece, offset, partial, width, long_rows, WriteSum<Value, Stored>{ending});
 }
 
-// A warp each row or piece, its lanes over features; the only sums here without a fixed order.
+// One warp per row or piece, its lanes over features; the only sums without a fixed order.
 template <typename Value, typename Id>
 __global__ void scatter(const i64* indptr, const i64* pieces, i64 piece_count, i64 rows,
                         const Id* __restrict__ indices, const Value* __restrict__ weights,
@@ -210,7 +209,7 @@ __global__ void scatter(const i64* indptr, const i64* pieces, i64 piece_count, i
 constexpr int kEdgesAThread = 8;
 
 // column << edge_bits | edge of each edge whose column, counted from ``first``, is before ``last``.
-// Warps take places by counting up ``taken``, once for many edges, so the order is not fixed.
+// Warps reserve places in ``taken``, once for many edges, so the order is not fixed.
 template <typename Id>
 __global__ void keys_of_columns(const Id* __restrict__ indices, i64 edges, i64 first, i64 last,
                                 int edge_bits, u64* taken, u64* __restrict__ keys) {

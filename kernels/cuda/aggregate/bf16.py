@@ -13,9 +13,9 @@ from penstock.kernels.cuda.module import launch_blocks
 def narrow(
     x: DeviceArray, out: DeviceArray, first: int, last: int, factors: DeviceArray | None = None
 ) -> None:
-    """Write rows ``first .. last`` of x, float32, as bfloat16 at ``out``, uint16, for ``gather``.
+    """Write rows ``first .. last`` of x, float32, as bfloat16 to ``out``, uint16, for ``gather``.
 
-    factors  (rows,) multiplied with first, such as a block's ``right``
+    factors  (rows,) applied first, such as a block's ``right``
     """
     width = x.shape[1]
     check_bf16(width, out, x)
@@ -31,7 +31,7 @@ def narrow(
 
 
 def check_bf16(width: int, narrowed: DeviceArray, *others: AnyArray | None) -> None:
-    """Refuse what is not rows of bfloat16 with float32 arrays."""
+    """Refuse arrays that are not rows of bfloat16 with float32 arrays."""
     aligned = lanes_together(width, *others) == 4 and is_aligned(narrowed, 16)
     floats = all(array is None or array.dtype == np.float32 for array in others)
     if width % 8 or not aligned or not floats or narrowed.dtype != np.uint16:

@@ -25,7 +25,7 @@ using namespace penstock;
 
 namespace {
 
-// NaN is larger than all, as NumPy has it; of equals the first column counts; -1 is none.
+// NaN is largest, as in NumPy; of equals the first column counts; -1 is none.
 template <typename Value, typename Id>
 __device__ __forceinline__ bool is_larger(Value value, Id column, Value best, Id best_column) {
   if (column < 0) return false;
@@ -103,7 +103,7 @@ struct Largest {
   }
 };
 
-// Over the transpose: a row's features go back to the column that gave the largest.
+// Over the transpose: a row's features go back to the column of the maximum.
 template <typename Value_, typename Id_, class Shape>
 struct LargestBack {
   using Value = Value_;
@@ -171,7 +171,7 @@ __launch_bounds__(kRowThreads, kRowBlocks) __global__
   sweep_all<Shape>(Spans{indptr, pieces, piece_count, first, last, 0}, width, largest);
 }
 
-// A block for each long row; threads of a feature take its pieces in turn.
+// One block per long row; threads of a feature take its pieces in turn.
 template <typename Value, typename Id>
 __launch_bounds__(256) __global__
     void join_largest(const i64* long_rows, const i64* first_piece, i64 offset,

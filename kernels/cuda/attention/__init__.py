@@ -27,7 +27,7 @@ from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.gnn_rules import Heads, ScaledCSR
 
 _FILE, _BACK_FILE = "attention/attention", "attention/back"
-_THREADS = 128  # of a block whose warps have a row each: kThreads of attention/attention.cu
+_THREADS = 128  # of a block with one row per warp: kThreads of attention/attention.cu
 
 
 def scores(z: DeviceArray, vectors: DeviceArray, out: DeviceArray) -> None:
@@ -70,7 +70,7 @@ def scores_back(
 def attend(
     block: ScaledCSR, z: DeviceArray, heads: Heads, out: DeviceArray, first: int, last: int
 ) -> None:
-    """Write rows ``first .. last`` of the weighted sums at ``out``, and heads.peak and total."""
+    """Write rows ``first .. last`` of the weighted sums to ``out``, and heads.peak and total."""
     if last <= first:
         return
     found, cut = _long(block, first, last)
@@ -120,11 +120,7 @@ def attend_back_rows(
     first: int,
     last: int,
 ) -> None:
-    """Write, for rows ``first .. last``, the gradient of heads.left at ``dleft``, (rows, heads).
-
-    ``grad`` is that of ``out``, which ``attend`` wrote. Their products, head by head, go to
-    ``dot``, (rows, heads), for ``attend_back_columns``.
-    """
+    """Write, for rows ``first .. last``, the gradient of heads.left to ``dleft``, (rows, heads)."""
     if last <= first:
         return
     found, cut = _long(block, first, last)
@@ -154,10 +150,7 @@ def attend_back_columns(
     first: int,
     last: int,
 ) -> None:
-    """Write, for columns ``first .. last``, the gradients of z and heads.right.
-
-    ``transpose`` lists the rows that read each column; a column that is a row reads itself too.
-    """
+    """Write, for columns ``first .. last``, the gradients of z and heads.right."""
     if last <= first:
         return
     found, cut = _long(transpose, first, last)
@@ -213,7 +206,6 @@ def _spans(block: ScaledCSR, cut: Cut, first: int, last: int, selves: int) -> tu
 
 
 def _attention(heads: Heads, z: DeviceArray) -> tuple[Any, ...]:
-    """Return the fields of attention/attention.cu's Attention."""
     return (
         *(vector(part, z) for part in (heads.left, heads.right, heads.peak, heads.total)),
         *(np.int32(heads.count), np.int32(z.shape[1] // heads.count), z.dtype.type(heads.slope)),

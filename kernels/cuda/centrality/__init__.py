@@ -39,16 +39,13 @@ __all__ = [
 
 
 def shortest_paths(batch: GraphBatch, sources: DeviceArray | None = None) -> Paths:
-    """Return what the shortest paths from ``sources`` [default: all nodes] come to."""
+    """Return the results of the shortest paths from ``sources`` [default: all nodes]."""
     search = unweighted_paths if batch.weights is None else weighted_paths
     return search(batch, sources)
 
 
 def distances(batch: GraphBatch) -> DeviceArray:
-    """Return the distances of all pairs, a square matrix a graph, one after another.
-
-    (sum of sizes squared,): int32 with -1 if there is no path; with weights float64 with inf.
-    """
+    """Return the distances of all pairs, one square matrix per graph, one after another."""
     return unweighted_distances(batch) if batch.weights is None else weighted_distances(batch)
 
 
@@ -79,26 +76,21 @@ def betweenness(
 def pagerank(
     batch: GraphBatch, *, damping: float = 0.85, tolerance: float = 1e-6, most: int = 100
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Return PageRank and, a graph, after how many steps it stood: -1 if not after ``most``."""
+    """Return PageRank and the number of steps to convergence per graph: -1 if above ``most``."""
     return whole.pagerank(batch, damping, tolerance, most)
 
 
 def strong_components(batch: GraphBatch, *, topological: bool = False) -> DeviceArray:
-    """Return the strongly connected component of each node, (nodes,) int32.
-
-    Those of a graph are 0, 1, ... in the order of their smallest members, or where
-    ``topological`` each after all those that it reaches. The CPU finds them.
-    """
+    """Return the strongly connected component of each node, (nodes,) int32."""
     return cp.asarray(cpu.strong_components(_on_host(batch), topological=topological))
 
 
 def triangles(batch: GraphBatch, multiplicities: DeviceArray | None = None) -> Triangles:
-    """Return the closed walks of three steps of symmetric graphs, whose loops count nothing."""
+    """Return the closed walks of three steps of symmetric graphs; loops are ignored."""
     return whole.triangles(batch, multiplicities)
 
 
 def _on_host(batch: GraphBatch) -> GraphBatch:
-    """Return a batch for computation on the CPU."""
     arrays = {name: _host(getattr(batch, name)) for name in ("ptr", "indptr", "indices", "weights")}
     return replace(batch, **arrays)
 

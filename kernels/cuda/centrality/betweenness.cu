@@ -1,17 +1,17 @@
-// Brandes' betweenness of small graphs, of SOURCES sources at once: a lane each.
+// Brandes' betweenness of small graphs, from SOURCES sources at once: one lane each.
 //
-// A warp takes a node, and 32 / SOURCES of its edges at a time. Both passes gather level by level,
-// the forward one path counts over incoming edges, the backward one shares (1 + dependency) / paths
-// over outgoing ones: no atomics are needed, and sums are of one order in every run. No level is
-// looked up: a node that no path has reached yet has neighbours of the last level, of none, and of
-// the level that is being found, and in the backward pass those of the next level are the last
-// that have a share. Values of even levels are positive, those of odd ones negative, and 0 says
-// that there is none yet. Path counts of the forward pass wait in device memory for the backward
-// one.
+// A warp takes a node, and 32 / SOURCES of its edges at a time. Both passes gather level by level:
+// the forward pass gathers path counts over incoming edges, the backward pass shares
+// (1 + dependency) / paths over outgoing ones. No atomics are needed, and sums have the same order
+// in every run. Levels are not looked up: a node without paths so far has neighbours of the last
+// level, of no level, and of the level being found; in the backward pass those of the next level
+// are the last ones with a share. Values of even levels are positive, of odd levels negative, and 0
+// means none so far. Path counts of the forward pass are kept in device memory for the backward
+// pass.
 //
-// Loads of shared memory bound both passes, so counts may be narrower than shares: as floats, whole
-// numbers below 2^24, they are exact. Then the forward pass has all SOURCES at once, and the
-// backward one as many at a time as fit into the same memory.
+// Loads from shared memory bound both passes, so counts may be narrower than shares: as floats,
+// integers below 2^24 are exact. Then the forward pass has all SOURCES at once, and the backward
+// pass as many at a time as fit into the same memory.
 //
 // instance: betweenness<int, float, float, unsigned char, 32, true, false, false>
 // instance: betweenness<int, float, float, unsigned char, 32, false, false, false>
@@ -41,8 +41,8 @@ __device__ __forceinline__ bool below(float value) { return value < 0; }
 __device__ __forceinline__ bool above(double value) { return __double2hiint(value) > 0; }
 __device__ __forceinline__ bool below(double value) { return __double2hiint(value) < 0; }
 
-// Add up the values of a sign at ``other * SOURCES + source``, of the edges that lanes bring; those
-// beyond `lanes` name a node whose values are 0, so that four are always under way together.
+// Add up the values of a sign at ``other * SOURCES + source``, of the lanes' edges; edges beyond
+// `lanes` name a node whose values are 0, so that always four loads are in flight.
 template <bool POSITIVE, typename Real, typename Offset, int SOURCES>
 __device__ __forceinline__ Real gather(const Real* values, unsigned other, int lanes) {
   constexpr int SLOTS = 32 / SOURCES, TOGETHER = 4;
@@ -69,16 +69,16 @@ __device__ __forceinline__ Real gather(bool positive, const Real* values, unsign
                   : gather<false, Real, Offset, SOURCES>(values, other, lanes);
 }
 
-// The rows of a graph that a warp goes through, those of the most edges first: there and back, so
-// that all warps have about as many edges. While one is computed, the first 32 indices of the next
-// one, and the bounds of the one after that, are on their way.
+// The rows of a graph for a warp, largest first, in alternating direction, so that all warps have
+// about equal numbers of edges. While one is computed, the first 32 indices of the next one, and
+// the bounds of the one after that, are loaded.
 template <typename Id, typename Offset, typename Node>
 struct Rows {
   const long long* indptr;
   const Id* indices;
-  const Node* order;  // null: as they are numbered
+  const Node* order;  // null: in their order
   Offset base;
-  unsigned first_node;  // its low bits: differences within a graph fit in them
+  unsigned first_node;  // its low bits: enough for differences within a graph
   int nodes, last, warps, warp, lane;
   int node, next_node, far_node;
   Offset begin, stop, next_begin, next_stop, far_begin, far_stop;
@@ -135,8 +135,8 @@ __device__ __forceinline__ float inverse(float value) { return __frcp_rn(value);
 
 constexpr int BINS = 256;
 
-// Write a block's order of the nodes 0 .. n: those of the most edges first, those of no incoming
-// edge last; return how many the others are. heads: memory for BINS numbers.
+// Write a block's order of the nodes 0 .. n: most edges first, nodes without incoming edges last;
+// return the number of the others. heads: memory for BINS numbers.
 template <typename Node>
 __device__ int sort_rows(const long long* in, const long long* out, int n, int* heads,
                          Node* order) {
@@ -176,12 +176,12 @@ __device__ int sort_rows(const long long* in, const long long* out, int n, int* 
 }
 
 // in_*, out_*   edges into and out of each node; for an undirected graph the same
-// scratch       in place of shared memory if not null: `stride` bytes a block
-// stashes       for path counts: `stash_stride` bytes a team
+// scratch       instead of shared memory if not null: `stride` bytes per block
+// stashes       for path counts: `stash_stride` bytes per team
 // nodes         a value for each node of an item, at its slot
 // arcs          of the outgoing edges, added to; a graph must be one item
-// failed        of each graph, set if its paths are more than a Count can hold, or its levels
-//               more than a Level
+// failed        of each graph, set if its paths overflow a Count, or its levels
+//               a Level
 template <typename Id, typename Count, typename Real, typename Level, int SOURCES, bool WARP,
           bool GLOBAL, bool EDGES>
 __global__ void __launch_bounds__(1024)
@@ -202,10 +202,10 @@ __global__ void __launch_bounds__(1024)
   for (long long number = T::item(); number < count; number += T::items()) {
     const Item item = items[number];
     const int n = item.nodes;
-    T::sync();  // with what is read of the item before
+    T::sync();  // reads of the previous item are complete
     const Offset cells = static_cast<Offset>(n) * SOURCES;
     double* sums = reinterpret_cast<double*>(memory);
-    Count* counts = reinterpret_cast<Count*>(sums + n);  // and those of a node that is not there: 0
+    Count* counts = reinterpret_cast<Count*>(sums + n);  // and those of an absent node: 0
     Real* values = reinterpret_cast<Real*>(counts);
     int* reach = reinterpret_cast<int*>(counts + cells + SOURCES);
     Node* order = reinterpret_cast<Node*>(reach + SOURCES);
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(1024)
       order = nullptr;
     } else {
       __shared__ int bins[GLOBAL ? BINS : 1];
-      int* heads = GLOBAL ? bins : reinterpret_cast<int*>(counts);  // which are free as yet
+      int* heads = GLOBAL ? bins : reinterpret_cast<int*>(counts);  // still free
       known = sort_rows(in_indptr + item.first_node, out_indptr + item.first_node, n, heads, order);
     }
     for (long long first = item.first_source; first < item.last_source; first += SOURCES) {
@@ -290,7 +290,8 @@ __global__ void __launch_bounds__(1024)
           }
         }
       }
-      // The number of nodes at the ends of the source's paths: whole, as their order may differ.
+      // The number of nodes at the ends of the source's paths: an integer, as their order may
+      // differ.
       if (endpoints && reached) atomicAdd(&reach[mine], reached);
       if (T::any(wrong)) break;
       if (rank < width)  // sources are distinct
@@ -298,7 +299,7 @@ __global__ void __launch_bounds__(1024)
 
       const int deepest = level - 1;
       for (int part = 0; BACK < SOURCES ? part < width : part == 0; part += BACK) {
-        T::sync();  // with counts, or with the sums and shares of the part before
+        T::sync();  // reads of counts, or of the previous part's sums and shares, are complete
         for (Offset i = rank; i < static_cast<Offset>(n) * BACK; i += size) values[i] = 0;
         const int its = part + lane % BACK;  // the lane's source, of the first one's batch
         const int source =

@@ -1,10 +1,10 @@
-// Brandes' betweenness of graphs whose state fits in a block's shared memory: a source at a time.
+// Brandes' betweenness of graphs whose state fits in a block's shared memory: one source at a time.
 //
 // A team searches from a source, level by level, with a queue. GROUP lanes take a node of the level
 // and push its paths along its edges; in the backward sweep they gather shares (1 + dependency) /
-// paths, which take the place of paths. Every edge is read twice, whatever the number of levels.
-// Numbers of paths are counted in 32 bits, whose sums are the same in any order; a graph that has
-// more, or more levels than a byte holds, is reported to the caller, who takes another kernel.
+// paths, which replace paths. Every edge is read twice, for any number of levels. Paths are counted
+// in 32 bits, whose sums are the same in any order; a graph with more paths, or more levels than a
+// byte holds, is reported to the caller, which uses another kernel.
 //
 // instance: brandes<int, 4, true, false>
 // instance: brandes<int, 4, true, true>
@@ -21,7 +21,7 @@ constexpr unsigned char UNSEEN = 255;
 constexpr int MOST_LEVELS = 254;
 
 // Rows of the nodes queue[at], queue[at + step], ... before `last`, one after another: while one is
-// computed, the bounds of the next one are on their way.
+// computed, the bounds of the next one are loaded.
 struct Rows {
   const long long* indptr;  // of the graph's first node
   const unsigned short* queue;
@@ -52,10 +52,10 @@ struct Rows {
 };
 
 // indptr, indices   edges out of each node; indices are nodes of the batch
-// stride            bytes of shared memory a team
+// stride            bytes of shared memory per team
 // nodes             a value for each node of an item, at its slot
 // arcs              of the edges, added to; a graph must be one item
-// failed            of each graph, set if its values are not to be used
+// failed            of each graph, set if its values are invalid
 template <typename Id, int GROUP, bool WARP, bool EDGES>
 __global__ void __launch_bounds__(256)
     brandes(const Item* items, long long count, const long long* indptr, const Id* indices,
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(256)
   for (long long number = T::item(); number < count; number += T::items()) {
     const Item item = items[number];
     const int n = item.nodes;
-    T::sync();  // with what is read of the item before
+    T::sync();  // reads of the previous item are complete
     double* sums = reinterpret_cast<double*>(memory);
     double* shares = sums + n;
     unsigned* paths = reinterpret_cast<unsigned*>(shares);  // of node i at 2 * i

@@ -1,7 +1,7 @@
-// Breadth-first searches of small graphs, from 64 sources at once: a bit of a word each.
+// Breadth-first searches of small graphs, from 64 sources at once: one bit of a word each.
 //
 // A team takes a graph, 64 sources at a time. In a level, LANES threads gather a node's new bits
-// over its incoming edges; words lie in shared memory, or in global memory if the graph is too
+// over its incoming edges; words are in shared memory, or in global memory if the graph is too
 // large.
 //
 // instance: breadth_first<int, true, false>
@@ -16,10 +16,10 @@ using penstock::infinite;
 using penstock::Team;
 
 typedef unsigned long long Word;
-constexpr int LANES = 8;  // threads a node, as many as divide a warp
+constexpr int LANES = 8;  // threads per node, a divisor of a warp
 
 // indptr, indices  edges into each node; indices are nodes of the batch
-// scratch          in place of shared memory if not null: `stride` bytes a block
+// scratch          instead of shared memory if not null: `stride` bytes per block
 // reached, total, inverse   a value for each node of an item, at its slot
 // eccentricity     of each source in the list
 // distances        if not null, (nodes, nodes) of each graph at starts[graph], -1 beforehand
@@ -34,7 +34,7 @@ __global__ void breadth_first(const Item* items, long long count, const long lon
   for (long long number = T::item(); number < count; number += T::items()) {
     const Item item = items[number];
     const int n = item.nodes;
-    T::sync();  // with what is read of the item before
+    T::sync();  // reads of the previous item are complete
     double* sums = reinterpret_cast<double*>(memory);
     double* inverses = sums + n;
     Word* seen = reinterpret_cast<Word*>(inverses + n);

@@ -36,8 +36,8 @@ def plan_items(ptr: Array, source_starts: Array, width: int, wanted: int) -> Ite
     """Cut a batch into items; every graph has one; if graphs are few, each has several.
 
     source_starts  (graphs + 1,): the start of the sources of each graph
-    width          of how many sources a team takes at a time
-    wanted         of how many items the GPU is busy
+    width          number of sources that a team takes at a time
+    wanted         number of items that keep the GPU busy
     """
     sizes, counts = np.diff(ptr), np.diff(source_starts)
     graphs = len(sizes)
@@ -64,7 +64,7 @@ def plan_items(ptr: Array, source_starts: Array, width: int, wanted: int) -> Ite
 def by_size(items: Array, bounds: tuple[int, ...]) -> Iterator[tuple[int, Array]]:
     """Yield the number of a size class and its items; class i has up to ``bounds[i]`` nodes.
 
-    What is larger than the last bound is in class ``len(bounds)``. The largest come first.
+    Larger graphs are in class ``len(bounds)``. The largest come first.
     """
     classes = np.searchsorted(np.array(bounds), items["nodes"])
     for number in range(len(bounds), -1, -1):
@@ -74,7 +74,6 @@ def by_size(items: Array, bounds: tuple[int, ...]) -> Iterator[tuple[int, Array]
 
 
 def _places(items: Array) -> tuple[Array, Array]:
-    """Return the nodes of some items' graphs, and the slots that hold their values."""
     sizes = items["nodes"].astype(np.int64)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.repeat(items["first_node"], sizes) + within, np.repeat(items["slot"], sizes) + within

@@ -1,6 +1,7 @@
-// PageRank of small graphs by power iteration: a graph a team, gathered over incoming edges.
+// PageRank of small graphs by power iteration: one graph per team, gathered over incoming edges.
 //
-// Sums over a team are of one order in every run: a warp's by halves, then the warps' one by one.
+// Sums over a team have the same order in every run: a warp's by halves, then the warps' one by
+// one.
 //
 // instance: pagerank<int, true, true, false>
 // instance: pagerank<int, false, false, false>
@@ -10,7 +11,7 @@
 using penstock::Item;
 using penstock::Team;
 
-constexpr int LANES = 8;  // threads a node, as many as divide a warp
+constexpr int LANES = 8;  // threads per node, a divisor of a warp
 
 // The sum over a team, which all of its threads get; `parts` has room for one number per warp.
 template <bool WARP>
@@ -28,7 +29,8 @@ __device__ __forceinline__ double over_team(double value, double* parts) {
 
 // in_*    edges into each node, and out_* out of it; weights have no items unless WEIGHTED
 // ranks   (nodes,)
-// steps   (graphs,): after how many steps a graph's ranks changed by less than `tolerance` a node;
+// steps   (graphs,): after how many steps a graph's ranks changed by less than `tolerance` per
+// node;
 //         -1: not after `most`
 template <typename Id, bool WEIGHTED, bool WARP, bool GLOBAL>
 __global__ void pagerank(const Item* items, long long count, const long long* in_indptr,
@@ -45,10 +47,10 @@ __global__ void pagerank(const Item* items, long long count, const long long* in
   for (long long number = T::item(); number < count; number += T::items()) {
     const Item item = items[number];
     const int n = item.nodes;
-    T::sync();  // with what is read of the item before
+    T::sync();  // reads of the previous item are complete
     double* parts = reinterpret_cast<double*>(memory);
     double* now = parts + 32;
-    double* gives = now + n;  // to each neighbour, a unit of weight
+    double* gives = now + n;  // to each neighbour, per unit of weight
     double* sums = gives + n;
     for (int node = rank; node < n; node += size) {
       const long long start = out_indptr[item.first_node + node];

@@ -1,9 +1,9 @@
-// A team is what works on one graph: a warp, of several in its block, or a whole block.
+// A team computes one graph: a warp, of several in its block, or a whole block.
 #pragma once
 
 namespace penstock {
 
-// What a team computes: sources[first_source .. last_source) of a graph, into a slot of its own.
+// A team's work: sources[first_source .. last_source) of a graph, into a separate slot.
 struct Item {
   long long first_node;    // of the batch
   long long first_source;  // in the list of sources

@@ -18,9 +18,9 @@ from penstock.kernels.cuda.uploads import to_gpu
 
 C_IDS = {"int32": "int", "int64": "long long"}
 NULL = np.uint64(0)
-_BUSY = 2  # items a multiprocessor; a batch of more graphs has one item each
-_WARPS = 8  # graphs of a block that a warp each takes
-_THREADS = 2048  # that a multiprocessor runs at a time, at most
+_BUSY = 2  # items per multiprocessor; a batch of more graphs has one item per graph
+_WARPS = 8  # graphs of a block, one per warp
+_THREADS = 2048  # the most that a multiprocessor runs at a time
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Teams:
     """How graphs of up to ``nodes`` nodes are computed.
 
     threads   of a block; 0: one warp per graph
-    sources   that are searched from at once, a lane each
-    anywhere  the memory is in scratch, as it does not fit in a block
+    sources   searched from at once, one lane each
+    anywhere  the memory is scratch, as it does not fit in a block
     """
 
     nodes: int
@@ -53,12 +53,12 @@ def run(
     *flags: bool,
     stash: Callable[[Teams, int], int] | None = None,
 ) -> None:
-    """Run ``kernel<arguments(teams), WARP, GLOBAL, *flags>`` over items, a launch a size class.
+    """Run ``kernel<arguments(teams), WARP, GLOBAL, *flags>`` over items, one launch per size class.
 
-    classes  by size; those whose memory a block does not have are left out, and the last one is
-             cut to what it has
+    classes  by size; those whose memory exceeds a block's are skipped, and the last one is cut to
+             fit
     memory   bytes of a graph of a given number of nodes
-    stash    bytes of device memory that each team has besides, for such a graph
+    stash    additional bytes of device memory per team, for such a graph
     """
     fits = that_fit(classes, memory)
     for number, chosen in by_size(items, tuple(each.nodes for each in fits)):
@@ -68,7 +68,7 @@ def run(
         blocks = _blocks(len(chosen), teams)
         more: tuple[Any, ...] = ()
         if stash is not None:
-            # No more than run at a time: each continues with another item.
+            # Only as many as run at a time: each continues with another item.
             blocks = min(blocks, _running(teams, 0 if teams.anywhere else size))
             each = stash(teams, most)
             more = (cp.empty(blocks * _teams_a_block(teams) * each, cp.uint8), np.int64(each))
@@ -93,7 +93,7 @@ def launch_teams(
     *,
     blocks: int | None = None,
 ) -> None:
-    """Run ``instance(items, count, *given, size, *outputs)``, with ``size`` bytes a team."""
+    """Run ``instance(items, count, *given, size, *outputs)``, with ``size`` bytes per team."""
     launch_blocks(
         file,
         instance,
@@ -109,7 +109,7 @@ def launch_teams(
 
 
 def that_fit(classes: tuple[Teams, ...], memory: Callable[[Teams, int], int]) -> tuple[Teams, ...]:
-    """Return the classes whose memory a block has, the last one cut to that."""
+    """Return the classes whose memory fits in a block, the last one cut to fit."""
     if not classes:
         return ()
     limit, last = shared_memory(), classes[-1]
@@ -130,7 +130,6 @@ def _blocks(items: int, teams: Teams) -> int:
 
 
 def _running(teams: Teams, size: int) -> int:
-    """Return about how many blocks run at a time, at least."""
     threads = teams.threads or 32 * _WARPS
     each = min(_THREADS // threads, shared_memory() // max(size * _teams_a_block(teams), 1))
     return max(each, 1) * processors()
@@ -142,7 +141,7 @@ def words(*flags: bool) -> str:
 
 
 def padded(size: int) -> int:
-    """Return the next multiple of 16 bytes, at which a graph's memory begins."""
+    """Return the next multiple of 16 bytes, where a graph's memory begins."""
     return -(-size // 16) * 16
 
 
@@ -177,17 +176,17 @@ def incoming(batch: GraphBatch) -> tuple[AnyArray, AnyArray, AnyArray | None]:
 
 
 def busy() -> int:
-    """Return of how many items the GPU has enough to do."""
+    """Return the number of items that keep the GPU busy."""
     return _BUSY * processors()
 
 
 def processors() -> int:
-    """Return how many multiprocessors the GPU has."""
+    """Return the number of multiprocessors of the GPU."""
     return _attribute("MultiProcessorCount")
 
 
 def shared_memory() -> int:
-    """Return how many bytes of shared memory a block can have."""
+    """Return the most bytes of shared memory of a block."""
     return _attribute("MaxSharedMemoryPerBlockOptin")
 
 
@@ -197,5 +196,5 @@ def _attribute(name: str) -> int:
 
 @cache
 def _attributes(device: int) -> dict[str, int]:
-    """Return what CuPy asks the driver for, a hundred attributes each time."""
+    """Return a device's attributes: each time CuPy queries a hundred from the driver."""
     return {name: int(value) for name, value in cp.cuda.Device(device).attributes.items()}

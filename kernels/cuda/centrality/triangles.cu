@@ -9,7 +9,7 @@
 using penstock::thread_count;
 using penstock::thread_number;
 
-constexpr int LANES = 8;  // threads a node, as many as divide a warp
+constexpr int LANES = 8;  // threads per node, a divisor of a warp
 
 // multiplicities  of edges, which have no items unless SEVERAL: then all are 1
 template <typename Id, bool SEVERAL>
@@ -30,7 +30,7 @@ __global__ void closed_walks(long long nodes, const long long* indptr, const Id*
       for (long long f = indptr[other] + lane; f < indptr[other + 1]; f += LANES) {
         const Id third = indices[f];
         if (third == other || third == node) continue;
-        long long low = start, high = stop;  // the first that is not below `third`
+        long long low = start, high = stop;  // the first not below `third`
         while (low < high) {
           const long long middle = (low + high) / 2;
           if (indices[middle] < third) low = middle + 1; else high = middle;

@@ -53,7 +53,7 @@ _LANES = 32  # the most sources that a team takes at once
 
 @dataclass(frozen=True)
 class _Numbers:
-    """In which numbers betweenness is computed: of paths, and of shares (1 + dependency) / paths.
+    """The number types of betweenness: of paths, and of shares (1 + dependency) / paths.
 
     bytes  of a count
     """
@@ -63,7 +63,7 @@ class _Numbers:
     bytes: int
 
     def sources(self, teams: Teams) -> int:
-        """Return how many sources a team takes: the counts that fit into a row of 128 bytes."""
+        """Return a team's number of sources: the counts that fit into a row of 128 bytes."""
         return teams.sources // (1 if teams.anywhere else self.bytes // 4)
 
     def row_bytes(self, teams: Teams) -> int:
@@ -71,8 +71,7 @@ class _Numbers:
         return self.sources(teams) * self.bytes
 
     def memory(self, teams: Teams, nodes: int) -> int:
-        """Return the bytes of a team's graph of this number of nodes."""
-        # A sum and a place a node; of every source its value and its level; a row of no node.
+        # A sum and a place per node; the value and level of every source; a row of no node.
         row, sources = self.row_bytes(teams), self.sources(teams)
         rest = (4 + 4 * sources) if teams.anywhere else (2 + sources)
         return padded(nodes * (8 + row + rest) + row + 4 * sources)
@@ -82,16 +81,16 @@ _SINGLE = _Numbers("float", "float", 4)
 _MIXED = _Numbers("float", "double", 4)  # with counts below 2^24, which are exact
 _DOUBLE = _Numbers("double", "double", 8)
 
-# Sparse graphs have many levels, and each takes a pass over nodes: they are searched with a
-# queue, a source at a time.
-_MANY = 4  # edges a node, from which on graphs are not sparse
+# Sparse graphs have many levels, and each takes a pass over nodes: they are searched with a queue,
+# one source at a time.
+_MANY = 4  # edges per node from which graphs are not sparse
 _QUEUED = (Teams(64, 0, 1), Teams(512, 64, 1), Teams(1 << 16, 128, 1))
-_QUEUED_BYTES = (19, 528)  # a node, and besides
-_GROUP = 4  # lanes that take a node
+_QUEUED_BYTES = (19, 528)  # per node, and constant
+_GROUP = 4  # lanes per node
 
 
 def unweighted_paths(batch: GraphBatch, sources: DeviceArray | None) -> Paths:
-    """Return what the shortest paths from ``sources`` come to."""
+    """Return the results of the shortest paths from ``sources``."""
     return _search(batch, sources, NULL, NULL)
 
 
@@ -117,7 +116,7 @@ def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, star
         lambda teams: name,
         planned.items,
         _SEARCH_TEAMS,
-        # Two sums, three words and a count a node, and two words.
+        # Two sums, three words and a count per node, and two words.
         lambda teams, nodes: padded(44 * nodes + 16),
         (*incoming(batch)[:2], listed),
         (reached, total, inverse, farthest, distances, starts),
@@ -141,7 +140,7 @@ def unweighted_betweenness(
     edges: bool,
     dtype: Any,
 ) -> tuple[DeviceArray, DeviceArray | None]:
-    """Return the sums of nodes, and of edges if asked; see naive/centrality.py."""
+    """Return the sums of nodes, and of edges if requested; see naive/centrality.py."""
     ptr, source_starts, listed = sources_of(batch, sources)
     # An edge's sum has one writer, so then a graph is one item.
     planned = plan_items(ptr, source_starts, _LANES, 1 if edges else busy())
@@ -152,7 +151,6 @@ def unweighted_betweenness(
     name = C_IDS[batch.indices.dtype.name]
 
     def left(items: Array) -> Array:
-        """Return the items of graphs that have failed, for another kernel."""
         again = np.flatnonzero(failed.get())
         failed.fill(0)
         for graph in again if edges else ():
@@ -202,7 +200,7 @@ def unweighted_betweenness(
         compute(items, _SINGLE, _TEAMS)
         items = left(items)
     else:
-        # Larger graphs have more paths than a float counts too often to try.
+        # Larger graphs overflow a float's path counts too often to try.
         small = items["nodes"] <= that_fit(_TEAMS, _MIXED.memory)[-1].nodes
         compute(items[small], _MIXED, _TEAMS)
         items = np.concatenate([items[~small], left(items[small])])

@@ -1,6 +1,6 @@
-// Weighted shortest paths of small graphs, from SOURCES sources at once: a lane each.
+// Weighted shortest paths of small graphs, from SOURCES sources at once: one lane each.
 //
-// Distances are relaxed over incoming edges until none changes. An edge is tight if it lies on a
+// Distances are relaxed over incoming edges until none changes. An edge is tight if it is on a
 // shortest path: numbers of paths, and then shares in the backward pass, are summed over tight
 // edges until none changes, too. Weights are positive, so tight edges form no cycle, unless one is
 // lost in a sum's rounding: a graph that has not converged after one round per node is
@@ -18,7 +18,7 @@ using penstock::Item;
 using penstock::infinite;
 using penstock::Team;
 
-// Edges into (or out of) nodes, and how long they are.
+// Edges into (or out of) nodes, and their lengths.
 template <typename Id>
 struct Edges {
   const long long* indptr;
@@ -96,7 +96,7 @@ __global__ void weighted_paths(const Item* items, long long count, const long lo
   for (long long number = T::item(); number < count; number += T::items()) {
     const Item item = items[number];
     const int n = item.nodes;
-    T::sync();  // with what is read of the item before
+    T::sync();  // reads of the previous item are complete
     double* sums = reinterpret_cast<double*>(memory);
     double* inverses = sums + n;
     double* far = inverses + n;
@@ -121,7 +121,7 @@ __global__ void weighted_paths(const Item* items, long long count, const long lo
         if (distances && used)
           distances[starts[item.graph] + static_cast<long long>(source) * n + node] = here;
       }
-      // Of numbers that are not negative, the largest has the largest bits.
+      // The largest of non-negative numbers has the largest bits.
       atomicMax(&farthest[lane], static_cast<unsigned long long>(__double_as_longlong(most)));
       T::sync();
       if (group == 0 && used)
@@ -158,7 +158,7 @@ __global__ void weighted_betweenness(const Item* items, long long count,
   for (long long number = T::item(); number < count; number += T::items()) {
     const Item item = items[number];
     const int n = item.nodes;
-    T::sync();  // with what is read of the item before
+    T::sync();  // reads of the previous item are complete
     double* sums = reinterpret_cast<double*>(memory);
     double* far = sums + n;
     double* paths = far + n * SOURCES;

@@ -35,7 +35,7 @@ _LANES = 32  # the most sources that a team takes at once
 
 
 def weighted_paths(batch: GraphBatch, sources: DeviceArray | None) -> Paths:
-    """Return what the shortest paths from ``sources`` come to."""
+    """Return the results of the shortest paths from ``sources``."""
     return _search(batch, sources, NULL, NULL)
 
 
@@ -61,7 +61,7 @@ def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, star
         lambda teams: f"{name}, {teams.sources}",
         planned.items,
         _TEAMS,
-        # Two sums, a count and the distances of a node, and the largest one of a lane.
+        # Two sums, a count and the distances per node, and the largest one per lane.
         lambda teams, nodes: padded(nodes * (20 + 8 * teams.sources) + 8 * teams.sources),
         (*incoming(batch), listed),
         (reached, total, inverse, farthest, distances, starts),
@@ -80,10 +80,10 @@ def _search(batch: GraphBatch, sources: DeviceArray | None, distances: Any, star
 def weighted_betweenness(
     batch: GraphBatch, sources: DeviceArray | None, *, endpoints: bool, edges: bool
 ) -> tuple[DeviceArray, DeviceArray | None] | None:
-    """Return the sums of nodes, and of edges if asked; None if a weight adds nothing.
+    """Return the sums of nodes, and of edges if requested; None if a weight adds nothing.
 
-    A weight of 0, or one that is lost in a sum, makes a cycle of shortest paths, which
-    only a search in order of distances counts as NetworkX does.
+    A weight of 0, or one that is lost in a sum, makes a cycle of shortest paths, which only a
+    search in order of distances counts as NetworkX does.
     """
     if batch.weights is None or not bool(cp.all(batch.weights > 0)):
         return None
@@ -101,7 +101,7 @@ def weighted_betweenness(
         lambda teams: f"{name}, {teams.sources}",
         planned.items,
         _TEAMS,
-        # A sum, and distances, paths and shares of a node, and a count of a lane.
+        # A sum, distances, paths and shares per node, and a count per lane.
         lambda teams, nodes: padded(nodes * (8 + 24 * teams.sources) + 4 * teams.sources),
         (*incoming(batch), *outward, listed),
         (bool(endpoints), nodes, arcs, failed),

@@ -1,4 +1,4 @@
-"""What is of a whole graph on the GPU: PageRank, and triangles."""
+"""Centralities of whole graphs on the GPU: PageRank and triangles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.kernels.cuda.module import launch
 
 _FILE = "centrality/pagerank"
 _TEAMS = (Teams(32, 0, 1), Teams(128, 128, 1), Teams(512, 512, 1), Teams(1 << 15, 1024, 1))
-_LANES = 8  # threads a node, as in triangles.cu
+_LANES = 8  # threads per node, as in triangles.cu
 
 
 def pagerank(
@@ -32,7 +32,7 @@ def pagerank(
         lambda teams: name,
         plan_items(ptr, ptr, max(batch.nodes, 1), 1).items,
         _TEAMS,
-        # Three numbers a node, and one a warp.
+        # Three numbers per node, and one per warp.
         lambda teams, nodes: padded(24 * nodes + 256),
         (*given, batch.weights if weighted else NULL),
         (damping, tolerance, np.int32(most), ranks, steps),

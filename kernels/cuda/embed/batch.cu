@@ -1,4 +1,4 @@
-// A batch's way into a step and its loss out of it; between them nothing moves.
+// A batch's copy into a step's buffers, and its loss.
 #include "embed/optimizer.cuh"
 #include "grid.cuh"
 
@@ -25,8 +25,8 @@ __global__ void stage(const int* __restrict__ heads, const int* __restrict__ tai
   if (thread_number() == 0) *rates = {lr, epsilon, beta1, beta2, rest1, rest2};
 }
 
-// A sum a block, of every gridDim.x-th 256 losses: the order of additions only depends on how many
-// there are, if the grid does.
+// One sum per block, of every gridDim.x-th 256 losses: for a given grid, the order of additions
+// depends only on their number.
 __global__ void sum_losses(const double* __restrict__ losses, i64 count, double* __restrict__ out) {
   __shared__ double sums[32];
   double sum = 0.0;

@@ -1,4 +1,4 @@
-// What kernels know of the edges of a batch, and what they leave of each.
+// The edges of a batch, for kernels, and their results per edge.
 #pragma once
 
 namespace penstock {
@@ -15,8 +15,8 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-// What a batch's edges are: rows of nodes and of relations, and a bit a side: whether heads are
-// replaced on it. ``inverse``: how far behind a relation's row that of its inverse lies, or 0.
+// The edges of a batch: rows of nodes and of relations, and one bit per side: whether heads are
+// replaced on it. ``inverse``: the distance from a relation's row to its inverse's, or 0.
 struct Edges {
   const int* heads;
   const int* tails;
@@ -24,14 +24,14 @@ struct Edges {
   int inverse, head_sides;
 
   __device__ __forceinline__ bool is_head(int side) const { return head_sides >> side & 1; }
-  // Whether queries of heads are asked, and not those of tails to the inverse.
+  // Whether heads are queried, instead of tails of the inverse.
   __device__ __forceinline__ bool asks_head(int side) const { return is_head(side) && !inverse; }
   __device__ __forceinline__ long long relation(long long e, int side) const {
     return relations[e] + (is_head(side) ? inverse : 0);
   }
 };
 
-// What an edge needs of its row of scores on a side.
+// Values that an edge needs from its row of scores on a side.
 struct alignas(16) RowWeights {
   float scale, base;  // of the sum of weighted negatives: see RowEnd
   float by_unit;      // slope in the answer's score; of distances in the unit vector to the answer

@@ -1,5 +1,5 @@
-// Thread block clusters, whose blocks wait for each other and read each other's shared memory: the
-// PTX behind names. GPUs have them from compute capability 9.0 on; on others nothing launches
+// Thread block clusters, whose blocks wait for each other and read each other's shared memory:
+// names for the PTX. GPUs have them from compute capability 9.0 on; on others nothing launches
 // these.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// Wait for all threads of a cluster, whose writes to shared memory are then seen in all its blocks.
+// Wait for all threads of a cluster; then all its blocks see their writes to shared memory.
 __device__ __forceinline__ void cluster_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
@@ -24,7 +24,7 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-// The address in a block of the cluster of what is at ``mine`` in this one.
+// The address in a block of the cluster that corresponds to ``mine`` in this one.
 __device__ __forceinline__ unsigned cluster_address(const void* mine, int block) {
   unsigned there = 0;
 #if __CUDA_ARCH__ >= 900

@@ -1,12 +1,11 @@
-"""Steps as CUDA graphs: launching twenty kernels one by one takes longer than small batches do.
+"""Steps as CUDA graphs: launching twenty kernels takes longer than a small batch.
 
     with Workspace() as work:
         loss = work.run(key, prepare, stage, train)
 
-A step that comes the second time, by its key, is captured, and launched as one graph ever after.
-It reads its batch from the buffers of ``stage``. All graphs allocate from one memory pool, from
-which nothing else does: as they run one after another, they may share what is only used within a
-step.
+A step whose key is repeated is captured, and from then on launched as one graph. It reads its batch
+from the buffers of ``stage``. All graphs allocate from one memory pool, which has no other users:
+as they run one after another, they may share memory that is only used within a step.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from penstock.arrays import DeviceArray
 from penstock.errors import PenstockError
 
 _MOST_GRAPHS = 64  # one per batch size
-_FIRST = -5  # the highest priority: blocks of a side stream start before those that wait already
+_FIRST = -5  # the highest priority: blocks of a side stream start before waiting ones
 
 
 class Workspace:
     """The captured steps of a training run.
 
-    first  what another thread does on a stream of its own, before the first of them
+    first  work for another thread and stream, before the first of them
     """
 
     def __init__(self, first: Callable[[], None] | None = None) -> None:
@@ -62,9 +61,9 @@ class Workspace:
         stage: Callable[[Any], None],
         train: Callable[[Any], DeviceArray],
     ) -> DeviceArray:
-        """Return what ``train`` returns, in an array of its own.
+        """Return the result of ``train``, in a separate array.
 
-        prepare  allocates what ``stage`` writes and ``train`` reads
+        prepare  allocates the memory that ``stage`` writes and ``train`` reads
         """
         if self._first is not None:
             self._first.join()
@@ -87,12 +86,12 @@ class Workspace:
         if self._pool is None:
             self._pool = cp.cuda.MemoryPool()
         stream = _stream(cp.cuda.Device().id, threading.get_ident(), "capture")
-        # Captured arrays must not lie where running work still writes.
+        # Captured arrays must not use memory that running work still writes.
         cp.cuda.get_current_stream().synchronize()
         with cp.cuda.using_allocator(self._pool.malloc), stream:
             inputs = prepare()
-            # What prepared it may have used memory that inputs have now, which ``stage`` writes on
-            # another stream.
+            # The preparation may have used memory that now holds inputs, which ``stage`` writes
+            # on another stream.
             stream.synchronize()
             try:
                 stream.begin_capture()
@@ -116,7 +115,7 @@ class _OtherThread(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        # What fails here fails once more in the first step, which shows it.
+        # An error here is raised again in the first step.
         with self._device, cp.cuda.Stream(non_blocking=True) as stream, suppress(Exception):
             self._work()
             stream.synchronize()
@@ -126,7 +125,7 @@ class Branch(Protocol):
     """Work on another stream."""
 
     def wait(self) -> None:
-        """Let the current stream wait for it."""
+        """Make the current stream wait for it."""
 
 
 class _Branch:
@@ -143,10 +142,10 @@ class _Branch:
 
 @contextmanager
 def side_stream() -> Iterator[Branch]:
-    """Launch while the current stream continues its own work; to be waited for before the end.
+    """Launch on another stream while the current one continues; wait for it before the end.
 
-    What is allocated in the block is of the other stream's memory: it is not given to the current
-    stream's work when it is freed.
+    Memory allocated in the block belongs to the other stream: freed, it is not reused by the
+    current stream's work.
     """
     begun = cp.cuda.Event(disable_timing=True)
     begun.record(cp.cuda.get_current_stream())
@@ -161,5 +160,5 @@ def side_stream() -> Iterator[Branch]:
 @cache
 def _stream(device: int, thread: int, use: str) -> Any:
     # Kept, because memory pools keep memory by stream. One per thread: no other thread may launch
-    # on a stream that is captured.
+    # on a stream during its capture.
     return cp.cuda.Stream(non_blocking=True, priority=_FIRST if use == "side" else 0)

@@ -1,16 +1,15 @@
-// Scores that are distances, which are no matrix products: the tiles of product.cu on CUDA cores.
-// This file computes L2 distances if rows are too wide for product.cu.
+// Scores that are distances, not matrix products: the tiles of product.cu on CUDA cores. This file
+// computes L2 distances if rows are too wide for product.cu.
 //
-// A block keeps 64 rows, and 64 others come by at a time, or 32 of wide rows. A thread first has
-// 4 x 4 distances; the weights go through shared memory to where a warp keeps sums of 8 rows, in
-// its lanes' registers. Sums are of minus the weight times the unit vector from the other to the
-// row that stays, which is the gradient of either. TRANSE_L2's, but for the distance, is linear:
-// sums are of weighted others, and the row that stays is taken off at the end by its sum of
-// weights.
+// A block keeps 64 rows, and meets 64 others at a time, or 32 wide ones. A thread first computes
+// 4 x 4 distances; the weights go through shared memory to a warp that keeps sums of 8 rows in its
+// lanes' registers. Sums are of minus the weight times the unit vector from the other row to the
+// staying row, which is the gradient of either. TRANSE_L2's is linear except for the distance: sums
+// are of weighted others, and the staying row times its sum of weights is subtracted at the end.
 //
 // Rows too wide for a block's shared memory and registers are cut in slices, one for each block of
-// a thread block cluster. Scores are sums over values: a block computes what its slice adds to
-// them, reads from shared memory what the others' slices add, and keeps the sums of its own slice.
+// a thread block cluster. Scores are sums over values: a block computes its slice's part, reads the
+// other slices' parts from shared memory, and keeps the sums of its own slice.
 #include "embed/clusters.cuh"
 #include "embed/losses.cuh"
 #include "embed/models.cuh"
@@ -33,7 +32,7 @@ using i64 = long long;
 
 constexpr int kThreads = 256, kRows = 64, kWarpRows = 8, kWeightStride = kRows + 4;
 
-// What a value adds to a distance before its root.
+// A value's part of a distance before its root.
 template <int kModel>
 __device__ __forceinline__ float term(Value a, Value b) {
   if (kModel != ROTATE) return score_term<kModel>(a.re, a.im, b.re, b.im);
@@ -41,7 +40,7 @@ __device__ __forceinline__ float term(Value a, Value b) {
   return fast_sqrt(re * re + im * im);
 }
 
-// Add to the sums of a row, minus the weighted derivative of its distance from another.
+// Add to the sums of a row minus the weighted derivative of its distance from another.
 template <int kModel, int kParts>
 __device__ __forceinline__ void add_other(float (&out)[kParts], Value mine, Value other,
                                           float weight) {
@@ -49,7 +48,7 @@ __device__ __forceinline__ void add_other(float (&out)[kParts], Value mine, Valu
     out[0] += weight * other.re;
   } else if (kModel == TRANSE_L1) {
     const float away = mine.re - other.re;
-    // The weight, with the opposite sign if the other is less.
+    // The weight, negated if the other is less.
     const unsigned sign = __float_as_uint(away) & 0x80000000u ^ 0x80000000u;
     if (away != 0.0f) out[0] += __uint_as_float(__float_as_uint(weight) ^ sign);
   } else {
@@ -60,8 +59,8 @@ __device__ __forceinline__ void add_other(float (&out)[kParts], Value mine, Valu
   }
 }
 
-// Add to scores what the other blocks of a cluster have of them; the same bits in all blocks.
-//   shared  (4 kColumns, kThreads), of which the others may still read what was there before last
+// Add the other blocks' parts of a cluster to scores; the same bits in all blocks.
+//   shared  (4 kColumns, kThreads); other blocks may still read its content before last
 template <int kSlices, int kColumns>
 __device__ __forceinline__ void add_slices(float (&score)[4][kColumns], float* shared) {
   float* mine = shared + threadIdx.x;
@@ -87,7 +86,7 @@ __device__ __forceinline__ void add_slices(float (&score)[4][kColumns], float* s
   }
 }
 
-// Arguments are those of product.cu, but that rows have ``dim`` values and are not rounded.
+// Arguments are those of product.cu, but rows have ``dim`` values and are not rounded.
 // kPieces: number of values of a row, or complex numbers, per lane; of a slice if there are
 // several.
 template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries, int kSlices>
@@ -103,7 +102,7 @@ __device__ __forceinline__ void add_tiles(
   i64 block = blockIdx.x;
   const int slice = block % kSlices;
   block /= kSlices;
-  // In shared memory a row has the values of the slice; imaginary parts begin at ``im``.
+  // A row in shared memory has the values of the slice; imaginary parts begin at ``im``.
   const int most = kWhole ? values : (values + kSlices - 1) / kSlices, im = kWhole ? half : most;
   const int begin = slice * most, size = kWhole || begin + most < values ? most : values - begin;
   const int stride = (kWhole ? dim : kParts * most) | 1;  // rows begin in different banks
@@ -182,7 +181,7 @@ __device__ __forceinline__ void add_tiles(
 
   for (i64 number = from; number < to; ++number) {
     const i64 first = number * kOthers;
-    __syncthreads();  // the tile before is done with
+    __syncthreads();  // the previous tile is complete
     load(coming, others + first * dim, other_count - first, kOthers);
     if (thread < kOthers) {
       const bool there = first + thread < other_count;
@@ -347,7 +346,7 @@ __global__ void __launch_bounds__(kThreads, kPieces <= 4 ? 2 : 1)
       negative_sides, splits, tiles, margin, temperature, share, vectors, sums);
 }
 
-// A cluster has a tile, and a block a slice of its rows.
+// One tile per cluster, one slice of its rows per block.
 template <int kModel, int kPieces, int kOthers, int kLoss, bool kQueries, int kSlices>
 PENSTOCK_CLUSTER(kSlices) __global__ void __launch_bounds__(kThreads, 1)
     distance_slices(const float* __restrict__ queries, const Note* __restrict__ query_notes,

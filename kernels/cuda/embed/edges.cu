@@ -1,7 +1,7 @@
 // Before and after the tiles: queries of edges and scores of their answers; their gradients.
 //
-// A warp has an edge, both of its nodes and all of its sides. What it needs is read before anything
-// is computed, 32 values a piece.
+// A warp has an edge, both of its nodes and all of its sides. It reads all inputs before it
+// computes, 32 values per piece.
 #include "embed/batch_edges.cuh"
 #include "embed/losses.cuh"
 #include "embed/models.cuh"
@@ -47,8 +47,8 @@ __device__ __forceinline__ Half packed(float x, float scale, float& square) {
   return half;
 }
 
-// Write the rows that ``ids`` names one after another: ``width`` halves each, of which the last are
-// zeros, or ``dim`` values as they are.
+// Write the rows that ``ids`` names one after another: ``width`` halves each, the last of which are
+// zeros, or ``dim`` unchanged values.
 template <int kModel, int kPieces>
 __global__ void pack_rows(const float* __restrict__ nodes, i64 stride, int dim,
                           const int* __restrict__ ids, i64 count, int width, void* __restrict__ out,
@@ -83,7 +83,7 @@ __global__ void pack_rows(const float* __restrict__ nodes, i64 stride, int dim,
   }
 }
 
-// The same of queries, with the score of the answer: those of a side follow those of the other.
+// The same for queries, with the score of the answer: one side's follow the other's.
 template <int kModel, int kPieces>
 __global__ void pack_queries(const float* __restrict__ nodes, i64 stride, int dim,
                              const float* __restrict__ relation_values, i64 relation_stride,
@@ -167,8 +167,8 @@ __device__ __forceinline__ float penalise(Value x, float weight, int power, Valu
   return weight * (power == 3 ? square * size : square);
 }
 
-// Finish the sums of rows, a thread each. sums (splits, rows, 3): largest, sum, extra; of notes
-// ``known`` is written.
+// Finish the sums of rows, one thread each. sums (splits, rows, 3): largest, sum, extra; ``known``
+// of notes is written.
 template <int kModel, int kLoss>
 __global__ void finish_rows(const float* __restrict__ sums, i64 rows, int splits, float margin,
                             float temperature, float share, Note* __restrict__ notes,
@@ -189,7 +189,7 @@ __global__ void finish_rows(const float* __restrict__ sums, i64 rows, int splits
   }
 }
 
-// The optimizer's state of some values of a row, read long before it is needed.
+// The optimizer's state of some values of a row, loaded early.
 template <int kModel, int kOptimizer, int kGroup>
 struct States {
   static constexpr int kParts = is_complex<kModel> ? 2 : 1;
@@ -233,15 +233,15 @@ __device__ __forceinline__ void change(const Value (&x)[kGroup], const Value (&s
   }
 }
 
-// One warp per edge, for all sides at once. Rows of tables are ``stride`` values apart. A node of
-// which this gradient is the only one is changed at once, others' gradients are kept for update.cu.
-//   vectors  (splits, sides, count, dim): sums of weighted negatives, of distances of unit vectors
+// One warp per edge, for all sides at once. Rows of tables are ``stride`` values apart. A node with
+// only this gradient is changed at once; other gradients are kept for update.cu.
+// vectors  (splits, sides, count, dim): sums of weighted negatives, or of unit vectors of distances
 //   sums     (splits, sides, count, 3): read if there are several splits
 //   weights  (sides, count)
 //   alone    (2, count): whether the gradient of a head, of a tail, is the only one of its row; or
 //            null: none is, and no row is changed
 //   slopes   out: (2, count, dim) heads' gradients and then tails', of those not alone
-//   in_relations  out: (slots count, relation_width); slots: 1, or a slot for each side
+//   in_relations  out: (slots count, relation_width); slots: 1, or one slot per side
 //   losses   (count), out
 template <int kModel, bool kExponential, int kOptimizer, int kGroup>
 __global__ void

@@ -1,6 +1,6 @@
 """Ranks of answers and best candidates on the GPU, in float64 and in tiles.
 
-Ranks need no memory but their counts. ``top`` writes scores of a slice of candidates at a time.
+Ranks need memory only for their counts. ``top`` writes scores of a slice of candidates at a time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ _SCORES_AT_ONCE = 1 << 24  # of ``top``: 128 MiB
 
 
 def queries(
-    nodes: DeviceArray, relations: DeviceArray | None, given: DeviceArray, relation: Any,
-    side: Side, rules: EmbedRules,
-) -> DeviceArray:  # fmt: skip
-    """Return the queries of a side: (n, dim) float32. See ``naive.embed.queries``."""
+    nodes: DeviceArray,
+    relations: DeviceArray | None,
+    given: DeviceArray,
+    relation: Any,
+    side: Side,
+    rules: EmbedRules,
+) -> DeviceArray:
+    """Return the queries of a side: (n, dim) float32."""
     count = len(given)
     given = cp.ascontiguousarray(given, cp.int32)
     rows: Any = _NULL
@@ -47,7 +51,7 @@ def queries(
 
 
 def answer_scores(asked: DeviceArray, answers: DeviceArray, rules: EmbedRules) -> DeviceArray:
-    """Return the score of one candidate for each query: (n,) float64."""
+    """Return the score of one candidate for each query: (n,) float64 of (n, dim) and (n, dim)."""
     out = cp.empty(len(asked), cp.float64)
     launch(
         _FILE,
@@ -59,11 +63,17 @@ def answer_scores(asked: DeviceArray, answers: DeviceArray, rules: EmbedRules) -
 
 
 def count(
-    asked: DeviceArray, scores: DeviceArray, answers: DeviceArray, table: DeviceArray,
-    rules: EmbedRules, counts: DeviceArray, first: int = 0, known: Known | None = None,
+    asked: DeviceArray,
+    scores: DeviceArray,
+    answers: DeviceArray,
+    table: DeviceArray,
+    rules: EmbedRules,
+    counts: DeviceArray,
+    first: int = 0,
+    known: Known | None = None,
     work: Any = None,
-) -> None:  # fmt: skip
-    """Add the number of candidates that score more than each query's answer, and the same.
+) -> None:
+    """Add the numbers of candidates whose scores exceed and equal that of each query's answer.
 
     See ``naive.embed.count``; ``counts`` is an int64 array without gaps.
     """
@@ -94,13 +104,18 @@ def count(
 
 
 def top(
-    asked: DeviceArray, table: DeviceArray, rules: EmbedRules, k: int, first: int = 0,
-    known: Known | None = None, best: tuple[DeviceArray, DeviceArray] | None = None,
+    asked: DeviceArray,
+    table: DeviceArray,
+    rules: EmbedRules,
+    k: int,
+    first: int = 0,
+    known: Known | None = None,
+    best: tuple[DeviceArray, DeviceArray] | None = None,
     work: Any = None,
-) -> tuple[DeviceArray, DeviceArray]:  # fmt: skip
+) -> tuple[DeviceArray, DeviceArray]:
     """Return the best k candidates of each query: scores (n, k) float64 and ids (n, k) int64.
 
-    See ``naive.embed.top``. The k best are found one after another: k is meant to be small.
+    See ``naive.embed.top``. The k best are found one after another, so k should be small.
     """
     number = len(asked)
     if best is None:
@@ -145,7 +160,6 @@ def top(
 
 
 def _grid(number: int, rows: int) -> tuple[int, int]:
-    """Return how many blocks share the candidates of 64 queries, and how many blocks there are."""
     groups = -(-number // _TILE)
     wanted = -(-_BLOCKS_A_PROCESSOR * processors(cp.cuda.Device().id) // groups)
     splits = max(1, min(wanted, -(-rows // _TILE)))

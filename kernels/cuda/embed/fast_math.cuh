@@ -1,4 +1,4 @@
-// Functions to about 2^-21, in one or two instructions; what is below 1e-38 counts as 0.
+// Functions to about 2^-21, in one or two instructions; values below 1e-38 count as 0.
 #pragma once
 
 namespace penstock {

@@ -1,4 +1,4 @@
-// What a negative's score weighs in each loss of kernels/embed_rules.py, and sums over them.
+// The weight of a negative's score in each loss of kernels/embed_rules.py, and sums over them.
 //
 // A row of scores is summed in pieces, in any order, as (largest, sum, extra) and a vector of
 // weighted rows. Those of exponential losses are relative to the largest score so far.
@@ -31,7 +31,7 @@ __device__ __forceinline__ float sigmoid(float x) {
   return (x >= 0.0f ? 1.0f : power) / (1.0f + power);
 }
 
-// What the exponential is taken of.
+// The argument of the exponential.
 template <int kLoss>
 __device__ __forceinline__ float exponent(float n, const LossNumbers& numbers) {
   return kLoss == SELF_ADVERSARIAL && n != lowest() ? numbers.temperature * n : n;
@@ -42,13 +42,13 @@ __device__ __forceinline__ float finite_base(float largest) {
   return largest == lowest() ? 0.0f : largest;
 }
 
-// Sums of a row's negatives, but for the vector.
+// Sums of a row's negatives, without the vector.
 struct RowSums {
   float largest, sum, extra;
 };
 
-// Return the weight of a negative in the vector, and count it in sums. n is -infinity for one that
-// is left out; base is at least every exponent.
+// Return the weight of a negative in the vector, and add it to sums. n is -infinity for one that is
+// left out; base is at least every exponent.
 template <int kLoss>
 __device__ __forceinline__ float take_negative(float n, float p, float base, float& sum,
                                                float& extra, const LossNumbers& numbers) {
@@ -74,8 +74,8 @@ __device__ __forceinline__ float take_negative(float n, float p, float base, flo
   return power;
 }
 
-// Return the slope of a batch's loss in a negative's score; ``known`` is what finish_row
-// made of its row.
+// Return the slope of a batch's loss in a negative's score; ``known`` is finish_row's result for
+// its row.
 template <int kLoss>
 __device__ __forceinline__ float negative_slope(float n, float known, const LossNumbers& numbers) {
   if (kLoss == LOGISTIC) return sigmoid(n) * numbers.share;
@@ -84,7 +84,7 @@ __device__ __forceinline__ float negative_slope(float n, float known, const Loss
   return kLoss == SELF_ADVERSARIAL ? power * sigmoid(n + numbers.margin) : power;
 }
 
-// What finish makes of a row's sums, in whole.
+// The result of finish for a row's sums.
 struct RowEnd {
   float loss, by_positive;
   float known;  // to negative_slope

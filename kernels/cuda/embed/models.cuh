@@ -1,6 +1,6 @@
 // Queries, scores and their derivatives by value, as in kernels/embed_rules.py.
 //
-// A thread has one value of a row, or of complex models the real and the imaginary part of one.
+// A thread has one value of a row; in complex models the real and imaginary part of one.
 #pragma once
 
 namespace penstock {
@@ -11,7 +11,7 @@ template <int kModel>
 constexpr bool is_complex = kModel == COMPLEX || kModel == ROTATE;
 template <int kModel>
 constexpr bool is_distance = kModel >= TRANSE_L1;
-// A square of a distance is made of a product and two squares: |a - b|^2 = |a|^2 + |b|^2 - 2 ab.
+// The square of a distance from a product and two squares: |a - b|^2 = |a|^2 + |b|^2 - 2 ab.
 template <int kModel>
 constexpr bool is_product = !is_distance<kModel> || kModel == TRANSE_L2;
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ Value query_of(Value x, Value r, bool head) {
   return times(x, head ? conjugate(r) : r);
 }
 
-// What a value adds to the sum of a score: of products, or of a distance before it is negated.
+// A value's part of a score's sum: of products, or of a distance before negation.
 template <int kModel, typename Number>
 __device__ __forceinline__ Number score_term(Number q_re, Number q_im, Number v_re, Number v_im) {
   if (!is_distance<kModel>) return is_complex<kModel> ? q_re * v_re + q_im * v_im : q_re * v_re;
@@ -69,7 +69,7 @@ __device__ __forceinline__ Number score_of(Number sum) {
   return kModel == TRANSE_L2 ? -sqrt(sum) : -sum;
 }
 
-// The derivative of the distance of a and b in a. TRANSE_L2: but for a division by that distance.
+// The derivative of the distance of a and b in a. TRANSE_L2: without the division by that distance.
 template <int kModel>
 __device__ __forceinline__ Value unit(Value a, Value b) {
   const float re = a.re - b.re, im = a.im - b.im;
@@ -89,7 +89,7 @@ __device__ __forceinline__ float unit_scale(float score) {
   return score == 0.0f ? 0.0f : -1.0f / score;
 }
 
-// Gradients in the node and in the relation, of those in the query. ROTATE's is that of the phase.
+// Gradients in the node and the relation from those in the query. ROTATE's is that of the phase.
 template <int kModel>
 __device__ __forceinline__ void query_slopes(Value x, Value r, Value slope, bool head, Value& in_x,
                                              Value& in_r) {

@@ -1,4 +1,4 @@
-"""Negatives drawn on the GPU: the same as everywhere, bit by bit."""
+"""Negatives drawn on the GPU: bit-identical to the other backends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE = "embed/negatives"
 def draw_negatives(
     seed: int, number: int, sides: int, chunks: int, count: int, pool: NegativePool
 ) -> DeviceArray:
-    """Return the negatives of a batch: (sides, chunks, count) int32 rows; nothing is waited for."""
+    """Return the negatives of a batch: (sides, chunks, count) int32 rows."""
     rows = cp.empty((sides, chunks, count), cp.int32)
     null = np.uint64(0)
     launch(

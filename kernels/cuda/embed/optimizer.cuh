@@ -1,4 +1,4 @@
-// How a gradient changes a value and the state that lies next to it; see kernels/embed_rules.py.
+// How a gradient changes a value and its state; see kernels/embed_rules.py.
 #pragma once
 
 #include "embed/fast_math.cuh"

@@ -1,26 +1,26 @@
-// Scores that are made of products: a tile of rows stays, tiles of others come by, in tensor cores.
+// Scores from products: a tile of rows stays, other tiles stream past, in tensor cores.
 //
-// With kQueries the rows that stay are queries of a chunk and those that come its negatives: of
-// each query the sums of its loss and the weighted sum of negatives are kept in registers, with a
-// running maximum, as in flash attention. Without, negatives stay and queries come: the gradients
-// of negatives are sums of queries with slopes for which finish_rows has left what they need.
-// Both score their tile again; no score is ever written to memory.
+// With kQueries the staying rows are queries of a chunk and the others its negatives: the sums of
+// each query's loss and its weighted sum of negatives are kept in registers, with a running
+// maximum, as in flash attention. Without it, negatives stay and queries stream: gradients of
+// negatives are sums of queries with slopes, for which finish_rows has left the data. Both compute
+// the scores of their tile; scores are never written to memory.
 //
-// Rows are halves, with a scale each (notes.cuh). A warp has 16 kM of the rows that stay, whole,
-// and takes 32 of those that came at a time: the scores that a tensor core leaves in its registers
-// lie as the left factor of the second product, rounded to halves in place. Rows in shared memory
-// are an odd number of 16 bytes apart, so that the eight rows of a matrix lie in different banks.
-// Three tiles are in memory at once: one is computed, one is loaded or loading, and one is
-// requested when all warps have finished with its buffer, which holds when they synchronize for the
-// next.
+// Rows are halves, with a scale each (notes.cuh). A warp has 16 kM of the staying rows, whole, and
+// takes 32 of the others at a time: the scores that a tensor core leaves in its registers have the
+// layout of the left factor of the second product, and are rounded to halves in place. Rows in
+// shared memory are an odd number of 16 bytes apart, so that the eight rows of a matrix are in
+// different banks. Three tiles are in memory at once: one is computed, one is loaded or loading,
+// and one is requested when all warps have finished with its buffer, which they have when they
+// synchronize for the next.
 //
-// kSlice columns of the sums are kept: of wide rows a block has one slice, and others the rest.
+// kSlice columns of the sums are kept: for wide rows a block has one slice, and others the rest.
 //
 // With kDistance scores are negated L2 distances: the root of two squares less twice a product. The
-// rounding of rows moves them by 2^-12 of their size; that is all that is lost, as their squares
-// are those of the rounded rows, but where they nearly meet. Sums are of weighted differences: of
-// what came, as for products, less the row that stays times the sum of its weights, which is one
-// column more of the second product.
+// rounding of rows moves them by 2^-12 of their size; nothing else is lost, as their squares are
+// those of the rounded rows, except where rows nearly meet. Sums are of weighted differences: the
+// weighted others, as for products, less the staying row times the sum of its weights, which is one
+// more column of the second product.
 #include "embed/losses.cuh"
 #include "embed/notes.cuh"
 #include "embed/tensor_cores.cuh"
@@ -54,14 +54,14 @@ __host__ __device__ constexpr int power_of_2(int least) {
   return power;
 }
 
-// The negated distance of two rows, whose product and whose squares' sum these are.
+// The negated distance of two rows, from their product and the sum of their squares.
 __device__ __forceinline__ float distance_score(float product, float squares) {
   const float square = fmaf(-2.0f, product, squares);
   const float least = fmaf(squares, kLeastSquare, kLeastSquare * kLeastSquare);
   return -fast_sqrt(square < least ? least : square);  // a NaN stays one
 }
 
-// Of a power of 2, or 0 of 0: what lies beyond the last row has that scale, and weighs nothing.
+// Of a power of 2, or 0 of 0: rows beyond the last have that scale, and no weight.
 __device__ __forceinline__ float inverse_of(float power) {
   return power == 0.0f ? 0.0f : __uint_as_float(0x7F000000u - __float_as_uint(power));
 }
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int thread = threadIdx.x, lane = thread & 31, g = lane / 4, q = lane % 4;
   const int warp_row = thread / 32 * 16 * kM;
 
-  // A thread copies the same piece of rows that are kAtOnce apart.
+  // A thread copies the same piece of rows kAtOnce apart.
   auto load = [&](unsigned at, const Half* source, int left, int size) {
     constexpr int kPieces = kWidth / 8, kLanes = power_of_2(kPieces);
     constexpr int kAtOnce = 32 * kWarps / kLanes;
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     taken[m][0] = taken[m][1] = taken[m][2] = taken[m][3] = 0.0f;
   }
 
-  // Where a lane's rows of matrices begin: of what stays and of what came, as right factor of the
+  // Where a lane's rows of matrices begin: of staying and of other rows, as right factor of the
   // first product and of the second.
   const unsigned left_at =
       shared_address(staying) + (warp_row + (lane & 15)) * kRowBytes + lane / 16 * 16;
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(32 * kWarps)
         }
       }
 
-      // Leave out what is an answer, and what lies beyond the last of the others.
+      // Leave out answers, and rows beyond the last of the others.
       Note note[kColumns][2];
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
@@ -342,7 +342,7 @@ __global__ void __launch_bounds__(32 * kWarps)
                   kQueries ? take_negative<kLoss>(n_j, p[m][h], finite_base(largest[m][h]),
                                                   sum[m][h], extra[m][h], numbers)
                            : negative_slope<kLoss>(n_j, note[n][i].known, numbers);
-              // What is left out is infinitely far.
+              // Rows that are left out are infinitely far.
               score[m][n][h * 2 + i] = factor * (kDistance ? __fdividef(weight, -n_j) : weight);
             }
           }
@@ -378,7 +378,7 @@ __global__ void __launch_bounds__(32 * kWarps)
           for (int m = 0; m < kM; ++m) multiply_add(out[m][x], a[m], b0, b1);
         }
         if (kDistance) {
-          // Weights as they were rounded: what a row and itself weigh cancels.
+          // Rounded weights: a row's weight with itself cancels.
           const unsigned b0 = to_halves(inverse_of(note[n][0].scale), inverse_of(note[n][1].scale));
           const unsigned b1 =
               to_halves(inverse_of(note[n + 1][0].scale), inverse_of(note[n + 1][1].scale));
@@ -427,7 +427,7 @@ __global__ void __launch_bounds__(32 * kWarps)
           one -= by * to_float(mine[0]);
           two -= by * to_float(mine[1]);
         }
-        if (dim % 2 == 0) {  // or the second of a pair would not lie at a multiple of 8 bytes
+        if (dim % 2 == 0) {  // else the second of a pair is not 8-byte aligned
           if (column < dim) *reinterpret_cast<float2*>(place + column) = make_float2(one, two);
         } else {
           if (column < dim) place[column] = one;
@@ -438,7 +438,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
-// Add what splits have of the gradients of negatives, in order: (groups, splits, size) to
+// Add the splits' gradients of negatives, in order: (groups, splits, size) to
 // (groups, size).
 __global__ void add_splits(const float* __restrict__ pieces, i64 groups, int splits, i64 size,
                            float* __restrict__ out) {

@@ -48,7 +48,7 @@ __device__ __forceinline__ double add_term(double sum, float q_re, float q_im, f
   return sum + sqrt(fma(im, im, __dmul_rn(re, re)));
 }
 
-// Queries as float64 has them, rounded once: (count, dim). A thread has a value, or a complex one.
+// Queries computed in float64, rounded once: (count, dim). One value, or complex one, per thread.
 template <int kModel>
 __global__ void exact_queries(const float* __restrict__ nodes, i64 stride, int dim,
                               const float* __restrict__ relation_values, i64 relation_stride,
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Write all scores, (count, rows); NaN if a candidate is known already.
+// Write all scores, (count, rows); NaN for known answers.
 template <int kModel, typename Id>
 __global__ void __launch_bounds__(kThreads)
     write_scores(const float* __restrict__ queries, i64 count, const float* __restrict__ table,
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kThreads)
       if (isnan(one.score) || (place && !before(last, one))) return;
       if (before(one, mine)) mine = one;
     };
-    // Once nothing is left, nothing is found again.
+    // Once none is left, none is found again.
     if (place == 0 || last.id >= 0) {
       for (i64 i = threadIdx.x; i < rows; i += kThreads) look({scores[query * rows + i], first + i});
       for (int i = threadIdx.x; i < k; i += kThreads) {

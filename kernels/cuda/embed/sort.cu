@@ -2,11 +2,11 @@
 //
 // keys      row << 32 | place, where place is that of a gradient among all of the batch
 // counts    (passes, 256): how many keys have each value of a digit
-// progress  (passes, 1 + tiles 256): which tile is next, and what tiles know of their digits
+// progress  (passes, 1 + tiles 256): the next tile, and the tiles' counts of their digits
 //
 // A pass moves keys by 8 bits and keeps the order of equal ones. It is one launch: a tile counts
-// its digits, says so, and adds up what the tiles before it have said. Tiles are taken in order, so
-// a tile only waits for others that run. Nothing depends on which block was first.
+// its digits, publishes them, and adds up those of earlier tiles. Tiles are taken in order, so a
+// tile only waits for running ones. The order of blocks does not matter.
 #include "grid.cuh"
 
 // instance: name_rows
@@ -19,8 +19,8 @@ using u32 = unsigned;
 constexpr int kThreads = 256, kItems = 8, kTile = kThreads * kItems, kDigits = 256, kWarps = 8;
 constexpr u32 kOwn = 1u << 30, kAll = 2u << 30, kNumber = kOwn - 1;
 
-// Three arrays of rows of nodes, one after another, and behind them rows of relations: an array, as
-// often as there are ``slots``. Relations' rows follow those of nodes: relation r of slot i is row
+// Three arrays of rows of nodes, one after another, then rows of relations: one array per slot of
+// ``slots``. Relations' rows follow those of nodes: relation r of slot i is row
 // r + add_i.
 __global__ void __launch_bounds__(kThreads)
     name_rows(const int* __restrict__ rows0, i64 count0, const int* __restrict__ rows1, i64 count1,
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
   const u32 tile = tile_shared;
   volatile u32* said = progress + 1;
 
-  // Lanes lie side by side, so that items of a warp are in order.
+  // Lanes are adjacent, so that items of a warp are in order.
   i64 key[kItems];
   u32 rank[kItems];
   const i64 first = static_cast<i64>(tile) * kTile + warp * (kItems * 32) + lane;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
 
-  // A thread a digit.
+  // One thread per digit.
   u32 here = 0;
   for (int w = 0; w < kWarps; ++w) {
     const u32 number = before[w][thread];
@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Find which of the first ``places`` gradients are the only one of their row, and list where in the
-// sorted keys all other rows begin, in any order.
+// Find which of the first ``places`` gradients are the only one of their row, and list the starts
+// of all other rows in the sorted keys, in any order.
 __global__ void find_rows(const i64* __restrict__ keys, i64 count, i64 places,
                           bool* __restrict__ alone, int* __restrict__ listed,
                           int* __restrict__ begins) {

@@ -18,11 +18,11 @@ _NAMING_BLOCKS = 264
 
 @dataclass(frozen=True, eq=False)
 class SortedRows:
-    """The rows that gradients are of, sorted: those of nodes, and then those of relations.
+    """The rows of gradients, sorted: those of nodes, and then those of relations.
 
     keys    (count,) int64: row << 32 | place, ascending; the place is that of the gradient
     alone   (places,) bool: whether a gradient of the first places is the only one of its row
-    listed  (1,) int32: how many other rows there are
+    listed  (1,) int32: the number of other rows
     begins  (count,) int32: their starts in the keys, in any order
     """
 
@@ -39,11 +39,11 @@ def sort_rows(
     relations: DeviceArray | None = None,
     adds: tuple[int, ...] = (),
 ) -> SortedRows:
-    """Sort rows of nodes, of three int32 arrays one after another, and of relations behind them.
+    """Sort rows of nodes, in three int32 arrays one after another, and of relations after them.
 
-    places  how many gradients may be alone, those of the first places
+    places  gradients that may be alone: those of the first places
     rows    the largest number of rows, which determines the number of sorted bits
-    adds    what makes rows of relations, once for each slot of gradients
+    adds    offsets of relations' rows, one per slot of gradients
     """
     slots = len(adds) if relations is not None else 0
     count = sum(part.size for part in nodes)

@@ -1,5 +1,5 @@
-// Tensor cores on half precision, and copies to shared memory that run at the same time: the PTX
-// behind names. Nothing distinguishes halves from other 16-bit words: two are an ``unsigned``.
+// Tensor cores on half precision, and copies to shared memory that run at the same time: names for
+// the PTX. Halves have no type of their own: two are an ``unsigned``.
 #pragma once
 
 namespace penstock {
@@ -50,7 +50,7 @@ __device__ __forceinline__ unsigned shared_address(const void* at) {
   return static_cast<unsigned>(__cvta_generic_to_shared(at));
 }
 
-// Four matrices of 8 x 8 halves; lane i names the row i % 8 of matrix i / 8, and gets of each the
+// Four matrices of 8 x 8 halves; lane i names row i % 8 of matrix i / 8, and gets of each the
 // values (g, 2q) and (g, 2q + 1); transposed: (2q, g) and (2q + 1, g).
 __device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

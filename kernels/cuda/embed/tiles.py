@@ -1,9 +1,9 @@
 """How the tiles of a batch are launched: which instance of a kernel, and how many blocks.
 
-A group is a side and a chunk of the batch. Of each group, tiles of queries meet its negatives and
+A group is a side and a chunk of the batch. In each group, tiles of queries meet its negatives and
 tiles of negatives its queries; if that makes too few blocks, splits share the others of a tile.
-Slices share the values of its rows: of products columns of sums, of distances that are none what is
-wider than ``WIDEST``, in thread block clusters.
+Slices share the values of its rows: columns of sums for products, and for other distances the
+values beyond ``WIDEST``, in thread block clusters.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from penstock.kernels.cuda.module import launch_blocks
 from penstock.kernels.embed_rules import EmbedRules, Loss, Model
 
 _PRODUCT_FILE, _DISTANCE_FILE = "embed/product", "embed/distance"
-_SLICE = 128, 256  # columns of sums in registers, with 32 and with 16 rows a warp
-_NARROW = 32, 4, 64  # rows a warp, warps, and rows of a tile that comes, of rows of 128 values
+_SLICE = 128, 256  # columns of sums in registers, with 32 and with 16 rows per warp
+_NARROW = 32, 4, 64  # for rows of 128 values: rows per warp, warps, and rows of a streaming tile
 _DISTANCE_ROWS, _DISTANCE_THREADS = 64, 256  # those of distance.cu
-_PRODUCT_BLOCKS, _DISTANCE_BLOCKS = 2, 2  # that a processor runs at once
+_PRODUCT_BLOCKS, _DISTANCE_BLOCKS = 2, 2  # that a multiprocessor runs at once
 _STAGES = 3  # of product.cu
 NOTE, WEIGHTS = 16, 16  # bytes of notes.cuh's Note and of batch_edges.cuh's RowWeights
-WIDEST = 512  # values of a row: tiles of rows lie in shared memory, whole
+WIDEST = 512  # values of a row: tiles of rows are in shared memory, whole
 _SLICES = 8  # blocks of a cluster, a number that every GPU with clusters supports
-_CLUSTERS = 90  # compute capability from which there are thread block clusters
-_SLICE_BYTES = 222_720  # of shared memory that a block of a cluster takes at most
-_GPC = 16  # processors of a GPC, at least: a cluster runs on those of one
+_CLUSTERS = 90  # the first compute capability with thread block clusters
+_SLICE_BYTES = 222_720  # the most shared memory of a block of a cluster
+_GPC = 16  # least multiprocessors of a GPC: a cluster runs on one GPC
 
 
 class Tiles:
@@ -81,7 +81,7 @@ class Tiles:
 
     @staticmethod
     def packed_width(rules: EmbedRules) -> int:
-        """Return the values of a row that tiles read: those of products are zero at the end."""
+        """Return the values of a row for tiles: those of products are padded with zeros."""
         if not is_product(rules):
             return rules.dim
         width = -(-rules.dim // 8) * 8
@@ -89,9 +89,9 @@ class Tiles:
 
     @staticmethod
     def product_shape(width: int) -> tuple[int, int, int, int]:
-        """Return rows a warp, warps, rows of a tile that comes, and columns of a slice.
+        """Return rows per warp, warps, rows of a streaming tile, and columns of a slice.
 
-        What fits into 227 KiB of shared memory and 255 registers a thread, with copies under way.
+        These fit into 227 KiB of shared memory and 255 registers per thread, with copies in flight.
         """
         if width <= _SLICE[0]:
             return *_NARROW, width
@@ -100,11 +100,11 @@ class Tiles:
         return 16, 4, 32, width // 2
 
     def rows_of(self, count: int) -> DeviceArray:
-        """Return memory for this number of rows, as tiles read them."""
+        """Return memory for ``count`` rows in the format of tiles."""
         return cp.empty((count, self.width), cp.float16 if self.product else cp.float32)
 
     def loss_numbers(self) -> tuple[Any, Any, Any]:
-        """Return margin, temperature, and what a negative's share in the loss is."""
+        """Return margin, temperature, and a negative's share in the loss."""
         mean = self.rules.loss in (Loss.LOGISTIC, Loss.MARGIN)
         share = 1 / self.count if mean else 1.0
         return tuple(
@@ -112,7 +112,6 @@ class Tiles:
         )  # type: ignore[return-value]
 
     def _staying(self, queries: bool) -> int:
-        """Return the most tiles that stay of a group."""
         rows = min(self.chunk, self.edges) if queries else self.count
         return -(-rows // self.rows)
 
@@ -125,7 +124,7 @@ class Tiles:
         if not self.product and self.slices > 1:
             there -= there % _GPC
         wanted = self.resident * there // max(blocks, 1)
-        return max(1, min(most, wanted))  # fewer than can run at once: none comes after all others
+        return max(1, min(most, wanted))  # fewer than can run at once: no block starts last
 
     def run(
         self,
@@ -135,7 +134,7 @@ class Tiles:
         vectors: DeviceArray,
         sums: Any,
     ) -> None:
-        """Launch the tiles in which queries stay, or those in which negatives do."""
+        """Launch the tiles in which queries stay, or those in which negatives stay."""
         tiles = self._staying(queries)
         blocks = self.sides * self.chunks * splits * self.slices * tiles
         if not blocks:
@@ -155,15 +154,15 @@ class Tiles:
 
 
 def is_product(rules: EmbedRules) -> bool:
-    """Return whether scores are made of matrix products.
+    """Return whether scores are computed from matrix products.
 
-    Squares of L2 distances are, if tiles hold the rows: cuBLAS would have to write scores.
+    Squares of L2 distances are, if tiles hold the rows: cuBLAS would write scores.
     """
     return not rules.is_distance or (rules.model == Model.TRANSE_L2 and rules.dim <= WIDEST)
 
 
 def pieces_of(values: int) -> int:
-    """Return how many values a lane has of a row, rounded up to a power of 2."""
+    """Return a lane's number of values of a row, rounded up to a power of 2."""
     return 1 << max(-(-values // 32) - 1, 0).bit_length()
 
 
@@ -173,9 +172,9 @@ def distance_slices(dim: int) -> int:
 
 
 def widest_distance() -> int:
-    """Return the most values of a row, of a model whose scores are distances, on this GPU.
+    """Return the widest row, for models whose scores are distances, on this GPU.
 
-    GPUs for desktops that are newer than Hopper have clusters, but not the shared memory of one.
+    Desktop GPUs newer than Hopper have clusters, but less shared memory.
     """
     device = cp.cuda.Device().id
     in_slices = _capability(device) >= _CLUSTERS and _shared_bytes(device) >= _SLICE_BYTES
@@ -184,13 +183,11 @@ def widest_distance() -> int:
 
 @cache
 def _capability(device: int) -> int:
-    """Return a GPU's compute capability: 90 is 9.0."""
     return int(cp.cuda.Device(device).compute_capability)
 
 
 @cache
 def _shared_bytes(device: int) -> int:
-    """Return the most shared memory that a block can ask for."""
     return int(cp.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
 
 

@@ -1,4 +1,4 @@
-"""One batch on the GPU: queries, tiles of scores, gradients of edges, and one update a row."""
+"""One batch on the GPU: queries, tiles of scores, gradients of edges, one update per row."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from penstock.kernels.cuda.gnn.launch import matrix
 from penstock.kernels.cuda.module import launch, launch_blocks
 from penstock.kernels.embed_rules import Batch, EmbedRules, Loss, Model, Optimizer, Side, Table
 
-WIDEST_PRODUCT = 4096  # values of a node, of models whose scores are products
+WIDEST_PRODUCT = 4096  # values of a node, for models whose scores are products
 
 _BATCH_FILE, _EDGES_FILE, _PRODUCT_FILE = "embed/batch", "embed/edges", "embed/product"
 _UPDATE_FILE = "embed/update"
 _NULL = np.uint64(0)
-_FOLDED = (1, 32), (32, 1024), (1024, 1 << 18)  # units of folds, and of more than how many keys
+_FOLDED = (1, 32), (32, 1024), (1024, 1 << 18)  # units of folds, and their least numbers of keys
 _LOSS_BLOCKS = 64
-_ROW_BLOCKS = 8  # a processor, of rows whose number only the GPU knows
+_ROW_BLOCKS = 8  # per multiprocessor, for rows whose number only the GPU knows
 
 
 def workspace(
     threads: int | None = None, rules: EmbedRules | None = None
 ) -> AbstractContextManager[Any]:
-    """Return what other functions are given as ``work``, to be entered: it holds CUDA graphs.
+    """Return the context manager of other functions' ``work``, which holds CUDA graphs.
 
-    rules  of the steps that will follow: their kernels are compiled by another thread meanwhile
+    rules  of the following steps: another thread compiles their kernels meanwhile
     """
     return Workspace(None if rules is None else partial(_compile_step, rules))
 
 
 def _compile_step(rules: EmbedRules) -> None:
-    """Compile what a step launches, by running one with a few edges."""
+    """Compile the kernels of a step, by running one with a few edges."""
     few = cp.zeros(64, cp.int32)
     batch = Batch(few, few, few, cp.zeros((len(rules.sides), 1, len(few)), cp.int32))
     rows, width = 1 + rules.inverse, rules.relation_width
@@ -72,10 +72,10 @@ def step(
     number: int = 1,
     work: Workspace | None = None,
 ) -> DeviceArray:
-    """Train one batch, in place; return its loss, a float64 on the GPU.
+    """Train one batch, in place; return its loss, a float64 on the GPU, without waiting.
 
-    Nothing is waited for: ``float`` of the loss does. With ``work``, what has been done before with
-    the same tables and number of edges is launched as one CUDA graph. See ``naive.embed.step``.
+    ``float`` of the loss waits. With ``work``, a repeated step with the same tables and number of
+    edges is launched as one CUDA graph. See ``naive.embed.step``.
     """
     _check(nodes, relations, rules)
 
@@ -104,7 +104,7 @@ def step(
 def gradients(
     nodes: Table, relations: Table | None, batch: Batch, rules: EmbedRules
 ) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
-    """Return a batch's loss and its gradients, (rows, width) of nodes and of relations, dense.
+    """Return a batch's loss and its gradients: (rows, width) float64 of nodes and of relations.
 
     This is for examining them: ``step`` makes no dense gradients.
     """
@@ -126,7 +126,7 @@ def gradients(
 
 @dataclass(frozen=True, eq=False)
 class _Inputs:
-    """What a step reads besides the tables, in memory of its own.
+    """A step's inputs besides the tables, in separate memory.
 
     rows   int32: heads, tails, relations (or none) and negatives, one after another
     rates  the fields of optimizer.cuh's Rates
@@ -146,7 +146,6 @@ class _Inputs:
         return cls(cp.empty(count, cp.int32), cp.empty(6, cp.float32), edges, shape, typed)
 
     def stage(self, batch: Batch, rules: EmbedRules, lr: float, number: int) -> None:
-        """Copy a batch and the numbers of its step to the step's buffers."""
         numbers = (
             *(lr, rules.epsilon, rules.beta1, rules.beta2),
             *(1 - rules.beta1**number, 1 - rules.beta2**number),
@@ -180,8 +179,6 @@ class _Inputs:
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """A batch's loss, and gradients with the rows that they are of."""
-
     loss: DeviceArray
     rows: SortedRows
     node_slopes: DeviceArray
@@ -204,13 +201,13 @@ def _gradients(
     ends = heads, tails, _NULL if typed is None else typed, np.int32(rules.inverse)
     tiles = Tiles(rules, edges, chunk, chunks, count, negative_sides)
 
-    # A negative that both sides share is a row of gradients for each.
+    # A negative that both sides share has one row of gradients for each.
     every = cp.repeat(negatives, sides, axis=0) if negative_sides < sides else negatives
     slots = sides if typed is not None and rules.inverse else 1
     firsts = [
         len(values) + (rules.inverse if side == Side.HEAD else 0) for side in rules.sides[:slots]
     ]
-    # Sorting takes few processors, and what comes first needs no order.
+    # Sorting takes few multiprocessors, and the first kernels need no order.
     with side_stream() as sorted_too:
         rows = sort_rows(
             (heads, tails, every.reshape(-1)),
@@ -236,7 +233,7 @@ def _gradients(
         splits, vectors, sums, weights, branch, read = _tiled(*ready, sorted_too)
     losses, loss_sum = cp.empty(edges, cp.float64), cp.empty((), cp.float64)
     exponential = rules.loss in (Loss.SOFTMAX, Loss.CONTRASTIVE, Loss.SELF_ADVERSARIAL)
-    # Without a change it is no matter how.
+    # Without a change any order will do.
     optimizer = rules.optimizer.name if change else Optimizer.SGD.name
     launch(
         _EDGES_FILE,
@@ -254,12 +251,11 @@ def _gradients(
         launch_blocks(_BATCH_FILE, "sum_losses", blocks, 256, parts, np.int64(len(parts)), to)
     if branch is not None:
         branch.wait()
-    del read  # not before: its memory would be given to others
+    del read  # not before: its memory would be reused
     return _Found(loss_sum, rows, node_slopes, relation_slopes)
 
 
 def _is_wide(rules: EmbedRules) -> bool:
-    """Return whether rows are too wide for tiles, but not for cuBLAS."""
     return rules.dim > WIDEST and not rules.is_distance
 
 
@@ -276,7 +272,7 @@ def _tiled(
     sorted_too: Branch,
 ) -> tuple[int, DeviceArray, DeviceArray, DeviceArray, Branch, tuple[DeviceArray, ...]]:
     """Return splits, sums of weighted negatives and of losses, weights of rows, the branch that
-    writes gradients of negatives, and what it reads. See ``wide.multiply``."""
+    writes gradients of negatives, and its inputs. See ``wide.multiply``."""
     edges, sides, chunks, count, dim = (
         tiles.edges,
         tiles.sides,
@@ -304,7 +300,7 @@ def _tiled(
         *(tile_rows[1], weights),
     )
     sorted_too.wait()
-    # Neither these tiles nor gradients of edges need the other: small batches leave room for both.
+    # These tiles and gradients of edges are independent: small batches run both at once.
     with side_stream() as tiled_too:
         shared = tiles.splits(queries=False)
         pieces = in_negatives
@@ -335,7 +331,7 @@ def _pack(
     others: DeviceArray,
     negative_notes: DeviceArray,
 ) -> None:
-    """Write queries and negatives as tiles read them, a row's values in registers at once."""
+    """Write queries and negatives in the format of tiles, a row's values in registers at once."""
     rules, edges, width = tiles.rules, tiles.edges, np.int32(tiles.width)
     of_nodes = values, stride, np.int32(rules.dim)
     launch(
@@ -356,7 +352,6 @@ def _pack(
 def _update(
     nodes: Table, relations: Table | None, found: _Found, rules: EmbedRules, rates: DeviceArray
 ) -> None:
-    """Sum gradients by rows, and change those that are listed."""
     count = len(found.rows.keys)
     if not count:
         return
@@ -391,12 +386,10 @@ def _update(
 
 
 def _notes(count: int) -> DeviceArray:
-    """Return memory for the tiles' notes on rows: notes.cuh's Note."""
     return cp.empty((count, NOTE // 4), cp.float32)
 
 
 def _arrays_of(table: Table | None) -> tuple[Any, ...]:
-    """Return what distinguishes a table: addresses, rows, and their stride."""
     if table is None:
         return ()
     return tuple(
@@ -429,7 +422,7 @@ def _check(nodes: Table, relations: Table | None, rules: EmbedRules) -> None:
         for array in (table.values, table.state):
             if array is not None and array.dtype != np.float32:
                 raise UsageError(
-                    "a table of embeddings on a GPU is not as its kernels change it",
+                    "a table of embeddings on a GPU has a layout that its kernels cannot change",
                     expected="float32",
                     got=str(array.dtype),
                     remedy="convert it with astype('float32')",

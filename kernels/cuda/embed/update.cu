@@ -1,14 +1,14 @@
-// The gradients of a row that a batch names several times are summed, and the row is changed once.
+// Gradients of the same row are summed, and the row is changed once.
 //
 // keys      sorted: row << 32 | place, where place is that of a gradient among all of the batch
-// begins    (listed) the starts in the keys of the rows that are to be changed
-// folded    the unit that the last fold would have had next, or 1
+// begins    (listed) the starts in the keys of the rows to change
+// folded    the unit of the next possible fold, or 1
 //
-// Rows of relations follow those of nodes, and their gradients too, in an array of their own.
+// Rows of relations follow those of nodes, and their gradients too, in a separate array.
 //
-// Sums are made in an order that only the keys decide. Keys lie in blocks of 32: of a row that
-// goes beyond its block, ``fold`` puts the sum of its values in a block at the first of it. Those
-// sums which begin a block are then folded with unit 32, in blocks of 1024 keys, and so on.
+// Only the keys decide the order of sums. Keys are in blocks of 32: for a row that extends beyond
+// its block, ``fold`` puts the sum of its values in a block at the first of them. Sums that begin a
+// block are then folded with unit 32, in blocks of 1024 keys, and so on.
 #include "embed/optimizer.cuh"
 #include "grid.cuh"
 
@@ -22,8 +22,8 @@ using i64 = long long;
 
 constexpr int kPieces = 4;  // of 32 values, that are summed at once
 
-// Gradients of a table's rows, the first of which is ``first_row`` of all and has its gradients
-// from ``first_place`` on.
+// Gradients of a table's rows; ``first_row`` is its first row, and ``first_place`` the place of
+// that row's gradients.
 struct Slopes {
   float* values;
   int width;
@@ -33,7 +33,7 @@ struct Slopes {
 __device__ __forceinline__ i64 row_of(const i64* keys, i64 at) { return keys[at] >> 32; }
 __device__ __forceinline__ i64 place_of(const i64* keys, i64 at) { return keys[at] & 0xFFFFFFFF; }
 
-// The first key, from ``low`` to ``high``, that is not below ``wanted``.
+// The first key from ``low`` to ``high`` that is not below ``wanted``.
 __device__ i64 lower_bound(const i64* keys, i64 low, i64 high, i64 wanted) {
   while (low < high) {
     const i64 middle = (low + high) / 2;
@@ -46,8 +46,8 @@ __device__ i64 lower_bound(const i64* keys, i64 low, i64 high, i64 wanted) {
   return low;
 }
 
-// Add at columns first + 32 j the gradients of keys from ``at`` to ``end``, ``apart``
-// apart. All lanes of a warp are here.
+// Add the gradients of keys from ``at`` to ``end``, ``apart`` apart, to columns first + 32 j. All
+// lanes of a warp call it.
 __device__ __forceinline__ void add_up(const i64* __restrict__ keys, const Slopes& slopes, i64 at,
                                        i64 end, i64 apart, int first, float (&sum)[kPieces]) {
   const int lane = threadIdx.x & 31;
@@ -66,15 +66,15 @@ __device__ __forceinline__ void add_up(const i64* __restrict__ keys, const Slope
   }
 }
 
-// Sums that fold with this unit takes lie at multiples of it, where so many keys before are of the
-// same row.
+// Sums of the folds with this unit are at multiples of it, if that many keys before are of the same
+// row.
 __device__ __forceinline__ i64 reach_of(i64 unit) {
   i64 reach = 0;
   for (i64 lower = 1; lower < unit; lower *= 32) reach += lower;
   return reach;
 }
 
-// One warp per block. Only its first row and its last can go beyond it.
+// One warp per block. Only its first and last row can extend beyond it.
 __global__ void fold(const i64* __restrict__ keys, i64 count, i64 unit, float* node_slopes,
                      int node_width, i64 nodes, i64 node_places, float* relation_slopes,
                      int relation_width) {
@@ -158,7 +158,7 @@ __global__ void update_rows(const i64* __restrict__ keys, i64 count,
         if (kOptimizer != SGD) first[j] = own[k];
         if (kOptimizer == ADAM) second[j] = own[k + width];
       }
-      // What is folded in a block that the row goes beyond is one sum.
+      // In a block that the row extends beyond, the fold is one sum.
       i64 next_at = at, unit = 1, last = end - 1;
       while (unit < folded && next_at / (32 * unit) != last / (32 * unit)) {
         add_up(keys, slopes, next_at, next_at + 1, unit, base + lane, slope);

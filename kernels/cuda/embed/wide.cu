@@ -1,5 +1,5 @@
-// Rows wider than tiles hold: queries and negatives one after another; and, in addition to cuBLAS,
-// what becomes of a row of scores that are products.
+// Rows wider than tiles: queries and negatives one after another; and, in addition to cuBLAS, the
+// slopes of a row of scores that are products.
 #include "embed/batch_edges.cuh"
 #include "embed/losses.cuh"
 #include "embed/models.cuh"
@@ -24,8 +24,7 @@ using i64 = long long;
 
 constexpr int kThreads = 256;  // of weigh_scores
 
-// One warp per edge: its queries, those of a side behind those of the other, and the answers'
-// scores.
+// One warp per edge: its queries, one side's after the other's, and the answers' scores.
 template <int kModel>
 __global__ void wide_queries(const float* __restrict__ nodes, i64 stride, int dim,
                              const float* __restrict__ relation_values, i64 relation_stride,
@@ -80,7 +79,7 @@ __global__ void wide_negatives(const float* __restrict__ nodes, i64 stride, int 
 template <bool kLargest>
 __device__ float over_block(float x, float* shared) {
   x = kLargest ? warp_max(x) : warp_sum(x);
-  __syncthreads();  // what was read of ``shared`` before has been read
+  __syncthreads();  // earlier reads of ``shared`` are complete
   if ((threadIdx.x & 31) == 0) shared[threadIdx.x / 32] = x;
   __syncthreads();
   x = shared[0];
@@ -92,7 +91,7 @@ __device__ float over_block(float x, float* shared) {
 
 // One block per row of ``count`` scores, which are replaced by the slopes of the loss in them.
 //   notes      (rows): of the row's query
-//   negatives  (count): what the scores are of
+//   negatives  (count): the negatives of the scores
 //   weights    (rows), out: they show that sums by these slopes are complete
 template <int kLoss>
 __global__ void __launch_bounds__(kThreads)

@@ -1,9 +1,9 @@
-"""Rows too wide for tiles: of products cuBLAS makes scores and sums, some edges at a time.
+"""Rows too wide for tiles: cuBLAS computes scores and sums of products, some edges at a time.
 
-Rows of more than ``tiles.WIDEST`` values do not lie in shared memory, as product.cu wants them.
-Each of their scores costs many operations, and little to write: it lies in
-memory, becomes its slope in place, and both sums are products with these slopes: three products in
-all where tiles, which score twice, need four. They are of TF32 values.
+Rows of more than ``tiles.WIDEST`` values do not fit in shared memory, which product.cu needs. Each
+of their scores costs many operations, and is cheap to write: it is stored in memory and replaced by
+its slope, and both sums are products with these slopes: three products, where tiles, which compute
+scores twice, need four. They are of TF32 values.
 
 Distances of such rows are tiled in slices (distance.cu): only ``pack`` is for them.
 """
@@ -28,9 +28,9 @@ _SCORES = 1 << 26  # in memory at a time: 256 MiB
 
 
 def prepare() -> None:
-    """Make what products need on the current stream; before its launches are captured."""
+    """Prepare products on the current stream, before its launches are captured."""
     one = cp.ones((1, 1), cp.float32)
-    product(one, one, cp.empty_like(one), tf32=True)  # the first on a stream makes it
+    product(one, one, cp.empty_like(one), tf32=True)  # the first product on a stream does it
 
 
 def pack(
@@ -46,7 +46,7 @@ def pack(
     others: DeviceArray,
     negative_notes: Any = _NULL,
 ) -> None:
-    """Write queries and negatives one after another, rows of any width, and what is to be known."""
+    """Write queries and negatives one after another, rows of any width, with their notes."""
     edges, of_nodes = tiles.edges, (values, stride, np.int32(tiles.rules.dim))
     launch(
         _FILE,
@@ -88,7 +88,7 @@ def multiply(
     weights = cp.empty((sides * edges, WEIGHTS // 4), cp.float32)
     most = min(chunk, edges)
     at_once = max(1, min(most, _SCORES // max(count, 1)))
-    pieces = -(-most // at_once)  # of a chunk, the last of which may have fewer
+    pieces = -(-most // at_once)  # of a chunk, the last may have fewer
     scores = cp.empty((at_once, count), cp.float32)
     sums = in_negatives
     if pieces > 1:

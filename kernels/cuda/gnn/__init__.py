@@ -1,1 +1,1 @@
-"""What CUDA kernels of graph neural networks share."""
+"""Shared by the CUDA kernels of graph neural networks."""

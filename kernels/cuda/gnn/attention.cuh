@@ -1,12 +1,12 @@
-// What attention forward and back share: the weight of an edge, and gathering with it.
+// Shared by attention forward and backward: the weight of an edge, and gathering with it.
 #pragma once
 #include "gnn/sweep.cuh"
 
 namespace penstock {
 
-constexpr int kThreads = 128;  // of a block whose warps have a row each
+constexpr int kThreads = 128;  // of a block with one row per warp
 
-// How many blocks a multiprocessor should hold: what their registers allow.
+// The number of blocks that fit on a multiprocessor by their registers.
 template <typename Value, int Tiles>
 constexpr int kBlocks = Tiles > 1 ? (sizeof(Value) == 8 ? 3 : 4) : 6;
 
@@ -33,7 +33,7 @@ struct Attention {
   }
 };
 
-// The row that an edge reads; the row itself by the edge after the last, and by no other.
+// The row that an edge reads; only the edge after the last reads the row itself.
 template <typename Id>
 __device__ __forceinline__ Id reads(const Id* __restrict__ indices, const Span& span, i64 edge) {
   if (edge == span.end) return static_cast<Id>(span.row);
@@ -101,7 +101,7 @@ struct Attending {
     }
     return read;
   }
-  // What a neighbour's values are multiplied with, before and after leaky's slope.
+  // A neighbour's factor, before and after leaky's slope.
   __device__ __forceinline__ void weigh(const Fetched& read, Id column, int t, Value& alpha,
                                         Value& kept, Value& slope) const {
     const Value raw = left[t] + read.right[t];

@@ -1,4 +1,4 @@
-// Sums over rows, column by column, in float64 and in an order that only the shape decides: each
+// Sums over rows, column by column, in float64 and in an order that depends only on the shape: each
 // block sums a share of the rows, then one warp per column adds the sums of the blocks.
 #pragma once
 #include "gnn/values.cuh"
@@ -7,7 +7,7 @@ namespace penstock {
 
 constexpr int kSumThreads = 256;  // of a block
 
-// ``term(row, feature, values)`` gives what is added to each of Kinds sums.
+// ``term(row, feature, values)`` gives the addends of Kinds sums.
 // partial is (blocks, Kinds, width).
 template <int Kinds, class Term>
 __device__ __forceinline__ void sum_columns(i64 first, i64 last, int width, const Term& term,
@@ -44,7 +44,7 @@ __device__ __forceinline__ void sum_columns(i64 first, i64 last, int width, cons
   }
 }
 
-// Add the sums of (blocks, count) to (count,): a warp each.
+// Add the sums of (blocks, count) to (count,): one warp each.
 template <typename Out>
 __device__ __forceinline__ void add_partial_sums(const double* __restrict__ partial, int blocks,
                                                  int count, Out* sums) {

@@ -1,4 +1,4 @@
-"""What the kernels of graph neural networks are launched with, and which of their instances."""
+"""Launch arguments of the kernels of graph neural networks, and their instances."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from penstock.kernels.gnn_rules import Dropout, Epilogue
 NULL = np.uint64(0)
 _C_VALUES = {"float32": "float", "float64": "double"}
 _C_IDS = {"int32": "int", "int64": "long long"}
-_SUMMING_BLOCKS = 1024  # the most that share a sum; fixed, so that it is the same on every GPU
+_SUMMING_BLOCKS = 1024  # the most that share a sum; the same on every GPU
 
 
 def c_value(x: DeviceArray) -> str:
-    """Return what the values are in C++."""
+    """Return the type of values in C++."""
     return _c_name("features", x, _C_VALUES)
 
 
 def c_id(ids: AnyArray) -> str:
-    """Return what the ids are in C++."""
+    """Return the type of ids in C++."""
     return _c_name("ids", ids, _C_IDS)
 
 
@@ -33,7 +33,7 @@ def _c_name(what: str, array: AnyArray, names: dict[str, str]) -> str:
     dtype = str(array.dtype)
     if dtype not in names:
         raise UsageError(
-            f"a GPU kernel was given {what} of a type that it does not have",
+            f"a GPU kernel does not support the type of its {what}",
             expected=" or ".join(names),
             got=dtype,
             remedy=f"convert them with astype('{next(iter(names))}')",
@@ -42,7 +42,7 @@ def _c_name(what: str, array: AnyArray, names: dict[str, str]) -> str:
 
 
 def vector(array: AnyArray | None, x: DeviceArray) -> Any:
-    """Return an array of one value each, of x's type and without gaps; a null pointer for None."""
+    """Return a contiguous array of x's type; a null pointer for None."""
     if array is None:
         return NULL
     ready = array.dtype == x.dtype and array.flags.c_contiguous
@@ -50,13 +50,13 @@ def vector(array: AnyArray | None, x: DeviceArray) -> Any:
 
 
 def matrix(array: AnyArray | None) -> tuple[Any, np.int64]:
-    """Return an array of rows, and how many values lie between two of them."""
+    """Return an array of rows, and their stride in values."""
     if array is None:
         return NULL, np.int64(0)
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
         raise UsageError(
-            "the values of a row lie apart",
-            expected="rows whose values follow each other",
+            "the values of a row are not contiguous",
+            expected="rows of contiguous values",
             got=f"strides of {array.strides} bytes",
             remedy="pass a copy made with cupy.ascontiguousarray",
         )
@@ -64,7 +64,7 @@ def matrix(array: AnyArray | None) -> tuple[Any, np.int64]:
 
 
 def flat(array: AnyArray, dtype: DTypeLike) -> AnyArray:
-    """Return an array that a kernel writes, which must be of this type and without gaps."""
+    """Return an array for a kernel to write, which must be contiguous and of this type."""
     if array.dtype != dtype or not array.flags.c_contiguous:
         raise UsageError(
             "a GPU kernel cannot write to such an array",
@@ -76,7 +76,7 @@ def flat(array: AnyArray, dtype: DTypeLike) -> AnyArray:
 
 
 def lanes_together(width: int, *arrays: AnyArray | None) -> int:
-    """Return how many values (4, 2 or 1) can be read at once wherever that divides the width."""
+    """Return how many values (4, 2 or 1) can be read at once, a divisor of the width."""
     for count in (4, 2):
         if width % count == 0 and all(
             array is None or is_aligned(array, count * array.itemsize) for array in arrays
@@ -86,7 +86,7 @@ def lanes_together(width: int, *arrays: AnyArray | None) -> int:
 
 
 def is_aligned(array: AnyArray, size: int) -> bool:
-    """Return whether all rows begin at multiples of a number of bytes."""
+    """Return whether all rows are aligned to ``size`` bytes."""
     return (
         int(cast("DeviceArray", array).data.ptr) % size == 0 and int(array.strides[0]) % size == 0
     )
@@ -132,12 +132,12 @@ def epilogue_arguments(epilogue: Epilogue | None, x: DeviceArray) -> tuple[Any, 
 
 
 def power_of_2(count: int) -> int:
-    """Return the least power of 2 that is no smaller, 32 at most: lanes of a warp."""
+    """Return the least power of 2 that is not smaller, at most 32: lanes of a warp."""
     return min(32, 1 << max(0, count - 1).bit_length())
 
 
 def summing_blocks(rows: int, rows_a_block: int) -> int:
-    """Return how many blocks share a sum over rows, for which each has partial sums."""
+    """Return how many blocks share a sum over rows; each has partial sums."""
     return max(1, min(_SUMMING_BLOCKS, -(-rows // rows_a_block)))
 
 

@@ -1,4 +1,4 @@
-"""Rows with very many edges, cut into pieces; found once for each block's indptr."""
+"""Rows with very many edges, cut into pieces; found once for each indptr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.kernels.cuda.module import launch_blocks
 
 PIECE = 512  # edges: kPiece of gnn/sweep.cuh
 
-_known: dict[int, LongRows] = {}  # by the id of indptr, for as long as that lives
+_known: dict[int, LongRows] = {}  # by the id of indptr, while it lives
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class LongRows:
     scratch: dict[tuple[Any, ...], DeviceArray] = field(default_factory=dict)
 
     def cut(self, first: int, last: int) -> Cut:
-        """Return those among some rows."""
+        """Return the long rows of a range."""
         low, high = (int(place) for place in np.searchsorted(self.rows, [first, last]))
         if (low, high) not in self.cuts:
             begin, end = int(self.first_piece[low]), int(self.first_piece[high])
@@ -92,7 +92,7 @@ def _find(indptr: AnyArray) -> LongRows:
 
 
 def join_sums(cut: Cut, partial: DeviceArray, out: DeviceArray) -> None:
-    """Write the sums of each long row's pieces at ``out``."""
+    """Write the sums of each long row's pieces to ``out``."""
     if len(cut.rows):
         launch_blocks(
             "aggregate/aggregate",

@@ -1,7 +1,7 @@
 // Rows of a block, each gathering over its edges. A team of lanes shares a row; within it, Lanes
 // lanes hold a neighbour's values, Vec at a time in each of Tiles, and the slots of the team take
 // edges in turn. Rows with more than kPiece edges are cut into pieces, which are joined afterwards
-// in their order: a hub does not stall the launch, and sums are the same in every run.
+// in order: a hub does not stall the launch, and sums are the same in every run.
 #pragma once
 #include "gnn/values.cuh"
 
@@ -11,8 +11,8 @@ constexpr int kLanes = 32;
 constexpr u32 kAll = 0xFFFFFFFFu;
 constexpr i64 kPiece = 512;  // edges; Python has the same number
 
-// Of kernels whose teams have a row each. Small blocks, so that no row waits long for others; and a
-// count of them that leaves 64 registers, without which ptxas saves some where loads would meet.
+// For kernels with one row per team. Small blocks, so that no row waits long for others; and a
+// number of them that leaves 64 registers: with fewer, ptxas spills where loads meet.
 constexpr int kRowThreads = 128, kRowBlocks = 8;
 
 template <int Vec_, int Lanes_, int Tiles_, int Team_, int Ahead = 4>
@@ -20,7 +20,7 @@ struct Layout {
   static constexpr int Vec = Vec_, Lanes = Lanes_, Tiles = Tiles_, Team = Team_;
   static constexpr int Slots = Team / Lanes;
   static constexpr int Chunk = Vec * Lanes * Tiles;  // features of one pass over the edges
-  static constexpr int Unroll = Lanes < Ahead ? Lanes : Ahead;  // edges a lane has under way
+  static constexpr int Unroll = Lanes < Ahead ? Lanes : Ahead;  // edges in flight per lane
   static_assert(Lanes <= Team && Team <= kLanes && Lanes % Unroll == 0, "lanes of a team");
 
   __device__ __forceinline__ static int rank() { return threadIdx.x % Team; }
@@ -31,15 +31,14 @@ struct Layout {
   }
 };
 
-// The edges ``low .. high`` that a team goes over, of a row with ``start .. end``. ``high`` is
-// beyond ``end`` if the row's edge to itself comes last. piece: -1 for a whole row; row: -1
-// for nothing.
+// The edges ``low .. high`` of a team, in a row with ``start .. end``. ``high`` is beyond ``end``
+// if the row's edge to itself comes last. piece: -1 for a whole row; row: -1 for nothing.
 struct Span {
   i64 row, start, end, low, high, piece;
 };
 
-// The work of a launch: pieces first, since they take longest, then rows that are no longer.
-// A row below ``selves`` has one edge more, at its end: that to itself.
+// The work of a launch: pieces first, since they take longest, then rows that are not longer.
+// A row below ``selves`` has one more edge, at its end: that to itself.
 struct Spans {
   const i64* indptr;
   const i64* pieces;  // row and first edge of each
@@ -75,10 +74,10 @@ __device__ __forceinline__ i64 warp_largest(i64 value) {
 
 // Go over the edges of a span. ``gathering`` has
 //   column(span, edge)    the row that the edge reads, -1: none
-//   factor(edge, column)  of the edge, asked for once, if weighted()
-//   fetch(column)         what is read of it, or nothing of -1
+//   factor(edge, column)  of the edge, called once, if weighted()
+//   fetch(column)         its values, or nothing for -1
 //   take(fetched, column, factor)
-// Lanes of a warp go round together, whatever the lengths of their rows.
+// Lanes of a warp do the same number of rounds, for rows of any lengths.
 template <class Shape, bool Weighted, class Gathering>
 __device__ __forceinline__ void sweep(const Span& span, Gathering& gathering) {
   using Id = typename Gathering::Id;
@@ -95,7 +94,7 @@ __device__ __forceinline__ void sweep(const Span& span, Gathering& gathering) {
     Value own = Value(1);
     if (Weighted && mine >= 0) own = gathering.factor(edge, mine);
     edge += Team;
-    next = edge < span.high ? gathering.column(span, edge) : Id(-1);  // while the others come
+    next = edge < span.high ? gathering.column(span, edge) : Id(-1);  // while the others load
     const i64 left = span.high - at;
     const int count = left < Team ? static_cast<int>(left) : Team;
 #pragma unroll 1
@@ -119,8 +118,8 @@ __device__ __forceinline__ void sweep(const Span& span, Gathering& gathering) {
   }
 }
 
-// All the work of a launch. ``gathering`` also has begin(span, first feature), join(), which makes
-// one of the slots' results, and end(span, first feature).
+// All the work of a launch. ``gathering`` also has begin(span, first feature), join(), which merges
+// the slots' results, and end(span, first feature).
 template <class Shape, class Gathering>
 __device__ __forceinline__ void sweep_all(const Spans& spans, int width, Gathering& gathering) {
   constexpr int kTeams = kLanes / Shape::Team;
@@ -152,7 +151,7 @@ __device__ __forceinline__ Value join_slots(Value value) {
   return value;
 }
 
-// A lane's part of some columns' values, Vec of each of Tiles: nothing if a row has no more.
+// A lane's part of some columns' values, Vec of each of Tiles, up to the row's end.
 template <class Shape, typename Value>
 struct Part {
   Pack<Value, Shape::Vec> tile[Shape::Tiles];
@@ -205,7 +204,7 @@ template <class Shape, typename Value>
 struct Reader {
   const char* base;
   u32 stride;  // bytes
-  int tiles;   // that this lane has; fewer, or none, at the end of the columns
+  int tiles;   // of this lane; fewer, or none, at the end of the columns
 
   __device__ __forceinline__ void begin(const Value* matrix, i64 values, int column, int width) {
     constexpr int kApart = Shape::Lanes * Shape::Vec;

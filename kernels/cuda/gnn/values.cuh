@@ -7,9 +7,9 @@ namespace penstock {
 
 using i64 = long long;
 
-// Read 4, 8 or 16 bytes that no kernel writes while this one runs; zeros unless wanted. Written
-// in C++ with a branch or a choice, such loads wait for each other (nvcc 13.0 puts each next to
-// its use); as one instruction each, in the order written, several are under way at once.
+// Read 4, 8 or 16 bytes that no kernel writes while this one runs; zeros unless wanted. In C++ with
+// a branch or a choice, such loads wait for each other (nvcc 13.0 puts each next to its use); as
+// single instructions, in the order written, several are in flight at once.
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ void read_if(bool wanted, const void* from, u32 (&words)[1]) {
   asm volatile(
@@ -68,7 +68,7 @@ struct Wide<int, 4> {
   using Type = int4;
 };
 
-// Half of a float, its upper: eight bits of exponent, seven of fraction. Only read, never added in.
+// The upper half of a float: eight bits of exponent, seven of fraction. Only for reading.
 struct Bf16 {
   unsigned short bits;
   __device__ __forceinline__ operator float() const {
@@ -161,8 +161,8 @@ __device__ __forceinline__ Value slope_of(int activation, Value value) {
   }
 }
 
-// The step of dropout, with the epoch at ``epoch`` if it is not null: kernels that were captured
-// into a graph take every epoch's from there.
+// The step of dropout, with the epoch at ``epoch`` if it is not null: captured kernels read each
+// epoch's from there.
 __device__ __forceinline__ u32 step_now(u32 step, const u32* epoch) {
   return epoch ? __ldg(epoch) << kLayerBits | (step & ((1u << kLayerBits) - 1)) : step;
 }
@@ -228,7 +228,7 @@ struct Epilogue {
 };
 
 // ``body(row, place)`` for all places of some rows. A thread keeps its place and goes from row to
-// row, so that it divides once; it has Unroll rows under way.
+// row, so that it divides once; it has Unroll rows in flight.
 template <int Unroll, class Body>
 __device__ __forceinline__ void each_place(i64 first, i64 last, int places, const Body& body) {
   const int threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);

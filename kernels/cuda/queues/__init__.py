@@ -1,9 +1,9 @@
 """Files read and written by a kernel, through queues that threads of the host serve.
 
-Names and meaning are naive/queues.py's; ``transfer`` is asynchronous, on the current stream, and a
-kernel of another stream runs meanwhile: it takes one block a queue. Data of a file go through the
-queues' page-locked staging memory, since the controller is software: what GPUDirect Storage does
-with a drive's own queues needs a kernel module, this needs none.
+Names and meaning are naive/queues.py's; ``transfer`` is asynchronous, on the current stream, and
+kernels of other streams run meanwhile: it takes one block per queue. File data go through the
+queues' page-locked staging memory, since the controller is software: GPUDirect Storage with a
+drive's own queues needs a kernel module, this needs none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PRODUCER_WORDS = 3  # struct Producer of transfer.cu
 
 
 class Queues:
-    """Queues in page-locked memory, and what the kernel keeps of them between launches."""
+    """Queues in page-locked memory, and the kernel's state of them between launches."""
 
     def __init__(self, queues: int, form: QueueFormat | None = None) -> None:
         form = form or QueueFormat()
@@ -50,11 +50,10 @@ class Queues:
         producer: Producer = Producer.BATCH,
         patience: float = 60.0,
     ) -> DeviceArray:
-        """Read or write all bytes of ``data`` at ``offset`` of a file that the controller has.
+        """Read or write all bytes of ``data`` at ``offset`` of a file of the controller.
 
-        Returns two int64 on the device, there once the stream has come so far: a ``Status`` or
-        errno, and how many pages were moved. After a status that is not 0 the queues are of no
-        more use.
+        Returns two int64 on the device, valid once the stream has reached them: a ``Status`` or
+        errno, and the number of moved pages. After a status other than 0 the queues are unusable.
 
         patience  seconds that a round of a queue may take
         """

@@ -1,9 +1,9 @@
-// Memory of the host that the GPU and threads of the host use at the same time, and a clock.
+// Host memory that the GPU and host threads use at the same time, and a clock.
 #pragma once
 
 namespace penstock {
 
-// Neither kept in a register nor in a cache of the GPU.
+// Not kept in a register or in a cache of the GPU.
 __device__ __forceinline__ unsigned long long load_shared_word(const unsigned long long* at) {
   return *const_cast<const volatile unsigned long long*>(at);
 }
@@ -15,7 +15,7 @@ __device__ __forceinline__ void store_shared_word(unsigned long long* at,
 
 __device__ __forceinline__ uint4 load_host(const uint4* at) { return __ldcv(at); }
 
-// What was written before is seen before what is written after, by the host too.
+// Earlier writes are visible before later ones, to the host too.
 __device__ __forceinline__ void fence_host() { __threadfence_system(); }
 
 __device__ __forceinline__ unsigned long long nanoseconds() {

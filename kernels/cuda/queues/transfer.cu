@@ -1,12 +1,12 @@
-// Pages move between files and device memory, asked for by the GPU: see kernels/queue_rules.py.
+// Pages move between files and device memory, on the GPU's request: see kernels/queue_rules.py.
 //
-// A block owns a queue, a thread an entry of it. In a round each thread asks for one page:
+// A block owns a queue, a thread an entry of it. In a round each thread requests one page:
 //
 //   BATCH    the thread's number is the position of its command: no lock, no atomic. A thread rings
 //            the doorbell for all. A thread polls the completion whose place has its number,
 //            for any requester; the last one found rings the doorbell of the completions.
-//   LOCKED   what a queue for any kind of access has to do: a thread takes the queue's lock to
-//            enqueue and ring, looks through the ring for its own ticket, and takes the lock again
+//   LOCKED   as a queue for any kind of access must work: a thread takes the queue's lock to
+//            enqueue and ring, searches the ring for its own ticket, and takes the lock again
 //            to free completions in order and ring.
 //
 // All threads then copy between the pages of the round and the queue's staging memory; meanwhile
@@ -91,10 +91,10 @@ __device__ __forceinline__ void unlock(u32* word) {
   atomicExch(word, 0u);
 }
 
-// data and everything else begin at multiples of 16 bytes, and are such multiples long.
+// data and all other data begin at multiples of 16 bytes, with such lengths.
 template <bool kToStaging>
 __device__ void copy(uint4* data, uint4* staging, i64 count) {
-  // Several at once: a thread waits a microsecond and more for the host's memory.
+  // Several at once: a thread waits over a microsecond for the host's memory.
   constexpr int kAtOnce = 8;
   const i64 step = blockDim.x;
   for (i64 first = threadIdx.x; first < count; first += kAtOnce * step) {
@@ -113,7 +113,7 @@ __device__ void copy(uint4* data, uint4* staging, i64 count) {
 }
 
 // consumed  (queues, entries), LOCKED only: the lap of the last completion read at each place
-// result    what went wrong first, and how many pages were moved
+// result    the first error, and the number of moved pages
 template <int kHow>
 __global__ void transfer_pages(unsigned char* __restrict__ memory, int entries, i64 staging_at,
                                i64 page_bytes, i64 stride, Producer* __restrict__ producers,
@@ -137,7 +137,7 @@ __global__ void transfer_pages(unsigned char* __restrict__ memory, int entries, 
     const i64 left = bytes - begin;
     const i64 size = left < page_bytes ? left : page_bytes;
     if (operation == kWrite) {
-      // The k-th page of the round lies in the k-th page of the staging memory.
+      // The k-th page of the round is in the k-th page of the staging memory.
       const i64 from = first * page_bytes, all = bytes - from;
       const i64 most = count * page_bytes;
       copy<true>(reinterpret_cast<uint4*>(data + from), reinterpret_cast<uint4*>(side.staging),
@@ -179,7 +179,7 @@ __global__ void transfer_pages(unsigned char* __restrict__ memory, int entries, 
         here = seen >> 32 != 0 && (seen & 0xFFFFFFFFull) == (ticket & 0xFFFFFFFFull);
       }
       if (here) {
-        penstock::fence_host();  // what the controller wrote before the tag is read after it
+        penstock::fence_host();  // read the controller's earlier writes after the tag
         const u32 status = side.status(place);
         if (status) {
           atomicCAS(result, 0ull, static_cast<u64>(status));

@@ -1,7 +1,7 @@
 """Random walks on the GPU: names and meaning are naive/walk.py's.
 
-A thread is a walk (walk/walk.cu), but for RESERVOIR, which reads whole rows (walk/reservoir.py).
-Walkers that move between parts are walk/walkers.cu's.
+One thread makes one walk (walk/walk.cu), except for RESERVOIR, which reads whole rows
+(walk/reservoir.py). Walkers that move between parts are walk/walkers.cu's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the kernels of walk/walk.cu and walk/walkers.cu are launched with."""
+"""Launch arguments of the kernels of walk/walk.cu and walk/walkers.cu."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ _THREADS = 256  # of a block
 
 
 def resident_walks(rows: WalkGraph, rules: WalkRules) -> int:
-    """Return how many walks the current GPU has under way at once."""
+    """Return how many walks run at once on the current GPU."""
     return _multiprocessors(cp.cuda.Device().id) * _blocks(rows, rules) * _THREADS
 
 
 def _blocks(rows: WalkGraph, rules: WalkRules) -> int:
-    """Return how many blocks a multiprocessor holds, by the launch bounds of walk/walk.cu."""
     if not is_plain(rows, rules):
         return 4
     return (5 if deciding(rows, rules) == Sampler.REJECTION else 6) - rules.second_order
@@ -32,7 +31,7 @@ def _multiprocessors(device: int) -> int:
 
 
 def step_arguments(rows: WalkGraph, rules: WalkRules) -> tuple[Any, ...]:
-    """Return what a kernel that makes steps is given first, of rows that are packed."""
+    """Return the first arguments of a kernel that makes steps, for packed rows."""
     packed = rows.packed
     schema = cp.asarray(rules.schema, cp.int32) if rules.schema else None
     return (
@@ -64,7 +63,7 @@ def step_arguments(rows: WalkGraph, rules: WalkRules) -> tuple[Any, ...]:
 
 
 def is_plain(rows: WalkGraph, rules: WalkRules) -> bool:
-    """Return whether a step needs nothing but the row of the node."""
+    """Return whether a step needs only the row of the node."""
     general = rules.stop_below or rules.restart_below or rules.schema or rows.times is not None
     general = general or rows.groups > 1 or (rules.second_order and rows.neighbours is not None)
     compiled = rows.indices.dtype == cp.int32 and deciding(rows, rules) != Sampler.ITS

@@ -1,7 +1,7 @@
 // Rows by relation: a stable counting sort of each row.
 //
 // A row is cut into pieces of at most ``kPiece`` edges, at least one; a warp counts and places a
-// piece. Counts lie by row, group and piece, so one running sum over them gives every place.
+// piece. Counts are ordered by row, group and piece, so one running sum gives every place.
 #include "walk/row_teams.cuh"
 
 // instance: list_pieces
@@ -67,7 +67,7 @@ __global__ void count_groups(const i64* __restrict__ indptr, const int* __restri
 }
 
 // ``ends`` are the running sums of counts, ``counts`` the counts again: the next place of a cell is
-// its end less what is still to come.
+// its end less its remaining edges.
 template <typename Id>
 __global__ void pick_groups(const i64* __restrict__ indptr, const int* __restrict__ relations,
                             const int* __restrict__ groups_of, int known, int groups,

@@ -1,10 +1,10 @@
-// Walks whose steps read the whole row: FlowWalker's blocks, with samplers of our own.
+// Walks whose steps read the whole row: FlowWalker's blocks, with our own samplers.
 //
 // A block keeps a pool of walks in shared memory; each takes one step per turn; the block refills
 // it from one counter. A turn: each thread moves a walk to its current node and draws for it; warps
-// sample from the rows that are short, eight lanes from the shortest; then all threads together add
-// up one long row after another, and a warp picks for each walk that stands there, while the
-// others go on to the next.
+// sample from short rows, eight lanes from the shortest; then all threads together add up one long
+// row after another, and a warp picks for each walk on that row, while the others continue with the
+// next.
 #include "walk/reservoir_pool.cuh"
 
 // instance: walk_reservoir<int, 0, 0>
@@ -28,11 +28,11 @@
 
 using namespace penstock;
 
-#ifndef RESIDENT_BLOCKS  // of a multiprocessor; for trying others
+#ifndef RESIDENT_BLOCKS  // per multiprocessor; for experiments
 #define RESIDENT_BLOCKS 4
 #endif
 
-// What the threads of a block found in a long row; twice, so that warps may pick while others add.
+// The block's sums over a long row; double, so that warps may pick while others add.
 struct Sums {
   double own[2][THREADS], inclusive[2][THREADS];
   double of_warps[WARPS];
@@ -75,7 +75,7 @@ __device__ __forceinline__ bool judge(const Graph<Id>& graph, Id previous, Id ta
   return height < (holds<Width>(graph, row, id) ? 1 : graph.far_factor) * ALL;
 }
 
-// The edge that one of ``propose``'s proposals, given a draw, comes to.
+// The edge of one of ``propose``'s proposals for a draw.
 template <int Width, typename Id, typename Propose>
 __device__ __forceinline__ i64 judged(const Graph<Id>& graph, const Job<Id>& job,
                                       const Pool<Id>& pool, int slot, const Propose& propose) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ i64 judged(const Graph<Id>& graph, const Job<Id>& job
   }
 }
 
-// A step that some lanes make on their own.
+// A step made by some lanes.
 template <int Width, int Kind, int Method, typename Id>
 __device__ __forceinline__ void short_row(const Graph<Id>& graph, const Job<Id>& job, Pool<Id>& pool,
                                           int slot) {
@@ -120,7 +120,7 @@ __device__ __forceinline__ void short_row(const Graph<Id>& graph, const Job<Id>&
   if (lanes.rank() == 0) pool.edge[slot] = edge;
 }
 
-// A step whose proposals were turned down TRIALS times: now every factor is part of its weight.
+// A step with TRIALS rejected proposals: every factor becomes part of its weight.
 template <typename Id>
 __device__ __forceinline__ void exact_row(const Graph<Id>& graph, const Job<Id>& job, Pool<Id>& pool,
                                           int slot) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void pick_of_long_row(const Graph<Id>& graph, const J
   if (lanes.rank() == 0) pool.edge[slot] = edge;
 }
 
-// Walks that stand at the same row share what is found in it.
+// Walks at the same row share its sums.
 template <int Kind, typename Id>
 __device__ __forceinline__ void find_leaders(Pool<Id>& pool, const Queue& queue) {
   const int place = threadIdx.x;

@@ -1,7 +1,7 @@
-"""Walks on a GPU whose every step reads the whole row: any weights will do, known only now.
+"""Walks on a GPU whose every step reads the whole row: weights may be computed on the fly.
 
-Nothing is kept in the GPU's memory but rows, paths and one counter. How walk/reservoir.cu shares
-the work out depends on the lengths of rows and on where they begin, never on what else runs.
+The GPU's memory holds only rows, paths and one counter. How walk/reservoir.cu divides the work
+depends only on the lengths and starts of rows, never on concurrent work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LANES, DPRS, ZPRS = "lanes", "dprs", "zprs"
 _METHODS = (LANES, DPRS, ZPRS)
 
 TINY_TO = 32  # eight lanes take a row of up to this many edges
-LONG_FROM = 16384  # a block takes a row of this many edges or more; a warp those between
+LONG_FROM = 16384  # a block takes a row of at least this many edges; a warp those between
 
 # of walk/reservoir.cu
 _THREADS = 256
@@ -45,9 +45,9 @@ def walk_reservoir(
 ) -> Any:
     """Return the nodes of each walk: (walks, length), like ``indices``, -1 beyond its end.
 
-    method  "lanes", or the paper's "dprs" or "zprs", to compare with
-    tiny_to, long_from, resident_blocks, pool  how work is shared out, to try others; the first two
-            change which walks come out, not how likely they are
+    method  "lanes", or the paper's "dprs" or "zprs", for comparison
+    tiny_to, long_from, resident_blocks, pool  how work is divided, for experiments; the first two
+            change which walks result, not their chances
     """
     paths = cp.full((len(walks), rules.length), -1, rows.indices.dtype)
     if not len(walks):
@@ -129,7 +129,6 @@ def _rules(rules: WalkRules) -> list[Any]:
 
 
 def _array(array: AnyArray | tuple[int, ...] | None, dtype: Any) -> Any:
-    """Return an array as the kernel reads it: without gaps, from a place fit for vector loads."""
     if array is None:
         return cp.uint64(0)
     found: DeviceArray = cp.ascontiguousarray(cp.asarray(array, dtype))
@@ -137,7 +136,6 @@ def _array(array: AnyArray | tuple[int, ...] | None, dtype: Any) -> Any:
 
 
 def _prologue(rules: WalkRules, resident_blocks: int) -> str:
-    """Return what is compiled before the kernel: the user's expression."""
     lines = []
     if resident_blocks != _RESIDENT_BLOCKS:
         lines += [f"#define RESIDENT_BLOCKS {resident_blocks}"]

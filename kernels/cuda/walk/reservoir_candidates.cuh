@@ -1,11 +1,11 @@
-// The edges that a step may take, and the weight of each, known only now (naive/walk.py,
+// The edges that a step may take, and their weights, computed on the fly (naive/walk.py,
 // transition).
 #pragma once
 
 #include "philox.cuh"
 
 #ifndef PENSTOCK_EXPRESSION
-// The user's weight of an edge; a prologue that defines PENSTOCK_EXPRESSION brings its own.
+// The user's weight of an edge; a prologue with PENSTOCK_EXPRESSION replaces it.
 __device__ __forceinline__ double expression_weight(double weight, double, double, double, double,
                                                     double, double) {
   return weight;
@@ -27,10 +27,10 @@ struct Kinds {
 };
 template <>
 struct Kinds<GENERAL> {
-  using Weight = double;  // as an expression has it
+  using Weight = double;  // as in an expression
 };
 
-// flags: those of Rules, and whether proposals are judged, or factors part of the weights
+// flags: those of Rules, and whether proposals are judged, or factors are part of weights
 constexpr int CYCLIC = 1, TIMED = 2, JUDGED = 4, FACTORS = 8, SYMMETRIC = 16, ASKS_NEAR = 32;
 
 // Rows and Rules of kernels/walk_rules.py; null for None.
@@ -50,7 +50,7 @@ struct Graph {
   int flags, schema_length;
 };
 
-// Whether an ascending row holds an id; ``from`` moves to the first place that is not below it.
+// Whether an ascending row contains an id; ``from`` moves to the first place not below it.
 template <typename Id>
 __device__ __forceinline__ bool holds_from(const Id* row, i64& from, i64 end, Id id) {
   i64 leap = 1;
@@ -129,12 +129,12 @@ struct Candidates {
                              graph.labels ? graph.labels[target] : 0);
   }
 
-  // The weights of ``Count`` fours, ``stride`` apart; 0 for what is not a candidate. Not for
-  // GENERAL. Loads come before what waits for them.
+  // The weights of ``Count`` fours, ``stride`` apart; 0 if not a candidate. Not for GENERAL. Loads
+  // come before their uses.
   template <int Count>
   __device__ __forceinline__ void weights(int four, int stride, float (&out)[Count][4]) const {
     const int all = fours();
-    // the last four of all may not lie wholly in the arrays
+    // the last four may extend beyond the arrays
     const i64 whole_in_array = (graph.edges >> 2) - (low >> 2);
     const int whole = static_cast<int>(whole_in_array < all ? whole_in_array : all);
     const float4* from = reinterpret_cast<const float4*>(graph.weights) + ((low >> 2) + four);

@@ -1,18 +1,18 @@
-// The walks of a block: a pool in shared memory, moved on a step a turn, refilled from one counter.
+// The walks of a block: a pool in shared memory, one step per turn, refilled from one counter.
 #pragma once
 
 #include "walk/reservoir_samplers.cuh"
 
 namespace penstock {
 
-constexpr int POOL = 256;  // at most; a thread for each
+constexpr int POOL = 256;  // at most; one thread each
 constexpr int TRIALS = 32;                           // of walk_rules.py
 constexpr i64 NEVER = -9223372036854775807ll - 1;    // earlier than any time
 constexpr i64 WALK_ENDS = -1, UNDECIDED = -2;        // instead of an edge
 constexpr i64 NONE_YET = -1, NONE_LEFT = -2;         // instead of a walk
 constexpr int EXACT = 0, MIDDLE = 1, TINY = 2, LONG = 3, LISTS = 4;
 
-// What there is to walk.
+// The walks to make.
 template <typename Id>
 struct Job {
   const int* schema;
@@ -31,13 +31,13 @@ struct Job {
   }
 };
 
-// Who is to be sampled for in a turn, by kind of row.
+// The walks to sample for in a turn, by kind of row.
 struct Queue {
   int sizes[LISTS], next, next_tiny;
   unsigned char slots[LISTS][POOL];
 };
 
-// The walks of a block; the turn's draw, row and edge stand next to each.
+// The walks of a block, with the turn's draw, row and edge of each.
 template <typename Id>
 struct Pool {
   i64 walk[POOL], low[POOL], edge[POOL], now[POOL];
@@ -51,7 +51,7 @@ struct Pool {
   bool shared[POOL];
 };
 
-// A number that no other thread gets.
+// A number unique among threads.
 __device__ __forceinline__ u64 take_number(u64* counter) {
   const u32 together = __activemask(), lane = threadIdx.x % 32;
   const int first = __ffs(together) - 1;
@@ -60,7 +60,7 @@ __device__ __forceinline__ u64 take_number(u64* counter) {
   return __shfl_sync(together, number, first) + __popc(together & ((1u << lane) - 1));
 }
 
-// Take a walk to where its edge leads, or begin others until one has a row to choose from, and draw
+// Move a walk to its edge's target, or start others until one has a row to choose from, and draw
 // for it. False: no walk is left.
 template <typename Id, int Kind, int Method>
 __device__ __forceinline__ bool advance(const Graph<Id>& graph, const Job<Id>& job, Pool<Id>& pool,

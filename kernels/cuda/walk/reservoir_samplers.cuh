@@ -1,10 +1,10 @@
-// Choosing one of a row's candidates in proportion to weights that are known only now.
+// Choosing one of a row's candidates in proportion to weights that are computed on the fly.
 //
-// LANES, ours: every lane adds up the fours that fall to it in turn. One draw picks a lane in
-// proportion to its sum; what fell to it is shared out among the lanes again, until one four is
-// left. The row is read once and its last part (1/32 or less) again; a step takes one random number
-// in all, and as the first sums depend on no draw, they serve every walk that stands there.
-// DPRS, ZPRS: the paper's samplers, to compare with.
+// LANES, ours: every lane adds up its fours in turn. One draw picks a lane in proportion to its
+// sum; its share is divided among the lanes again, until one four is left. The row is read once and
+// its last part (1/32 or less) again; a step takes one random number in all, and as the first sums
+// depend on no draw, they serve every walk on that row. DPRS, ZPRS: the paper's samplers, for
+// comparison.
 #pragma once
 
 #include "walk/reservoir_candidates.cuh"
@@ -108,8 +108,8 @@ struct Block {
 
 // -- ours ------------------------------------------------------------------------------------------
 
-// What a lane meets of ``count`` fours, ``stride`` apart, shared out among ``lanes`` lanes. So many
-// loads are under way at once.
+// A lane's part of ``count`` fours, ``stride`` apart, divided among ``lanes`` lanes. This many
+// loads are in flight at once.
 template <int AT_ONCE, typename Id, int Kind>
 __device__ __forceinline__ double sum_of(const Candidates<Id, Kind>& candidates, int first,
                                          int stride, int count, int lane, int lanes) {
@@ -137,8 +137,8 @@ __device__ __forceinline__ double sum_of(const Candidates<Id, Kind>& candidates,
   return sum;
 }
 
-// The lane in whose share ``goal`` lies, which then counts from that share's start; never one
-// without weight; -1 if all are.
+// The lane whose share contains ``goal``, which then counts from that share's start; never one
+// without weight; -1 if no lane has any.
 template <int Width>
 __device__ __forceinline__ int lane_of(double own, double inclusive, double& goal) {
   const Lanes<Width> lanes;
@@ -152,7 +152,7 @@ __device__ __forceinline__ int lane_of(double own, double inclusive, double& goa
   return lane;
 }
 
-// The edge in which ``goal`` lies, of ``count`` fours, ``stride`` apart.
+// The edge that contains ``goal``, of ``count`` fours, ``stride`` apart.
 template <int Width, typename Id, int Kind>
 __device__ i64 descend(const Candidates<Id, Kind>& candidates, int first, int stride, int count,
                        double goal) {
@@ -167,7 +167,7 @@ __device__ i64 descend(const Candidates<Id, Kind>& candidates, int first, int st
   }
   const i64 four = candidates.first_of(first), row_end = candidates.low + candidates.count;
   i64 found = -1;
-  for (int j = 0; j < 4; ++j) {  // every lane alike
+  for (int j = 0; j < 4; ++j) {  // the same in every lane
     const i64 edge = four + j;
     const double weight = edge >= candidates.low && edge < row_end ? candidates.weight(edge) : 0;
     if (weight > 0 && (goal >= 0 || found < 0)) found = edge;
@@ -178,7 +178,7 @@ __device__ i64 descend(const Candidates<Id, Kind>& candidates, int first, int st
 
 // -- the paper's -----------------------------------------------------------------------------------
 
-// Whether a weight replaces what was chosen before, ``sum`` being of all up to and with it.
+// Whether a weight replaces the earlier choice; ``sum`` includes it.
 __device__ __forceinline__ bool replaces(u32 word, double weight, double sum) {
   return weight > 0 && word * sum < weight * 4294967296.0;
 }
@@ -209,7 +209,7 @@ __device__ i64 dprs(const Group& group, const Candidates<Id, Kind>& candidates, 
   return chosen;
 }
 
-// Zig-zag parallel reservoir sampling: sums first, then each lane its own places, the row again.
+// Zig-zag parallel reservoir sampling: sums first, then each lane reads its own places again.
 template <typename Group, typename Id, int Kind>
 __device__ i64 zprs(const Group& group, const Candidates<Id, Kind>& candidates, const Draws& draws) {
   double own = 0, total;

@@ -1,4 +1,4 @@
-// Rows of a graph taken by teams of threads: a warp each, or a block each if they are long.
+// Rows of a graph for teams of threads: one warp each, or one block each if they are long.
 #pragma once
 #include "grid.cuh"
 
@@ -52,7 +52,7 @@ struct Team {
     if (Size == kLanes) return value;
     __shared__ Value totals[kThreads / kLanes];
     const int warp = threadIdx.x / kLanes;
-    __syncthreads();  // the last use of totals is over
+    __syncthreads();  // the last use of totals is complete
     if (lane == 0) totals[warp] = total;
     __syncthreads();
     Value before = 0;
@@ -81,7 +81,7 @@ struct Team {
   }
 };
 
-// The row that a team takes as its n-th: of a list, or any that is not too long; else -1.
+// The n-th row of a team: from a list, or any that is not too long; else -1.
 template <int Size>
 __device__ __forceinline__ i64 row_for_team(const i64* listed, const i64* __restrict__ indptr,
                                             i64 n, i64 longest) {

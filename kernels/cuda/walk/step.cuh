@@ -1,7 +1,7 @@
-// One step of a walk, for the kernels in which a thread is a walk. What a draw decides stands in
-// kernels/walk_rules.py; doubles are multiplied with __dmul_rn, so that nothing is contracted.
+// One step of a walk, for kernels with one walk per thread. kernels/walk_rules.py defines the
+// draws; doubles are multiplied with __dmul_rn, so that they are not contracted.
 //
-// A step's cost is the 32-byte sectors that it reads at random. Hence two kinds of records, made by
+// A step's cost is its random reads of 32-byte sectors. Hence two kinds of records, made by
 // walk/tables.cu, each in one sector:
 //   a row    {int64 offset, int32 count, float bound}
 //   an edge  for REJECTION {target, weight}, 8 bytes with ids of 4, 16 with ids of 8;
@@ -185,7 +185,7 @@ __device__ __forceinline__ Outcome propose_its(const Graph<Id>& graph, const Ran
   const double passed = before + (wide >> 11) * 0x1p-53 * total;
   int place = count_below<true>(prefix, range.count, passed);
   if (place == range.count) --place;
-  // Sums are rounded: never take an edge without weight, whichever way one with weight lies.
+  // Sums are rounded: never take an edge without weight.
   const float* weights = graph.weights + range.low;
   int with_weight = place;
   while (with_weight >= 0 && !(__ldg(weights + with_weight) > 0.0f)) --with_weight;
@@ -199,7 +199,7 @@ __device__ __forceinline__ Outcome propose_its(const Graph<Id>& graph, const Ran
   return kTaken;
 }
 
-// One draw's proposal. For REJECTION, what follows TRIALS that failed is decide_exactly's.
+// One draw's proposal. For REJECTION, decide_exactly follows TRIALS failed draws.
 template <int sampler, typename Id>
 __device__ __forceinline__ Outcome propose(const Graph<Id>& graph, const Range& range,
                                            const uint4& words, Proposal<Id>& proposal) {
@@ -306,8 +306,7 @@ __device__ __forceinline__ Verdict judge_by_coin(const Rules& rules, u32 coin, b
   return near ? kIfNear : kIfFar;
 }
 
-// Is the candidate a neighbour of the previous node? Searched in the shorter row if both can
-// answer.
+// Is the candidate a neighbour of the previous node? Searches the shorter row if both can answer.
 template <typename Id>
 __device__ __forceinline__ bool is_near(const Graph<Id>& graph, bool symmetric, Id previous,
                                         const Row& of_previous, Id candidate,

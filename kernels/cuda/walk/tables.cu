@@ -1,5 +1,5 @@
-// The work before the walks: names and meaning are naive/walk.py's. A row is a warp's or, if
-// it is long and Python lists it, a block's.
+// The preparation of walks: names and meaning are naive/walk.py's. One warp per row, or one block
+// if it is long and Python lists it.
 #include "walk/row_teams.cuh"
 
 // instance: row_bounds<32>
@@ -18,7 +18,7 @@
 
 using namespace penstock;
 
-// ``listed`` has ``rows`` rows, or is null: then all rows, those over ``longest`` left out.
+// ``listed`` has ``rows`` rows, or is null: then all rows up to ``longest``.
 // ``first`` holds the first bad edge and the first row without weight.
 template <int Size>
 __global__ void row_bounds(const i64* __restrict__ indptr, const float* __restrict__ weights,
@@ -60,10 +60,10 @@ __global__ void prefix_sums(const i64* __restrict__ indptr, const float* __restr
   }
 }
 
-// Shares below 1 lack something, the others have too much. Laid end to end, in the order of the
-// row, the lacks and the surpluses cover the same line: the lack that begins inside (or at the end
-// of) a surplus is filled from there; a slot with surplus gives until a lack ends beyond it, and
-// gets what is over from the next slot with surplus. So each slot is one binary search.
+// Shares below 1 have a deficit, the others a surplus. Laid end to end, in the order of the row,
+// the deficits and the surpluses cover the same line: a deficit that begins inside (or at the end
+// of) a surplus is filled from there; a slot with surplus gives until a deficit ends beyond it, and
+// gets the rest from the next slot with surplus. So each slot is one binary search.
 template <int Size>
 __global__ void alias_tables(const i64* __restrict__ indptr, const float* __restrict__ weights,
                              const i64* listed, i64 rows, i64 longest, double* sums, int* places,
@@ -97,7 +97,7 @@ __global__ void alias_tables(const i64* __restrict__ indptr, const float* __rest
       continue;
     }
 
-    // Slots that lack from the front, slots with surplus from the back, with running sums.
+    // Slots with deficit at the front, slots with surplus at the back, with running sums.
     const double scale = count / sum;
     int givers = 0, takers = 0;
     double given = 0.0, lacked = 0.0;
@@ -112,7 +112,7 @@ __global__ void alias_tables(const i64* __restrict__ indptr, const float* __rest
       const double surplus = given + Rows::scan(gives && share > 1.0 ? share - 1 : 0.0, all_given);
       const double lack = lacked + Rows::scan(takes ? 1.0 - share : 0.0, all_lacked);
       if (i < count) {
-        const int taker = i - giver - 1;  // those before that do not give
+        const int taker = i - giver - 1;  // earlier ones that do not give
         const i64 at = low + (gives ? count - 1 - giver : taker);
         sums[at] = gives ? surplus : lack;
         places[at] = i;
@@ -128,7 +128,7 @@ __global__ void alias_tables(const i64* __restrict__ indptr, const float* __rest
       const int place = places[low + slot];
       float own = 1.0f;
       int rest = 0;
-      if (slot < takers) {  // the first surplus that does not end before this lack begins
+      if (slot < takers) {  // the first surplus that ends after this deficit begins
         const double begins = slot ? sums[low + slot - 1] : 0.0;
         int giver = 0, left = givers;
         while (left > 0) {
@@ -140,7 +140,7 @@ __global__ void alias_tables(const i64* __restrict__ indptr, const float* __rest
         if (giver == givers) --giver;
         own = static_cast<float>(weights[low + place] * scale);
         rest = places[low + count - 1 - giver];
-      } else {  // the first lack that ends beyond this surplus
+      } else {  // the first deficit that ends beyond this surplus
         const int giver = count - 1 - slot;
         const double ends = sums[low + slot];
         int taker = 0, left = takers;
@@ -163,7 +163,7 @@ __global__ void alias_tables(const i64* __restrict__ indptr, const float* __rest
   }
 }
 
-// -- records: their fields stand in walk/step.cuh -------------------------------------------------
+// -- records: their fields are in walk/step.cuh ---------------------------------------------------
 
 __global__ void pack_rows(const i64* __restrict__ indptr, const float* __restrict__ bounds,
                           i64 rows, int4* __restrict__ records) {

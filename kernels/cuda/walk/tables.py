@@ -1,6 +1,6 @@
-"""What stands before the walks, on the GPU: names and meaning are naive/walk.py's.
+"""Preparation of walks, on the GPU: names and meaning are naive/walk.py's.
 
-``pack`` adds what only this backend has: the records that walk/step.cuh reads.
+Only this backend has ``pack``: it adds the records that walk/step.cuh reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.kernels.cuda.module import launch
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 _FILE = "walk/tables"
-_LONG = 2048  # a row with more edges is a block's, else it is a warp's
+_LONG = 2048  # rows with more edges take a block, others a warp
 _PIECE = 1024  # kPiece of walk/relations.cu
 _NULL = cp.uint64(0)
 _NONE = np.iinfo(np.int64).max
@@ -25,7 +25,7 @@ _C_IDS = {"int32": "int", "int64": "long long"}
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Pieces for one sampler, as walk/step.cuh has them; rows and edges are seen as int32.
+    """Records for one sampler, for walk/step.cuh; rows and edges are seen as int32.
 
     rows      (rows * groups, 4): the position of each row, and its largest weight
     adjacent  (nodes, 4): the same of ``WalkGraph.adjacency``, for second-order walks, else None
@@ -39,12 +39,12 @@ class Packed:
 
 
 def c_ids(indices: AnyArray) -> str:
-    """Return what the ids are in C++."""
+    """Return the type of ids in C++."""
     return _C_IDS[str(indices.dtype)]
 
 
 def pointer(array: AnyArray | None) -> Any:
-    """Return what a kernel is given for an array that may be missing."""
+    """Return the kernel argument for an array that may be missing."""
     return _NULL if array is None else array
 
 
@@ -62,7 +62,7 @@ def _bounds(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, Device
 
 
 def _by_row(kernel: str, ids: str, indptr: AnyArray, inputs: list[Any], outputs: list[Any]) -> None:
-    """Run a kernel over all rows: the long ones by a block each, the others by a warp."""
+    """Run a kernel over all rows: one block per long row, one warp per other row."""
     long = cp.flatnonzero(cp.diff(indptr) > _LONG).astype(cp.int64)
     for size, listed, count in ((32, _NULL, len(indptr) - 1), (256, long, len(long))):
         launch(
@@ -79,16 +79,16 @@ def _by_row(kernel: str, ids: str, indptr: AnyArray, inputs: list[Any], outputs:
 
 
 def prefix_sums(indptr: AnyArray, weights: DeviceArray) -> DeviceArray:
-    """Return the running sums of weights in each row: (edges,) float64, in any order of adding."""
+    """Return the running sums of weights in each row: (edges,) float64."""
     prefix = cp.empty(len(weights), cp.float64)
     _by_row("prefix_sums", "", indptr, [weights], [prefix])
     return prefix
 
 
 def alias_table(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Return the own share of each slot and the place in the row of the edge with the rest.
+    """Return each slot's share for its own edge, and the place in the row of the other edge.
 
-    Slots are paired otherwise than by the naive twin; the chance of each edge is the same.
+    Slots are paired differently from the naive twin; each edge's chance is the same.
     """
     edges = len(weights)
     chance, other = cp.empty(edges, cp.float32), cp.empty(edges, cp.int32)
@@ -98,7 +98,7 @@ def alias_table(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, De
 
 
 def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
-    """Return rows with the sampler's data next to them, packed."""
+    """Return rows with the sampler's data."""
     weights: DeviceArray | None = rows.weights  # type: ignore[assignment]
     if weights is not None:
         rows = replace(rows, bounds=_bounds(rows.indptr, weights)[0], packed=None)
@@ -114,14 +114,14 @@ def tables(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
 
 
 def deciding(rows: WalkGraph, rules: WalkRules) -> Sampler:
-    """Return the sampler whose code proposes: DIRECT without weights, REJECTION for DIRECT with."""
+    """Return the sampler whose code proposes: with weights, DIRECT becomes REJECTION."""
     if rows.weights is None:
         return Sampler.DIRECT
     return Sampler.REJECTION if rules.sampler == Sampler.DIRECT else rules.sampler
 
 
 def pack(rows: WalkGraph, rules: WalkRules) -> WalkGraph:
-    """Return rows with the records that the walks of these rules read, made unless there."""
+    """Return rows with the records for walks of these rules, made if missing."""
     sampler, packed = deciding(rows, rules), rows.packed
     fits = isinstance(packed, Packed) and packed.sampler == sampler
     if fits and (packed.adjacent is not None or not rules.second_order):
@@ -162,10 +162,7 @@ def _row_records(indptr: AnyArray, bounds: AnyArray | None) -> DeviceArray:
 
 
 def rows_by_relation(rows: WalkGraph, wanted: Any) -> WalkGraph:
-    """Return rows with a group for each of ``wanted``, relations that differ, and no other edges.
-
-    Edges of a group stay in their order. wanted (groups,) int32. ``neighbours`` are the old rows'.
-    """
+    """Return rows with one group per distinct relation of ``wanted``, and no other edges."""
     wanted = cp.asnumpy(wanted)
     groups, nodes = len(wanted), len(rows.indptr) - 1
     groups_of = np.full(int(wanted.max(initial=-1)) + 1, -1, np.int32)
@@ -209,10 +206,7 @@ def rows_by_relation(rows: WalkGraph, wanted: Any) -> WalkGraph:
 
 
 def rows_by_time(rows: WalkGraph) -> WalkGraph:
-    """Return rows whose edges ascend in time, in their order among equal times.
-
-    ``neighbours`` are the old rows' if they had none.
-    """
+    """Return rows whose edges ascend in time; equal times keep their order."""
     times: DeviceArray = rows.times  # type: ignore[assignment]
     order = order_in_rows(rows.indptr, times)
     picked: dict[str, Any] = {
@@ -223,7 +217,7 @@ def rows_by_time(rows: WalkGraph) -> WalkGraph:
 
 
 def order_in_rows(indptr: AnyArray, keys: DeviceArray) -> DeviceArray:
-    """Return the edges in the order of their keys in each row, equal keys as they stand: int64."""
+    """Return the edges by their keys in each row; equal keys keep their order: int64."""
     edge = cp.arange(len(keys), dtype=cp.int64)
     if not len(keys):
         return edge

@@ -1,6 +1,6 @@
-// Walks, a thread each. A warp's lanes go through one loop whose round is one draw of each, so that
-// a lane that takes its first proposal does not wait for those that need several; a lane whose walk
-// has ended takes the next one, so that walks may be of very different length.
+// Walks, one per thread. A warp's lanes go through one loop with one draw each per round, so that a
+// lane that takes its first proposal does not wait for those that need several; a lane whose walk
+// has ended takes the next one, so that walks may differ in length.
 #include "walk/step.cuh"
 
 // instance: walk_plain<int, 0, false>
@@ -30,7 +30,7 @@ using namespace penstock;
 
 namespace {
 
-constexpr int kIdle = 8;  // this many lanes without a walk make a warp look for new ones
+constexpr int kIdle = 8;  // lanes without a walk from which a warp fetches new ones
 
 // Nodes are written to a path four at a time if they have 4 bytes, else one by one.
 template <typename Id>
@@ -96,7 +96,7 @@ struct Walker {
     path.end(step, fours);
   }
 
-  // On a node: does the walk go on, and if so, from which candidates?
+  // At a node: whether the walk continues, and its candidates.
   __device__ __forceinline__ void prepare() {
     if (General && (rules.stop_below | rules.restart_below)) {
       while (step < length) {

@@ -15,7 +15,7 @@ using namespace penstock;
 
 namespace {
 
-// Which rows are here: walk_rules.Owned.
+// The rows of this part: walk_rules.Owned.
 struct Owned {
   int rank;
   const int* assignment;
@@ -56,7 +56,7 @@ struct Walker {
     draw = 0;
   }
 
-  // What stands between two draws: judge the candidate, stop, begin again, find candidates.
+  // Between two draws: judge the candidate, stop, restart, find candidates.
   __device__ __forceinline__ void prepare() {
     if (candidate >= 0) {
       bool accepted = true;
@@ -95,7 +95,7 @@ struct Walker {
 
   __device__ __forceinline__ bool goes_on() {
     while (step < length) {
-      if (draw > 0) return true;  // in the middle of a step: it was asked before
+      if (draw > 0) return true;  // in the middle of a step: already checked
       const uint4 words = philox4x32(rules.seed, rules.stop_stream, counted(walk, step), 0);
       if (words.x < rules.stop_below) return false;
       if (!(words.y < rules.restart_below)) return true;

@@ -16,7 +16,7 @@ from penstock.kernels.walkers import NAMES
 def advance(
     rows: WalkGraph, rules: WalkRules, owned: Owned, walkers: Walkers, paths: DeviceArray
 ) -> None:
-    """Let each walker go on as far as it can on this part; change walkers and paths in place.
+    """Move each walker as far as possible on this part; change walkers and paths in place.
 
     Rows are packed on every call unless ``tables`` made them.
     """

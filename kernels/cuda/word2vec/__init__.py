@@ -10,8 +10,8 @@ output vectors            6 rows are read and 6 are added to: 6,144 bytes
 input vectors             1 is read and 1 added to, as rows stay in shared memory for the 7 windows
                           that they are in: 1,024 bytes (without that: 14,336)
 draws                     8 bytes of alias table a negative, 8 of token and threshold: under 100
-all, were it all HBM      7,168 bytes: 593 M words/s; rows that are drawn often stay in the 60 MB
-                          L2, so that it is less
+all, if all from HBM      7,168 bytes: 593 M words/s; frequent rows stay in the 60 MB
+                          L2, which reduces it
 with ``shared_windows``   G windows have 5 negatives' rows together: 2,048 + 5,120 / G bytes; G = 2
                           4,608 (922 M words/s), G = 4 3,328 (1.28 G)
 shared memory             about 170 accesses of 128 bytes: contexts read twice and written once,
@@ -20,12 +20,12 @@ instructions              about 700 of a warp, of which 432 multiply-add: 1.3 G 
                           cycle
 ========================  ===================================================================
 
-Shards (shards.cu) read and write 32 bytes a value when they exchange: copy, base and change, then
+Shards (shards.cu) read and write 32 bytes per value when they exchange: copy, base and change, then
 change, base, base and copy, and both tables once for their squares. Vectors of 2.4 M words with
-d = 128 take 6.6 ms so at 3 TB/s, most of it while 2.5 GB travel: 7.5 ms at 330 GB/s.
+d = 128 take 6.6 ms for this at 3 TB/s, mostly while 2.5 GB travel: 7.5 ms at 330 GB/s.
 
 Measured (benchmarks/results/word2vec.md): 361 M words/s with a vocabulary of 71,291. Neither memory
-nor issue slots are full: 16 warps a multiprocessor wait for shared memory.
+nor issue slots are full: 16 warps per multiprocessor wait for shared memory.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// A lane's columns of a row: copied ahead, read, written, and added to rows that other blocks add
-// to.
+// A lane's columns of a row: prefetched, read, written, and added to rows that other blocks also
+// add to.
 #pragma once
 #include "philox.cuh"
 
@@ -11,7 +11,7 @@ constexpr int kLanes = 32;
 constexpr u32 kAll = 0xFFFFFFFFu;
 
 // Copy 4, 8 or 16 bytes to shared memory, or zeros, without waiting. Fewer than 16 go through L1,
-// which has what this multiprocessor read or added to last, and may not have what another added.
+// which has this multiprocessor's own reads and additions, and may lack those of others.
 template <int Bytes>
 __device__ __forceinline__ void copy_bytes(float* to, const float* from, bool wanted) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -39,7 +39,7 @@ __device__ __forceinline__ void await_copies() {
   __syncwarp();
 }
 
-// Each columns of the 32 * Each that a warp has, Vec of them side by side, which must be aligned.
+// Each columns of a warp's 32 * Each, Vec of them adjacent and aligned.
 template <int Each, int Vec>
 struct Columns {
   static constexpr int kWide = kLanes * Each;  // floats of a row in shared memory
@@ -52,8 +52,8 @@ struct Columns {
   }
   __device__ __forceinline__ bool has(int i) const { return first + inner(i) < dimension; }
 
-  // Copy from the matrix to shared memory without waiting; beyond the dimension stand zeros. Where
-  // rows are whole fours, lanes copy 16 bytes, whose way is past L1: not only their own columns.
+  // Copy from the matrix to shared memory without waiting, with zeros beyond the dimension. If rows
+  // are whole fours, lanes copy 16 bytes, which bypass L1: not only their own columns.
   __device__ __forceinline__ void copy_later(float* to, const float* matrix, int row) const {
     const float* const from = matrix + static_cast<i64>(row) * dimension;
     if constexpr (Vec == 4) {
@@ -75,7 +75,7 @@ struct Columns {
     if (column < kWide) copy_bytes<16>(to + column, wanted ? from + first + column : from, wanted);
   }
 
-  // The same, with what this lane has added, whatever is on its way.
+  // The same, with this lane's additions, even those in flight.
   __device__ __forceinline__ void copy_now(float* to, const float* matrix, int row) const {
     const float* from = matrix + static_cast<i64>(row) * dimension + first;
 #pragma unroll
@@ -107,7 +107,7 @@ struct Columns {
     }
   }
 
-  // Add to a row that other blocks add to at the same time.
+  // Add to a row while other blocks may add to it.
   __device__ __forceinline__ void add(float* matrix, int row, const float (&values)[Each],
                                       float share) const {
     float* to = matrix + static_cast<i64>(row) * dimension + first;
@@ -142,8 +142,8 @@ struct Columns {
 
 // -- sums over the lanes of a warp, of many values at once -----------------------------------------
 
-// Each lane gives and takes half of what it has, so that Count values take about Count shuffles,
-// not 5 * Count. Sums stay in the first held<Count> places, those that place_of names.
+// Each lane gives and takes half of its values, so that Count values take about Count shuffles, not
+// 5 * Count. Sums stay in the first held<Count> places, those of place_of.
 template <int Count, int Apart = kLanes / 2, int Size>
 __device__ __forceinline__ void sum_across(float (&part)[Size], int lane) {
   if constexpr (Apart > 0) {
@@ -164,7 +164,7 @@ __device__ __forceinline__ void sum_across(float (&part)[Size], int lane) {
 template <int Count>
 constexpr int held = (Count + kLanes - 1) / kLanes;
 
-// Which sum stands in a lane's i-th place, and whether no other lane has it, too.
+// The sum in a lane's i-th place, and whether only this lane has it.
 struct SumPlace {
   int index;
   bool only;

@@ -5,10 +5,10 @@
 namespace penstock {
 
 constexpr int kQueue = 64;        // kept words in shared memory: twice the half window, and 33
-constexpr int kFirstIndex = 32;   // of a piece's first centre; before it stand words of its context
+constexpr int kFirstIndex = 32;   // of a piece's first centre; words of its context precede it
 constexpr u32 kAlways = ~u32{0};  // as a threshold: the word is kept
 
-// kernels/word2vec_rules.py's Noise, and what draws are counted by.
+// kernels/word2vec_rules.py's Noise, and the counters of draws.
 struct Draws {
   const u32* __restrict__ chance;
   const int* __restrict__ alias;
@@ -35,9 +35,9 @@ struct Kept {
   u64 which;
   i64 length, high, next;  // the sentence's; the piece's end; the next place to be read
   int ahead;               // this lane's token of the next place
-  int tail, end;           // kept words that were read, and those of them that are centres
+  int tail, end;           // kept words that were read, and centres among them
   int batch, batch_end;
-  u32 counted;             // this lane's words that are no negative numbers
+  u32 counted;             // this lane's words without negative numbers
 
   __device__ __forceinline__ bool keeps(int token, i64 place) const {
     if (token < 0) return false;
@@ -80,12 +80,12 @@ struct Kept {
     __syncwarp();
   }
 
-  // Make the words up to the index known, where the sentence has as many.
+  // Read the words up to the index, or to the sentence's end.
   __device__ __forceinline__ void reach(int index) {
     while (tail <= index && next < length) read();
   }
 
-  // Read the last kept words before low, count at most; return how many there are.
+  // Read the last kept words before low, at most count; return their number.
   __device__ __forceinline__ int look_back(i64 low, int count) {
     int found = 0;
     while (found < count && low > 0) {
@@ -109,7 +109,7 @@ struct Kept {
   }
 
   // The lane's output row of the window at a word: the centre's, then those of its negatives; -1
-  // where there is none.
+  // for none.
   __device__ __forceinline__ int target(int index) {
     const int centre = words[index & (kQueue - 1)];
     if (draws.negatives == 0) return lane == 0 ? centre : -1;
@@ -120,7 +120,7 @@ struct Kept {
     return drawn == centre ? -1 : drawn;
   }
 
-  // The negatives of as many windows as a warp's lanes have draws for.
+  // The negatives of as many windows as a warp's lanes can draw for.
   __device__ __forceinline__ void draw(int index) {
     batch = index;
     const int windows = kLanes / draws.a_window;

@@ -1,6 +1,6 @@
-"""Which instance of train.cu has a dimension and rules, and what it is launched with.
+"""The instance of train.cu for a dimension and rules, and its launch configuration.
 
-Plain arithmetic on a GPU's properties, so that it can be tested without one.
+Plain arithmetic on a GPU's properties, testable without one.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ _ROWS = 6  # train.cu's kRows: output vectors that stay in registers
 _STEPS = 8  # floats of a context's gradients with them
 _LISTS = 32 + 3 * 64  # words of train.cu's contexts, words, places and negatives
 _WARPS = 16  # of a multiprocessor: train.cu's launch bounds leave each thread 128 registers
-_RESERVED = 1024  # bytes of shared memory that a block takes besides
+_RESERVED = 1024  # bytes of shared memory that every block takes in addition
 _ENOUGH = 8  # warps of a multiprocessor, before output vectors are copied a window ahead
-_CUTS = 8  # pieces of each team: at the end teams wait for half of one
+_CUTS = 8  # pieces per team: at the end teams wait for half of one
 _SHORTEST, _LONGEST = 128, 10_000  # places of a piece
-_TAKEN = 256  # places that are worth asking for
+_TAKEN = 256  # places worth a request
 
-MAX_HALF_WINDOW = 15  # a lane has a place of the window, and one that comes next
+MAX_HALF_WINDOW = 15  # a lane has one place of the window, and a next one
 MAX_NEGATIVES = 31  # a lane has a target
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a GPU has.
+    """Properties of a GPU.
 
-    multiprocessors   how many
+    multiprocessors   their number
     block_memory      bytes of shared memory that a block can have
     memory            of a multiprocessor
     """
@@ -43,13 +43,13 @@ class Device:
 class LaunchConfig:
     """The configuration of a launch.
 
-    each, vec  columns of a lane, and how many of them lie side by side
+    each, vec  columns per lane, and how many of them are adjacent
     single     whether all output vectors of a window stay in registers
-    shared     whether they can stay for the next window, too, if it draws the same negatives
+    shared     whether they can also stay for the next window, if it draws the same negatives
     team       warps that share a sentence
     stages     buffers of output vectors; with 2, or if ``single``, they are copied a window ahead
     keeps      whether input vectors are added to when they leave the window, not after each
-    a_warp     floats of shared memory that a warp has
+    a_warp     floats of shared memory per warp
     warps      of a block
     blocks     of a multiprocessor
     """
@@ -124,7 +124,7 @@ def launch_config(
 
 
 def piece_length(words: int, teams: int) -> int:
-    """Return how many places of a sentence a team takes at most; a lone one takes all."""
+    """Return the most places of a sentence that a team takes; a lone team takes all."""
     if teams == 1:
         return (1 << 31) - 1
     return min(max(words // (teams * _CUTS), _SHORTEST), _LONGEST)
@@ -162,7 +162,6 @@ def _columns(dimension: int, aligned: bool) -> tuple[int, int]:
 
 
 def _floats(each: int, rules: Word2vecRules, stages: int, keeps: bool) -> int:
-    """Return what a warp has of shared memory, as train.cu divides it."""
     wide, targets = _LANES * each, rules.negatives + 1
     slots = 2 * rules.half_window + 2
     rows = slots * (1 + keeps) + stages * targets

@@ -1,6 +1,6 @@
-// What shards have changed, and how rows move by it. Names and meaning are naive/word2vec.py's.
+// Changes of shards, and moves of rows. Names and meaning are naive/word2vec.py's.
 //
-// All of it takes the memory's rate: each value is read and written once by each of the kernels.
+// All kernels are bound by memory: each reads and writes each value once.
 #include "grid.cuh"
 
 // instance: changes<1>
@@ -60,7 +60,7 @@ __global__ void changes(const float* __restrict__ base, const float* __restrict_
 }
 
 // One warp per row, of wide = dimension / kVec groups of values. square is one number on the
-// device, since the host does not wait for it; scale is what it is multiplied with.
+// device, so that the host does not wait for it; scale is its factor.
 template <int kVec>
 __global__ void apply_changes(float* __restrict__ base, float* __restrict__ copy,
                               const float* __restrict__ moved, const float* __restrict__ pairs,
@@ -84,7 +84,7 @@ __global__ void apply_changes(float* __restrict__ base, float* __restrict__ copy
 }
 
 // One sum per block of rows' squares by their weights. One warp per row; blocks have 256 threads.
-// The order of adding follows from the number of blocks alone.
+// Only the number of blocks decides the order of additions.
 __global__ void square_sums(const float* __restrict__ weights, const float* __restrict__ vectors,
                             long long rows, int dimension, double* __restrict__ sums) {
   __shared__ double of_warps[8];

@@ -1,7 +1,4 @@
-"""What shards have changed, on the GPU: a pass over the vectors each (shards.cu).
-
-The host waits for none of them.
-"""
+"""Changes of shards, on the GPU: one pass over the vectors each (shards.cu), without waiting."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from penstock.kernels.word2vec_rules import FURTHEST, LEAST_WAY, Exchange
 
 _FILE = "word2vec/shards"
 _THREADS = 256  # of a block: square_sums has 8 warps
-_BLOCKS = 8  # of a multiprocessor: as many threads as it holds
+_BLOCKS = 8  # per multiprocessor: all threads that it holds
 _LANES = 32
 
 
@@ -28,14 +25,21 @@ def changes(base: DeviceArray, copies: Sequence[DeviceArray]) -> DeviceArray:
         vec = _columns_together(base.size, base, copy, moved)
         size = base.size // vec
         launch_blocks(
-            _FILE, f"changes<{vec}>", _blocks(size), _THREADS,
-            base, copy, np.int64(size), np.int32(number > 0), moved,
-        )  # fmt: skip
+            _FILE,
+            f"changes<{vec}>",
+            _blocks(size),
+            _THREADS,
+            base,
+            copy,
+            np.int64(size),
+            np.int32(number > 0),
+            moved,
+        )
     return moved
 
 
 def mean_square(weights: DeviceArray, vectors: DeviceArray) -> DeviceArray:
-    """Return the mean square of vectors, by how often each is multiplied with: (rows,) float32.
+    """Return the mean square of vectors, weighted by ``weights``: (rows,) float32.
 
     It is () float64.
     """
@@ -43,9 +47,16 @@ def mean_square(weights: DeviceArray, vectors: DeviceArray) -> DeviceArray:
     blocks = _blocks(rows * _LANES)
     sums = cp.empty(blocks, cp.float64)
     launch_blocks(
-        _FILE, "square_sums", blocks, _THREADS,
-        weights, vectors, np.int64(rows), np.int32(dimension), sums,
-    )  # fmt: skip
+        _FILE,
+        "square_sums",
+        blocks,
+        _THREADS,
+        weights,
+        vectors,
+        np.int64(rows),
+        np.int32(dimension),
+        sums,
+    )
     return sums.sum()
 
 
@@ -57,26 +68,31 @@ def apply_changes(
     square: DeviceArray,
     exchange: Exchange,
 ) -> None:
-    """Move vectors by a share of the shards' changes, and start the copies from there.
-
-    moved   the changes of all shards; its content afterwards is undefined
-    pairs   (rows,) float32: how many pairs a word of the corpus brings to each row
-    square  of the other vectors: mean_square
-    """
+    """Move vectors by a share of the shards' changes, and start the copies from there."""
     rows, dimension = base.shape
     vec = _columns_together(dimension, base, copies[0], moved)
     launch_blocks(
-        _FILE, f"apply_changes<{vec}>", _blocks(rows * _LANES), _THREADS,
-        base, copies[0], moved, pairs, square, np.float64(exchange.steepest(1.0)),
-        np.int32(exchange.count), np.float32(FURTHEST), np.float32(LEAST_WAY), np.int64(rows),
+        _FILE,
+        f"apply_changes<{vec}>",
+        _blocks(rows * _LANES),
+        _THREADS,
+        base,
+        copies[0],
+        moved,
+        pairs,
+        square,
+        np.float64(exchange.steepest(1.0)),
+        np.int32(exchange.count),
+        np.float32(FURTHEST),
+        np.float32(LEAST_WAY),
+        np.int64(rows),
         np.int32(dimension // vec),
-    )  # fmt: skip
+    )
     for copy in copies[1:]:
         copy[...] = base
 
 
 def _columns_together(count: int, *arrays: DeviceArray) -> int:
-    """Return how many values a thread loads at once: 4 if they are adjacent, else 1."""
     aligned = not count % 4 and not any(int(array.data.ptr) % 16 for array in arrays)
     return 4 if aligned else 1
 

@@ -1,5 +1,5 @@
-// What stands before training: counts of words, the vectors that it starts with, and of each block
-// of sentences the shares of changes and the pieces.
+// Preparation of training: counts of words, initial vectors, and the shares of changes and pieces
+// of each block of sentences.
 #include "grid.cuh"
 #include "philox.cuh"
 
@@ -17,7 +17,7 @@ __global__ void count_words(const int* __restrict__ tokens, long long size, u64*
   }
 }
 
-// One thread a draw, which is four columns of a row.
+// One thread per draw, which is four columns of a row.
 __global__ void start_rows(u64 seed, u32 stream, const long long* __restrict__ words,
                            long long count, int dimension, float* __restrict__ rows) {
   const int draws = (dimension + 3) / 4;
@@ -33,7 +33,7 @@ __global__ void start_rows(u64 seed, u32 stream, const long long* __restrict__ w
   }
 }
 
-// The share of its changes that a row gets: under_way is how many of it a team has at once.
+// The share of its changes that a row gets: under_way is its expected number per team at once.
 __global__ void share_rows(const double* __restrict__ under_way, long long count,
                            const float* __restrict__ lr, double crowd, float* __restrict__ shares) {
   const double most = crowd / fmax(static_cast<double>(*lr), 1e-12);

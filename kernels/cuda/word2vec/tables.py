@@ -1,4 +1,4 @@
-"""What stands before training: start vectors, counts, and tables of the vocabulary."""
+"""Preparation of training: initial vectors, counts, and tables of the vocabulary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.kernels.word2vec_rules import ALWAYS
 
 
 def start_rows(seed: int, words: DeviceArray, dimension: int) -> DeviceArray:
-    """Return the input vectors that these words start with: (words, dimension) float32."""
+    """Return the initial input vectors of these words: (words, dimension) float32."""
     words = cp.ascontiguousarray(cp.asarray(words, cp.int64))
     rows = cp.empty((len(words), dimension), cp.float32)
     launch(
@@ -32,10 +32,7 @@ def start_rows(seed: int, words: DeviceArray, dimension: int) -> DeviceArray:
 
 
 def count_words(tokens: DeviceArray, counts: DeviceArray) -> None:
-    """Add how often each word is among tokens to its count; negative numbers are none.
-
-    tokens int32 of any shape, counts (V,) int64
-    """
+    """Add each word's occurrences in tokens to its count; negative numbers are skipped."""
     assert tokens.dtype == cp.int32
     assert counts.dtype == cp.int64
     tokens = cp.ascontiguousarray(tokens)
@@ -45,10 +42,10 @@ def count_words(tokens: DeviceArray, counts: DeviceArray) -> None:
 def noise_table(counts: Any) -> tuple[DeviceArray, DeviceArray]:
     """Return the alias table that draws words in proportion to ``counts**0.75``.
 
-    As the twins do it one by one, in the same order: the slots with less than a word's share take
-    from those with more, and one that has given too much takes from the next. Which slot gives to
-    which follows from running sums, of whole numbers, in which nothing is lost. NumPy computes it:
-    each of CuPy's fifty functions would be compiled at a first run, 10 s together.
+    As in the twins, in the same order: slots with less than a word's share take from those with
+    more, and one that has given too much takes from the next. Running sums of integers, without
+    rounding, show which slot gives to which. NumPy computes it: each of CuPy's fifty functions
+    would be compiled at a first run, 10 s together.
 
     counts (V,) int64, not all 0 -> chance (V,) uint32, alias (V,) int32: see Noise
     """
@@ -56,7 +53,7 @@ def noise_table(counts: Any) -> tuple[DeviceArray, DeviceArray]:
     root = np.sqrt(counts.astype(np.float64))
     share = root * np.sqrt(root)
     share *= len(counts) / share.sum()
-    # Bits: sums stay below 2**63, and what only rounding makes unequal to a whole is one.
+    # Bits: sums stay below 2**63, and shares that differ from 1 only by rounding are 1.
     finer = min(max(30 - len(counts).bit_length(), 0), 12)
     whole = 1 << (32 + finer)
     chance = np.rint(share * float(whole)).astype(np.int64)
@@ -67,13 +64,13 @@ def noise_table(counts: Any) -> tuple[DeviceArray, DeviceArray]:
         lacks = whole - chance[small]
         taken, given = np.cumsum(lacks), np.cumsum(chance[large] - whole)
         giver = np.searchsorted(given, taken - lacks, side="left")
-        # Those that rounding left without one; but a word without count is never drawn.
+        # Slots without one due to rounding; a word without count is never drawn.
         alone, none = giver == len(large), counts[small] == 0
         found = large[np.minimum(giver, len(large) - 1)]
         found = np.where(alone, np.where(none, np.argmax(counts), small), found)
         alias[small] = found
         chance[small] = np.where(alone & ~none, whole, chance[small])
-        # The slot by which one of the large has given too much, and from which it takes then.
+        # The slot at which a large one has given too much, and the one it then takes from.
         last = np.searchsorted(taken, given, side="right")
         gives = last < len(small)
         left = given + whole - taken[np.minimum(last, len(small) - 1)]
@@ -86,11 +83,7 @@ def noise_table(counts: Any) -> tuple[DeviceArray, DeviceArray]:
 
 
 def keep_thresholds(counts: Any, sample: float) -> DeviceArray:
-    """Return the thresholds of subsampling, ALWAYS for words that are never left out.
-
-    A word with the share f of all words is kept with the chance ``sqrt(sample / f) + sample / f``.
-    counts (V,) int64, sample above 0 -> (V,) uint32
-    """
+    """Return the thresholds of subsampling, ALWAYS for words that are always kept."""
     counts = cp.asnumpy(counts)
     expected = sample * counts.sum(dtype=np.float64) / np.maximum(counts, 1)
     chance = np.sqrt(expected) + expected

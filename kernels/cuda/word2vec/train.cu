@@ -1,10 +1,9 @@
-// Skip-gram training, the rules being kernels/word2vec_rules.py's. A team has a piece of a
-// sentence: a warp where 32 lanes hold a row, else as many warps as do, a block. Input vectors of
-// the words around the centre stay in shared memory, a slot each, from when the window comes to
-// them until it has left them; a word that stands there twice has one slot. Output vectors stay in
-// registers for a window (Single: centre and negatives are kRows at most) or are read from shared
-// memory several times. Rows of the next window are copied while the pairs of this one are
-// computed.
+// Skip-gram training by the rules of kernels/word2vec_rules.py. A team has a piece of a sentence: a
+// warp if 32 lanes hold a row, else the warps that do, a block. Input vectors of the words around
+// the centre stay in shared memory, one slot each, from their entry into the window until they have
+// left it; a word with two places has one slot. Output vectors stay in registers for a window
+// (Single: centre and negatives are at most kRows) or are read from shared memory several times.
+// Rows of the next window are copied while the pairs of this one are computed.
 #include "word2vec/kept.cuh"
 
 // instance: train<1, 1, true, false>
@@ -25,7 +24,7 @@ namespace {
 constexpr int kRows = 6;      // output vectors in registers
 constexpr int kSteps = 8;  // floats from one context's gradients to the next's: kRows, aligned
 
-// What a launch may choose, as far as the shared memory allows.
+// Choices of a launch, within the shared memory.
 struct Shape {
   int half_window;
   int team;      // warps that share a sentence
@@ -39,8 +38,8 @@ template <int Each, int Vec, bool Single, bool Shared>
 struct Trainer {
   using Row = float[Each];
   static constexpr int kWide = Columns<Each, Vec>::kWide;
-  // Input vectors that meet the output vectors at a time; registers are full with fewer where
-  // changes wait for the next window.
+  // Input vectors per batch of output vectors; fewer if changes wait for the next window, as
+  // registers are full.
   static constexpr int kContexts = Shared ? 3 : 6;
   static constexpr int kPairs = kRows * kContexts;
   static constexpr int kHeld = held<kPairs>;
@@ -49,13 +48,13 @@ struct Trainer {
   const Draws& draws;
   float* const in;
   float* const out;
-  const float* const in_share;   // of what is added to a row, or null: all
+  const float* const in_share;   // of changes that are added to a row, or null: all
   const float* const out_share;
   const Columns<Each, Vec> columns;
   const int lane, warp;
   Kept kept;
   float* now;      // (slots, kWide): input vectors
-  float* before;   // as they were when they came
+  float* before;   // as they entered
   float* stage;    // (stages, targets, kWide): output vectors
   float* steps;    // (groups, contexts, kSteps): gradients
   float* sums;     // (2, team, kHeld, 32), of the block: scores, from each warp's columns
@@ -64,7 +63,7 @@ struct Trainer {
 
   float lr;
   int word, uses;  // the lane's slot: its word or -1, and how many places have it
-  u32 untouched;   // slots whose row stands in ``before`` only
+  u32 untouched;   // slots whose row is in ``before`` only
   float in_part;   // in_share of the slot's word
   int target;      // the lane's output row
   float out_part;
@@ -176,7 +175,7 @@ struct Trainer {
 
   // -- pairs --------------------------------------------------------------------------------------
 
-  // The scores of some contexts and the targets of a group, and what follows from them.
+  // The scores of some contexts and the targets of a group, and their gradients.
   __device__ __forceinline__ void score(const float (&y)[kRows][Each], int group, int first,
                                         int count, u32 valid, float& lost) {
     float part[kPairs];
@@ -208,7 +207,7 @@ struct Trainer {
       if (k < targets() && valid >> k & 1) {
         const int places_of_it = contexts[c] & 0xFF;
         const float many = static_cast<float>(places_of_it);
-        // -s is what the pair's loss, softplus(-s), goes up with.
+        // The pair's loss, softplus(-s), grows with -s.
         const float s = k == 0 ? part[e] : -part[e];
         const float small = __expf(-fabsf(s)), share = __fdividef(1.0f, 1.0f + small);
         const float slope = s >= 0 ? small * share : s < 0 ? share : s;  // NaN stays
@@ -359,7 +358,7 @@ struct Trainer {
     target = kept.target(kFirstIndex);
     copy_targets(kFirstIndex, false);
     float change[kRows][Each];
-    bool carried = false;  // the negatives' rows of the window before go on, with their changes
+    bool carried = false;  // the previous window's negatives' rows continue, with their changes
     for (int i = kFirstIndex; i < kept.end; ++i) {
       await_copies();
       float* const from = stage_of(i);
@@ -438,7 +437,7 @@ struct Trainer {
   }
 };
 
-// The sentence that has a piece: the last whose first piece is not beyond.
+// The sentence of a piece: the last whose first piece is not beyond.
 __device__ __forceinline__ i64 sentence_of(const i64* __restrict__ first_piece, i64 sentences,
                                            i64 piece, int lane) {
   i64 low = 0, high = sentences;  // first_piece[low] <= piece < first_piece[high]
@@ -458,7 +457,7 @@ __device__ __forceinline__ i64 sentence_of(const i64* __restrict__ first_piece, 
 //                                                   or that with epoch
 // first_piece   (sentences + 1,): pieces of at most ``piece`` places before each sentence; null with
 //               rows, which have ``row_pieces`` each
-// counter       zero; how many pieces were taken, ``take`` at a time
+// counter       zero at first; pieces taken, ``take`` at a time
 // losses        (teams,); counts (3, teams): pairs, words, kept
 template <int Each, int Vec, bool Single, bool Shared>
 __launch_bounds__(256, 2) __global__

@@ -1,4 +1,4 @@
-"""Training on sentences: a team of warps a piece of a sentence, all at once (train.cu)."""
+"""Training on sentences: one team of warps per piece of a sentence, all at once (train.cu)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from penstock.kernels.word2vec_rules import SENTENCE_BITS, Losses, Noise, Senten
 _FILE, _START_FILE = "word2vec/train", "word2vec/start"
 _LANES = 32
 _NULL = np.uint64(0)
-_of_noise: WeakKeyDictionary[Noise, Any] = WeakKeyDictionary()  # what shares() has of it
-_CROWD = 0.4  # times 1 / lr: rows under way at once, of one word, whose changes add up
+_of_noise: WeakKeyDictionary[Noise, Any] = WeakKeyDictionary()  # results of shares()
+_CROWD = 0.4  # times 1 / lr: concurrent rows of one word whose changes add up
 
 
 class Launched:
-    """The result of training on a block: a call waits for the GPU."""
+    """The result of training on a block; the call waits for the GPU."""
 
     def __init__(self, losses: DeviceArray, counts: DeviceArray) -> None:
         self._sums = losses.sum(), counts.sum(axis=1)
@@ -75,18 +75,18 @@ def begin(
     piece: int | None = None,
     copies: int = 1,
 ) -> Callable[[], Losses]:
-    """Start to train on a block of sentences, in place; return what waits for its losses.
+    """Start to train on a block of sentences, in place; return a function that returns its losses.
 
-    Teams do not wait for each other: each reads vectors that others add to, and two runs differ.
-    A word that very many have at once gets a share of what they would add (shares).
-    ``sentences.offsets`` may be None: then ``tokens`` is (sentences, length), a sentence a row.
+    Teams do not wait for each other: each reads vectors that others add to, and two runs differ. A
+    word with very many concurrent rows gets a share of their changes (shares).
+    ``sentences.offsets`` may be None: then ``tokens`` is (sentences, length), one sentence per row.
 
     vectors_in, vectors_out  (V, dimension) float32
-    teams   sentences that are under way at once, at most; None: as many as the GPU holds. One
-            takes the sentences in order, whole, and always gives the same vectors
-    piece   places of a sentence that a team takes, the words around them being read by two teams;
-            None: as many as give each team several
-    copies  of the vectors that are trained at once, each by a GPU, before their changes are added
+    teams   the most sentences at once; None: as many as the GPU holds. One team takes the sentences
+            in order, whole, and always gives the same vectors
+    piece   places of a sentence per team; two teams read the words around its ends; None: several
+            pieces per team
+    copies  of the vectors that are trained at once, one per GPU, before their changes are added
     """
     _check(vectors_in, vectors_out)
     tokens = cp.ascontiguousarray(cp.asarray(sentences.tokens, cp.int32))
@@ -134,14 +134,13 @@ def begin(
 def shares(
     noise: Noise, lrs: DeviceArray, rules: Word2vecRules, teams: int
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Return the shares of changes that input and output vectors get: (V,) float32 each.
+    """Return the shares of changes for input and output vectors: (V,) float32 each.
 
-    Changes that are computed at once do not know of each other. Those of a word that hundreds of
-    teams have would add up to a step hundreds of times too long, and training diverges. So where
-    more of its rows than ``_CROWD / lr`` are expected to be under way, they count as that many.
-    Teams of other GPUs, whose copies do not know of these changes either, are among ``teams``.
-    How often a word comes is ``noise.counts``; without it, it follows from the table of noise,
-    which then has its counts to the power 0.75.
+    Concurrent changes do not see each other. Those of a word that hundreds of teams have would add
+    up to a step hundreds of times too long, and training would diverge. So if more of its rows than
+    ``_CROWD / lr`` are expected at once, they count as that many. Teams of other GPUs, whose copies
+    do not see these changes either, are among ``teams``. ``noise.counts`` gives a word's frequency;
+    without it, the table of noise does, which has counts to the power 0.75.
     """
     found, lr, crowd = [], lrs.max(), np.float64(_CROWD / teams)
     for under_way in _under_way(noise, rules):
@@ -153,7 +152,7 @@ def shares(
 
 
 def _under_way(noise: Noise, rules: Word2vecRules) -> tuple[DeviceArray, DeviceArray]:
-    """Return how many rows of each word a team is expected to have, of input and output vectors.
+    """Return the expected number of a team's rows of each word, of input and output vectors.
 
     It is computed once for all blocks of a training run: short ones would wait for it.
     """
@@ -173,13 +172,12 @@ def _expected(noise: Noise, rules: Word2vecRules) -> tuple[DeviceArray, DeviceAr
     if noise.keep is not None:
         kept *= cp.asnumpy(noise.keep) / 2**32
     kept /= max(kept.sum(), 1e-300)
-    windows = 2 * rules.half_window + 1  # in which a row of the input stays
+    windows = 2 * rules.half_window + 1  # that an input row stays in
     into, out = windows * kept, rules.negatives * drawn + kept
     return cp.asarray(np.maximum(into, 1e-300)), cp.asarray(np.maximum(out, 1e-300))
 
 
 def _pieces(sentences: Sentences, tokens: DeviceArray, piece: int) -> tuple[Any, int, Any, int]:
-    """Return the starts of sentences, and their pieces; a null pointer for rows."""
     if sentences.offsets is None:
         length = tokens.shape[1]
         return _NULL, length, _NULL, -(-length // piece)

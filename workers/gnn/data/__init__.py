@@ -1,1 +1,1 @@
-"""What one rank of a training run holds: its block of the graph, features, labels, splits."""
+"""The data of one rank of a training run: its block of the graph, features, labels, splits."""

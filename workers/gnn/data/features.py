@@ -1,4 +1,4 @@
-"""Features as a dense matrix or as rows of what is not zero, whichever is computed with."""
+"""Features as a dense matrix or as sparse rows, as the computation needs them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from penstock.arrays import Array
 from penstock.kernels.gnn_rules import ScaledCSR
 
-_PIECE = 1 << 22  # values that are read at once
+_PIECE = 1 << 22  # values read at once
 
 
 def nonzeros(features: Any) -> int:
-    """Return how many values are not zero."""
+    """Return the number of values that are not zero."""
     if isinstance(features, ScaledCSR):
         assert features.weights is not None
         return int(np.count_nonzero(features.weights))
@@ -23,7 +23,7 @@ def nonzeros(features: Any) -> int:
 
 
 def as_sparse(features: Any) -> ScaledCSR:
-    """Return features as a block: nodes are rows, features columns, values float32 weights."""
+    """Return features as a block: nodes are rows, features are columns, values float32 weights."""
     if isinstance(features, ScaledCSR):
         return features
     if isinstance(features, np.ndarray):
@@ -40,7 +40,7 @@ def as_sparse(features: Any) -> ScaledCSR:
 
 
 def as_dense(features: Any) -> Array:
-    """Return features as a matrix of float32, row by row in memory."""
+    """Return features as a row-major matrix of float32."""
     if isinstance(features, np.ndarray):
         return np.ascontiguousarray(features, np.float32)
     if isinstance(features, ScaledCSR):

@@ -1,11 +1,11 @@
-"""What one rank of training holds: its rows, renumbered so that those without ghosts come first.
+"""The graph of one rank in training: its rows, renumbered so that those without ghosts come first.
 
     with open_local(comm, graph, partition, weighted=False) as local:
         local.indptr, local.indices        rows of the owned nodes, with local columns
         local.features, local.labels       in the same order
 
-Columns are the owned nodes, then the ghosts. Of the owned nodes those come first whose row reads
-no ghost (interior: they can be computed while ghosts travel), then the others (boundary).
+Columns are the owned nodes, then the ghosts. Owned nodes whose rows read no ghost come first
+(interior: computed while ghosts travel), then the others (boundary).
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ from penstock.workers.plugin import resources
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-_PIECE = 1 << 22  # edges that are renumbered at once
+_PIECE = 1 << 22  # edges renumbered at once
 
 
 @dataclass(frozen=True, eq=False)
 class LocalGraph:
-    """One rank's rows and node data, in host memory; arrays may be mapped and are not written to.
+    """One rank's rows and node data, in host memory; arrays may be mapped, and are read-only.
 
     nodes, edges  of the whole graph
     ids           (columns,) int64: the number of each column in the whole graph: interior rows
                   ascending, boundary rows ascending, then ghosts by owner, ascending
-    owned         how many rows there are; the first ``interior`` of them read no ghost
+    owned         number of rows; the first ``interior`` of them read no ghost
     indptr        (owned + 1,) int64
     indices       columns, ascending within a row
     weights       (edges here,) float32, or None
-    symmetric     whether the rows are their own transpose
+    symmetric     whether the rows equal their transpose
     send          {peer: rows to send, in the order in which the peer stores them}
     receive       {peer: slice of columns where its rows land}
     features      (owned, width): dense float32, or SciPy CSR of float32
-    label_kind    class, multi, value, or None: there are no labels
+    label_kind    class, multi, value, or None: no labels
     labels        class: (owned,) int32, -1 none; value: (owned,) float32, NaN none; multi:
                   (indptr int64, classes int32, labelled bool); or None
     splits         (owned,) int8: 0 train, 1 valid, 2 test, -1 none
-    outputs       classes of the whole graph; 1 for values, 0 where there are no labels
+    outputs       classes of the whole graph; 1 for values, 0 without labels
     """
 
     rank: int
@@ -103,11 +103,11 @@ def open_local(
     feature_columns: tuple[int, ...] | None = None,
     split: SplitFile | None = None,
 ) -> Iterator[LocalGraph]:
-    """Open what this rank holds of a graph; without a partition, that is all of it.
+    """Open this rank's part of a graph; without a partition, all of it.
 
-    Every rank calls it. What cannot be trained on is refused; ``for_training=False`` does without
-    labels and splits. ``feature_columns`` picks features, None takes all; ``split`` takes the place
-    of the graph's own.
+    Every rank calls it. Data that cannot be trained on is refused; ``for_training=False`` needs no
+    labels and splits. ``feature_columns`` picks features, None takes all; ``split`` replaces the
+    graph's own.
     """
 
     def read(stored: Stored, manifest: Manifest) -> NodeData:
@@ -161,7 +161,6 @@ def _local(
     *,
     weighted: bool,
 ) -> LocalGraph:
-    """Put together what a rank holds."""
     if weighted and csr.weights is None:
         raise UsageError(
             f"{graph} has no weights",
@@ -208,10 +207,10 @@ def _plain(array: Array, dtype: Any) -> Array:
 
 
 def interior_first(indptr: Array, indices: Array, owned: int) -> tuple[Array | None, int]:
-    """Return the order of rows that puts those without ghosts first, and how many these are.
+    """Return the order of rows that puts those without ghosts first, and their number.
 
-    Columns from ``owned`` on are ghosts; they are ascending within a row. None: rows stand like
-    that already.
+    Columns from ``owned`` on are ghosts; columns ascend within a row. None: rows already have this
+    order.
     """
     boundary = np.zeros(owned, bool)
     filled = np.flatnonzero(indptr[1:] > indptr[:-1])
@@ -225,10 +224,10 @@ def interior_first(indptr: Array, indices: Array, owned: int) -> tuple[Array | N
 def reordered(
     indptr: Array, indices: Array, weights: Array | None, order: Array, interior: int, columns: int
 ) -> tuple[Array, Array, Array | None]:
-    """Return rows in a new order, their columns renumbered alike and ascending again.
+    """Return rows in a new order, with columns renumbered and ascending again.
 
-    order  (rows,): the row that stands at each position. The columns of the first ``interior`` of
-           them, of the others, and beyond the rows, ascend in themselves; the latter stay.
+    order  (rows,): the row at each position. The first ``interior`` columns, the other rows', and
+           those beyond the rows each ascend; the last stay.
     """
     rows, module = len(order), kernel("halo", indices)
     position = np.arange(columns, dtype=indices.dtype)

@@ -1,4 +1,4 @@
-"""Features, labels and splits of one rank's nodes, checked before they are computed with."""
+"""Features, labels and splits of one rank's nodes, checked before use."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from penstock.partition.part import Part
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-_PIECE = 1 << 22  # values that are read at once
+_PIECE = 1 << 22  # values read at once
 _TRAIN = SPLITS.index("train")
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """What files say of one rank's nodes: features and labels as they are, None where missing.
+    """One rank's nodes as stored: features and labels unchanged, None if missing.
 
     ids     (rows,) int64: numbers in the whole graph
-    labels  numbers; or (indptr, classes, labelled) where a node has several classes
+    labels  numbers; or (indptr, classes, labelled) if a node has several classes
     columns (features,) int64: which of the graph's features these are; None: all
     """
 
@@ -41,7 +41,7 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class NodeData:
-    """What is trained on; meanings are those of ``LocalGraph``."""
+    """Data to train on, as ``LocalGraph`` describes it."""
 
     features: Any
     label_kind: str | None
@@ -72,7 +72,7 @@ def labelled(labels: Any) -> Array:
 
 
 def nodes_of_graph(graph: Graph) -> Stored:
-    """Return what a graph says of all its nodes."""
+    """Return a graph's data of all its nodes."""
     manifest = graph.manifest
     labels: Any = None
     if manifest.labels == "multi":
@@ -87,10 +87,10 @@ def nodes_of_graph(graph: Graph) -> Stored:
 
 
 def nodes_of_part(part: Part) -> Stored:
-    """Return what a part says of the nodes it owns."""
+    """Return a part's data of its owned nodes."""
     manifest = part.manifest
     labels: Any = None
-    if manifest.labels == "multi":  # part.labels() would make an array of each
+    if manifest.labels == "multi":  # part.labels() would make an array per node
         labels = part.label_lists()
     elif manifest.labels is not None:
         labels = part.labels()
@@ -99,7 +99,7 @@ def nodes_of_part(part: Part) -> Stored:
 
 
 def with_features(stored: Stored, columns: tuple[int, ...]) -> Stored:
-    """Return nodes with some of their features only, in another order."""
+    """Return nodes with only these features, in this order."""
     chosen = np.array(columns, np.int64)
     features = stored.features
     return replace(
@@ -122,7 +122,7 @@ def read_nodes(
     *,
     for_training: bool,
 ) -> NodeData:
-    """Return what can be trained on, or say what cannot; every rank calls it.
+    """Return data to train on, or raise for what is missing; every rank calls it.
 
     Without ``for_training`` labels and splits may be missing.
     """
@@ -173,11 +173,11 @@ def _features(stored: Stored, manifest: Manifest, graph: Path) -> Any:
     if features.shape != (len(stored.ids), width):
         raise CorruptFile(
             f"the features of {graph} have the wrong shape",
-            expected=f"({len(stored.ids)}, {width}): a row for each node",
+            expected=f"({len(stored.ids)}, {width}): one row per node",
             got=str(features.shape),
-            remedy="Make the graph, and its partition, again",
+            remedy="Make the graph and its partition again",
         )
-    with np.errstate(over="ignore"):  # becomes infinite, which is found below
+    with np.errstate(over="ignore"):  # overflow becomes infinite, which is found below
         features = features.astype(np.float32, copy=False)
     dense = isinstance(features, np.ndarray)
     if dense:
@@ -209,10 +209,9 @@ def _first_not_finite(values: Array) -> int | None:
 
 
 def _node(graph: Path, number: int) -> str:
-    """Return a node as its user knows it."""
     try:
         return f"node {Graph.open(graph).user_ids([int(number)])[0].as_py()!r} of {graph}"
-    except (PenstockError, OSError):  # not to be reached from here
+    except (PenstockError, OSError):  # not reachable from here
         return f"node number {number} of {graph}"
 
 
@@ -221,7 +220,7 @@ def _damaged(graph: Path, what: str, expected: str, got: Array) -> CorruptFile:
         f"the {what} of {graph} are damaged",
         expected=expected,
         got=f"{got.min()} to {got.max()}",
-        remedy="Make the graph, and its partition, again",
+        remedy="Make the graph and its partition again",
     )
 
 
@@ -235,7 +234,7 @@ def _labels(stored: Stored, manifest: Manifest, graph: Path) -> Any:
         raise CorruptFile(
             f"{graph} has labels for {count} nodes",
             expected=str(len(stored.ids)),
-            remedy="Make the graph, and its partition, again",
+            remedy="Make the graph and its partition again",
         )
     if manifest.labels == "value":
         values = stored.labels.astype(np.float32, copy=False).view(np.ndarray)
@@ -259,7 +258,7 @@ def _labels(stored: Stored, manifest: Manifest, graph: Path) -> Any:
         row = int(np.searchsorted(stored.labels[0], at, side="right")) - 1 if multi else at
         known = "a class number" if manifest.classes is None else f"one of 0 .. {classes - 1}"
         raise UsageError(
-            f"the label of {_node(graph, stored.ids[row])} is none of the classes",
+            f"the label of {_node(graph, stored.ids[row])} is not one of the classes",
             expected=known,
             got=str(numbers[at]),
         )

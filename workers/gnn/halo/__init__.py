@@ -1,1 +1,1 @@
-"""What ranks of a training run exchange: rows of ghosts, and gradients."""
+"""Exchanges between the ranks of a training run: rows of ghosts, and gradients."""

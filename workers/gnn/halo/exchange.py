@@ -1,21 +1,21 @@
 """The halo exchange: rows of ghosts from the ranks that own them, and their gradients backward.
 
     halo.start(x)               pack, post; compute interior rows, with halo.test() in between
-    halo.wait()                 now x[owned:] is what the others have
+    halo.wait()                 now x[owned:] holds the others' rows
     halo.start_backward(dx)     dx[owned:] is sent to its owners while owned rows are computed
-    halo.wait_backward(dx)      now what was received is added to dx[:owned], peer by peer
+    halo.wait_backward(dx)      now the received gradients are added to dx[:owned], peer by peer
 
-Ranks of one host write rows into each other's shared memory (shared.py), and only signal by message
-that they are there. An aggregation over ghosts alone reads them where they were written:
+Ranks of one host write rows into each other's shared memory (shared.py), and only signal them by
+message. An aggregation over ghosts alone reads them there:
 
     halo.start(x, separate=True)
     halo.wait()
     halo.ghosts(x)          (ghosts, width), until the next start
 
-Between hosts, what arrives is received in place; what is returned to owners is sent from where it
-lies, and so are rows that lie together. MPI makes no progress by itself, so messages travel while
-somebody tests them. Between GPUs that NCCL connects, rows travel in a stream of their own: ``wait``
-lets the stream that computes wait for them, and the host goes on launching.
+Between hosts, rows arrive in place; rows that return to owners are sent from their place, as are
+contiguous rows. MPI makes no progress by itself, so messages travel only while a thread tests them.
+Between GPUs that NCCL connects, rows travel in a separate stream: ``wait`` makes the computing
+stream wait for them, and the host continues to launch.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ if TYPE_CHECKING:
     from penstock.workers.gnn.thread_pool import ThreadPool
 
 _FORWARD, _BACKWARD = 1, 2  # tags
-_SIGNAL = np.zeros(1, np.uint8)  # says that rows were written; its value means nothing
+_SIGNAL = np.zeros(1, np.uint8)  # signals written rows; its value has no meaning
 
 _unmeasured = nullcontext()
 
 
 class Halo:
-    """One rank's side of these exchanges; one of each direction may be under way.
+    """One rank's side of these exchanges; one of each direction may be open.
 
-    overlap     False: what is started is waited for at once; may change between exchanges
-    skip_exchange  nothing is exchanged, packed or added: rows of ghosts are whatever was there; the
+    overlap     False: an exchange completes at its start; may change between exchanges
+    skip_exchange  nothing is exchanged, packed or added: rows of ghosts keep stale values; the same
+    on
+                all ranks, it may change between exchanges
+    before      called before an exchange that completes at its start
+    sent_bytes  bytes of rows that this rank has sent, or written into others' memory
+    sharing     whether ranks of one host write into each other's memory, or send messages too. The
                 same on all ranks, it may change between exchanges
-    before      called before an exchange that is waited for at once
-    sent_bytes  how much of rows this rank has sent so far, or written into others' memory
-    sharing     whether ranks of one host write into each other's memory; without, they send
-                messages too. The same on all ranks, it may change between exchanges
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Halo:
         wait: Callable[[Requests], None] | None = None,
         pool: ThreadPool | None = None,
     ) -> None:
-        self._pool = pool  # whose threads pack and add
+        self._pool = pool  # its threads pack and add
         self._comm, self.overlap, self._clock = comm, overlap, clock
         self._wait = comm.wait if wait is None else wait
         self.skip_exchange = False
@@ -75,10 +76,10 @@ class Halo:
         self._owned = local.owned
         self._sends = sorted(local.send.items())
         self._receives = sorted(local.receive.items())
-        # Everybody begins with another neighbour.
+        # Every rank begins with another neighbour.
         self._sends.sort(key=lambda one: (one[0] - comm.rank) % comm.size)
         self._receives.sort(key=lambda one: (comm.rank - one[0]) % comm.size)
-        # Of two ranks of an undirected graph, each wants all rows of the other that have ghosts.
+        # In an undirected graph, each of two ranks needs all rows of the other that have ghosts.
         self._together = {p: found for p, rows in self._sends if (found := one_slice(rows))}
         self._peers = peers = frozenset({*local.send, *local.receive})
         self._alone = not peers
@@ -91,21 +92,21 @@ class Halo:
         self._buffers: dict[tuple[object, ...], dict[int, AnyArray]] = {}
         self._forward: list[Requests] = []
         self._backward: list[Requests] = []
-        # To and from, when ghosts have come.
+        # To and from, once ghosts have arrived.
         self._copies: list[tuple[AnyArray, AnyArray]] | None = None
-        self._separate: AnyArray | None = None  # where ghosts have come that were left there
+        self._separate: AnyArray | None = None  # where separate ghosts arrived
         self._targeted = False  # whether targets_backward was called for the next start_backward
-        self._target: SharedHalo | None = None  # where it said that rows go; None: in messages
-        self._received: dict[int, AnyArray] | None = None  # what is to be added, by peer
+        self._target: SharedHalo | None = None  # where it directed rows; None: in messages
+        self._received: dict[int, AnyArray] | None = None  # gradients to add, by peer
         self.sent_bytes = 0
 
     def start(self, x: AnyArray, *, separate: bool = False) -> None:
-        """Send the owned rows of ``x`` that others read; receive the ghosts'.
+        """Send the owned rows of ``x`` that others read; receive the ghosts' rows.
 
-        They are written to x[owned:], or if ``separate`` to what ``ghosts`` returns. Until ``wait``
-        rows of ghosts are not to be touched.
+        They are written to x[owned:], or if ``separate`` to the result of ``ghosts``. Rows of
+        ghosts must not be touched until ``wait``.
         """
-        assert self._copies is None, "an exchange is under way"
+        assert self._copies is None, "an exchange is open"
         if self._alone and not self.sharing:
             return
         if self.skip_exchange:
@@ -140,7 +141,7 @@ class Halo:
                     if peer in buffers:
                         buffer = buffers[peer]
                         take_rows(x, where[peer], buffer, self._pool)
-                    else:  # rows that lie together travel from where they are
+                    else:  # contiguous rows travel from their place
                         buffer = x[self._together[peer]]
                     self._forward.append(self._comm.isend(buffer, peer, _FORWARD))
                 self.sent_bytes += buffer.nbytes
@@ -150,7 +151,7 @@ class Halo:
             self.wait()
 
     def wait(self) -> None:
-        """Return when the rows of ghosts have come."""
+        """Return when the rows of ghosts have arrived."""
         if self._forward:
             self._finish(self._forward)
         moves, self._copies = self._copies, None
@@ -160,17 +161,17 @@ class Halo:
                     copy_rows(source, to, self._pool)
 
     def ghosts(self, x: AnyArray) -> AnyArray:
-        """Return the ghosts' rows of the last exchange, that of ``x``; they stay to the next."""
+        """Return the ghosts' rows of the last exchange, of ``x``; they stay until the next."""
         return x[self._owned :] if self._separate is None else self._separate
 
     def targets_backward(self, x: AnyArray) -> list[tuple[slice, AnyArray]]:
-        """Return where each peer's rows of ghosts may be written before ``start_backward``.
+        """Return where to write each peer's rows of ghosts before ``start_backward``.
 
-        Rows of ``x`` stand for themselves; where others are given, ``x`` need not have them.
+        Rows may be those of ``x`` itself; others need not be written to ``x``.
         """
         if self._alone and not self.sharing:
             return []
-        assert self._received is None, "an exchange is under way"
+        assert self._received is None, "an exchange is open"
         if self.skip_exchange:
             return [(rows, x[rows]) for _, rows in self._receives]
         with self._span("halo: pack and post"):
@@ -187,11 +188,11 @@ class Halo:
         ]
 
     def start_backward(self, x: AnyArray) -> None:
-        """Send the rows of ghosts to their owners, and begin to receive what others send here.
+        """Send the rows of ghosts to their owners, and start to receive those for this rank.
 
-        Until ``wait_backward``, rows of ghosts are not to be touched; those of owned nodes may be.
+        Until ``wait_backward``, rows of ghosts must not be touched; owned rows may be.
         """
-        assert self._received is None, "an exchange is under way"
+        assert self._received is None, "an exchange is open"
         if self.skip_exchange or (self._alone and not self.sharing):
             return
         if self.before is not None:
@@ -226,7 +227,7 @@ class Halo:
             self._finish(self._backward)
 
     def wait_backward(self, x: AnyArray) -> None:
-        """Add what came to the owned rows of ``x``: from the lowest peer first, always."""
+        """Add the received rows to the owned rows of ``x``, always from the lowest peer first."""
         if self._backward:
             self._finish(self._backward)
         came, self._received = self._received, None
@@ -238,7 +239,7 @@ class Halo:
                 add_rows(x, where[peer], came[peer], self._pool)
 
     def test(self) -> None:
-        """Let messages travel on: to be called between pieces of computation."""
+        """Make progress on messages; call it between pieces of computation."""
         if self._forward or self._backward:
             with self._span("halo: test"):
                 for requests in (self._forward, self._backward):
@@ -254,7 +255,7 @@ class Halo:
         return _unmeasured if self._clock is None else self._clock.span(name, "halo")
 
     def transports(self, x: AnyArray) -> list[str]:
-        """Return by what this rank's rows have travelled, where they are of an array like ``x``."""
+        """Return how this rank's rows travelled, for arrays like ``x``."""
         if self._alone:
             return []
         shared_halo = self._shared_halos.get(_FORWARD) if isinstance(x, np.ndarray) else None
@@ -267,14 +268,14 @@ class Halo:
         return ways
 
     def _stale(self, x: AnyArray) -> AnyArray | None:
-        """Return where ghosts' rows of an exchange before lie, as if it were of ``x``."""
+        """Return where ghosts' rows of an earlier exchange are, as if it were of ``x``."""
         shared_halo = self._shared_halos.get(_FORWARD) if isinstance(x, np.ndarray) else None
         if shared_halo is None or not self.sharing or not shared_halo.shared:
             return None
         return shared_halo.stale(x.shape[1], x.dtype)
 
     def _swapped(self, x: AnyArray, way: int) -> SharedHalo | None:
-        """Return the memory of this exchange; every rank comes here, also one without peers."""
+        """Return the memory of this exchange; every rank calls it, even one without peers."""
         if not self.sharing or not isinstance(x, np.ndarray):
             return None
         if not self._shared_halos:
@@ -292,7 +293,6 @@ class Halo:
         return shared_halo
 
     def _back_slices(self) -> dict[int, slice]:
-        """Return where each peer's gradients come, among all that come."""
         ends = np.cumsum([0, *(len(rows) for _, rows in self._sends)])
         return {
             peer: slice(int(ends[i]), int(ends[i + 1])) for i, (peer, _) in enumerate(self._sends)
@@ -309,12 +309,11 @@ class Halo:
         way: int,
         requests: list[Requests],
     ) -> None:
-        """Signal also to those to whom no rows go: they write here, and must wait for this rank."""
+        """Signal also peers that get no rows: they write here, and must wait for this rank."""
         for peer in sorted(shared.difference(peer for peer, _ in signalled)):
             requests.append(self._comm.isend(_SIGNAL, peer, way))
 
     def _buffers_of(self, x: AnyArray, way: int, shared: frozenset[int]) -> dict[int, AnyArray]:
-        """Return what messages of x's width are packed into, or received in, for each peer."""
         key = (way, x.shape[1], x.dtype, isinstance(x, np.ndarray))
         if key not in self._buffers:
             self._buffers[key] = {}
@@ -326,7 +325,7 @@ class Halo:
         return buffers
 
     def _rows_of(self, x: AnyArray) -> dict[int, AnyArray | slice]:
-        """Return the rows that each peer wants, where ``x`` lives; on a GPU perhaps as a slice."""
+        """Return the rows that each peer needs, on x's device; on a GPU possibly as a slice."""
         host = isinstance(x, np.ndarray)
         if host not in self._rows:
             rows: dict[int, AnyArray | slice] = dict(self._sends)

@@ -18,7 +18,7 @@ _unmeasured = nullcontext()
 
 
 def _nothing() -> None:
-    """Wait for a sum that is there."""
+    """Wait for a sum that is already complete."""
 
 
 class GradientReducer:
@@ -26,14 +26,14 @@ class GradientReducer:
 
     reducer.start(gradient)     as soon as it is computed; it must not be touched then
     reducer.test()              between pieces of computation, so that it travels
-    reducer.wait()              all that were started are sums now
+    reducer.wait()              all started arrays are sums now
     reducer.total(moments)      the sum, now
-    wait = reducer.later(loss)  the sum, once wait() returns, whatever else is under way
+    wait = reducer.later(loss)  the sum once wait() returns; other exchanges may stay open
 
-    overlap        False: what is started is waited for at once; may change between sums
+    overlap        False: a sum completes at its start; may change between sums
     skip_exchange  nothing is summed: arrays stay this rank's own
-    before         called before a sum that is waited for at once
-    wait           what waits for requests of the ranks, if not their own wait
+    before         called before a sum that completes at its start
+    wait           waits for requests of the ranks, if not their own wait
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GradientReducer:
         self.skip_exchange = False
         self.before: Callable[[], None] | None = None
         self._requests: list[Requests] = []
-        self.sent_bytes = 0  # summed so far; what MPI sends for that depends on its algorithm
+        self.sent_bytes = 0  # summed so far; what MPI sends depends on its algorithm
 
     def start(self, array: AnyArray) -> None:
         """Start to sum an array."""
@@ -66,7 +66,7 @@ class GradientReducer:
             self.wait()
 
     def later(self, array: AnyArray) -> Callable[[], None]:
-        """Start to sum an array; return what waits for it alone."""
+        """Start to sum an array; return a function that waits for it alone."""
         if self._comm.size == 1 or self.skip_exchange:
             return _nothing
         if self.before is not None:
@@ -83,14 +83,14 @@ class GradientReducer:
         return array
 
     def test(self) -> None:
-        """Let sums travel on; cheap where none is under way."""
+        """Make progress on sums; cheap if none is open."""
         if self._requests:
             with self._span("gradient: test"):
                 if self._comm.test(self._requests):
                     self._requests.clear()
 
     def wait(self) -> None:
-        """Return when all sums are there."""
+        """Return when all sums are complete."""
         if self._requests:
             with self._span("gradient: wait"):
                 self._wait(self._requests)

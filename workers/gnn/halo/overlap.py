@@ -1,30 +1,30 @@
-"""Which share of the communication is hidden: measured when asked, in epochs made for that.
+"""The hidden share of the communication: measured on request, in separate epochs.
 
     found = measure_overlap(comm, network, epoch, restore, rounds=7)
 
 After a training run, epochs of three kinds alternate, all by the same transport:
 
 usual           as in a training run
-left out        nothing is exchanged: the same numbers are computed on rows and sums that are stale
-not overlapped  each exchange begins after a barrier, whose time is not counted, and is waited for
-                before anything else is computed
+left out        nothing is exchanged: the same work is done on stale rows and sums
+not overlapped  each exchange begins after a barrier, whose time is not counted, and completes
+before
+                any other computation
 
-    exposed = usual - left out          what an epoch is longer because ranks communicate
-    whole   = not overlapped - left out what there is to hide
+    exposed = usual - left out          the time that communication adds to an epoch
+    whole   = not overlapped - left out the time of the communication itself
     hidden  = 1 - exposed / whole, that is a round's exposed / the median whole of all rounds
 
-Times are wall times, those of the rank that takes longest. So a rank that has more to compute is in
-all three, and waiting for it counts as communication nowhere; where another rank is the slower one
-in another part of an epoch, the wait for it is in the usual epochs only, and lowers the hidden
-share. Packing rows, adding what came, and looking after messages are communication, which the
-epochs that leave it out do not do.
+Times are wall times of the slowest rank. So a rank with more to compute affects all three, and
+waiting for it never counts as communication; if another rank is the slower one in another part of
+an epoch, waiting for it is in the usual epochs only, and lowers the hidden share. Packing rows,
+adding received ones and testing messages are communication, which epochs without it leave out.
 
 On GPUs the barrier is in the streams, a sum over all ranks between two events: a host that waited
-for the GPU in every exchange would launch late what comes next, and that would count as
+for the GPU in every exchange would launch the next kernels late, which would count as
 communication.
 
-What is computed on stale rows is of no use, so whatever an epoch changes is put back after each:
-``restore`` does that, outside of what is timed.
+Results on stale rows are useless, so ``restore`` undoes the changes of each epoch, outside of the
+timed part.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def measure_overlap(
     restore: Callable[[], None],
     rounds: int,
 ) -> dict[str, Any]:
-    """Return what was found, as ``summary`` says, with the transport; every rank calls it.
+    """Return the figures of ``summary``, with the transport; every rank calls it.
 
-    epoch    trains one epoch: forward, loss, back, sums over ranks, update
-    restore  puts back what that changed
+    epoch    trains one epoch: forward, loss, backward, sums over ranks, update
+    restore  undoes its changes
     """
     timer = _Timer(comm, network)
     seconds = np.zeros((rounds, len(KINDS)))
-    settle, network.clock.settle = network.clock.settle, None  # which would wait for every kernel
+    settle, network.clock.settle = network.clock.settle, None  # it would wait for every kernel
     try:
-        # The first round takes memory and compiles what no epoch before did. It begins as usual:
-        # what is precomputed must be made of rows that did travel.
+        # The first round allocates and compiles new code. It begins with the usual kind:
+        # precomputed values need rows that did travel.
         for number in range(-1, rounds):
             for turn in range(len(KINDS)):
                 which = (turn + max(number, 0)) % len(KINDS)
@@ -87,8 +87,8 @@ def summary(seconds: Array) -> dict[str, Any]:
     usual, left_out, not_overlapped, exposed and whole in seconds; hidden, a share, or None where
     the quartiles of exposed, or of whole, are further apart than WIDEST of the median whole.
     A round's hidden share is 1 - its exposed time / the median whole: so the median is that of the
-    medians, and one round with a small whole counts no more than others. Its quartiles are those of
-    exposed alone, so the whole is measured by itself.
+    medians, and one round with a small whole has the same weight as others. Its quartiles are those
+    of exposed, so the whole is measured by itself.
     """
     usual, left_out, not_overlapped = seconds.T
     exposed, whole = usual - left_out, not_overlapped - left_out
@@ -113,16 +113,13 @@ def _quartiles(values: Array) -> list[float]:
 
 
 class _Timer:
-    """Times epochs of each kind on one rank."""
-
     def __init__(self, comm: AnyCommunicator, network: Network) -> None:
         self._comm, self._network = comm, network
         self._in_barriers = 0.0  # seconds in barriers, in this epoch
-        self._barriers: list[tuple[Any, Any]] = []  # events around them, where a GPU waits
+        self._barriers: list[tuple[Any, Any]] = []  # events around them, if a GPU waits
         self._one = np.zeros_like(network.context.like, shape=1)
 
     def time(self, kind: Kind, epoch: Callable[[], object]) -> float:
-        """Return the seconds of an epoch on this rank, those in barriers left out."""
         self._network.exchange(
             overlap=kind != "not_overlapped",
             skip_exchange=kind == "left_out",
@@ -138,7 +135,6 @@ class _Timer:
         return seconds - self._in_barriers - self._between_events()
 
     def _barrier(self) -> None:
-        """Wait until all ranks come to this exchange."""
         if self._network.context.on_gpu:
             self._barrier_in_stream()
             return
@@ -147,9 +143,10 @@ class _Timer:
         self._in_barriers += perf_counter() - start
 
     def _barrier_in_stream(self) -> None:
-        """Let the GPU wait for the others, by a sum over all ranks.
+        """Make the GPU wait for the other ranks, by a sum over all ranks.
 
-        A host that waited here would launch what follows late, which would count as communication.
+        If the host waited, it would launch the next kernels late, which would count as
+        communication.
         """
         import cupy
 
@@ -160,7 +157,7 @@ class _Timer:
         self._barriers.append((begun, done))
 
     def _between_events(self) -> float:
-        """Return the seconds in barriers of the GPU's, which has come through them."""
+        """Return the seconds in the GPU's barriers, which are complete."""
         barriers, self._barriers = self._barriers, []
         if not barriers:
             return 0.0

@@ -1,7 +1,7 @@
-"""Rows that are packed for other ranks, and what came of them added, on either device.
+"""Packing rows for other ranks, and adding received ones, on either device.
 
-In host memory pieces of rows are shared among the threads of a rank. No two pieces write to the
-same row, so sums do not depend on how many threads there are.
+In host memory the threads of a rank share pieces of rows. No two pieces write to the same row, so
+sums do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.kernels import kernel
 if TYPE_CHECKING:
     from penstock.workers.gnn.thread_pool import ThreadPool
 
-# Values of a piece at least, some 20 microseconds; and pieces for a thread at most, so that one
-# that comes late does less.
+# Least values of a piece, some 20 microseconds; most pieces per thread, so that a late thread does
+# less.
 _LEAST, _PIECES = 1 << 15, 4
 
 
 def one_slice(rows: Array) -> slice | None:
-    """Return rows as a slice, where they follow each other."""
+    """Return consecutive rows as a slice, else None."""
     if not len(rows) or int(rows[-1]) - int(rows[0]) != len(rows) - 1 or (np.diff(rows) != 1).any():
         return None
     return slice(int(rows[0]), int(rows[-1]) + 1)
@@ -43,7 +43,7 @@ def take_rows(
 def add_rows(
     x: AnyArray, rows: AnyArray | slice, buffer: AnyArray, pool: ThreadPool | None = None
 ) -> None:
-    """Add ``buffer`` to rows of ``x``, each of which is named once; on a GPU also a slice."""
+    """Add ``buffer`` to distinct rows of ``x``; on a GPU also a slice."""
     kernels = kernel("ghost_rows", x)
     if isinstance(x, np.ndarray) and isinstance(rows, np.ndarray):
         _over(pool, x, len(rows), lambda a, b: kernels.add_rows(x, rows[a:b], buffer[a:b]))

@@ -1,19 +1,19 @@
-"""Shared memory of a rank into which others on its host write rows, rather than send them.
+"""Shared memory of a rank into which others on its host write rows, instead of sending them.
 
     halo = SharedHalo(comm, on_host, receive, peers)  receive: {peer: slice of the rows it writes}
     halo.swap(width, dtype)                           every rank, before each exchange
     halo.rows_of(peer)[...] = rows                    in the memory of the peer
     halo.received()                                   (rows, width), once the peers have signalled
 
-The memory has no name: a rank opens that of another through the other's open file, so that nothing
-is left behind by a rank that is killed. Whoever cannot be reached so is not among ``shared``.
+The memory has no name: a rank opens another's through that one's open file, so a killed rank leaves
+nothing behind. Peers that cannot be opened are not in ``shared``.
 
-Why no row is written over that is still read. There are two buffers, of which exchange n uses
-number n % 2. In every exchange the two ranks of a pair signal to each other that they have written,
-also where rows go one way only, and wait for each other's signal; a rank swaps to exchange n only
-when it is done with the rows of n - 1, which are its own until then. So whoever writes for exchange
-n has the reader's signal of n - 1, which was sent when the reader had swapped to n - 1 and so was
-done with n - 2, the last to use this buffer. When memory is newly allocated, nobody has read it.
+Why no row is overwritten while it is read: there are two buffers, and exchange n uses number n % 2.
+In every exchange the two ranks of a pair signal to each other that they have written, even if rows
+go one way only, and wait for each other's signal. A rank swaps to exchange n only when it is done
+with the rows of n - 1. So a writer of exchange n has the reader's signal of n - 1, which was sent
+after the reader had swapped to n - 1 and so was done with n - 2, the last use of this buffer. Newly
+allocated memory has no readers.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 
 
 def host_identity() -> tuple[str, ...] | None:
-    """Return what ranks have in common that can open each other's memory, or None: nobody can."""
+    """Return what ranks share that can open each other's memory; None: impossible here."""
     if not hasattr(os, "memfd_create"):
         return None
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        # A process has its number within a namespace: elsewhere another has it.
+        # A process id is valid within its namespace only.
         return socket.gethostname(), boot, str(Path("/proc/self/ns/pid").readlink())
     return None
 
 
 class HostRanks(NamedTuple):
-    """Which ranks are where this one is, and whether that is so of any two."""
+    """The ranks on this host, and whether any two ranks share a host."""
 
     ranks: frozenset[int]
     any_rank: bool
 
 
 def ranks_on_host(comm: AnyCommunicator) -> HostRanks:
-    """Return who is near; every rank calls it."""
+    """Return the ranks on this host; every rank calls it."""
     hosts = comm.allgather(host_identity())
     known = [each for each in hosts if each is not None]
     mine = hosts[comm.rank]
@@ -64,7 +64,7 @@ def ranks_on_host(comm: AnyCommunicator) -> HostRanks:
 
 
 class _Offer(NamedTuple):
-    """What a rank says of its memory: where it is, and where each peer's rows go."""
+    """A rank's memory: its location, and where each peer's rows go."""
 
     pid: int
     file: int
@@ -75,13 +75,10 @@ class _Offer(NamedTuple):
 
 @dataclass
 class _Memory:
-    """Two buffers of ``half`` bytes each."""
-
     memory: mmap.mmap
     half: int
 
     def rows(self, number: int, first: int, last: int, width: int, dtype: DTypeLike) -> Array:
-        """Return rows of one of both buffers."""
         dtype = np.dtype(dtype)
         offset = number * self.half + first * width * dtype.itemsize
         count = (last - first) * width
@@ -90,9 +87,9 @@ class _Memory:
 
 
 class SharedHalo:
-    """One rank's memory for one direction of exchanges, and its way into that of its peers.
+    """One rank's memory for one direction of exchanges, and access to that of its peers.
 
-    shared  the peers that write here and into whose memory this rank writes: the same on both sides
+    shared  peers that write here and into whose memory this rank writes: the same on both sides
     """
 
     def __init__(
@@ -109,14 +106,14 @@ class SharedHalo:
         self.shared: frozenset[int] = frozenset()
         self._mine: _Memory | None = None
         self._theirs: dict[int, tuple[_Memory, int, int]] = {}
-        self._widest = 0  # bytes of a row for which there is room
+        self._widest = 0  # bytes of a row that fit
         self._number, self._width = 0, 0
         self._dtype: np.dtype[Any] = np.dtype(np.float32)
 
     def swap(self, width: int, dtype: DTypeLike) -> None:
-        """Go to the other buffer, for rows of ``width`` values: all ranks swap together.
+        """Switch to the other buffer, for rows of ``width`` values: all ranks swap together.
 
-        Where these are wider than any before, all allocate.
+        If these are wider than any before, all allocate.
         """
         self._number, self._width, self._dtype = 1 - self._number, width, np.dtype(dtype)
         wanted = width * self._dtype.itemsize
@@ -126,30 +123,30 @@ class SharedHalo:
                 self._allocate()
 
     def received(self) -> Array:
-        """Return the rows that come here, those of peers that are not ``shared`` included."""
-        assert self._mine is not None, "nobody writes here"
+        """Return the received rows, including those of peers that are not ``shared``."""
+        assert self._mine is not None, "no rank writes here"
         return self._mine.rows(self._number, 0, self._rows, self._width, self._dtype)
 
     def stale(self, width: int, dtype: DTypeLike) -> Array | None:
-        """Return what the last exchange brought here, as rows of ``width`` values; None: no room.
+        """Return the last exchange's rows as rows of ``width`` values; None: they do not fit.
 
-        Only where no peer is about to write: all ranks leave exchanges out.
+        Only while no peer is going to write: all ranks leave exchanges out.
         """
         if self._mine is None or width * np.dtype(dtype).itemsize > self._widest:
             return None
         return self._mine.rows(self._number, 0, self._rows, width, dtype)
 
     def rows_of(self, peer: int) -> Array:
-        """Return where this rank's rows go in the memory of one of ``shared``."""
+        """Return the place of this rank's rows in the memory of one of ``shared``."""
         memory, first, last = self._theirs[peer]
         return memory.rows(self._number, first, last, self._width, self._dtype)
 
     def _allocate(self) -> None:
-        self._mine, self._theirs = None, {}  # what somebody still reads stays until then
+        self._mine, self._theirs = None, {}  # memory still in use stays until then
         file = -1
         try:
             offer = None
-            # No room here, or none there: these send messages.
+            # Not enough memory on either side: these send messages.
             with suppress(OSError):
                 if self._peers:
                     file = os.memfd_create("penstock rows", os.MFD_CLOEXEC)
@@ -158,7 +155,7 @@ class SharedHalo:
             for peer in self._peers if offer is not None else ():
                 with suppress(OSError):
                     self._open(peer, offers[peer])
-            reached = self._comm.allgather(sorted(self._theirs))  # all that will, have opened it
+            reached = self._comm.allgather(sorted(self._theirs))  # all have opened what they can
         finally:
             if file >= 0:
                 os.close(file)

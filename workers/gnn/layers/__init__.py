@@ -1,1 +1,1 @@
-"""The layers of a GNN on one rank, and the network that they make."""
+"""The layers of a GNN on one rank, and their network."""

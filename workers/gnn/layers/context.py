@@ -1,4 +1,4 @@
-"""What the layers of one rank share: the adjacency, buffers, threads and messages."""
+"""Shared by the layers of one rank: the adjacency, buffers, threads and messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BELOW = 1 << 32
 
 
 class Buffers:
-    """Matrices by name, allocated once and used every epoch; ``bytes`` is their total."""
+    """Matrices by name, allocated once and reused every epoch; ``bytes`` is their total."""
 
     def __init__(self, like: AnyArray) -> None:
         self._like = like
@@ -42,13 +42,13 @@ class Buffers:
         return sum(int(a.nbytes) for a in (*self._held.values(), *self._scratch))
 
     def take(self, name: str, rows: int, width: int, dtype: DTypeLike | None = None) -> AnyArray:
-        """Return the matrix of a name; it keeps what was written there."""
+        """Return the matrix of a name; it keeps its content."""
         if name not in self._held:
             self._held[name] = np.zeros_like(self._like, shape=(rows, width), dtype=dtype)
         return self._held[name]
 
     def scratch(self, rows: int, width: int, *used: AnyArray | None) -> AnyArray:
-        """Return a matrix to write in that shares no memory with those ``used``."""
+        """Return a matrix to write to that shares no memory with those ``used``."""
         for i, flat in enumerate(self._scratch):
             if any(_within(flat, other) for other in used if other is not None):
                 continue
@@ -79,9 +79,9 @@ class Context:
     pool: ThreadPool
     clock: Clock
     comm: AnyCommunicator
-    like: AnyArray  # an empty array of the backend and type that is computed with
+    like: AnyArray  # an empty array of the computing backend and type
     seed: int
-    implicit: bool = False  # scatter over the CSR in the backward pass: there is no CSC
+    implicit: bool = False  # without a CSC: the backward pass scatters over the CSR
     precision: str = "fp32"
     epoch: int = 0
     training: bool = True
@@ -89,7 +89,7 @@ class Context:
         default_factory=dict
     )  # by kind of layer
     by_owner: tuple[ScaledCSR, ScaledCSR] | None = None  # edges to owned nodes, and to ghosts
-    # Where to cut each block; with its indptr, so that the id stays its own.
+    # The cuts of each block, with its indptr, which keeps the id valid.
     _cut: dict[tuple[int, int, int, int], tuple[AnyArray, list[int]]] = field(default_factory=dict)
 
     @cached_property
@@ -99,7 +99,7 @@ class Context:
 
     @cached_property
     def ids(self) -> AnyArray:
-        """The number that each column has in the whole graph."""
+        """The number of each column in the whole graph."""
         return self.put(self.local.ids)
 
     @cached_property
@@ -111,11 +111,10 @@ class Context:
 
     @cached_property
     def _epoch_there(self) -> AnyArray | None:
-        """The epoch in the GPU's memory, where a CUDA graph reads it."""
         return np.zeros_like(self.like, shape=1, dtype=np.uint32) if self.on_gpu else None
 
     def begin(self, epoch: int, *, training: bool) -> None:
-        """Set the epoch, which dropout depends on in training."""
+        """Set the epoch, which decides dropout in training."""
         self.training = training
         if epoch != self.epoch and self._epoch_there is not None:
             self._epoch_there.fill(epoch)
@@ -123,11 +122,11 @@ class Context:
 
     @property
     def alone(self) -> bool:
-        """Whether there are no other ranks."""
+        """Whether this is the only rank."""
         return self.comm.size == 1
 
     def put(self, array: AnyArray) -> AnyArray:
-        """Copy an array to where this rank computes."""
+        """Copy an array to this rank's device."""
         return array if isinstance(self.like, np.ndarray) else to_device(np.asarray(array))
 
     @property
@@ -136,7 +135,7 @@ class Context:
         return not isinstance(self.like, np.ndarray)
 
     def narrows(self, width: int) -> bool:
-        """Return whether rows of so many values are gathered as bfloat16."""
+        """Return whether rows of this many values are gathered as bfloat16."""
         return self.precision == "bf16" and width % 8 == 0
 
     def transpose(self, block: ScaledCSR) -> ScaledCSR:
@@ -159,14 +158,20 @@ class Context:
         return found
 
     def drop(self, share: float, layer: int, stream: Stream = Stream.GNN_DROPOUT) -> Dropout | None:
-        """Return which values are dropped now; none outside of training."""
+        """Return the current dropout; None outside of training."""
         if not share or not self.training:
             return None
         below = round(share * _BELOW)
         return Dropout(
-            self.seed, int(stream), self.epoch, layer, below, self.ids, self.local.nodes,
+            self.seed,
+            int(stream),
+            self.epoch,
+            layer,
+            below,
+            self.ids,
+            self.local.nodes,
             self._epoch_there,
-        )  # fmt: skip
+        )
 
     # Work, in pieces
 
@@ -183,12 +188,12 @@ class Context:
         width: int,
         work: Callable[[int, int], object],
     ) -> None:
-        """Call ``work`` for pieces of a block's rows, of about as many edges each."""
+        """Call ``work`` for pieces of a block's rows with about equal numbers of edges."""
         if last > first:
             self.pool.over(self._cuts(block, first, last, width), work)
 
     def add(self, a: AnyArray, b: AnyArray, out: AnyArray) -> AnyArray:
-        """Write ``a + b`` at ``out``, which may be one of them, and return it."""
+        """Write ``a + b`` to ``out``, which may be one of them, and return it."""
 
         def work(first: int, last: int) -> None:
             np.add(a[first:last], b[first:last], out=out[first:last])
@@ -199,7 +204,7 @@ class Context:
     def column_sums(
         self, x: AnyArray, out: AnyArray, before: Callable[[int, int], object] | None = None
     ) -> None:
-        """Write the sum of each column at ``out``, of rows that ``before(first, last)`` makes."""
+        """Write the sum of each column of rows that ``before(first, last)`` makes to ``out``."""
         module, width = kernel("norm", self.like), x.shape[1]
         sums = np.zeros_like(self.like, shape=width, dtype=np.float64)
 
@@ -224,9 +229,10 @@ class Context:
     def gather(
         self, x: AnyArray, work: Callable[[int, int], None], then: Callable[[int, int], None] | None
     ) -> None:
-        """Fetch ghosts' rows of ``x`` while rows without ghosts are computed; then the others.
+        """Fetch ghosts' rows of ``x`` while rows without ghosts are computed, then compute the
+        rest.
 
-        ``work(first, last)`` computes rows, ``then(first, last)`` what follows of them.
+        ``work(first, last)`` computes rows, ``then(first, last)`` the next step on them.
         """
         local = self.local
         self.halo.start(x)
@@ -246,14 +252,14 @@ class Context:
     ) -> None:
         """Compute the gradient ``x``: ghosts' rows first, which travel to their owners meanwhile.
 
-        ``of_ghosts(rows, out)`` writes ghosts' rows at ``out``, maybe in their owner's memory.
+        ``of_ghosts(rows, out)`` writes ghosts' rows to ``out``, possibly in their owner's memory.
         """
         local = self.local
         ghosts = slice(local.owned, local.columns)
         if local.columns > local.owned and of_ghosts is None:
             work(ghosts.start, ghosts.stop)
         elif of_ghosts is not None:
-            # One launch on a GPU, which writes nowhere else.
+            # One launch on a GPU, which writes only to x.
             for rows, out in (
                 [(ghosts, x[ghosts])] if self.on_gpu else self.halo.targets_backward(x)
             ):

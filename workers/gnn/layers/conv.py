@@ -1,9 +1,9 @@
-"""A convolution: what one layer of a model is lowered to, forward and backward.
+"""A convolution: the lowered form of one layer of a model, forward and backward.
 
-It takes x, a row for each column of the rank's block (owned nodes, then ghosts, whose rows it
-fetches if it needs them), and gives the rows of owned nodes. ``forward`` saves the activations that
-``backward`` needs; ``backward`` takes the gradient of the output, may write over it, computes the
-parameters' gradients, starts their allreduce, and returns the gradient of x.
+It takes x, one row per column of the rank's block (owned nodes, then ghosts, whose rows it fetches
+if needed), and returns the rows of owned nodes. ``forward`` saves the activations for ``backward``;
+``backward`` takes the gradient of the output, may overwrite it, computes the parameters' gradients,
+starts their allreduce, and returns the gradient of x.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.workers.gnn.plan.spec import Layer
 
 
 class Conv:
-    """Bias, norm, activation, dropout and residual; kinds add ``convolve``, and its backward."""
+    """Bias, norm, activation, dropout and residual; kinds add ``convolve`` and its backward."""
 
     def __init__(self, layer: Layer, number: int, inputs: int, *, first: bool) -> None:
         assert layer.channels is not None
@@ -49,22 +49,22 @@ class Conv:
         raise NotImplementedError
 
     def bias_width(self) -> int:
-        """Return how many numbers the bias has."""
+        """Return the size of the bias."""
         return self.width
 
     def prepare(self, context: Context) -> None:
-        """Take what stays the same in all epochs."""
+        """Compute what is the same in all epochs."""
         self.context = context
         self.norm = make_norm(self.layer.norm, self.prefix, self.width, context)
 
     def span(self, what: str) -> AbstractContextManager[None]:
-        """Return what books the time of a block of code as this conv's."""
+        """Return a context whose time counts for this conv."""
         return self.context.clock.span(f"{self.prefix} {what}", "compute")
 
     # Forward
 
     def forward(self, x: Input) -> AnyArray:
-        """Return the owned nodes' values; rows of ghosts follow them, still to be filled."""
+        """Return the owned nodes' values, followed by rows for ghosts that are not yet filled."""
         context = self.context
         out = context.buffers.take(f"{self.prefix}.out", context.local.columns, self.width)
         owned = out[: context.local.owned]
@@ -82,7 +82,7 @@ class Conv:
         return out
 
     def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
-        """Write the kind's values of owned nodes at ``out``, epilogue included."""
+        """Write the kind's values of owned nodes to ``out``, epilogue included."""
         raise NotImplementedError
 
     def apply_epilogue(
@@ -93,7 +93,7 @@ class Conv:
         last: int | None = None,
         out: AnyArray | None = None,
     ) -> None:
-        """Apply an epilogue to rows, in place where no ``out`` is given."""
+        """Apply an epilogue to rows, in place without ``out``."""
         module, last = kernel("activation", z), len(z) if last is None else last
         out = z if out is None else out
         with self.span("epilogue"):
@@ -157,7 +157,7 @@ class Conv:
         self.context.column_sums(grad, bias_grad, before)
 
     def convolve_backward(self, grad: AnyArray, x: Input) -> AnyArray | None:
-        """Return the gradient of x's owned rows, of the gradient of ``convolve``' values."""
+        """Return the gradient of x's owned rows from the gradient of ``convolve``'s values."""
         raise NotImplementedError
 
     def start_allreduce(self) -> None:

@@ -1,4 +1,4 @@
-"""GAT: neighbours weighted by attention, in several heads; no array has a value an edge."""
+"""GAT: neighbours weighted by attention, in several heads; no array has one value per edge."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class GATConv(Conv):
 
     @property
     def heads(self) -> int:
-        """How many heads there are."""
+        """The number of heads."""
         return self.layer.heads
 
     @property
     def each(self) -> int:
-        """How many values a head has."""
+        """The number of values per head."""
         return self.width // self.heads if self.layer.concat else self.width
 
     def weights(self) -> list[ParameterSpec]:
@@ -36,13 +36,13 @@ class GATConv(Conv):
         ]
 
     def prepare(self, context: Context) -> None:
-        """Take the rows, and the rows that read each column."""
+        """Make the rows, and the rows that read each column."""
         super().prepare(context)
         self.rows_of = context.adjacency
         self.columns_of = context.transpose(context.adjacency)
 
     def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
-        """Write the heads, side by side or their mean, at ``out``, epilogue included."""
+        """Write the heads, side by side or their mean, to ``out``, epilogue included."""
         context, owned = self.context, self.context.local.owned
         z, heads, sums = self._z(), self._heads(), self._sums()
         with self.span("product"):
@@ -56,9 +56,12 @@ class GATConv(Conv):
                 self._score(z, heads, owned, context.local.columns)
             with self.span("attention"):
                 context.edges(
-                    self.rows_of, first, last, z.shape[1],
+                    self.rows_of,
+                    first,
+                    last,
+                    z.shape[1],
                     lambda a, b: module.attend(self.rows_of, z, heads, sums, a, b),
-                )  # fmt: skip
+                )
         apart = sums.reshape(owned, self.heads, self.each)
 
         def combine(first: int, last: int) -> None:
@@ -97,11 +100,14 @@ class GATConv(Conv):
         module = kernel("attention", z)
         with self.span("attention backward, rows"):
             context.edges(
-                self.rows_of, 0, owned, total,
+                self.rows_of,
+                0,
+                owned,
+                total,
                 lambda a, b: module.attend_back_rows(
                     self.rows_of, z, heads, sums, grad, dot, dleft, a, b
                 ),
-            )  # fmt: skip
+            )
         dz = context.buffers.scratch(columns, total, *used)
         grads = {name: self._grad(name) for name in ("left", "right")}
         for one in grads.values():
@@ -110,11 +116,14 @@ class GATConv(Conv):
         def work(first: int, last: int) -> None:
             with self.span("attention backward, columns"):
                 context.edges(
-                    self.columns_of, first, last, total,
+                    self.columns_of,
+                    first,
+                    last,
+                    total,
                     lambda a, b: module.attend_back_columns(
                         self.columns_of, z, heads, grad, dot, dz, dright, a, b
                     ),
-                )  # fmt: skip
+                )
             rows = slice(first, last)
             with self.span("scores backward"):
                 module.scores_back(
@@ -136,7 +145,7 @@ class GATConv(Conv):
             context.pool.product(dz[:owned], self._parameter("weight").T, dx)
         return dx
 
-    # What is kept between forward and back
+    # Kept between forward and backward
 
     def _z(self) -> AnyArray:
         context = self.context

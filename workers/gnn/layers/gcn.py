@@ -23,9 +23,9 @@ class GCNConv(Conv):
 
     ``order`` is aggregate or transform. ``precomputed``: A x, which is the same in every epoch.
 
-    What neighbours' rows are multiplied with (``ScaledCSR.right``) would be read for every edge:
-    rows are multiplied before they are gathered or sent. Features that are aggregated unscaled are
-    not copied for that: it would cost more memory than time.
+    Factors of neighbours' rows (``ScaledCSR.right``) would be read for every edge: rows are
+    multiplied before they are gathered or sent. Features that are aggregated unscaled are not
+    copied for that: it would cost more memory than time.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class GCNConv(Conv):
         return [glorot(f"{self.prefix}.weight", self.inputs, self.width)]
 
     def prepare(self, context: Context) -> None:
-        """Make the CSR, and the transposed CSR where the backward pass needs it."""
+        """Make the CSR, and the transposed CSR if the backward pass needs it."""
         super().prepare(context)
         layer = self.layer
         whole = block_of(context, layer.kind, layer.aggregate, layer.eps)
         has_backward = not self.first or self.order == "transform"
-        # Where the transposed CSR would be stored for the backward pass alone.
+        # If the transposed CSR would be stored for the backward pass alone.
         self.implicit = context.implicit and not context.local.symmetric
         stored = has_backward and not self.implicit
         self.rows_of, self.columns_of = whole, context.transpose(whole) if stored else None
-        # Of what is gathered forward, and backward.
+        # Of gathered rows, forward and backward.
         self.factors: tuple[AnyArray | None, AnyArray | None] = (None, None)
         if self.columns_of is not None:
             self.factors = whole.right, self.columns_of.right
@@ -61,7 +61,7 @@ class GCNConv(Conv):
     # Forward
 
     def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
-        """Write A x W at ``out``, epilogue included."""
+        """Write A x W to ``out``, epilogue included."""
         if self.order == "transform":
             self._transform_first(x, out, epilogue)
         else:
@@ -109,9 +109,9 @@ class GCNConv(Conv):
     def prepare_rows(
         self, x: AnyArray, factor: AnyArray | None, out: AnyArray | None = None
     ) -> AnyArray:
-        """Return owned rows as they are gathered: x, or multiplied with room for ghosts' rows.
+        """Return owned rows ready to gather: x, or multiplied with space for ghosts' rows.
 
-        They are written at ``out``, which may be x, or in memory that is not x's.
+        They are written to ``out``, which may be x, or to memory that is not x's.
         """
         ready, make = self.prepare_rows_later(x, factor, out)
         if make is not None:
@@ -122,7 +122,7 @@ class GCNConv(Conv):
     def prepare_rows_later(
         self, x: AnyArray, factor: AnyArray | None, out: AnyArray | None = None
     ) -> tuple[AnyArray, Then]:
-        """Return where ``prepare_rows`` would leave rows, and what puts them there, if anything."""
+        """Return where ``prepare_rows`` would write rows, and a function that does, if any."""
         context, width = self.context, x.shape[1]
         if context.narrows(width):
             narrow = kernel("aggregate.bf16", x).narrow
@@ -142,9 +142,9 @@ class GCNConv(Conv):
         epilogue: Epilogue | None,
         then: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Write A x at ``out``, epilogue included, while ghosts' rows of x are fetched.
+        """Write A x to ``out``, epilogue included, while ghosts' rows of x are fetched.
 
-        ``then(first, last)`` is called when rows are there.
+        ``then(first, last)`` is called for complete rows.
         """
         context, local = self.context, self.context.local
         if self.edges_by_owner is None:
@@ -171,7 +171,7 @@ class GCNConv(Conv):
     def aggregate_owned(
         self, x: AnyArray, out: AnyArray, first: int, last: int, epilogue: Epilogue | None
     ) -> None:
-        """Write rows of A x at ``out``."""
+        """Write rows of A x to ``out``."""
         self.aggregate_rows(self.rows_of, x, out, first, last, epilogue)
 
     def aggregate_rows(
@@ -183,13 +183,16 @@ class GCNConv(Conv):
         last: int,
         epilogue: Epilogue | None = None,
     ) -> None:
-        """Write rows of a block's sums over x at ``out``."""
+        """Write rows of a block's sums over x to ``out``."""
         module = kernel("aggregate", x)
         with self.span("aggregation"):
             self.context.edges(
-                block, first, last, x.shape[1],
+                block,
+                first,
+                last,
+                x.shape[1],
                 lambda a, b: module.gather(block, x, out, a, b, epilogue),
-            )  # fmt: skip
+            )
 
     # Backward
 
@@ -219,9 +222,9 @@ class GCNConv(Conv):
         epilogue: Epilogue | None = None,
         used: AnyArray | None = None,
     ) -> AnyArray:
-        """Return the gradient of what was gathered, complete for owned nodes.
+        """Return the gradient of the gathered rows, complete for owned nodes.
 
-        ``epilogue`` comes before what other ranks send is added; memory is not ``used``'s.
+        ``epilogue`` is applied before other ranks' rows are added; memory is not ``used``'s.
         """
         context, columns = self.context, self.columns_of
         dx = context.buffers.scratch(
@@ -230,7 +233,7 @@ class GCNConv(Conv):
         if self.implicit:
             return self._scattered(grad, dx, epilogue)
         assert columns is not None
-        grad = self.prepare_rows(grad, self.factors[1], grad)  # which nobody reads after this
+        grad = self.prepare_rows(grad, self.factors[1], grad)  # not read after this
 
         def of_ghosts(rows: slice, out: AnyArray) -> None:
             self.aggregate_rows(self._ghost_rows(columns, rows), grad, out, 0, len(out))
@@ -243,7 +246,7 @@ class GCNConv(Conv):
         return dx
 
     def _ghost_rows(self, columns: ScaledCSR, rows: slice) -> ScaledCSR:
-        """Return some ghosts' rows of the transpose; ghosts have no row here: no diagonal."""
+        """Return some ghosts' rows of the transpose, without a diagonal."""
         if rows.start not in self._of_ghosts:
             left = None if columns.left is None else columns.left[rows]
             indptr = columns.indptr[rows.start : rows.stop + 1]
@@ -251,7 +254,7 @@ class GCNConv(Conv):
         return self._of_ghosts[rows.start]
 
     def _scattered(self, grad: AnyArray, dx: AnyArray, epilogue: Epilogue | None) -> AnyArray:
-        """Scatter over the CSR: all of dx is known only at the end."""
+        """Scatter over the CSR: all of dx is complete only at the end."""
         context = self.context
         dx[...] = 0
         with self.span("aggregation"):

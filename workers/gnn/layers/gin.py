@@ -15,7 +15,7 @@ from penstock.workers.gnn.plan.spec import Layer
 
 
 class GINConv(GCNConv):
-    """relu(A x W + b) V: the first half is a ``GCNConv`` of its own width, within this one."""
+    """relu(A x W + b) V: the first half is an inner ``GCNConv`` with its own width."""
 
     def __init__(
         self, layer: Layer, number: int, inputs: int, *, first: bool, order: str, precomputed: bool
@@ -27,7 +27,7 @@ class GINConv(GCNConv):
         self.inner = GCNConv(
             inner, number, inputs, first=first, order=order, precomputed=precomputed
         )
-        # When its gradient is there, all of this conv's are; and these features may be skipped to.
+        # Its gradient completes this conv's gradients; a residual may skip to these features.
         self.inner.start_allreduce = self.start_allreduce  # type: ignore[method-assign]
         self.inner.release_features = self.release_features  # type: ignore[method-assign]
 
@@ -45,7 +45,7 @@ class GINConv(GCNConv):
         self.inner.prepare(context)
 
     def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
-        """Write both halves at ``out``, epilogue included."""
+        """Write both halves to ``out``, epilogue included."""
         between = Epilogue(self._parameter("between"), activation=Activation.RELU)
         self.inner.convolve(x, self._hidden(), between)
         with self.span("product"):

@@ -16,53 +16,53 @@ from penstock.kernels.streams import Stream
 from penstock.workers.gnn.layers.context import Context
 from penstock.workers.gnn.plan.lowering import TILE
 
-Then = Callable[[int, int], object] | None  # goes on with rows of a product
+Then = Callable[[int, int], object] | None  # continues with rows of a product
 
 
 class Input(Protocol):
-    """What a conv is given."""
+    """The argument of a conv."""
 
     def product(self, weight: AnyArray, out: AnyArray, then: Then = None) -> None:
-        """Write owned rows times ``weight`` at ``out``."""
+        """Write owned rows times ``weight`` to ``out``."""
 
     def product_backward(self, grad: AnyArray, weight_grad: AnyArray) -> None:
-        """Write the gradient of the weight at ``weight_grad``, of that of the product."""
+        """Write the gradient of the weight to ``weight_grad``, from that of the product."""
 
     def dense(self) -> AnyArray:
-        """Return the values as a matrix, a row for each owned node or more."""
+        """Return the values as a matrix, with one row per owned node or more."""
 
     def with_ghosts(self) -> AnyArray:
-        """Return the values as a matrix that has room for ghosts' rows."""
+        """Return the values as a matrix with space for ghosts' rows."""
 
     def tiles(self) -> Iterator[tuple[slice, AnyArray]]:
-        """Yield the values, some columns at a time, with room for ghosts' rows."""
+        """Yield the values, some columns at a time, with space for ghosts' rows."""
 
     def release(self) -> None:
         """Release values that are not read any more."""
 
 
 class Dense:
-    """A matrix with a row for each owned node, and perhaps for ghosts."""
+    """A matrix with a row per owned node, and possibly per ghost."""
 
     def __init__(self, context: Context, values: AnyArray | None) -> None:
         self.context, self.values = context, values
 
     def product(self, weight: AnyArray, out: AnyArray, then: Then = None) -> None:
-        """Write owned rows times ``weight`` at ``out``."""
+        """Write owned rows times ``weight`` to ``out``."""
         self.context.pool.product(self._owned(), weight, out, then)
 
     def product_backward(self, grad: AnyArray, weight_grad: AnyArray) -> None:
-        """Write the gradient of the weight at ``weight_grad``."""
+        """Write the gradient of the weight to ``weight_grad``."""
         self.context.pool.product_of_columns(self._owned(), grad, weight_grad)
 
     def dense(self) -> AnyArray:
         """Return the matrix."""
         if self.values is None:
-            raise PenstockError("features are read again that were released: this is a bug")
+            raise PenstockError("released features are read again: this is a bug")
         return self.values
 
     def with_ghosts(self) -> AnyArray:
-        """Return the matrix, copied to where ghosts' rows have room if they have none yet."""
+        """Return the matrix, copied to add space for ghosts' rows if it has none."""
         local = self.context.local
         values = self.dense()
         if len(values) < local.columns:
@@ -85,7 +85,7 @@ class Dense:
 class Features(Dense):
     """Dense input features, of which a share is dropped in every pass of training.
 
-    They are copied to a GPU when all of them are read, not where only their aggregation is kept.
+    They are copied to a GPU when all of them are read, not if only their aggregation is kept.
     """
 
     def __init__(self, context: Context, host: Array | None, share: float) -> None:
@@ -94,7 +94,7 @@ class Features(Dense):
         self._all: AnyArray | None = None
 
     def renew(self) -> None:
-        """Drop others: called before each pass."""
+        """Drop other values; called before each pass."""
         if not self._share:
             return
         context, drop = self.context, self.context.drop(self._share, 0, Stream.GNN_FEATURE)
@@ -122,7 +122,7 @@ class Features(Dense):
         return super().dense()
 
     def tiles(self) -> Iterator[tuple[slice, AnyArray]]:
-        """Yield some columns at a time on a GPU, which has no room for all of them twice."""
+        """Yield some columns at a time on a GPU, which cannot hold all of them twice."""
         if not self.context.on_gpu or self.values is not None or self._host is None:
             yield from super().tiles()
             return
@@ -148,7 +148,7 @@ class SparseFeatures:
         self._columns = self._all_columns = kernel("aggregate", block.indices).transpose(block)
 
     def renew(self) -> None:
-        """Drop others: called before each pass."""
+        """Drop other values; called before each pass."""
         if not self._share:
             return
         self._rows, self._columns = self._all_rows, self._all_columns
@@ -164,11 +164,11 @@ class SparseFeatures:
         self._rows, self._columns = kept
 
     def product(self, weight: AnyArray, out: AnyArray, then: Then = None) -> None:
-        """Write owned rows times ``weight`` at ``out``."""
+        """Write owned rows times ``weight`` to ``out``."""
         self._gather(self._rows, weight, out, then)
 
     def product_backward(self, grad: AnyArray, weight_grad: AnyArray) -> None:
-        """Write the gradient of the weight at ``weight_grad``."""
+        """Write the gradient of the weight to ``weight_grad``."""
         self._gather(self._columns, grad, weight_grad)
 
     def dense(self) -> AnyArray:

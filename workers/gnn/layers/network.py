@@ -58,7 +58,7 @@ class Network:
         self.convs = [_conv(layer) for layer in plan.layers]
         entries = [entry for conv in self.convs for entry in conv.entries()]
         self.parameters = Parameters(entries, dtype, training.seed, device=device)
-        # With NCCL the GPU waits for messages, not the host, which goes on launching.
+        # With NCCL the GPU waits for messages, and the host continues to launch.
         wait = comm.follow if device else comm.wait
         exchange: dict[str, Any] = {"overlap": training.overlap, "clock": self.clock, "wait": wait}
         self.halo, self.reducer = (
@@ -66,10 +66,18 @@ class Network:
             GradientReducer(comm, **exchange),
         )
         self.context = Context(
-            local, self.parameters, self.halo, self.reducer, pool, self.clock, comm,
-            self.parameters.values[:0], training.seed, training.transpose == "implicit",
+            local,
+            self.parameters,
+            self.halo,
+            self.reducer,
+            pool,
+            self.clock,
+            comm,
+            self.parameters.values[:0],
+            training.seed,
+            training.transpose == "implicit",
             training.precision if device else "fp32",
-        )  # fmt: skip
+        )
         pool.tf32 = training.precision != "fp32"
         if comm.size > 1 and training.overlap and not device:
             pool.progress = self.progress
@@ -78,15 +86,15 @@ class Network:
             conv.prepare(self.context)
 
     def synchronize(self) -> None:
-        """Return when this rank's GPU, if it has one, has computed what was asked for.
+        """Return when this rank's GPU, if any, has completed its work.
 
-        Where there are other ranks it waits for what they send, too, and ends with the gang.
+        With other ranks it also waits for their messages, and raises if the gang ends.
         """
         if self.context.on_gpu:
             self.context.comm.synchronize()
 
     def progress(self) -> None:
-        """Help messages on: called between pieces of computation."""
+        """Make progress on messages; called between pieces of computation."""
         self.halo.test()
         self.reducer.test()
 
@@ -97,17 +105,17 @@ class Network:
         skip_exchange: bool = False,
         before: Callable[[], None] | None = None,
     ) -> None:
-        """Say how ranks exchange from now on; the same on all, between two passes.
+        """Set how ranks exchange from now on; the same on all, between two passes.
 
-        overlap    compute meanwhile; without, wait for each exchange at once
-        skip_exchange  exchange nothing: what is computed is of no use but to see how long it takes
+        overlap    compute meanwhile; without it, wait for each exchange at once
+        skip_exchange  exchange nothing: results are useless except for their timing
         before     called before each exchange
         """
         for one in (self.halo, self.reducer):
             one.overlap, one.skip_exchange, one.before = overlap, skip_exchange, before
 
     def forward(self, *, epoch: int = 0, training: bool = False) -> AnyArray:
-        """Return the owned nodes' outputs; they are overwritten by the next pass."""
+        """Return the owned nodes' outputs; the next pass overwrites them."""
         self.context.begin(epoch, training=training)
         self.features.renew()
         self._inputs: list[Input] = [self.features]
@@ -117,27 +125,27 @@ class Network:
         return out[: self.local.owned]
 
     def backward(self, grad: AnyArray) -> None:
-        """Fill ``parameters.gradients`` of the gradient of what ``forward`` gave."""
+        """Fill ``parameters.gradients`` from the gradient of ``forward``'s result."""
         for conv, given in zip(reversed(self.convs), reversed(self._inputs[:-1]), strict=True):
             back = conv.backward(grad, given)
-            if back is not None:  # the first conv gives none
+            if back is not None:  # the first conv returns none
                 grad = back
 
     def gradient_buffer(self) -> AnyArray:
-        """Return where the gradient of the outputs may be written."""
+        """Return memory for the gradient of the outputs."""
         conv = self.convs[-1]
         return self.context.buffers.scratch(self.local.owned, conv.width)
 
     def last_hidden(self) -> AnyArray:
-        """Return what the last conv was given: the embedding of every owned node."""
+        """Return the input of the last conv: the embedding of every owned node."""
         return self._inputs[-2].dense()[: self.local.owned]
 
     @property
     def bytes(self) -> int:
-        """What the matrices of all convs take."""
+        """The size of the matrices of all convs."""
         return self.context.buffers.bytes
 
-    # What a checkpoint keeps besides parameters
+    # Checkpoint data besides parameters
 
     def moments(self) -> dict[str, AnyArray]:
         """Return the running moments of batch norms, by name."""
@@ -154,9 +162,11 @@ class Network:
         if plan.sparse:
             block = as_sparse(local.features)
             moved = type(block)(
-                context.put(block.indptr), context.put(block.indices), block.columns,
+                context.put(block.indptr),
+                context.put(block.indices),
+                block.columns,
                 context.put(np.asarray(block.weights, dtype)),
-            )  # fmt: skip
+            )
             return SparseFeatures(context, moved, model.input_dropout)
         dense = np.asarray(as_dense(local.features), dtype)
         return Features(context, dense, model.input_dropout)
@@ -187,7 +197,7 @@ class Loss:
             self._truth = (put(np.asarray(local.labels, names[str(local.label_kind)])),)
 
     def __call__(self, outputs: AnyArray, grad: AnyArray | None = None) -> AnyArray:
-        """Return (3, 4) sums of this rank's rows, and write the gradient where asked for."""
+        """Return (3, 4) sums of this rank's rows; write the gradient to ``grad`` if given."""
         context, module = self.network.context, kernel("loss", outputs)
         work = {
             "cross_entropy": module.cross_entropy,
@@ -200,7 +210,8 @@ class Loss:
         truth, splits = self._truth, self._splits
         with self.network.clock.span("loss", "compute"):
             context.pool.sums(
-                cuts, sums,
+                cuts,
+                sums,
                 lambda a, b, part: work(outputs, *truth, splits, scale, grad, part, a, b),
-            )  # fmt: skip
+            )
         return sums

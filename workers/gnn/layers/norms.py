@@ -1,4 +1,4 @@
-"""Layer norm and batch norm as convs use them."""
+"""Layer norm and batch norm for convs."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ _KEPT = 0.9  # of the running moments in every epoch
 
 
 class LayerNorm:
-    """Every node's values, normalised by themselves."""
+    """Normalises each node's values by themselves."""
 
     def __init__(self, prefix: str, width: int, context: Context) -> None:
         self.prefix, self.width, self.context = prefix, width, context
 
     def forward(self, z: AnyArray, out: AnyArray) -> None:
-        """Write the normalised rows of ``z`` at ``out``."""
+        """Write the normalised rows of ``z`` to ``out``."""
         module, scale, shift = kernel("norm", z), self._of("scale"), self._of("shift")
         moments = self._moments(len(z))
         self.context.rows(
-            0, len(z), self.width,
+            0,
+            len(z),
+            self.width,
             lambda a, b: module.layer_norm(z, scale, shift, out, moments, a, b),
-        )  # fmt: skip
+        )
 
     def backward(self, grad: AnyArray, z: AnyArray) -> None:
-        """Make of ``grad`` the gradient of ``z``."""
+        """Turn ``grad`` into the gradient of ``z``."""
         context, module, scale = self.context, kernel("norm", z), self._of("scale")
         moments = self._moments(len(z))
         sums = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
         context.pool.sums(
-            even_cuts(0, len(z), self.width, whole=context.on_gpu), sums,
+            even_cuts(0, len(z), self.width, whole=context.on_gpu),
+            sums,
             lambda a, b, part: module.layer_norm_back(grad, z, scale, moments, part, a, b),
-        )  # fmt: skip
+        )
         context.parameters.gradient(f"{self.prefix}.shift")[...] = sums[0]
         context.parameters.gradient(f"{self.prefix}.scale")[...] = sums[1]
 
@@ -51,16 +54,16 @@ class LayerNorm:
 
 
 class BatchNorm:
-    """Every value, normalised over all nodes of the graph; in evaluation by running moments."""
+    """Normalises each value over all nodes of the graph; in evaluation by running moments."""
 
     def __init__(self, prefix: str, width: int, context: Context) -> None:
         self.prefix, self.width, self.context = prefix, width, context
-        # Mean and variance, which a checkpoint keeps.
+        # Mean and variance, for checkpoints.
         self.running = np.zeros_like(context.like, shape=(2, width), dtype=np.float64)
         self.running[1] = 1
 
     def forward(self, z: AnyArray, out: AnyArray) -> None:
-        """Write the normalised rows of ``z`` at ``out``."""
+        """Write the normalised rows of ``z`` to ``out``."""
         context, module, nodes = self.context, kernel("norm", z), self.context.local.nodes
         if context.training:
             sums = self._sums(z, lambda a, b, part: module.batch_moments(z, part, a, b))
@@ -83,12 +86,14 @@ class BatchNorm:
             self._of("shift"),
         )
         context.rows(
-            0, len(z), self.width,
+            0,
+            len(z),
+            self.width,
             lambda a, b: module.batch_norm(z, mean, inverse, scale, shift, out, a, b),
-        )  # fmt: skip
+        )
 
     def backward(self, grad: AnyArray, z: AnyArray) -> None:
-        """Make of ``grad`` the gradient of ``z``."""
+        """Turn ``grad`` into the gradient of ``z``."""
         context, module, scale = self.context, kernel("norm", z), self._of("scale")
         mean, inverse = self._mean, self._inverse
 
@@ -101,9 +106,11 @@ class BatchNorm:
         context.parameters.gradient(f"{self.prefix}.scale")[...] = own[1]
         means = (self._over_ranks(own) / context.local.nodes).astype(context.like.dtype)
         context.rows(
-            0, len(z), self.width,
+            0,
+            len(z),
+            self.width,
             lambda a, b: module.batch_norm_back(grad, z, mean, inverse, scale, means, a, b),
-        )  # fmt: skip
+        )
 
     def _sums(self, z: AnyArray, work: Callable[[int, int, AnyArray], object]) -> AnyArray:
         sums = np.zeros_like(z, shape=(2, self.width), dtype=np.float64)
@@ -121,7 +128,7 @@ class BatchNorm:
 def make_norm(
     kind: Literal["none", "layer", "batch"], prefix: str, width: int, context: Context
 ) -> LayerNorm | BatchNorm | None:
-    """Return the norm that a layer asks for."""
+    """Return the norm of a layer."""
     if kind == "none":
         return None
     return (LayerNorm if kind == "layer" else BatchNorm)(prefix, width, context)

@@ -1,4 +1,4 @@
-"""All parameters of a model in one vector, and their gradients in another, with names."""
+"""All parameters of a model in one vector, their gradients in another, and their names."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.kernels.cpu.philox import random_words
 from penstock.kernels.streams import Stream
 from penstock.workers.resources.device import to_device
 
-_ALIGNED = 32  # numbers: parameters start where wide loads may; what is between stays 0
+_ALIGNED = 32  # numbers: parameters are aligned for wide loads; gaps stay 0
 
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """One parameter: uniform initial values within ``bound``; where it is 0, all ``first``."""
+    """One parameter: uniform initial values within ``bound``; if that is 0, all are ``first``."""
 
     name: str
     shape: tuple[int, ...]
@@ -27,7 +27,7 @@ class ParameterSpec:
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """The number of values."""
         return math.prod(self.shape)
 
 
@@ -37,12 +37,12 @@ def glorot(name: str, *shape: int) -> ParameterSpec:
 
 
 def constant(name: str, width: int, value: float = 0.0) -> ParameterSpec:
-    """Return a vector that starts as one number."""
+    """Return a vector with equal initial values."""
     return ParameterSpec(name, (width,), 0.0, value)
 
 
 class Parameters:
-    """Parameters and gradients; those of a layer lie next to each other."""
+    """Parameters and gradients; those of a layer are contiguous."""
 
     def __init__(
         self, entries: list[ParameterSpec], dtype: DTypeLike, seed: int, *, device: bool
@@ -62,7 +62,7 @@ class Parameters:
 
     @property
     def size(self) -> int:
-        """How many numbers there are, gaps left out."""
+        """The number of values, without gaps."""
         return sum(entry.size for entry in self.entries)
 
     def __getitem__(self, name: str) -> AnyArray:
@@ -70,7 +70,7 @@ class Parameters:
         return self.values[span].reshape(shape)
 
     def gradient(self, name: str) -> AnyArray:
-        """Return where the gradient of a parameter goes."""
+        """Return the memory of a parameter's gradient."""
         span, shape = self._spans[name]
         return self.gradients[span].reshape(shape)
 
@@ -80,7 +80,7 @@ class Parameters:
         return self.gradients[min(s.start for s in spans) : max(s.stop for s in spans)]
 
     def named(self, values: AnyArray | None = None) -> dict[str, AnyArray]:
-        """Return every parameter by its name, of ``values`` or of another vector laid out alike."""
+        """Return every parameter by name, from ``values`` or another vector of this layout."""
         found, vector = {}, self.values if values is None else values
         for name, (span, shape) in self._spans.items():
             found[name] = vector[span].reshape(shape)
@@ -90,7 +90,7 @@ class Parameters:
 def _first_values(entry: ParameterSpec, number: int, seed: int) -> Array:
     if not entry.bound:
         return np.full(entry.size, entry.first)
-    # A parameter may have up to 2**34 values before it meets the next one's draws.
+    # A parameter may have up to 2**34 values before its draws overlap the next one's.
     count = -(-entry.size // 4)
     words = random_words(seed, Stream.GNN_WEIGHT, number << 32, count).ravel()[: entry.size]
     drawn: Array = np.asarray(_uniform(words), np.float64)

@@ -1,4 +1,4 @@
-"""GraphSAGE: a product of the aggregated neighbours, another of the node itself."""
+"""GraphSAGE: a product of the aggregated neighbours, plus one of the node itself."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SAGEConv(GCNConv):
         ]
 
     def convolve(self, x: Input, out: AnyArray, epilogue: Epilogue | None) -> None:
-        """Write both products' sum at ``out``, epilogue included."""
+        """Write the sum of both products to ``out``, epilogue included."""
         context = self.context
         own = context.buffers.take(f"{self.prefix}.own", context.local.owned, self.width)
         with self.span("product"):
@@ -67,30 +67,33 @@ class SAGEConv(GCNConv):
 
 
 class SAGEMaxConv(SAGEConv):
-    """The same, of each feature's maximum over the neighbours."""
+    """The same with each feature's maximum over the neighbours."""
 
     def prepare(self, context: Context) -> None:
-        """Leave rows whole: the argmax is of all neighbours."""
+        """Keep rows whole: the argmax is over all neighbours."""
         super().prepare(context)
         self.edges_by_owner = None
 
     def prepare_rows_later(
         self, x: AnyArray, factor: AnyArray | None, out: AnyArray | None = None
     ) -> tuple[AnyArray, Then]:
-        """Return the values as they are: the backward pass compares with them."""
+        """Return the values unchanged: the backward pass compares with them."""
         return x, None
 
     def aggregate_owned(
         self, x: AnyArray, out: AnyArray, first: int, last: int, epilogue: Epilogue | None
     ) -> None:
-        """Write the maxima of rows at ``out``, and save the argmax."""
+        """Write the maxima of rows to ``out``, and save the argmax."""
         module, block = kernel("aggregate", x), self.rows_of
         argmax = self._argmax()
         with self.span("max over neighbours"):
             self.context.edges(
-                block, first, last, x.shape[1],
+                block,
+                first,
+                last,
+                x.shape[1],
                 lambda a, b: module.gather_max(block, x, out, argmax, a, b),
-            )  # fmt: skip
+            )
 
     def aggregate_backward(
         self,
@@ -99,7 +102,7 @@ class SAGEMaxConv(SAGEConv):
         epilogue: Epilogue | None = None,
         used: AnyArray | None = None,
     ) -> AnyArray:
-        """Return the gradient of what was gathered, which goes to the argmax."""
+        """Return the gradient of the gathered rows, which goes to the argmax."""
         context, columns = self.context, self.columns_of
         assert columns is not None
         skip = epilogue.skip if epilogue is not None else None
@@ -109,9 +112,12 @@ class SAGEMaxConv(SAGEConv):
         def work(first: int, last: int) -> None:
             with self.span("max over neighbours backward"):
                 context.edges(
-                    columns, first, last, width,
+                    columns,
+                    first,
+                    last,
+                    width,
                     lambda a, b: module.gather_max_back(columns, grad, argmax, dx, a, b),
-                )  # fmt: skip
+                )
             if skip is not None and first < owned:
                 np.add(dx[first:last], skip[first:last], out=dx[first:last])
 

@@ -1,4 +1,4 @@
-"""The adjacency that each kind of layer aggregates over: one CSR, with factors of its own."""
+"""The adjacency that each kind of layer aggregates over: one CSR, with factors per kind."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.csr import offsets_of
 from penstock.kernels.gnn_rules import ScaledCSR
 from penstock.workers.gnn.layers.context import Context
 
-_ROWS = 1 << 18  # at a time: what has a value an edge is as large as the graph
+_ROWS = 1 << 18  # at a time: an array with one value per edge is as large as the graph
 
 
 def block_of(context: Context, kind: str, aggregate: str, eps: float) -> ScaledCSR:
-    """Return what a layer of this kind aggregates over; layers of one kind share a block."""
+    """Return the block that a layer of this kind aggregates over; layers of one kind share it."""
     key = kind, aggregate, eps
     if key not in context.blocks:
         context.blocks[key] = _block_of(context, *key)
@@ -37,11 +37,11 @@ def _block_of(context: Context, kind: str, aggregate: str, eps: float) -> Scaled
 
 
 def split_by_owner(context: Context, block: ScaledCSR) -> tuple[ScaledCSR, ScaledCSR] | None:
-    """Return the block's edges to owned nodes, and those to ghosts; None where that gains nothing.
+    """Return the block's edges to owned nodes, and those to ghosts; None if that gains nothing.
 
-    The columns of the second count from the first ghost: it gathers over ghosts' rows alone.
-    What leads to owned nodes can be summed while ghosts travel, in every row. That costs another
-    pass over the rows with ghosts, so it is not done where most edges are in rows without.
+    The columns of the second count from the first ghost: it gathers over ghosts' rows alone. Sums
+    over owned nodes can be computed while ghosts travel, in every row. That costs another pass over
+    the rows with ghosts, so it is not done if most edges are in rows without.
     """
     local = context.local
     edges = len(local.indices)
@@ -81,9 +81,9 @@ def _edges_by_owner(context: Context) -> tuple[ScaledCSR, ScaledCSR]:
 
 
 def _normalised(context: Context, plain: ScaledCSR) -> ScaledCSR:
-    """Return the block of D**-1/2 (A + I) D**-1/2; a node that has a loop already gets no other.
+    """Return the block of D**-1/2 (A + I) D**-1/2; a node with a loop gets no other.
 
-    Without weights a node counts once for itself, however many loops it has.
+    Without weights a node counts once for itself, with any number of loops.
     """
     local = context.local
     loops = _loops(context)
@@ -91,7 +91,7 @@ def _normalised(context: Context, plain: ScaledCSR) -> ScaledCSR:
     degree = _row_sums(context) + own
     factor = np.zeros(local.columns)
     factor[: local.owned] = np.sqrt(_inverse(degree))
-    # A ghost's factor depends on all its edges, which its owner has.
+    # A ghost's factor depends on all its edges, which only its owner has.
     column = context.put(factor.astype(context.like.dtype)[:, None])
     context.halo.start(column)
     context.halo.wait()

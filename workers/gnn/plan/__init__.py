@@ -1,1 +1,1 @@
-"""From a model and a graph to what will be computed, and what that costs."""
+"""From a model and a graph to the computation and its cost."""

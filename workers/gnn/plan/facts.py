@@ -1,4 +1,4 @@
-"""What a plan needs to know of a graph, or of the largest of its parts."""
+"""What a plan needs to know about a graph, or about the largest of its parts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock.workers.gnn.plan.spec import Training
 class Facts:
     """Counts of one rank's share: of the whole graph, or of the largest part.
 
-    rows, columns, edges  owned nodes, these and ghosts, edges
+    rows, columns, edges  owned nodes, owned nodes and ghosts, edges
     nodes                 of the whole graph
-    features, nonzeros    width, and how many values are not 0 in these rows
+    features, nonzeros    width, and number of values that are not 0 in these rows
     labels                kind: class, multi, value, or None
     """
 
@@ -43,7 +43,7 @@ class Facts:
 def facts_of(
     graph: Graph, partition: Path | None, *, training: Training, on_gpu: bool = False
 ) -> Facts:
-    """Return what is known without reading the whole graph."""
+    """Return the facts, without reading the whole graph."""
     manifest = graph.manifest
     assert manifest.features is not None, "checked before"
     rows, edges = graph.num_nodes, graph.num_edges
@@ -71,13 +71,13 @@ def facts_of(
 
 
 def outputs_of(graph: Graph) -> int:
-    """Return how many values the last layer gives for the labels of a graph."""
+    """Return the number of values of the last layer for the labels of a graph."""
     about = graph.manifest
     if about.labels in (None, "value"):
         return 1
     if about.classes:
         return len(about.classes)
-    # A graph that was written without names of classes.
+    # A graph without names of classes.
     labels = graph.labels()
     if isinstance(labels, list):
         return 1 + max((max(row) for row in labels if row), default=0)

@@ -1,12 +1,12 @@
-"""Lowering: from a model and what is known of the graph to what will run, layer by layer.
+"""Lowering: from a model and facts about the graph to a plan, layer by layer.
 
     plan = lower(model, facts, training, rates)
     print(plan.text())
     plan.memory_bytes                    # of one rank, at most
 
-The client does that once, and ships the plan to all ranks. Choices are made by predicted time: the
-order of product and aggregation in every layer, whether the first aggregation is precomputed, and
-whether features are dense or sparse (their sparsity against the machine's tau).
+The client does this once, and sends the plan to all ranks. Predicted times decide: the order of
+product and aggregation in every layer, whether the first aggregation is precomputed, and whether
+features are dense or sparse (their sparsity against the machine's tau).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _FLOAT = 4
 if TYPE_CHECKING:
     from penstock.workers.gnn.plan.rates import Rates
 
-TILE = 32  # features that are copied to a GPU at a time where only their aggregation is kept
+TILE = 32  # features copied to a GPU at a time if only their aggregation is kept
 Order = Literal["transform", "aggregate"]
 
 
 class Memory(StrEnum):
-    """What memory of a rank is for."""
+    """Purposes of a rank's memory."""
 
     GRAPH = "graph"
     TRANSPOSE = "transpose"
@@ -50,7 +50,7 @@ _SHOWN = {
     Memory.FEATURES: "features",
     Memory.ACTIVATIONS: "saved activations",
     Memory.GRADIENTS: "gradients of activations",
-    Memory.WORK: "what a layer works in",
+    Memory.WORK: "work space of a layer",
     Memory.BFLOAT16: "rows rounded to bfloat16",
     Memory.HALOS: "halo buffers",
 }
@@ -58,7 +58,7 @@ _SHOWN = {
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of an epoch: its cost, and the time that is predicted for it."""
+    """One operation of an epoch: its cost and predicted time."""
 
     name: str
     flops: float
@@ -87,20 +87,20 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What will run: layers in order, and the memory of one rank.
+    """The computation: layers in order, and the memory of one rank.
 
     Attributes
     ----------
     layers
         How each layer is computed: ``LayerPlan``, with its operations.
     facts
-        What the plan depends on, of the graph and its largest part.
+        Facts about the graph and its largest part.
     sparse
         Whether features are kept sparse.
     tau
         The share of zeros in features from which sparse ones are faster on this machine.
     memory
-        Bytes of one rank, by what they are for.
+        Bytes of one rank, by purpose.
     rest
         Operations of an epoch that belong to no layer.
     backward
@@ -123,7 +123,7 @@ class ModelPlan:
 
     @property
     def memory_bytes(self) -> int:
-        """What one rank needs at most, in bytes."""
+        """The most memory of one rank, in bytes."""
         return sum(self.memory.values())
 
     @property
@@ -141,7 +141,7 @@ class ModelPlan:
         }
 
     def text(self) -> str:
-        """Return lines for a person: layers with their operations, then time and memory."""
+        """Return readable lines: layers with their operations, then time and memory."""
         facts = self.facts
         where = "GPU" if facts.on_gpu else "CPU"
         counts = f"{format_count(facts.rows)} nodes, {format_count(facts.edges)} edges"
@@ -187,9 +187,9 @@ def _title(plan: LayerPlan) -> str:
 def lower(
     model: Model, facts: Facts, training: Training, rates: Rates, *, backward: bool = True
 ) -> ModelPlan:
-    """Return the plan of one rank; it depends on nothing else than its arguments.
+    """Return the plan of one rank; it depends only on its arguments.
 
-    backward  whether there is a backward pass; without one, layers are computed as in training
+    backward  False: no backward pass; layers are computed as in training
     """
     model = model.complete(facts.outputs)
     cost = _Cost(facts, rates)
@@ -210,31 +210,26 @@ def lower(
 def _sparse_layout(model: Model, facts: Facts, training: Training, rates: Rates) -> bool:
     if training.feature_layout == "dense" or model.layers[0].needs_dense(facts.features):
         return False
-    if training.feature_layout == "auto":  # of sparse features the product comes first
+    if training.feature_layout == "auto":  # with sparse features the product comes first
         return training.order != "aggregate" and facts.sparsity >= rates.tau
     return True
 
 
 class _Cost:
-    """Predicted seconds of operations, forward and backward."""
-
     def __init__(self, facts: Facts, rates: Rates) -> None:
         self.facts, self.rates = facts, rates
 
     def product(self, name: str, inputs: int, width: int, times: int) -> Operation:
-        """Return ``times`` products of all rows with a matrix."""
         flops = 2.0 * self.facts.rows * inputs * width * times
         size = _FLOAT * self.facts.rows * (inputs + width) * times
         return Operation(name, flops, size, max(flops / self.rates.dense, size / self.rates.stream))
 
     def sparse_product(self, name: str, width: int, times: int) -> Operation:
-        """Return ``times`` products with sparse features."""
         flops = 2.0 * self.facts.nonzeros * width * times
         size = (8 + _FLOAT * width) * self.facts.nonzeros * times
         return Operation(name, flops, size, flops / self.rates.sparse)
 
     def neighbours(self, name: str, width: int, times: float) -> Operation:
-        """Return ``times`` aggregations over neighbours."""
         facts = self.facts
         rows = _FLOAT * facts.edges * width * times
         indices = facts.index_bytes * facts.edges * times
@@ -243,7 +238,6 @@ class _Cost:
         return Operation(name, 2.0 * facts.edges * width * times, rows + indices + written, seconds)
 
     def halo(self, width: int, times: int) -> Operation | None:
-        """Return ``times`` exchanges of ghosts' rows."""
         ghosts = self.facts.columns - self.facts.rows
         if not ghosts:
             return None
@@ -252,7 +246,6 @@ class _Cost:
         return Operation("halo exchange (overlaps interior rows)", 0, size, seconds)
 
     def stream(self, name: str, values: float) -> Operation:
-        """Return a pass over so many values."""
         return Operation(name, values, _FLOAT * values, _FLOAT * values / self.rates.stream)
 
 
@@ -284,7 +277,7 @@ def _layer(
             cost, layer, inputs, order, first=first, precomputed=precomputed, sparse=sparse
         )
         found.append(LayerPlan(layer, number, inputs, order, precomputed, sparse, why, operations))
-    # What is precomputed is paid by all epochs together.
+    # All epochs share the cost of precomputing.
     once = cost.neighbours("", inputs, 1).seconds / training.epochs
     best, *others = sorted(found, key=lambda plan: plan.seconds + once * plan.precomputed)
     if not others:
@@ -297,14 +290,14 @@ def _layer(
 
 
 def _forward(cost: _Cost, plan: LayerPlan) -> LayerPlan:
-    """Return a layer's plan without its backward pass; times of epochs are no reason there."""
+    """Return a layer's plan without its backward pass; epoch times no longer apply."""
     operations = _operations(
         cost,
         plan.layer,
         plan.inputs,
         plan.order,
         first=plan.number == 0,
-        precomputed=False,  # there is one pass, which aggregates
+        precomputed=False,  # the single pass aggregates
         sparse=plan.sparse,
         backward=False,
     )
@@ -312,7 +305,7 @@ def _forward(cost: _Cost, plan: LayerPlan) -> LayerPlan:
 
 
 def _to_predict(memory: dict[Memory, int]) -> dict[Memory, int]:
-    """Return what a forward pass holds: a layer works in a matrix of those for gradients."""
+    """Return the memory of a forward pass: a layer works in a gradient matrix."""
     found = dict(memory)
     if gradients := found.pop(Memory.GRADIENTS, 0):
         found[Memory.WORK] = gradients - gradients // 2
@@ -330,11 +323,10 @@ def _operations(
     sparse: bool,
     backward: bool = True,
 ) -> tuple[Operation, ...]:
-    """Return the operations of a layer in an epoch, forward and backward, or forward alone."""
     assert layer.channels is not None
     width = layer.channels if layer.concat else layer.channels * layer.heads
     inner = (layer.hidden or layer.channels) if layer.kind == "gin" else width
-    # Forward, the weight's gradient, and, but for the first layer, the input's.
+    # Forward, the weight's gradient, and, except in the first layer, the input's.
     every = 3 if backward else 1
     times = min(every, 2) if first else every
     both = ", and backward" * backward
@@ -349,7 +341,7 @@ def _operations(
         operations = [cost.product(f"product with weights{both}", inputs, inner, times * products)]
     wide = inputs if order == "aggregate" else inner
     if layer.kind == "gat":
-        # Backward, every edge is read from both ends.
+        # The backward pass reads every edge from both ends.
         operations.append(cost.neighbours(f"attention over neighbours{both}", wide, every))
         operations.append(cost.halo(wide, 1 + backward))
     elif not precomputed:
@@ -373,7 +365,6 @@ def _operations(
 def _memory(
     model: Model, facts: Facts, layers: list[LayerPlan], training: Training, *, sparse: bool
 ) -> dict[Memory, int]:
-    """Return what is held at the same time."""
     rows, columns, edges = facts.rows, facts.columns, facts.edges
     structure = 8 * (rows + 1) + edges * (facts.index_bytes + (4 if facts.weighted else 0))
     back = (

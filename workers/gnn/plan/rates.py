@@ -1,4 +1,4 @@
-"""How fast this machine is at what a plan is made of: measured once, and kept in a file."""
+"""The speed of this machine at a plan's operations: measured once, and kept in a file."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _VERSION = 2
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds come from these; tau is the sparsity from which sparse features are faster.
+    """Rates that give seconds; tau is the sparsity from which sparse features are faster.
 
-    dense, sparse  floating point operations a second of a product with dense and sparse features
-    gather         bytes of neighbours' rows a second
-    stream         bytes a second that are read or written in order
-    exchange       bytes a second between ranks, and latency, seconds a message
+    dense, sparse  floating point operations per second of products with dense and sparse features
+    gather         bytes of neighbours' rows per second
+    stream         bytes read or written in order per second
+    exchange       bytes per second between ranks, and latency in seconds per message
     """
 
     dense: float
@@ -49,7 +49,7 @@ class Rates:
         return min(max(1 - self.sparse / self.dense, 0.0), 0.999)
 
 
-# Before anything was measured: two cores, and one H200.
+# Used without a measurement: two cores, and one H200.
 GUESS = {
     "cpu": Rates(1e11, 2e10, 1.5e10, 1e10, measured=False),
     "gpu": Rates(3e13, 6e12, 4e12, 3.5e12, 3e11, 20e-6, measured=False),
@@ -57,17 +57,17 @@ GUESS = {
 
 
 def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
-    """Return what was measured on this machine, now if it was not before; ``device`` cpu or gpu."""
+    """Return this machine's rates, measured now if needed; ``device`` is cpu or gpu."""
     path = _path(device)
     try:
         found = {} if path is None else parse_json(path.read_bytes())
         if found.pop("version") == _VERSION:
             return Rates(**found)
     except (OSError, ValueError, TypeError, KeyError):
-        pass  # none yet, or of another version: measured again
+        pass  # missing, or of another version: measure again
     if not measure:
         return GUESS[device]
-    # On the stream that trains: for every stream products keep a workspace of cuBLAS, of 16 MiB.
+    # On the training stream: cuBLAS keeps a workspace of 16 MiB per stream.
     with own_stream(active=device == "gpu"):
         rates = measured(device)
     if device == "gpu":
@@ -75,7 +75,7 @@ def machine_rates(device: str = "cpu", *, measure: bool = True) -> Rates:
 
         cupy.get_default_memory_pool().free_all_blocks()
     try:
-        if path is not None:  # without a folder to keep it in, it costs a second a run
+        if path is not None:  # without a folder it is measured in each run, for a second
             save_json(path, {"version": _VERSION, **asdict(rates)})
     except (OSError, PenstockError):
         pass
@@ -98,7 +98,7 @@ def measured(device: str) -> Rates:
     out = put(np.zeros((rows, width), np.float32))
     with ThreadPool(1 if device == "gpu" else cores()) as pool:
         dense = _seconds(lambda: pool.product(x, weight, out), out)
-        # One value in twenty, as bags of words have, and neighbours anywhere.
+        # One value in twenty, like bags of words, and random neighbours.
         sparse = _random_block(rng, rows, features, features // 20, put, weighted=True)
         product = _gathering(pool, sparse, weight, out)
         wide = 1 << 17
@@ -139,7 +139,6 @@ def _gathering(pool: ThreadPool, block: ScaledCSR, x: AnyArray, out: AnyArray) -
 
 
 def _seconds(work: Callable[[], object], out: AnyArray) -> float:
-    """Return the shortest time of several; the first also compiles."""
     times = []
     for _ in range(5):
         start = time.perf_counter()

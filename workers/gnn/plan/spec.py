@@ -1,4 +1,4 @@
-"""A model and its training, as they are declared: nothing here knows a graph or a backend.
+"""A model and its training, as declared: independent of graphs and backends.
 
     Model(layers=[Layer("gcn", 64, dropout=0.5), Layer("gcn")])
     read_model("model.yaml")
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def _no_bool(value: Any) -> Any:
-    if isinstance(value, bool):  # YAML's on, which Python takes for 1
+    if isinstance(value, bool):  # YAML's on, which Python treats as 1
         raise ValueError("Input should be a number")
     return value
 
@@ -48,23 +48,33 @@ Share = Annotated[Number, Field(ge=0, lt=1)]
 Positive = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
 _STRICT = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 
-# Options of training that may differ when a run is resumed: the weights at an epoch do not depend
-# on them, or (epochs) only with a schedule that does.
+# Options of training that may differ on resume: the weights at an epoch do not depend on them, or
+# (epochs) only with a schedule that does.
 RESUMABLE = (
-    "epochs", "patience", "evaluate_every", "checkpoint_epochs", "checkpoint_minutes",
-    "overlap", "precompute", "feature_layout", "order", "transpose", "profile", "cuda_graph",
+    "epochs",
+    "patience",
+    "evaluate_every",
+    "checkpoint_epochs",
+    "checkpoint_minutes",
+    "overlap",
+    "precompute",
+    "feature_layout",
+    "order",
+    "transpose",
+    "profile",
+    "cuda_graph",
     "measure_overlap",
-)  # fmt: skip
-LEAST_ROUNDS = 7  # of a measurement whose spread is to mean something
-# How far apart the quartiles of a measurement may be, as a share of what is measured against. So
-# far apart, the median of 15 rounds has a standard error of 0.93 * 0.75 / sqrt(15) = 18 points.
+)
+LEAST_ROUNDS = 7  # of a measurement with a meaningful spread
+# The widest spread of a measurement's quartiles, as a share of its reference. At this spread, the
+# median of 15 rounds has a standard error of 0.93 * 0.75 / sqrt(15) = 18 points.
 WIDEST = 0.75
-# The loss of each kind of labels: there is no choice.
+# The loss of each kind of labels, not an option.
 LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 
 
 def _own_errors(cls: type[T]) -> type[T]:
-    """Have UsageError be raised of what is wrong in a declaration that is made in Python."""
+    """Raise UsageError for errors in a declaration that is made in Python."""
     checked_init: Any = cls.__init__
 
     def __init__(self: T, *values: Any, **named: Any) -> None:  # noqa: N807
@@ -88,17 +98,17 @@ class Layer:
     kind
         gcn, sage, gin or gat.
     channels
-        How many values a node has after it; None in the last: the classes.
+        Values per node after it; None in the last: the number of classes.
     activation
         None: ReLU, and in the last layer none.
     dropout
-        Of what comes out, so of the next layer's input.
+        Of the output, so of the next layer's input.
     norm
         Before the activation.
     residual
         The node's value before the layer is added.
     bias
-        None before a batch norm, which would take it away again.
+        None before a batch norm, which would cancel it.
     aggregate
         sage: mean, max or sum of the neighbours.
     heads, concat
@@ -135,16 +145,16 @@ class Layer:
 
     @property
     def acts(self) -> Literal["none", "relu", "leaky_relu", "elu", "tanh", "sigmoid"]:
-        """The activation; where none is named, ReLU."""
+        """The activation; ReLU if none is named."""
         return self.activation or "relu"
 
     @property
     def is_linear(self) -> bool:
-        """Whether it adds up neighbours, with weights or not: no maximum, no attention."""
+        """Whether it sums neighbours, weighted or not: no maximum, no attention."""
         return self.kind != "gat" and not (self.kind == "sage" and self.aggregate == "max")
 
     def needs_dense(self, features: int) -> bool:
-        """Whether it reads so many features as a matrix, for a maximum or a residual connection."""
+        """Whether it reads that many features as a matrix, for a maximum or a residual."""
         maximum = self.kind == "sage" and self.aggregate == "max"
         return maximum or (self.residual and self.channels == features)
 
@@ -152,14 +162,14 @@ class Layer:
 @_own_errors
 @dataclass(frozen=True, config=_STRICT)
 class Model:
-    """What is trained: layers in order.
+    """A model to train: layers in order.
 
     Attributes
     ----------
     layers
-        One at least; the last may leave its channels to the classes of the graph.
+        At least one; the last may leave its channels to the classes of the graph.
     input_dropout
-        The share of the features that is dropped before the first.
+        The share of features dropped before the first layer.
 
     Examples
     --------
@@ -174,15 +184,15 @@ class Model:
         *first, last = self.layers
         layers = [replace(layer, activation=layer.acts) for layer in first]
         layers.append(replace(last, channels=outputs, activation=last.activation or "none"))
-        # A bias that a batch norm takes away has a gradient of rounding errors alone, which Adam
-        # would make steps of.
+        # The gradient of a bias before a batch norm consists of rounding errors, which Adam would
+        # turn into steps.
         layers = [replace(la, bias=la.bias and la.norm != "batch") for la in layers]
         for number, layer in enumerate(layers):
             _check_layer(number, layer, self.layers[number])
         if last.channels not in (None, outputs):
             raise UsageError(
                 f"the last layer has {last.channels} channels",
-                expected=f"{outputs}, as the labels ask for",
+                expected=f"{outputs}, for the labels",
                 remedy="Leave the channels of the last layer out",
             )
         if last.dropout:
@@ -190,7 +200,7 @@ class Model:
         return replace(self, layers=tuple(layers))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the declaration, with everything that is not a default."""
+        """Return the declaration, without defaults."""
         plain = Layer()
         default = asdict(plain)
         layers = [
@@ -215,11 +225,11 @@ def _check_layer(number: int, layer: Layer, given: Layer) -> None:
     own = {"aggregate": "sage", "heads": "gat", "attention_dropout": "gat", "eps": "gin"}
     for name, kind in own.items():
         if layer.kind != kind and getattr(given, name) != getattr(Layer(), name):
-            raise UsageError(f"{where} knows no {name}", expected=f"{name} with kind {kind} only")
+            raise UsageError(f"{where} has no {name}", expected=f"{name} with kind {kind} only")
 
 
 def make_model(declared: Any, *, where: str = "the model") -> Model:
-    """Return the model of a dictionary, as YAML gives it; errors say where it is wrong."""
+    """Return the model of a dictionary, as YAML gives it; errors name the place."""
     try:
         return TypeAdapter(Model).validate_python(declared)
     except ValidationError as error:
@@ -227,16 +237,16 @@ def make_model(declared: Any, *, where: str = "the model") -> Model:
 
 
 def _bad_declaration(error: ValidationError, where: str, of: type[Any] | None = None) -> UsageError:
-    """Return what is wrong first in a declaration, and where in it.
+    """Return the first error of a declaration, with its place.
 
-    of  what was made in Python, with values that may stand without their names
+    of  the class, if made in Python, whose values may have no names
     """
     first = error.errors(include_url=False, include_input=False)[0]
     path = [*first["loc"]]
     if path and isinstance(path[0], int):
         path[0] = [*(of or Model).__dataclass_fields__][path[0]]
     location = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
-    what = f"{where} has a bad value at {location or 'the top, where layers: stands'}"
+    what = f"{where} has a bad value at {location or 'the top, at layers:'}"
     message = first["msg"].removeprefix("Value error, ")
     return UsageError(f"{what}: {message}")
 
@@ -248,18 +258,18 @@ def read_model(path: str | Path) -> Model:
 
 @options
 class Training:
-    """How a model is trained, and how that is computed.
+    """How a model is trained and computed.
 
     Parameters
     ----------
     epochs, optimizer, lr, ...
-        The options of ``penstock gnn train --help`` of these names, each with the text
-        under its field below.
+        The options of ``penstock gnn train --help`` of these names, with the texts under the fields
+        below.
 
     Raises
     ------
     UsageError
-        An option has a bad value, or two cannot go together.
+        An option has a bad value, or two contradict each other.
 
     Examples
     --------
@@ -288,21 +298,21 @@ class Training:
     step_every: Positive = 50
     """step: epochs between two steps"""
     step_factor: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """step: what each multiplies the learning rate with"""
+    """step: factor of the learning rate at each step"""
     warmup: Annotated[int, Field(ge=0)] = 0
     """epochs of linear warm-up of the learning rate"""
     clip: Annotated[float, Field(gt=0), IN_FLOAT32] | None = None
     """maximum norm of all gradients together [default: no clipping]"""
     patience: Positive | None = None
     """early stopping: evaluations (see --evaluate-every) without a better validation loss, or
-    training loss where there are no validation nodes [default: never]"""
+    training loss without validation nodes [default: never]"""
     evaluate_every: Positive = 1
     """epochs from one evaluation on the training, validation and test nodes to the next; the last
     epoch is always evaluated"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed of initial weights, dropout and --split"""
     weighted: bool = False
-    """use the graph's edge weights; gat and sage max have no use for them"""
+    """use the graph's edge weights; gat and sage max do not use them"""
     checkpoint_epochs: Annotated[int, Field(ge=0)] = 50
     """epochs between checkpoints; 0: only by the minutes"""
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
@@ -310,25 +320,25 @@ class Training:
     overlap: bool = True
     """overlap communication with computation"""
     precompute: bool = True
-    """precompute the first aggregation where it is the same in every epoch"""
+    """precompute the first aggregation if it is the same in every epoch"""
     feature_layout: Literal["auto", "dense", "sparse"] = "auto"
-    """dense or sparse (CSR) features; auto: what is faster on this machine"""
+    """dense or sparse (CSR) features; auto: the faster one on this machine"""
     order: Literal["auto", "transform", "aggregate"] = "auto"
     """what a layer does first, the product with its weights (transform) or the aggregation over
-    neighbours; auto: what costs less; gat, sage max and sparse features have one order"""
+    neighbours; auto: the cheaper one; gat, sage max and sparse features have one order"""
     transpose: Literal["keep", "implicit"] = "keep"
     """keep: store the transposed CSR (CSC) for the backward pass; implicit: scatter over the CSR
-    instead, less memory, more time; only for partitioned and directed graphs, not for gat and sage
-    max"""
+    instead, with less memory and more time; only for partitioned and directed graphs, not for gat
+    and sage max"""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     """on GPUs: tf32 for matrix products; bf16: that, and neighbours' rows are aggregated as
     bfloat16, with float32 sums"""
     profile: bool = False
-    """measure where the time of an epoch goes: a table, and a timeline of one epoch"""
+    """measure where the time of an epoch goes, as a table and a timeline of one epoch"""
     cuda_graph: bool = True
     """on one GPU, capture the epoch in a CUDA graph"""
     measure_overlap: Annotated[int, Field(ge=LEAST_ROUNDS)] | None = None
-    """of several ranks: after training, measure the share of communication that is hidden, in
+    """with several ranks: after training, measure the share of communication that is hidden, in
     this many rounds of three epochs, at least 7, which do not change the weights"""
 
     def lr_at(self, epoch: int) -> float:
