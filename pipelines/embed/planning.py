@@ -92,9 +92,7 @@ def geometry(graph: Graph, training: Training, ranks: int = 1) -> Geometry:
     """Return how large the table of all vectors is."""
     count = partitions_of(training, graph.num_nodes, ranks)
     rows = -(-graph.num_nodes // count)
-    states = training.rules(1).state_width(1)
-    places = 3 if graph.manifest.heldout.get("valid") else 2
-    return Geometry.of(count, rows, training.dim, states, places, files=ranks)
+    return Geometry.of(count, rows, training.dim, training.rules(1).state_width(1))
 
 
 def memory_to_train(
@@ -223,10 +221,11 @@ def memory_to_rank(edges: int, dim: int, nodes: int, *, filtered: bool = True) -
 
 
 def disk_to_train(graph: Graph, training: Training, ranks: int = 1) -> int:
-    """Return what a run takes of the disk: places of all partitions, buckets of edges, ids."""
+    """Return what a run takes of the disk: versions of all partitions, buckets of edges, ids."""
     table = geometry(graph, training, ranks)
-    made = table.files * table.file_bytes
-    return int(made) + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
+    versions = 3 if graph.manifest.heldout.get("valid") else 2
+    made = versions * table.partitions * table.file_bytes
+    return made + graph.num_edges * _EDGE + graph.num_nodes * (_ID + _PLACE)
 
 
 def disk_to_begin(graph: Graph, training: Training, ranks: int = 1) -> int:

@@ -11,8 +11,7 @@
                     step(buffer.values, buffer.state, ..., negatives_from=phase.ranges)
             if time_to_save:
                 buffer.flush()
-                position = {"epoch": epoch, "start": visit.number + 1}
-                checkpoints.save(table, versions, relation_arrays, position)
+                table.publish(versions.changed)
 
 All slots are one array, so that a batch names rows of any partition in the buffer: the row of a
 node is ``first_rows[partition] + its row in the partition``.
@@ -32,8 +31,8 @@ from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.partition.order import State
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
-from penstock.workers.embed.storage import Moved, PartitionFile, Slot
-from penstock.workers.embed.storage.direct import aligned_bytes
+from penstock.workers.embed.storage import Moved, Slot
+from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes
 from penstock.workers.embed.storage.versions import Versions
 
 Initial = Callable[[int, Slot], None]
@@ -117,7 +116,7 @@ class PartitionBuffer:
 
     def __init__(
         self,
-        table: PartitionFile,
+        table: PartitionFiles,
         versions: Versions,
         schedule: BucketSchedule,
         *,
@@ -140,6 +139,7 @@ class PartitionBuffer:
         self.state: AnyArray = _zeros(xp, rows, geometry.states * width)
         self.traffic, self.flushed = Traffic(), Traffic()
         self._slot_of: dict[int, int] = {}
+        self._clean: set[int] = set()  # of these, partitions that are on the disk as they are here
         self._pending: list[Future[Moved]] = []
         self._found: list[Any] = []  # whether partitions that left were numbers, as ``finite`` says
 
@@ -182,6 +182,7 @@ class PartitionBuffer:
             if self._before_visit is not None:
                 self._before_visit(epoch, step.number)
             self.hold(step.buffer)
+            self._clean.clear()  # all are trained now
             kept = tuple(p for p in step.buffer if p not in step.evict)
             which = 2 * (epoch * len(self.schedule) + step.number)
             visit = BufferVisit(
@@ -197,18 +198,19 @@ class PartitionBuffer:
             self.wait()
 
     def flush(self) -> None:
-        """Write every partition in the buffer, and wait: a checkpoint may follow."""
+        """Write what was trained since it was read or written, and wait."""
         self._write(self.flushed)
 
     def _write(self, traffic: Traffic) -> None:
         self.wait()
         writes = []
-        for partition in self._slot_of:
+        for partition in self._slot_of.keys() - self._clean:
             version = self.versions.next(partition)
             writes.append((version, self.table.write(self.slot(partition), version)))
         self._wait_for([future for _, future in writes], traffic)
         for version, _ in writes:
             self.versions.wrote(version)
+        self._clean.update(self._slot_of)
 
     def finite(self) -> bool:
         """Return whether all vectors and states that were trained since the last call are numbers.
@@ -259,7 +261,9 @@ class PartitionBuffer:
             store, wanted = self.versions.next(evict), self.versions.current(load)
             number = self._slot_of.pop(evict)
             self._slot_of[load] = number
+            self._clean.discard(evict)
             if wanted.number:
+                self._clean.add(load)
                 future = self.table.exchange(slot, store=store, load=wanted)
             else:
                 future = self._filled_after(self.table.write(slot, store), load)
@@ -283,12 +287,11 @@ class PartitionBuffer:
         self.swap(exchanged)
         self.wait()
 
-    def take(self, partition: int) -> Slot:
-        """Return a slot of the buffer, which holds nothing yet, with a partition in it."""
+    def take(self, partition: int) -> None:
+        """Have a partition in a slot that holds none."""
         self._slot_of[partition] = self._free()
         self._pending.append(self._load(partition))
         self.wait()
-        return self.slot(partition)
 
     def receive(self, partition: int) -> None:
         """Give a partition a slot, which is filled by who calls."""
@@ -301,8 +304,11 @@ class PartitionBuffer:
         return [array[first : first + rows] for array in (self.values, self.state)]
 
     def replace(self, leaving: int, coming: int) -> None:
-        """Note that the slot of one partition was filled with another."""
+        """Note that the slot of one partition was filled with another, of another rank."""
         self._slot_of[coming] = self._slot_of.pop(leaving)
+        self._clean.discard(leaving)
+        self.table.forget(leaving)
+        self.versions.dropped(leaving)
 
     def empty(self) -> None:
         """Write every partition in the buffer, and forget them."""
@@ -310,10 +316,12 @@ class PartitionBuffer:
             self._look_at(partition)
         self._write(self.traffic)
         self._slot_of.clear()
+        self._clean.clear()
 
     def forget(self, partition: int) -> None:
         """Forget a partition in the buffer, as it is."""
         del self._slot_of[partition]
+        self._clean.discard(partition)
 
     def _free(self) -> int:
         taken = self._slot_of.values()
@@ -322,6 +330,7 @@ class PartitionBuffer:
     def _load(self, partition: int) -> Future[Moved]:
         version = self.versions.current(partition)
         if version.number:
+            self._clean.add(partition)
             return self.table.read(version, self.slot(partition))
         now = time.perf_counter()
         self._fill(partition)

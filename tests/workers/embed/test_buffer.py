@@ -13,6 +13,7 @@ from penstock.errors import PenstockError
 from penstock.partition.order import order
 from penstock.workers.embed import buffer as module
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
+from penstock.workers.embed.storage.direct import OpenFile
 
 ORDERS = [("prefetch", 3), ("beta", 3), ("beta", 4), ("legend", 3)]
 
@@ -132,14 +133,14 @@ def test_a_table_that_fits_touches_the_disk_at_checkpoints_only(small):
         one.epoch(epoch)
     one.save({"epoch": 4})
     assert (one.buffer.traffic.bytes_read, one.buffer.traffic.bytes_written) == (0, 0)
-    assert one.buffer.flushed.bytes_written == one.geometry.partition_bytes
+    assert one.buffer.flushed.bytes_written == one.geometry.file_bytes
 
 
 def test_bytes_are_counted(small):
     one = small(partitions=7)
     one.epoch(0)
     one.buffer.flush()
-    swaps, size = one.schedule.order.swaps, one.geometry.partition_bytes
+    swaps, size = one.schedule.order.swaps, one.geometry.file_bytes
     traffic = one.buffer.traffic
     assert traffic.swaps == swaps
     assert traffic.bytes_written == swaps * size
@@ -162,14 +163,14 @@ def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):
         trained.clear()
         real(buffer, pairs)
 
-    pwrite = one.table.write_bytes
+    pwrite = OpenFile.write_bytes
 
-    def write_bytes(data, offset):
+    def write_bytes(file, data, offset):
         met.append(trained.wait(timeout=20))
-        pwrite(data, offset)
+        pwrite(file, data, offset)
 
     monkeypatch.setattr(module.PartitionBuffer, "swap", swap)
-    monkeypatch.setattr(one.table, "write_bytes", write_bytes)
+    monkeypatch.setattr(OpenFile, "write_bytes", write_bytes)
     for state in one.buffer.visits(1):
         for phase in state:
             one.train(phase)
@@ -184,10 +185,10 @@ def test_an_error_of_a_swap_ends_the_training(small, monkeypatch, prefetch):
     one = small(partitions=7, prefetch=prefetch)
     one.epoch(0)
 
-    def broken(out, offset):
+    def broken(file, out, offset):
         raise PenstockError("cannot read the table at offset 7")
 
-    monkeypatch.setattr(one.table, "read_bytes", broken)
+    monkeypatch.setattr(OpenFile, "read_bytes", broken)
     with pytest.raises(PenstockError):
         one.epoch(1)
     one.buffer.close()

@@ -77,7 +77,7 @@ class RankSchedule(BucketSchedule):
 
     ranks, rank  how many there are, and which this is
     partitions   of all ranks, a multiple of 2 * ranks
-    made         returns the order in which a number of partitions meet in the buffer; None: all fit
+    made         returns the order in which a number of partitions meet in the buffer
     laps         of an epoch: how often all blocks meet
     """
 
@@ -86,7 +86,7 @@ class RankSchedule(BucketSchedule):
         ranks: int,
         rank: int,
         partitions: int,
-        made: Callable[[int], PartitionOrder] | None,
+        made: Callable[[int], PartitionOrder],
         *,
         laps: int = 1,
         seed: int = 0,
@@ -95,7 +95,7 @@ class RankSchedule(BucketSchedule):
         self.laps = laps
         self.ranks, self.rank, self.partitions = ranks, rank, partitions
         mine = partitions // ranks
-        super().__init__((order_in_memory if made is None else made)(mine), seed=seed, spread=True)
+        super().__init__(made(mine), seed=seed, spread=True)
         self.rounds = tournament(ranks)
         self._blocks = cache(self._draw_blocks)
         self._within = BucketSchedule(self.order, relabel=False, spread=True)

@@ -1,14 +1,13 @@
 """Which version of each partition is whole: checkpoints of a table that is written all the time.
 
-    nodes.table                      every partition, in two or three places (storage); of
-                                     several ranks nodes-000.table and so on
+    nodes-0003-000012.table          a version of a partition (storage)
     relations-000012.safetensors     relations, their optimizer state: what is not in the table
     last.json, best.json             a checkpoint each: the version of every partition, the file
                                      of relations, and what the job says of it
 
 A checkpoint is written in this order, each on the disk before the next: partitions, relations,
 manifest, which takes its name in one rename. A process that is killed anywhere leaves the one
-before. A place that a manifest names is not written to.
+before. What a manifest names is not written to.
 """
 
 from __future__ import annotations
@@ -27,106 +26,54 @@ from penstock.arrays import Array
 from penstock.errors import CorruptFile, GraphError, MissingFile, PenstockError
 from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table
 from penstock.formats import Format
-from penstock.workers.embed.storage import RESTORE, Geometry, PartitionFile, Version
+from penstock.workers.embed.storage import RESTORE, Geometry, Version
 
 LAST, BEST = "last", "best"
-_ONE_FILE, _SEVERAL_FILES = 1, 2  # versions of the manifest
 _ATTEMPTS = 5  # to read a checkpoint while a training run replaces it
 R = TypeVar("R")
-V = TypeVar("V", bound="Versions")
-
-
-def table_path(folder: Path, geometry: Geometry, file: int = 0) -> Path:
-    """Return where a table lies in a folder of checkpoints: its file, or that of one rank."""
-    return folder / ("nodes.table" if geometry.files == 1 else f"nodes-{file:03d}.table")
 
 
 class Versions:
-    """Which version of each partition is the newest, and where the next one may be written.
+    """Which version of each partition is the newest that this rank knows of.
 
     versions.current(3)         what to read
-    versions.next(3)            what to write: in a place that no checkpoint names
+    versions.next(3)            what to write
     versions.wrote(version)     it is written: it is the newest now
-    versions.keep("last")       a checkpoint names the newest ones: their places are kept
+    versions.saved()            a checkpoint names the newest ones
+
+    number  of the last checkpoint
     """
 
-    def __init__(self, geometry: Geometry, newest: Iterable[Version] | None = None) -> None:
-        self.geometry = geometry
-        self.newest = (
-            [Version(partition, 0, 0) for partition in range(geometry.partitions)]
-            if newest is None
-            else list(newest)
-        )
-        self._kept: dict[str, tuple[Version, ...]] = {}
+    def __init__(
+        self, partitions: int, newest: Iterable[Version] | None = None, number: int = 0
+    ) -> None:
+        self.newest = [Version(p, 0) for p in range(partitions)] if newest is None else [*newest]
+        self.number = number
+
+    @property
+    def changed(self) -> list[Version]:
+        """What was written since the last checkpoint."""
+        return [version for version in self.newest if version.number > self.number]
 
     def current(self, partition: int) -> Version:
         """Return the newest version of a partition; number 0: it was never written."""
         return self.newest[partition]
 
     def next(self, partition: int) -> Version:
-        """Return what is written next: one more, in a place that no checkpoint names."""
-        taken = {
-            kept[partition].place for kept in self._kept.values() if kept[partition].number > 0
-        }
-        free = (place for place in range(self.geometry.places) if place not in taken)
-        place = next(free, None)
-        assert place is not None, "two checkpoints are kept of two places"
-        return Version(partition, place, self.newest[partition].number + 1)
+        """Return what is written next, in place of what was written since the last checkpoint."""
+        return Version(partition, self.number + 1)
 
     def wrote(self, version: Version) -> None:
         """Note that the write of ``version`` was requested."""
         self.newest[version.partition] = version
 
-    def keep(self, name: str, versions: Iterable[Version] | None = None) -> None:
-        """Keep the places that checkpoint ``name`` names [default: the newest versions]."""
-        self._kept[name] = tuple(self.newest if versions is None else versions)
-
-
-class RankVersions(Versions):
-    """The versions of the partitions that one of several ranks has, in the places of its file.
-
-    versions.dropped(3)   another rank has it now: its place is free, unless a checkpoint names it
-    """
-
-    def __init__(
-        self, geometry: Geometry, file: int, newest: Iterable[Version] | None = None
-    ) -> None:
-        super().__init__(geometry, newest)
-        self.file = file
-        for partition, version in enumerate(self.newest):
-            if version.file != file:
-                self.dropped(partition)
-        self._number = max((version.number for version in self.newest), default=0)
-        self._writing: dict[int, int] = {}
-
-    def next(self, partition: int) -> Version:
-        """Return what is written next, in a place that holds nothing which is still wanted."""
-        taken = {kept.place for versions in self._kept.values() for kept in versions}
-        taken |= {v.place for v in self.newest if v.number > 0 and v.partition != partition}
-        taken |= {place for other, place in self._writing.items() if other != partition}
-        free = (place for place in range(self.geometry.file_places) if place not in taken)
-        place = next(free, None)
-        assert place is not None, "more partitions on this rank than its file is for"
-        self._writing[partition] = place
-        # One count for all: a partition that went and came back has a number that it never had.
-        self._number += 1
-        return Version(partition, place, self._number, self.file)
-
-    def wrote(self, version: Version) -> None:
-        """Take note that ``version`` is written."""
-        super().wrote(version)
-        self._writing.pop(version.partition, None)
-
     def dropped(self, partition: int) -> None:
-        """Take note that this rank does not have a partition any more."""
-        self.newest[partition] = Version(partition, 0, 0, self.file)
+        """Note that another rank has a partition now."""
+        self.newest[partition] = Version(partition, 0)
 
-    def keep(self, name: str, versions: Iterable[Version] | None = None) -> None:
-        """Keep the places of this rank's file that checkpoint ``name`` names."""
-        named = self.newest if versions is None else versions
-        mine = [v for v in named if v.file == self.file and v.number > 0]
-        self._number = max([self._number, *(version.number for version in mine)])
-        super().keep(name, mine)
+    def saved(self) -> None:
+        """Note that the next checkpoint is written."""
+        self.number += 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +98,8 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one folder.
 
-    Checkpoints(folder).load("last")              None: there is none
-    checkpoints.save(table, versions, tensors, about, names=("last", "best"))
+    Checkpoints(folder).load("last")
+    checkpoints.save(geometry, versions, number, tensors, about, names=("last", "best"))
     """
 
     def __init__(self, folder: Path) -> None:
@@ -163,34 +110,16 @@ class Checkpoints:
         return (self.folder / f"{name}.json").is_file()
 
     def versions(self, geometry: Geometry) -> Versions:
-        """Return where to go on from: the versions of the last checkpoint, or initial ones.
-
-        The places of the best one, if it is there, are kept, too.
-        """
-        return self._with_kept(Versions(geometry, self._newest()))
-
-    def rank_versions(self, geometry: Geometry, file: int) -> RankVersions:
-        """Return the same of one of several ranks, which has a file of its own."""
-        return self._with_kept(RankVersions(geometry, file, self._newest()))
+        """Return where to resume from: the versions of the last checkpoint, or initial ones."""
+        if not self.has(LAST):
+            return Versions(geometry.partitions, number=self._number(BEST))
+        body = self._manifest(LAST)
+        _check_geometry(self.folder / f"{LAST}.json", body, geometry)
+        return Versions(geometry.partitions, _versions(body), int(body["number"]))
 
     def has_all(self) -> bool:
         """Whether there is a last checkpoint, and every partition was written by then."""
         return self.has(LAST) and all(v.number for v in _versions(self._manifest(LAST)))
-
-    def holders(self, name: str = LAST) -> tuple[int, ...]:
-        """Return which rank had each partition when a checkpoint was written."""
-        return tuple(version.file for version in _versions(self._manifest(name)))
-
-    def _newest(self) -> tuple[Version, ...] | None:
-        return _versions(self._manifest(LAST)) if self.has(LAST) else None
-
-    def _with_kept(self, versions: V) -> V:
-        for name in (LAST, BEST):
-            if self.has(name):
-                body = self._manifest(name)
-                _check_geometry(self.folder / f"{name}.json", body, versions.geometry)
-                versions.keep(name, _versions(body))
-        return versions
 
     def load(self, name: str = LAST) -> Checkpoint:
         """Read a checkpoint; what it names is compared with its checksums.
@@ -247,54 +176,33 @@ class Checkpoints:
 
     def save(
         self,
-        table: PartitionFile,
-        versions: Versions,
-        tensors: Mapping[str, Array],
-        about: dict[str, Any],
-        *,
-        names: Iterable[str] = (LAST,),
-    ) -> None:
-        """Write a checkpoint of the newest versions under one name or several.
-
-        All partitions that memory holds must have been written (``PartitionBuffer.flush``). Where
-        the disk is full, or the process is killed, the checkpoints before are as they were.
-        """
-        table.flush()
-        names = tuple(names)
-        self.write(table.geometry, versions.newest, tensors, about, names=names)
-        for name in names:
-            versions.keep(name)
-
-    def write(
-        self,
         geometry: Geometry,
         versions: Sequence[Version],
+        number: int,
         tensors: Mapping[str, Array],
         about: dict[str, Any],
         *,
         names: Iterable[str] = (LAST,),
     ) -> None:
-        """Write a checkpoint of versions that are on the disk."""
-        several = geometry.files > 1
-        number = 1 + max((self._number(name) for name in (LAST, BEST)), default=0)
+        """Write checkpoint ``number`` of published versions under one name or several.
+
+        Where the disk is full, or the process is killed, the checkpoints before are as they were.
+        """
         entry = self._save_tensors(f"relations-{number:06d}.safetensors", tensors)
+        sync_folder(self.folder)
         # The last one last: it says how good the best is, which therefore has to be there by then.
         for name in sorted(names, key=lambda name: name == LAST):
             form = _format(name)
             body = {
                 "format": form.name,
-                "version": _SEVERAL_FILES if several else _ONE_FILE,
+                "version": form.version,
                 "number": number,
-                "geometry": _geometry_body(geometry),
-                "partitions": [
-                    [v.place, v.number, v.file] if several else [v.place, v.number]
-                    for v in versions
-                ],
+                "geometry": asdict(geometry),
+                "partitions": [version.number for version in versions],
                 "files": file_table([entry]),
                 "about": about,
             }
-            path = self.folder / form.file
-            with atomic(path) as temporary:
+            with atomic(self.folder / form.file) as temporary:
                 _write(temporary, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
             sync_folder(self.folder)
         self._drop_unnamed()
@@ -322,10 +230,13 @@ class Checkpoints:
         return int(self._manifest(name)["number"]) if self.has(name) else 0
 
     def _drop_unnamed(self) -> None:
-        named = {file for n in (LAST, BEST) if self.has(n) for file in self._manifest(n)["files"]}
-        for path in self.folder.glob("relations-*.safetensors"):
-            if path.name not in named:
-                path.unlink(missing_ok=True)
+        named = set[str]()
+        for body in (self._manifest(name) for name in (LAST, BEST) if self.has(name)):
+            named |= {*body["files"], *(version.name for version in _versions(body))}
+        for pattern in ("relations-*.safetensors", "nodes-*.table"):
+            for path in self.folder.glob(pattern):
+                if path.name not in named:
+                    path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -350,7 +261,7 @@ def _write(path: Path, data: bytes) -> None:
 def _format(name: str) -> Format:
     return Format(
         name="penstock-embed-checkpoint",
-        version=_SEVERAL_FILES,
+        version=1,
         file=f"{name}.json",
         thing="folder of checkpoints of penstock embed",
         make="Train first",
@@ -360,38 +271,28 @@ def _format(name: str) -> Format:
 
 
 def _versions(body: dict[str, Any]) -> tuple[Version, ...]:
-    return tuple(Version(partition, *entry) for partition, entry in enumerate(body["partitions"]))
+    return tuple(Version(partition, number) for partition, number in enumerate(body["partitions"]))
 
 
 def _check_versions(body: dict[str, Any]) -> None:
-    """Raise ValueError unless a manifest has a number, and names a place for every partition."""
-    geometry, versions = Geometry(**body["geometry"]), _versions(body)
-    if type(body["number"]) is not int or body["number"] < 1:
-        raise ValueError(f"number {body['number']!r}")
+    """Raise ValueError unless a manifest has a number, and a version of every partition."""
+    geometry, versions, number = Geometry(**body["geometry"]), _versions(body), body["number"]
+    if type(number) is not int or number < 1:
+        raise ValueError(f"number {number!r}")
     if any(size < (name != "states") for name, size in asdict(geometry).items()):
         raise ValueError(f"a table of {geometry}")
-    places = geometry.places if geometry.files == 1 else geometry.file_places
     if len(versions) != geometry.partitions:
         raise ValueError(f"{len(versions)} versions of {geometry.partitions} partitions")
     for one in versions:
-        if not (0 <= one.place < places and 0 <= one.file < geometry.files and one.number >= 0):
-            raise ValueError(f"partition {one.partition} in place {one.place} of file {one.file}")
-
-
-def _geometry_body(geometry: Geometry) -> dict[str, int]:
-    """Return what a manifest says of a geometry: of one file what it always said."""
-    body = asdict(geometry)
-    if geometry.files == 1:
-        del body["files"]
-    return body
+        if type(one.number) is not int or not 0 <= one.number <= number:
+            raise ValueError(f"version {one.number!r} of partition {one.partition}")
 
 
 def _check_geometry(path: Path, body: dict[str, Any], geometry: Geometry) -> None:
-    held = body["geometry"]
-    if held != _geometry_body(geometry):
+    if body["geometry"] != asdict(geometry):
         raise CorruptFile(
             f"{path} is a checkpoint of another table",
-            expected=str(_geometry_body(geometry)),
+            expected=str(asdict(geometry)),
             got=str(body["geometry"]),
             remedy="Give the options that it was made with, or train in another folder",
         )

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from penstock.partition.order import order
 from penstock.workers.embed.layout.buckets import EdgeBuckets
-from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory
+from penstock.workers.embed.ranks.rounds import RankSchedule, laps_in_memory, order_in_memory
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 
 
 def schedules(ranks, partitions, name, laps=1):
     given = {"laps": laps, "seed": 3}
-    made = None if name is None else partial(order, name)
+    made = order_in_memory if name is None else partial(order, name)
     return [RankSchedule(ranks, rank, partitions, made, **given) for rank in range(ranks)]
 
 
@@ -120,7 +120,7 @@ def test_ranks_are_in_step_and_share_nothing(case):
 
 
 def test_other_partitions_meet_in_every_epoch():
-    schedule = RankSchedule(2, 0, 32, None, seed=1)
+    schedule = RankSchedule(2, 0, 32, order_in_memory, seed=1)
     together = np.zeros((32, 32), int)
     for epoch in range(40):
         for step in schedule.scheduled(epoch):
