@@ -101,6 +101,8 @@ class PartitionBuffer:
         trained, and in which order, is the same.
     xp
         NumPy, or CuPy for slots on the current GPU.
+    spare
+        Whether there is a slot besides, for a partition on its way from rank to rank.
     before_visit
         Called with the epoch and the number of each state, before its partitions are taken:
         they may come from another rank.
@@ -124,6 +126,7 @@ class PartitionBuffer:
         initial: Initial,
         prefetch: bool = True,
         xp: Any = np,
+        spare: bool = False,
         before_visit: Callable[[int, int], None] | None = None,
     ) -> None:
         geometry = table.geometry
@@ -134,7 +137,8 @@ class PartitionBuffer:
         self._initial: Initial | None = initial
         self._before_visit = before_visit
         self.slots = max(len(state) for state in schedule.order.states)
-        rows, width = self.slots * geometry.rows, geometry.width
+        self._all_slots = self.slots + spare
+        rows, width = self._all_slots * geometry.rows, geometry.width
         self.values: AnyArray = _zeros(xp, rows, width)
         self.state: AnyArray = _zeros(xp, rows, geometry.states * width)
         self.traffic, self.flushed = Traffic(), Traffic()
@@ -199,15 +203,12 @@ class PartitionBuffer:
 
     def flush(self) -> None:
         """Write what was trained since it was read or written, and wait."""
-        self._write(self.flushed)
-
-    def _write(self, traffic: Traffic) -> None:
         self.wait()
         writes = []
         for partition in self._slot_of.keys() - self._clean:
             version = self.versions.next(partition)
             writes.append((version, self.table.write(self.slot(partition), version)))
-        self._wait_for([future for _, future in writes], traffic)
+        self._wait_for([future for _, future in writes], self.flushed)
         for version, _ in writes:
             self.versions.wrote(version)
         self._clean.update(self._slot_of)
@@ -310,13 +311,13 @@ class PartitionBuffer:
         self.table.forget(leaving)
         self.versions.dropped(leaving)
 
-    def empty(self) -> None:
-        """Write every partition in the buffer, and forget them."""
-        for partition in self._slot_of:
-            self._look_at(partition)
-        self._write(self.traffic)
-        self._slot_of.clear()
-        self._clean.clear()
+    def put_away(self, partition: int) -> None:
+        """Write a partition in the buffer, and forget it."""
+        self._look_at(partition)
+        version = self.versions.next(partition)
+        self._wait_for([self.table.write(self.slot(partition), version)], self.traffic)
+        self.versions.wrote(version)
+        self.forget(partition)
 
     def forget(self, partition: int) -> None:
         """Forget a partition in the buffer, as it is."""
@@ -325,7 +326,7 @@ class PartitionBuffer:
 
     def _free(self) -> int:
         taken = self._slot_of.values()
-        return next(n for n in range(self.slots) if n not in taken)
+        return next(n for n in range(self._all_slots) if n not in taken)
 
     def _load(self, partition: int) -> Future[Moved]:
         version = self.versions.current(partition)

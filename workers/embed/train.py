@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import CorruptFile
 from penstock.graph import Graph
 from penstock.kernels import kernel
 from penstock.kernels.cpu.philox import random_keys
@@ -41,8 +41,12 @@ from penstock.workers.embed.busy import BusyTime
 from penstock.workers.embed.edges import all_edges, split_edges
 from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.initial import fill_nodes, relation_rows
-from penstock.workers.embed.layout.buckets import FORMAT as BUCKETS_FORMAT
-from penstock.workers.embed.layout.buckets import EdgeBuckets, PhaseEdges, build_buckets
+from penstock.workers.embed.layout.buckets import (
+    EdgeBuckets,
+    PhaseEdges,
+    build_buckets,
+    not_shared,
+)
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.losses import BatchLosses
 from penstock.workers.embed.negatives import Draw, Negatives
@@ -64,7 +68,6 @@ from penstock.workers.embed.storage.direct import open_table
 from penstock.workers.embed.storage.versions import BEST, LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
 from penstock.workers.embed.warm import WarmStart
-from penstock.workers.plugin import resources
 from penstock.workers.resources.device import arrays_of_device, gpu, to_device, to_host
 from penstock.workers.training.loop import Evaluation, Loop, Position, Rules, Step, Trainer
 from penstock.workers.training.stopped import Stopped
@@ -159,6 +162,8 @@ class EmbedTrainer(Trainer):
         self.whole = len(self.bucket_schedule.order.states) == 1
         scratch = None
         if not self.whole:
+            from penstock.workers.plugin import resources  # which takes Dask
+
             made = TemporaryDirectory(prefix="embed-", dir=resources().scratch)
             scratch = Path(opened.enter_context(made))
         self.table = open_table(task.checkpoints, geometry, scratch=scratch, device=gpu())
@@ -185,6 +190,7 @@ class EmbedTrainer(Trainer):
             initial=self._initial,
             prefetch=training.prefetch,
             xp=arrays_of_device(),
+            spare=comm.size > 1 and not self.whole,
             before_visit=self._before_visit,
         )
         self.buffer = opened.enter_context(buffer)
@@ -219,7 +225,7 @@ class EmbedTrainer(Trainer):
         for number, (host, found) in enumerate(seen):
             if found is None or found != seen[0][1]:
                 what = str(run) if found is None else f"{path} as rank 0 does"
-                raise _not_shared(f"rank {number} on {host}", what)
+                raise not_shared(f"rank {number} on {host}", what)
 
     def _bucket_schedule(self) -> BucketSchedule:
         comm, training, graph = self.comm, self.training, self.graph
@@ -439,18 +445,14 @@ class EmbedTrainer(Trainer):
         )
 
     def _buckets(self) -> EdgeBuckets:
-        """Return the edges, which rank 0 sorts for all; that may take longer than other waits."""
-        comm, folder, sorted_ = self.comm, self.task.run / BUCKETS, np.zeros(1, np.int8)
-        if comm.rank == 0:
-            seed, several = self.training.seed, comm.size > 1
-            found = build_buckets(self.graph, self.layout, folder, seed=seed, sync=several)
-            comm.wait([comm.isend(sorted_, rank) for rank in range(1, comm.size)])
-            return found
-        comm.wait(comm.irecv(sorted_, 0), timeout=math.inf)
-        if not (folder / BUCKETS_FORMAT.file).is_file():
-            raise _not_shared(socket.gethostname(), f"{folder}, which rank 0 has written")
-        names = self.graph.manifest.relations
-        return EdgeBuckets.open(folder, self.layout, None if names is None else len(names))
+        return build_buckets(
+            self.graph,
+            self.layout,
+            self.task.run / BUCKETS,
+            comm=self.comm,
+            seed=self.training.seed,
+            threads=cores_of_rank(self.comm),
+        )
 
     def _batch_limit(self) -> tuple[int, int]:
         """Return how large a batch may be, and of how many partitions the bucket is that it is.
@@ -512,7 +514,8 @@ class EmbedTrainer(Trainer):
                 self._visit(visit)
                 if visit.last:
                     continue
-                wanted = yield Step(self.epoch_loss, visit.number + 1, whole=False)
+                due = self._is_disk_full()
+                wanted = yield Step(self.epoch_loss, visit.number + 1, whole=False, due=due)
                 if wanted:
                     self._settle()
                     visit.swap()
@@ -520,7 +523,14 @@ class EmbedTrainer(Trainer):
                     yield Step(self.epoch_loss, visit.number + 1, whole=True)
                     self.busy.pause()
             self._settle()
-            yield Step(self.epoch_loss, 0, whole=True)
+            yield Step(self.epoch_loss, 0, whole=True, due=self._is_disk_full())
+
+    def _is_disk_full(self) -> bool:
+        """Return whether what the next state trains, once written, may be more than is spare."""
+        if self.task.spare is None or self.versions.number == 0:
+            return False
+        changed = {version.partition for version in self.versions.changed}
+        return len(changed | self.buffer.first_rows.keys()) > self.task.spare
 
     def _visit(self, visit: BufferVisit) -> None:
         """Train this rank's edges of a state, and agree with the others on what came of it.
@@ -780,14 +790,6 @@ class EmbedTrainer(Trainer):
             "known": self.initialised,
             "steps": self.steps_before,
         }
-
-
-def _not_shared(who: str, what: str) -> UsageError:
-    return UsageError(
-        f"{who} does not see {what}",
-        expected="a run in a folder that all hosts share",
-        remedy="Give a folder on shared storage",
-    )
 
 
 def _columns_on_device(buckets: EdgeBuckets) -> DeviceColumns | None:

@@ -105,3 +105,11 @@ def graph(tmp_path_factory):
     path = tmp_path_factory.mktemp("kg") / "g"
     generate("kg", path, entities=300, triples=3000, relations=5, quiet=True)
     return Graph.open(path)
+
+
+@pytest.fixture
+def gang():
+    """Return what calls ``function(comm)`` on ranks at once, and returns what each returned."""
+    import thread_ranks  # here, as a child process imports this file, too
+
+    return thread_ranks.gang

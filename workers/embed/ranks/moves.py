@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.arrays import AnyArray
-from penstock.partition.tournament import moves
 from penstock.workers.embed.buffer import PartitionBuffer
+from penstock.workers.embed.ranks.rounds import moves_of
 
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
@@ -21,8 +21,8 @@ _CHUNK = 64 << 20  # bytes that are exchanged at a time
 class Moves:
     """What moves partitions.
 
-    whole    whether the buffer holds all partitions of this rank; else the disk does, from which
-             they are read, and to which those that come are written
+    whole    whether the buffer holds all partitions of this rank; otherwise those that it does not
+             hold are read from the disk, and what comes in their place is written
     holders  the rank of each partition now
     bytes, seconds  sent by this rank, and spent
     """
@@ -44,23 +44,18 @@ class Moves:
         if tuple(holders) == self.holders:
             return
         begun = time.perf_counter()
+        self.buffer.wait()
         if self.whole:
             self.buffer.hold(self.held)
-        else:
-            self.buffer.empty()
-        for step in moves(self.holders, holders):
-            mine = [move for move in step if self.comm.rank in move[1:]]
-            if not mine:
-                continue
-            ((leaving, to),) = ((p, there) for p, here, there in mine if here == self.comm.rank)
-            ((coming, source),) = ((p, here) for p, here, there in mine if there == self.comm.rank)
-            if not self.whole:
+        for leaving, to, coming, source in moves_of(self.comm.rank, self.holders, holders):
+            is_here = leaving in self.buffer.first_rows
+            if not is_here:
                 self.buffer.take(leaving)
             for tag, array in enumerate(self.buffer.arrays(leaving)):
                 self._exchange(array, to, source, tag)
             self.buffer.replace(leaving, coming)
-            if not self.whole:
-                self.buffer.empty()
+            if not is_here:
+                self.buffer.put_away(coming)
         self.holders = tuple(holders)
         self.seconds += time.perf_counter() - begun
 

@@ -44,6 +44,7 @@ class Holder:
             self.schedule,
             sizes=[SIZE] * partitions,
             initial=initial,
+            spare=name is not None,
             before_visit=lambda epoch, number: self.moves.to(self.schedule.holders(epoch, number)),
         )
         whole = name is None

@@ -87,7 +87,7 @@ def test_ranks_on_other_hosts_can_read_the_buckets(
     synced: list[str] = []
 
     def flush(array: np.memmap[Any, Any]) -> None:
-        synced.append(Path(str(array.filename)).name.split(".")[1])
+        synced.append(Path(str(array.filename)).stem)
 
     monkeypatch.setattr(np.memmap, "flush", flush)
     run(tmp_path / "alone", 1, epochs=1)
