@@ -5,16 +5,15 @@ edges from one to the other; over the rounds of an epoch all blocks meet (partit
 
 The edges of a round are no sample of the graph: a node meets but those of two blocks. Where memory
 holds both blocks and moving is cheap, an epoch is therefore several laps: in each all blocks meet,
-to train another part of every bucket, and which partitions are a block is redrawn. Edges within a
-block are divided equally among all rounds, so that they are mixed with as many others as there are.
-(On FB15k-237 with two ranks, after ten epochs, one lap an epoch cost 1.5 % of the MRR, and four
-1.0 %.)
+to train another part of every bucket. Edges within a block are divided equally among all rounds, so
+that they are mixed with as many others as there are. (On FB15k-237 with two ranks, ten epochs long,
+one lap an epoch cost 1.5 % of the MRR, and four 1.0 %.) What a rank has at the end of a lap is
+divided anew into two blocks, and nothing is moved for that.
 
 Where memory holds a few partitions, those that are there at the end of a round are those with which
 the next one begins. Edges within a block are trained in the first round of an epoch, in the order
 of one rank. In the others most of one block stays in memory while the other one passes, and reads
-and writes are half as many as in an order in which training can hide them. Partitions that a rank
-has at the end of an epoch are divided anew into two blocks, and none is moved for that.
+and writes are half as many as in an order in which training can hide them.
 
 Negatives come from the two blocks that are there: over the epochs they are a sample of the whole
 graph all the same.
@@ -26,7 +25,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -146,7 +145,9 @@ class RankSchedule(BucketSchedule):
         orders = [self.order, *[between] * (len(self.rounds) - 1)]
         self._within = [BucketSchedule(order, relabel=False, spread=True) for order in orders]
         self._ends = list(accumulate(len(order.states) for order in orders))
-        self._blocks, self._here = cache(self._draw_blocks), cache(self._draw_here)
+        # What was drawn for each lap and each round, of which every one depends on the one before.
+        self._laps: list[tuple[State, ...]] = []
+        self._rounds: list[tuple[int, ...]] = []
 
     def __len__(self) -> int:
         """How many states an epoch has."""
@@ -211,9 +212,9 @@ class RankSchedule(BucketSchedule):
 
     def _placed(self, number: int) -> tuple[int, ...]:
         """Return this rank's partitions in a round, in the places of its order."""
-        for earlier in range(0 if self.whole else number):  # from the cache; no deep recursion
-            self._here(earlier)
-        return self._here(number)
+        while len(self._rounds) <= number:
+            self._rounds.append(self._draw_here(len(self._rounds)))
+        return self._rounds[number]
 
     def _draw_here(self, number: int) -> tuple[int, ...]:
         lap, turn = divmod(number, len(self.rounds))
@@ -238,7 +239,7 @@ class RankSchedule(BucketSchedule):
     def _held_after(self, number: int) -> set[int]:
         """Return what the buffer holds after a round, partitions that came in place of others."""
         lap, turn = divmod(number, len(self.rounds))
-        here, order = self._here(number), self._within[turn].order
+        here, order = self._placed(number), self._within[turn].order
         held = {here[place] for place in order.states[-1]}
         following = divmod(number + 1, len(self.rounds))
         for leaving, _, coming, _ in moves_of(
@@ -249,16 +250,16 @@ class RankSchedule(BucketSchedule):
         return held
 
     def _drawn(self, lap: int) -> tuple[State, ...]:
-        for earlier in range(0 if self.whole else lap):  # from the cache; no deep recursion
-            self._blocks(earlier)
-        return self._blocks(lap)
+        """Return the partitions of every block in a lap."""
+        while len(self._laps) <= lap:
+            self._laps.append(self._draw_blocks(len(self._laps)))
+        return self._laps[lap]
 
     def _draw_blocks(self, lap: int) -> tuple[State, ...]:
-        """Return the partitions of every block in a lap."""
         keys = self._keys(_BLOCKS, lap, self.partitions)
         drawn = [int(p) for p in np.argsort(keys, kind="stable")]
         size = self.partitions // (2 * self.ranks)
-        if self.whole or lap == 0:
+        if lap == 0:
             return tuple(tuple(drawn[i : i + size]) for i in range(0, len(drawn), size))
         holders = self._holders(lap - 1, len(self.rounds) - 1)
         blocks: list[State] = [()] * (2 * self.ranks)
