@@ -24,6 +24,7 @@ import numpy as np
 from penstock.arrow import as_arrow
 from penstock.documents import parse_json
 from penstock.errors import InputError
+from penstock.pipelines.tables.names import SOURCES, TARGETS
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.rows import Column, RowChecks, Rows, RowSource
 from penstock.pipelines.tables.sources import read_fully
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ENDS = ("source", "target")
-_SAMPLE = 1000  # lines
+_TAKEN = {*SOURCES, *TARGETS, "graph", "graph_id"}  # names that are no attributes of edges
+_SAMPLE, _SAMPLE_BYTES = 1000, 1 << 20  # lines
 _WRONG = (ValueError, TypeError, KeyError, AttributeError)
 
 # Source, target, and attributes.
@@ -54,10 +56,13 @@ class Sampled:
 
 
 def sample_graphs(piece: Piece) -> Sampled:
-    """Return what the first lines tell; those that cannot be read are left out."""
+    """Return what the first lines tell; those that cannot be read are left out, if others can."""
     graphs: list[tuple[Any, list[_Edge]]] = []
     directed: bool | None = None
+    wrong, size = "", 0
     for number, line in islice(_lines(piece), _SAMPLE):
+        if (size := size + len(line)) > _SAMPLE_BYTES and graphs:
+            break
         try:
             body = _body(line)
             said = body.get("directed")
@@ -66,10 +71,12 @@ def sample_graphs(piece: Piece) -> Sampled:
             edges, nodes = _edges(body, "weight", directed=bool(said))
             alone: list[_Edge] = [(node, None, {}) for node in nodes] or [(None, None, {})]
             graphs.append((_id_of(body, _default_id(piece, number)), edges + alone))
-        except _WRONG:
-            continue
+        except _WRONG as error:
+            wrong = wrong or f"{piece.path}, row {number + 1}: {_reason(error)}"
+    if wrong and not graphs:
+        raise InputError(wrong, expected="JSON lines with a graph a line")
     attributes = chain.from_iterable(edge[2] for _, edges in graphs for edge in edges)
-    names = ["graph", *ENDS, *(name for name in dict.fromkeys(attributes) if name not in ENDS)]
+    names = ["graph", *ENDS, *(name for name in dict.fromkeys(attributes) if name not in _TAKEN)]
     rows = [
         [graph, *edge[:2], *(edge[2].get(name) for name in names[3:])]
         for graph, edges in graphs
@@ -128,8 +135,7 @@ class _Lines:
             edges += [(node, None, {}) for node in nodes if node not in seen]
             first = known.setdefault(str(graph), number)
         except _WRONG as error:
-            reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-            self.faults[at], edges, first = reason.splitlines()[0][:200], [], number
+            self.faults[at], edges, first = _reason(error), [], number
         edges = edges or [(None, None, {})]
         if first != number:
             rows = [self.before() + one + 1 for one in (first, number)]
@@ -179,6 +185,10 @@ def _lines(piece: Piece) -> Iterator[tuple[int, bytes]]:
                 number += 1
     if rest.strip():
         yield number, rest
+
+
+def _reason(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0][:200]
 
 
 def _body(line: bytes) -> dict[str, Any]:
