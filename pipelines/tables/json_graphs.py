@@ -118,6 +118,7 @@ class _Lines:
         """Read a line; one that cannot be read is a row with a fault."""
         at, graph = len(self.ends[0]), None
         edges: list[_Edge] = []
+        ends: tuple[list[Any], list[Any]] = [], []
         try:
             body = _body(line)
             graph = _id_of(body, None)
@@ -130,13 +131,17 @@ class _Lines:
                     f"{'' if self.directed else 'un'}directed"
                 )
             edges, nodes = _edges(body, self.third, directed=self.directed)
-            _check_nodes(edges, nodes)
-            seen = {end for edge in edges for end in edge[:2]}
-            edges += [(node, None, {}) for node in nodes if node not in seen]
+            ends = [edge[0] for edge in edges], [edge[1] for edge in edges]
+            _check_nodes(ends[0], ends[1], nodes)
+            if nodes:
+                seen = {*ends[0], *ends[1]}
+                alone = [node for node in nodes if node not in seen]
+                ends = ends[0] + alone, ends[1] + [None] * len(alone)
             first = known.setdefault(str(graph), number)
         except _WRONG as error:
-            self.faults[at], edges, first = _reason(error), [], number
-        edges = edges or [(None, None, {})]
+            self.faults[at], edges, ends, first = _reason(error), [], ([], []), number
+        if not ends[0]:
+            ends = [None], [None]
         if first != number:
             rows = [self.before() + one + 1 for one in (first, number)]
             raise InputError(
@@ -146,11 +151,12 @@ class _Lines:
         self.numbers.append(number)
         self.texts.append(line)
         self.graphs.append(graph)
-        self.counts.append(len(edges))
-        for end, found in enumerate(self.ends):
-            found += [edge[end] for edge in edges]
+        self.counts.append(len(ends[0]))
+        for found, more in zip(self.ends, ends, strict=True):
+            found += more
         for name, values in self.values.items():
             values += [edge[2].get(name) for edge in edges]
+            values += [None] * (len(self.ends[0]) - len(values))
 
     def rows(self, columns: Mapping[Column, str]) -> Rows:
         """Return the rows of the lines."""
@@ -283,12 +289,10 @@ def _once(edges: list[_Edge], third: str | None) -> list[_Edge]:
     return found
 
 
-def _check_nodes(edges: list[_Edge], nodes: list[Any]) -> None:
-    ends = chain(nodes, chain.from_iterable(edge[:2] for edge in edges))
-    kinds = {*map(type, ends)} - {str, int}
+def _check_nodes(*ends: list[Any]) -> None:
+    kinds = {*map(type, chain(*ends))} - {str, int}
     if kinds:
-        ends = chain(nodes, chain.from_iterable(edge[:2] for edge in edges))
-        bad = next(end for end in ends if type(end) in kinds)
+        bad = next(end for end in chain(*ends) if type(end) in kinds)
         raise ValueError(f"the node {json.dumps(bad)[:40]} is neither an integer nor a string")
 
 

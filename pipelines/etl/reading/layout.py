@@ -305,7 +305,8 @@ def _roles(
                 expected=f"one named {usual}" if shown is None else f"{len(needed)} columns",
                 got=there,
                 remedy=f"Name it with {flag(_OPTION.get(role, role))}, or give --delimiter or "
-                "--header if the columns were not recognised",
+                "--header if the columns were not recognised"
+                + (", or --format edgelists if every file is a graph" if zoo else ""),
             )
     if roles["source"] == roles["target"]:
         raise InputError(
