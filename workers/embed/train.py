@@ -218,7 +218,7 @@ class EmbedTrainer(Trainer):
     def _layout(self) -> NodeLayout:
         folder = self.task.checkpoints
         partitions = partitions_of(self.training, self.graph.num_nodes, self.comm.size)
-        if (folder / f"{LAST}.json").is_file():
+        if self.checkpoints.has(LAST):
             found = NodeLayout.open(folder)
             if found.partitions != partitions:  # the schedule would leave edges out
                 raise CorruptFile(
@@ -284,7 +284,7 @@ class EmbedTrainer(Trainer):
         if not self.checkpoints.has(LAST):
             return None
         found = self.checkpoints.load(LAST)
-        about, path = found.about, self.task.checkpoints / f"{LAST}.json"
+        about, path = found.about, self.checkpoints.path(LAST)
         try:
             position = Position.of(about, len(self.bucket_schedule))
             self.epoch_edges = operator.index(about["epoch_edges"])
@@ -338,6 +338,7 @@ class EmbedTrainer(Trainer):
             0 if self.validation is None else training.validate_every,
             training.patience,
             training.checkpoint_minutes,
+            training.checkpoint_epochs,
         )
         ended = Loop(self.comm, self, rules, self.task.run / "metrics.jsonl").run()
         position, epochs = self.position, self._epoch_times

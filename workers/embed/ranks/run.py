@@ -59,7 +59,7 @@ class RankTrainer(EmbedTrainer):
 
     def _check_seen(self) -> None:
         """Raise where ranks do not see the same checkpoint: each would go on from another."""
-        run, path = self.task.run, self.checkpoints.folder / f"{LAST}.json"
+        run, path = self.task.run, self.checkpoints.path(LAST)
         mark = self.checkpoints.mark(LAST) if run.is_dir() else None
         seen = self.comm.allgather((socket.gethostname(), mark))
         for rank, (host, found) in enumerate(seen):

@@ -2,35 +2,29 @@
 
     nodes.table                      every partition, in two or three places (storage); of
                                      several ranks nodes-000.table and so on
-    relations-000012.safetensors     relations, their optimizer state: what is not in the table
-    last.json, best.json             a checkpoint each: the version of every partition, the file
-                                     of relations, and what the job says of it
+    last.safetensors, best.safetensors
+                                     a checkpoint each: relations and their optimizer state, which
+                                     are not in the table, the version of every partition, and what
+                                     the job says of it
 
-A checkpoint is written in this order, each on the disk before the next: partitions, relations,
-manifest, which takes its name in one rename. A process that is killed anywhere leaves the one
-before. A place that a manifest names is not written to.
+A checkpoint is written when the partitions are on the disk, and takes its name in one rename. A
+process that is killed anywhere leaves the one before. A place that a checkpoint names is not
+written to.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from penstock.arrays import Array
-from penstock.errors import CorruptFile, GraphError, MissingFile, PenstockError
-from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table
-from penstock.formats import Format
-from penstock.workers.embed.storage import RESTORE, Geometry, PartitionFile, Version
+from penstock.errors import CorruptFile, GraphError, PenstockError
+from penstock.workers.embed.storage import Geometry, PartitionFile, Version
+from penstock.workers.training import checkpoint
 
 LAST, BEST = "last", "best"
-_ONE_FILE, _SEVERAL_FILES = 1, 2  # versions of the manifest
 _ATTEMPTS = 5  # to read a checkpoint while a training run replaces it
 R = TypeVar("R")
 V = TypeVar("V", bound="Versions")
@@ -160,7 +154,11 @@ class Checkpoints:
 
     def has(self, name: str = LAST) -> bool:
         """Whether there is a checkpoint of that name."""
-        return (self.folder / f"{name}.json").is_file()
+        return self.path(name).is_file()
+
+    def path(self, name: str = LAST) -> Path:
+        """Return where the checkpoint of that name is."""
+        return self.folder / f"{name}.safetensors"
 
     def versions(self, geometry: Geometry) -> Versions:
         """Return where to go on from: the versions of the last checkpoint, or initial ones.
@@ -175,21 +173,21 @@ class Checkpoints:
 
     def has_all(self) -> bool:
         """Whether there is a last checkpoint, and every partition was written by then."""
-        return self.has(LAST) and all(v.number for v in _versions(self._manifest(LAST)))
+        return self.has(LAST) and all(v.number for v in _versions(self._about(LAST)))
 
     def holders(self, name: str = LAST) -> tuple[int, ...]:
         """Return which rank had each partition when a checkpoint was written."""
-        return tuple(version.file for version in _versions(self._manifest(name)))
+        return tuple(version.file for version in _versions(self._about(name)))
 
     def _newest(self) -> tuple[Version, ...] | None:
-        return _versions(self._manifest(LAST)) if self.has(LAST) else None
+        return _versions(self._about(LAST)) if self.has(LAST) else None
 
     def _with_kept(self, versions: V) -> V:
         for name in (LAST, BEST):
             if self.has(name):
-                body = self._manifest(name)
-                _check_geometry(self.folder / f"{name}.json", body, versions.geometry)
-                versions.keep(name, _versions(body))
+                about = self._about(name)
+                _check_geometry(self.path(name), about, versions.geometry)
+                versions.keep(name, _versions(about))
         return versions
 
     def load(self, name: str = LAST) -> Checkpoint:
@@ -215,35 +213,27 @@ class Checkpoints:
                     raise
                 last = error
         raise PenstockError(
-            f"{self.folder / f'{name}.json'} was replaced {_ATTEMPTS} times while it was read",
+            f"{self.path(name)} was replaced {_ATTEMPTS} times while it was read",
             expected="a checkpoint that lasts until it is read",
             got="a run that writes the next one sooner",
             remedy="Wait for the end of the run, or train with more --checkpoint-minutes",
         ) from last
 
     def mark(self, name: str) -> bytes:
-        """Return what identifies a checkpoint, empty where there is none.
+        """Return what identifies a checkpoint, empty if there is none.
 
-        That is its manifest, which counts how many were written.
+        That is its header, which has the SHA-256 of what it holds.
         """
         try:
-            return (self.folder / f"{name}.json").read_bytes()
+            with self.path(name).open("rb") as file:
+                return file.read(int.from_bytes(file.read(8), "little"))
         except FileNotFoundError:
             return b""
 
     def _load(self, name: str) -> Checkpoint:
-        from safetensors.numpy import load_file
-
-        body = self._manifest(name)
-        with _format(name).reading(self.folder):
-            entries = read_file_table(body["files"])
-            (entry,) = entries.values()
-            geometry = Geometry(**body["geometry"])
-            versions, number, about = _versions(body), int(body["number"]), body["about"]
-            if not isinstance(about, dict):
-                raise ValueError(f"{about!r} for about")
-        tensors = load_file(self._checked(entry, name))
-        return Checkpoint(name, number, geometry, versions, tensors, about)
+        tensors, about = checkpoint.load(self.path(name))
+        geometry, versions = _checked(self.path(name), about)
+        return Checkpoint(name, about["number"], geometry, versions, tensors, about["about"])
 
     def save(
         self,
@@ -275,123 +265,55 @@ class Checkpoints:
         names: Iterable[str] = (LAST,),
     ) -> None:
         """Write a checkpoint of versions that are on the disk."""
-        several = geometry.files > 1
-        number = 1 + max((self._number(name) for name in (LAST, BEST)), default=0)
-        entry = self._save_tensors(f"relations-{number:06d}.safetensors", tensors)
+        before = [self._about(name)["number"] for name in (LAST, BEST) if self.has(name)]
+        body = {
+            "number": max(before, default=0) + 1,
+            "geometry": asdict(geometry),
+            "partitions": [[version.place, version.number, version.file] for version in versions],
+            "about": about,
+        }
         # The last one last: it says how good the best is, which therefore has to be there by then.
         for name in sorted(names, key=lambda name: name == LAST):
-            form = _format(name)
-            body = {
-                "format": form.name,
-                "version": _SEVERAL_FILES if several else _ONE_FILE,
-                "number": number,
-                "geometry": _geometry_body(geometry),
-                "partitions": [
-                    [v.place, v.number, v.file] if several else [v.place, v.number]
-                    for v in versions
-                ],
-                "files": file_table([entry]),
-                "about": about,
-            }
-            path = self.folder / form.file
-            with atomic(path) as temporary:
-                _write(temporary, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
-            sync_folder(self.folder)
-        self._drop_unnamed()
+            checkpoint.save(self.path(name), tensors, body)
 
-    def _save_tensors(self, name: str, tensors: Mapping[str, Array]) -> FileEntry:
-        from safetensors.numpy import save
-
-        arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
-        with atomic(self.folder / name) as temporary:
-            _write(temporary, save(arrays))
-        return file_entry(self.folder, name)
-
-    def _checked(self, entry: FileEntry, name: str) -> Path:
-        entry.check_size(self.folder, listed_in=f"{name}.json", remedy=RESTORE)
-        entry.check_sum(self.folder, remedy=RESTORE)
-        return self.folder / entry.name
-
-    def _manifest(self, name: str) -> dict[str, Any]:
-        body = _format(name).load(self.folder)
-        with _format(name).reading(self.folder):
-            _check_versions(body)
-        return body
-
-    def _number(self, name: str) -> int:
-        return int(self._manifest(name)["number"]) if self.has(name) else 0
-
-    def _drop_unnamed(self) -> None:
-        named = {file for n in (LAST, BEST) if self.has(n) for file in self._manifest(n)["files"]}
-        for path in self.folder.glob("relations-*.safetensors"):
-            if path.name not in named:
-                path.unlink(missing_ok=True)
+    def _about(self, name: str) -> dict[str, Any]:
+        about = checkpoint.about_of(self.path(name))
+        _checked(self.path(name), about)
+        return about
 
 
-def sync_folder(folder: Path) -> None:
-    """Return when the names in ``folder`` are on the disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _versions(about: dict[str, Any]) -> tuple[Version, ...]:
+    return tuple(Version(partition, *entry) for partition, entry in enumerate(about["partitions"]))
+
+
+def _checked(path: Path, about: dict[str, Any]) -> tuple[Geometry, tuple[Version, ...]]:
+    """Return the table of a checkpoint, and the version of each partition, if they can be."""
     try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks have no such call
-            raise
-    finally:
-        os.close(fd)
+        geometry, versions = Geometry(**about["geometry"]), _versions(about)
+        if type(about["number"]) is not int or about["number"] < 1:
+            raise ValueError(f"number {about['number']!r}")
+        if not isinstance(about["about"], dict):
+            raise ValueError(f"{about['about']!r} for about")
+        if any(size < (name != "states") for name, size in asdict(geometry).items()):
+            raise ValueError(f"a table of {geometry}")
+        places = geometry.places if geometry.files == 1 else geometry.file_places
+        if len(versions) != geometry.partitions:
+            raise ValueError(f"{len(versions)} versions of {geometry.partitions} partitions")
+        for one in versions:
+            if not (0 <= one.place < places and 0 <= one.file < geometry.files and one.number >= 0):
+                raise ValueError(
+                    f"partition {one.partition} in place {one.place} of file {one.file}"
+                )
+    except (ValueError, KeyError, TypeError) as error:
+        raise checkpoint.damaged(path, f"no places of a table: {error}") from error
+    return geometry, versions
 
 
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _format(name: str) -> Format:
-    return Format(
-        name="penstock-embed-checkpoint",
-        version=_SEVERAL_FILES,
-        file=f"{name}.json",
-        thing="folder of checkpoints of penstock embed",
-        make="Train first",
-        restore=RESTORE,
-        absent=MissingFile,
-    )
-
-
-def _versions(body: dict[str, Any]) -> tuple[Version, ...]:
-    return tuple(Version(partition, *entry) for partition, entry in enumerate(body["partitions"]))
-
-
-def _check_versions(body: dict[str, Any]) -> None:
-    """Raise ValueError unless a manifest has a number, and names a place for every partition."""
-    geometry, versions = Geometry(**body["geometry"]), _versions(body)
-    if type(body["number"]) is not int or body["number"] < 1:
-        raise ValueError(f"number {body['number']!r}")
-    if any(size < (name != "states") for name, size in asdict(geometry).items()):
-        raise ValueError(f"a table of {geometry}")
-    places = geometry.places if geometry.files == 1 else geometry.file_places
-    if len(versions) != geometry.partitions:
-        raise ValueError(f"{len(versions)} versions of {geometry.partitions} partitions")
-    for one in versions:
-        if not (0 <= one.place < places and 0 <= one.file < geometry.files and one.number >= 0):
-            raise ValueError(f"partition {one.partition} in place {one.place} of file {one.file}")
-
-
-def _geometry_body(geometry: Geometry) -> dict[str, int]:
-    """Return what a manifest says of a geometry: of one file what it always said."""
-    body = asdict(geometry)
-    if geometry.files == 1:
-        del body["files"]
-    return body
-
-
-def _check_geometry(path: Path, body: dict[str, Any], geometry: Geometry) -> None:
-    held = body["geometry"]
-    if held != _geometry_body(geometry):
+def _check_geometry(path: Path, about: dict[str, Any], geometry: Geometry) -> None:
+    if about["geometry"] != asdict(geometry):
         raise CorruptFile(
             f"{path} is a checkpoint of another table",
-            expected=str(_geometry_body(geometry)),
-            got=str(body["geometry"]),
+            expected=str(asdict(geometry)),
+            got=str(about["geometry"]),
             remedy="Give the options that it was made with, or train in another folder",
         )
