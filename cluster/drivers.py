@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import dask
 import psutil
 
-from penstock.cluster.local import prepare_to_spawn
+from penstock.cluster.local import first_lines, prepare_to_spawn
+from penstock.errors import ClusterError
 
 if TYPE_CHECKING:
     from distributed import Client, Nanny
@@ -38,13 +39,21 @@ class Drivers:
         self._starting: list[Future[None]] = []
         prepare_to_spawn()
 
-    def __len__(self) -> int:
-        return len(self._starting)
-
-    def start(self) -> None:
-        """Start one more; tasks wait for it on the scheduler."""
+    def start(self, count: int) -> None:
+        """Have ``count`` drivers, of which some may be starting."""
         loop = self._client.loop.asyncio_loop
-        self._starting.append(asyncio.run_coroutine_threadsafe(self._start(len(self)), loop))
+        for number in range(len(self._starting), count):
+            self._starting.append(asyncio.run_coroutine_threadsafe(self._start(number), loop))
+
+    def connected(self) -> int:
+        """Return how many drivers take tasks now; raise if one cannot be started."""
+        from distributed.core import Status
+
+        for one in self._starting:
+            if one.done() and (error := one.exception()) is not None:
+                raise ClusterError("a driver of stages did not start", got=first_lines(error))
+        processes = [nanny.process for nanny in self._nannies]
+        return sum(one is not None and one.status == Status.running for one in processes)
 
     async def _start(self, number: int) -> None:
         from distributed import Nanny
@@ -67,11 +76,6 @@ class Drivers:
             )
         self._nannies.append(nanny)
         await nanny
-
-    def problem(self) -> str | None:
-        """Return why one of them could not be started."""
-        failed = [one.exception() for one in self._starting if one.done() and one.exception()]
-        return str(failed[0]) if failed else None
 
     def close(self) -> None:
         """End all of them, with what runs on them."""

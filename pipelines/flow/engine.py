@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PARALLEL = 4
 _STARTED = ("local", "mpi", "cuda")
 _ANSWER_SECONDS = 30.0
-_POLL = 0.25
+_POLL = 0.1
 
 
 @dataclass
@@ -118,18 +118,16 @@ class Engine:
 
     # Running stages
 
-    def prepare(self) -> None:
-        """Start the first driver, if none was started yet."""
-        drivers = self._cluster["drivers"]
-        if not drivers:
-            drivers.start()
+    def prepare(self, waiting: int) -> None:
+        """Have drivers, or have them start, for what runs and for as many stages as wait."""
+        self._cluster["drivers"].start(min(len(self._running) + waiting, self._parallel))
 
     def has_room(self, stage: StageSpec) -> bool:
-        """Return whether a stage may start now, or must wait for those that want the same."""
+        """Return whether a driver is free, and nothing runs that wants the same as the stage."""
         running = [one.stage for one in self._running.values()]
         gpus = sum(one.gpus for one in running) + stage.gpus
         return (
-            len(running) < self._parallel
+            len(running) < self._cluster["drivers"].connected()
             and not (stage.gang and any(one.gang for one in running))
             and (not stage.gpus or gpus <= gpus_of(self.flow))
         )
@@ -139,11 +137,8 @@ class Engine:
         from penstock.cluster.drivers import ON_DRIVER
         from penstock.pipelines.flow.stage import run_stage
 
-        client, drivers = self._cluster["client"], self._cluster["drivers"]
-        if len(drivers) <= len(self._running):
-            drivers.start()
         begun = Path(order["begun"])
-        future = client.submit(
+        future = self._cluster["client"].submit(
             run_stage, {**order, "cluster": self._where(stage)}, key=f"{stage.name}-{begun.name}",
             resources=ON_DRIVER, pure=False, retries=0,
         )  # fmt: skip
@@ -169,8 +164,7 @@ class Engine:
         try:
             answer: dict[str, Any] = running.future.result(timeout=_ANSWER_SECONDS)
         except Exception as error:
-            problem = self._cluster["drivers"].problem()
-            return {"error": _lost(running.stage.name, problem or str(error)).to_dict()}
+            return {"error": _lost(running.stage.name, str(error)).to_dict()}
         if answer.get("lost"):
             return {"error": _lost(running.stage.name, None).to_dict()}
         return answer

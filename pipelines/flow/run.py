@@ -41,7 +41,7 @@ from penstock.system_errors import from_system
 from penstock.workers.processes import process_began
 
 _KEPT_RUNS = 100
-_POLL = 0.05
+_POLL = 0.02
 _RESUMES = "The next run resumes from the complete stages"
 
 
@@ -224,11 +224,12 @@ class FlowRun:
                     sorter.done(name)
                 else:
                     waiting.append(turn)
+            if waiting:
+                self._engine.prepare(len(waiting))
+                checked.result()
             for turn in list(waiting):
                 if time.monotonic() > turn.not_before and self._engine.has_room(turn.stage):
                     waiting.remove(turn)
-                    self._engine.prepare()
-                    checked.result()
                     if not self._start(turn):
                         sorter.done(turn.stage.name)
             if not self._under_way:
@@ -295,6 +296,7 @@ class FlowRun:
                 turn.previous = self.state.keep_previous(stage) if stage.previous else None
                 resume = self.state.begin(stage, turn.made, self._by())
                 turn.resume = resume and not self.choice.force
+                outcome["began"], turn.began = time.time(), time.monotonic()
             outcome["state"] = State.RUNNING
         if outcome["state"] != State.RUNNING:
             self._note(stage.name, outcome)

@@ -111,7 +111,8 @@ class FlowState:
         made or not whole, or that makes none of its own, its identity.
         """
         record = self.record(stage) or {}
-        return str(record["content"] if record.get("key") == made.key else made.key)
+        whole = _is_whole(record) and record.get("key") == made.key
+        return str(record["content"]) if whole else made.key
 
     def digest(self, path: str) -> str:
         """Return the identity of the content of a file or folder outside of the flow.
