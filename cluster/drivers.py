@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import time
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -31,10 +32,15 @@ _CLOSE_SECONDS = 5.0
 
 
 class Drivers:
-    """The drivers of a client's scheduler; ``folder`` is for their files."""
+    """The drivers of a client's scheduler.
 
-    def __init__(self, client: Client, folder: Path) -> None:
-        self._client, self._folder = client, folder
+    folder   for their files
+    timeout  seconds in which one of them must have connected
+    """
+
+    def __init__(self, client: Client, folder: Path, timeout: float) -> None:
+        self._client, self._folder, self._timeout = client, folder, timeout
+        self._seen = time.monotonic()
         self._nannies: list[Nanny] = []
         self._starting: list[Future[None]] = []
         prepare_to_spawn()
@@ -53,7 +59,14 @@ class Drivers:
             if one.done() and (error := one.exception()) is not None:
                 raise ClusterError("a driver of stages did not start", got=first_lines(error))
         processes = [nanny.process for nanny in self._nannies]
-        return sum(one is not None and one.status == Status.running for one in processes)
+        count = len([one for one in processes if one is not None and one.status == Status.running])
+        if count or not processes:
+            self._seen = time.monotonic()
+        elif time.monotonic() > self._seen + self._timeout:
+            raise ClusterError(
+                "no driver of stages connects", expected=f"one within {self._timeout:g} s"
+            )
+        return count
 
     async def _start(self, number: int) -> None:
         from distributed import Nanny

@@ -87,7 +87,7 @@ class Engine:
         spec = checked(spec, self._kind, ranks)
         opened = open_cluster(spec, self._kind, ranks, quiet=self._quiet)
         client, start = self._open.enter_context(opened)
-        drivers = Drivers(client, folder)
+        drivers = Drivers(client, folder, spec.start_timeout)
         self._open.callback(drivers.close)
         address = {"cluster": client.scheduler.address, "device": spec.device}
         if spec.tls is not None:

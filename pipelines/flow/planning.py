@@ -11,7 +11,7 @@ from penstock.pipelines.display import CountsReport
 from penstock.pipelines.flow.document import Flow
 from penstock.pipelines.flow.engine import check_gpus
 from penstock.pipelines.flow.publishing.owners import output_problem, target_problem
-from penstock.pipelines.flow.run import Choice, check_stages, order_of
+from penstock.pipelines.flow.run import Choice, check_of, order_of
 from penstock.pipelines.flow.stage import call_command
 from penstock.pipelines.flow.state import FlowState
 from penstock.secrets import masked
@@ -119,7 +119,8 @@ def plan_flow(
         if problem is not None:
             needs["problem"] = masked(problem.what)
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
-    check_stages(flow, running)
+    with check_of(flow, running) as check:
+        check.passed()
     with suppress(PenstockError, OSError):  # a plan needs no place to write to
         state.save_digests()
     return FlowPlan(flow.name, str(flow.folder), tuple(stages))

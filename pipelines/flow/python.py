@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from penstock.documents import parse_json, with_named_numbers
 from penstock.errors import PenstockError, UsageError
@@ -37,44 +37,76 @@ _OLDER_SECONDS = 60.0
 # In the process that starts the child
 
 
-def check_functions(orders: list[dict[str, Any]]) -> None:
-    """Raise UsageError if a function is not there, or does not take its arguments."""
-    with open(os.devnull, "ab") as nowhere:  # noqa: PTH123 - where modules print to
-        found, code = run_child({"check": orders, "hidden": hidden()}, nowhere)
-    if "error" in found:
-        error = found["error"]
-        raise UsageError(error["what"], **{name: error[name] for name in ("expected", "got")})
-    if code:
-        names = ", ".join(sorted({order["python"] for order in orders}))
-        raise UsageError(f"cannot load python: {names}", got=f"a process that {_ended(code)}")
+class Child:
+    """A process that carries out an order; ``log`` takes what it writes."""
 
-
-def run_child(order: dict[str, Any], log: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """Have a child carry out an order; return its answer, if it gave one, and its exit code."""
-    with tempfile.TemporaryFile() as answer:
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, str(answer.fileno())],
-            stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[answer.fileno()],
+    def __init__(self, order: dict[str, Any], log: IO[bytes]) -> None:
+        self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed by wait
+        number = self._answer.fileno()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(number)],
+            stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[number],
             start_new_session=True,  # Ctrl-C is for the flow, which ends its stages
         )  # fmt: skip
-        assert child.stdin is not None
+        self._flow = self._process.stdin
+        assert self._flow is not None
         with suppress(BrokenPipeError):
-            child.stdin.write(json.dumps(order).encode() + b"\n")
-            child.stdin.flush()
+            self._flow.write(json.dumps(order).encode() + b"\n")
+            self._flow.flush()
+
+    def wait(self) -> tuple[dict[str, Any], int]:
+        """Return its answer, if it gave one, and its exit code."""
         try:
-            code = child.wait()
+            code = self._process.wait()
         finally:
-            with suppress(BrokenPipeError):
-                child.stdin.close()
-        _end_group(child.pid)
-        answer.seek(0)
-        text = answer.read()
-    return (parse_json(text) if text else {}), code
+            self.end()
+        _end_group(self._process.pid)
+        with self._answer as answer:
+            answer.seek(0)
+            text = answer.read()
+        return (parse_json(text) if text else {}), code
+
+    def end(self) -> None:
+        """Have it end by itself."""
+        assert self._flow is not None
+        with suppress(BrokenPipeError):
+            self._flow.close()
+
+
+class Check:
+    """Whether functions are there, and take their arguments; found out while others are started."""
+
+    def __init__(self, orders: list[dict[str, Any]]) -> None:
+        self._names = ", ".join(sorted({order["python"] for order in orders}))
+        self._child: Child | None = None
+        if orders:
+            with open(os.devnull, "ab") as nowhere:  # noqa: PTH123 - where modules print to
+                self._child = Child({"check": orders, "hidden": hidden()}, nowhere)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._child is not None:
+            self._child.end()
+
+    def passed(self) -> None:
+        """Raise UsageError if one is not there, or takes other arguments."""
+        if self._child is None:
+            return
+        child, self._child = self._child, None
+        found, code = child.wait()
+        if "error" in found:
+            error = found["error"]
+            raise UsageError(error["what"], expected=error["expected"], got=error["got"])
+        if code:
+            got = f"a process that {_ended(code)}"
+            raise UsageError(f"cannot load python: {self._names}", got=got)
 
 
 def call_in_child(order: dict[str, Any]) -> dict[str, Any]:
     """Call a user's function in a child; return its ``report`` or its ``error``."""
-    found, code = run_child(order, sys.stderr.buffer)
+    found, code = Child(order, sys.stderr.buffer).wait()
     if found:
         return found
     if code == 0:

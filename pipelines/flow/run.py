@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -23,7 +22,7 @@ from penstock.pipelines.flow.notify import notify
 from penstock.pipelines.flow.previous import with_previous
 from penstock.pipelines.flow.publishing.owners import made_by
 from penstock.pipelines.flow.publishing.passed import Publisher
-from penstock.pipelines.flow.python import check_functions
+from penstock.pipelines.flow.python import Check
 from penstock.pipelines.flow.records import (
     ENDED_WELL,
     FOLDER,
@@ -163,13 +162,9 @@ class FlowRun:
             self.state.save_digests()
         try:
             record.save()
-            record.free_end()
-        except (PenstockError, OSError) as error:
-            if record.state == State.PASSED:  # the next run could not compare with it
-                record.body.update({"state": State.FAILED, "error": _told(error)})
-            with suppress(OSError):
-                record.save_end()
-            warn(f"run.json could not be written whole: {error}")
+        except (PenstockError, OSError) as error:  # to readers it was killed
+            record.body.update({"state": State.FAILED, "error": _told(error)})
+            warn(f"run.json could not be written: {error}")
         notify(self.flow, record)
         with suppress(OSError):
             clean(self.flow.home / FOLDER, _KEPT_RUNS)
@@ -201,10 +196,9 @@ class FlowRun:
         """Run stages when those that they need are done; functions are checked before."""
         sorter = TopologicalSorter({name: one.needs for name, one in self.flow.stages.items()})
         sorter.prepare()
-        with ThreadPoolExecutor(1) as aside:
-            checked = aside.submit(check_stages, self.flow, running)
+        with check_of(self.flow, running) as check:
             try:
-                self._follow(sorter, checked)
+                self._follow(sorter, check)
             except BaseException:
                 for name, turn in self._under_way.items():  # they did nothing wrong
                     turn.outcome |= {"state": State.INTERRUPTED, "why": "the flow was stopped"}
@@ -215,7 +209,7 @@ class FlowRun:
                 self._engine.close()
                 self._display.close()
 
-    def _follow(self, sorter: TopologicalSorter[str], checked: Future[None]) -> None:
+    def _follow(self, sorter: TopologicalSorter[str], check: Check) -> None:
         waiting: list[_Turn] = []
         while sorter.is_active():
             for name in sorter.get_ready():
@@ -226,7 +220,7 @@ class FlowRun:
                     waiting.append(turn)
             if waiting:
                 self._engine.prepare(len(waiting))
-                checked.result()
+                check.passed()
             for turn in list(waiting):
                 if time.monotonic() > turn.not_before and self._engine.has_room(turn.stage):
                     waiting.remove(turn)
@@ -466,11 +460,10 @@ def order_of(
     }
 
 
-def check_stages(flow: Flow, names: Iterable[str]) -> None:
-    """Raise UsageError if the function of a stage is not there, or takes other arguments."""
+def check_of(flow: Flow, names: Iterable[str]) -> Check:
+    """Return a check of the functions of stages."""
     stages = [flow.stages[name] for name in names]
-    if orders := [order_of(flow, stage) for stage in stages if stage.python is not None]:
-        check_functions(orders)
+    return Check([order_of(flow, stage) for stage in stages if stage.python is not None])
 
 
 def _told(error: BaseException) -> dict[str, Any]:

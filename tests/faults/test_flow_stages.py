@@ -52,6 +52,9 @@ stages:
 """
 
 
+START = ["cluster", "start", "--name", "night", "--cluster", "local", "--workers", "2", "-q"]
+
+
 def flow(home: Path, text: str, name: str = "flow") -> Path:
     home.mkdir(exist_ok=True)
     (home / "mine.py").write_text(MODULE)
@@ -151,10 +154,9 @@ def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
-    words = ["cluster", "start", "night", "--cluster", "local", "--workers", "2", "-q"]
-    assert run(words) == 0
+    assert run(START) == 0
     yield "night"
-    run(["cluster", "stop", "night", "-q"])
+    run(["cluster", "stop", "--name", "night", "-q"])
 
 
 @pytest.mark.slow
@@ -171,7 +173,7 @@ def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
     os.kill(known["pid"], signal.SIGKILL)
     process.communicate(timeout=240)
     assert process.returncode == 1
-    assert run(["cluster", "start", daemon, "--cluster", "local", "--workers", "2", "-q"]) == 0
+    assert run(START) == 0
     again = run_flow(path)
     assert (again.state, again.stages["graph"]["state"]) == ("passed", "skipped")
     assert walks(path.parent) == undisturbed
