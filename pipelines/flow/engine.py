@@ -15,10 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.spec import ClusterSpec
+from penstock.cluster.spec import EFFECTS, KINDS, ClusterSpec
 from penstock.errors import CapacityError, PenstockError
 from penstock.limits import cores
 from penstock.pipelines.flow.document import Flow, StageSpec
+from penstock.pipelines.flow.state import matched
 from penstock.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -100,7 +101,13 @@ class Engine:
 
     def _where(self, stage: StageSpec) -> dict[str, Any]:
         """Return the cluster of a stage: the flow's, whose workers start now if they have not."""
-        if stage.command is None or not stage.command.clustered or not self._asks_workers(stage):
+        if stage.command is None or not stage.command.clustered:
+            return {}
+        if self._spec.cluster == "auto" and not self._asks_workers(stage):
+            given = self.flow.cluster.items()
+            kept = {name: one for name, one in given if "threads" in EFFECTS.get(name, KINDS)}
+            return {**kept, "cluster": "threads"}
+        if self._spec.cluster not in ("auto", *_STARTED):
             return dict(self.flow.cluster)
         if not self._with_workers:
             self._cluster["start"]()
@@ -109,11 +116,13 @@ class Engine:
         return found
 
     def _asks_workers(self, stage: StageSpec) -> bool:
-        if self._spec.cluster != "auto":
-            return self._spec.cluster in _STARTED
-        from penstock.cluster.connect import kind_for
+        """Return whether ``auto`` means workers for a stage, by what it reads."""
+        from penstock.cluster.connect import SMALL_INPUT, kind_for
 
-        size = sum(_size(self.flow.path_of(one)) for one in stage.inputs)
+        paths = [str(self.flow.path_of(one)) for one in stage.inputs]
+        remote = any("://" in path for path in paths)
+        files = [] if remote else [file for path in paths for file in matched(path)]
+        size = SMALL_INPUT + 1 if remote else sum(file.stat().st_size for file in files)
         return stage.gang or kind_for(self._spec, size, None, on_gpu=True) in _STARTED
 
     # Running stages
@@ -209,13 +218,6 @@ def _lost(stage: str, got: str | None) -> PenstockError:
         remedy="It crashed, or memory ran out (dmesg); its log may show more. "
         "Run the flow again: it resumes",
     )
-
-
-def _size(path: Path) -> int:
-    """Return the bytes of a file, or of the files in a folder; of a URL or a pattern nothing."""
-    if path.is_dir():
-        return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
-    return path.stat().st_size if path.is_file() else 0
 
 
 def check_gpus(flow: Flow) -> None:

@@ -122,7 +122,7 @@ class FlowState:
         """
         if "://" in path:
             return _remote(path)
-        files = _matched(path)
+        files = matched(path)
         if not files:
             return "absent"
         whole = hashlib.sha256()
@@ -272,7 +272,8 @@ def _files_named(stage: StageSpec, flow: Flow) -> list[str]:
     return sorted(set(found))
 
 
-def _matched(path: str) -> list[Path]:
+def matched(path: str) -> list[Path]:
+    """Return the files that a path or a pattern means, in a folder all."""
     import glob
 
     found = Path(path)
