@@ -15,7 +15,7 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dask
 import psutil
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ON_DRIVER = {"driver": 1}
 _END_SECONDS = 10.0  # for what a stage has started to end by itself
 _CLOSE_SECONDS = 5.0
+# Dask would have arithmetic of a worker take one thread.
+_SETTINGS: dict[str, Any] = {"distributed.nanny.pre-spawn-environ": {}}
 
 
 class Drivers:
@@ -73,8 +75,7 @@ class Drivers:
 
         # Processes inherit it from this thread: Ctrl-C is for the client.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        # Dask would have arithmetic of a worker take one thread.
-        with dask.config.set({"distributed.nanny.pre-spawn-environ": {}}):
+        with dask.config.set(_SETTINGS):
             nanny = Nanny(
                 self._client.scheduler.address,
                 name=f"driver-{number}",

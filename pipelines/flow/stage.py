@@ -41,6 +41,10 @@ def run_stage(order: dict[str, Any]) -> dict[str, Any]:
         os.chdir(order["home"])
         hide(order["hidden"])
         cli.guarded(carry_out, lambda error: answer.update(failure(error)))
+    if "penstock.workers.plugin" in sys.modules:
+        from penstock.workers.plugin import clear_caches
+
+        clear_caches()
     free_memory()
     return answer
 
@@ -63,7 +67,7 @@ def _logged(log: Path) -> Iterator[None]:
 
 
 def free_memory() -> None:
-    """Give back what pools hold, and what workers keep between tasks: the next stage has it all."""
+    """Give back what pools hold, so that the next stage has it."""
     import ctypes
 
     gc.collect()
