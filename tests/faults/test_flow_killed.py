@@ -41,7 +41,7 @@ def run(home: Path, text: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> dict:
-    out, error = process.communicate(timeout=240)
+    out, error = process.communicate(timeout=600)
     assert process.returncode == 0, error
     return json.loads(out)
 
@@ -55,7 +55,7 @@ def descendants(process: subprocess.Popen[str], what: str) -> Iterator[psutil.Pr
 
 
 def wait_for(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not there():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline

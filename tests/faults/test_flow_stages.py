@@ -103,7 +103,7 @@ def start(home: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def wait_for_walks(home: Path, process: subprocess.Popen[str]) -> None:
-    partial, deadline = home / "flow/.walks.partial/walks", time.monotonic() + 120
+    partial, deadline = home / "flow/.walks.partial/walks", time.monotonic() + 300
     while not (partial.is_dir() and len([*partial.glob("*.parquet")]) > 1):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -139,7 +139,7 @@ def test_a_driver_that_is_killed_fails_its_stage_alone_which_resumes(
     process = start(path.parent, "run", str(path), "--json", "-q")
     wait_for_walks(path.parent, process)
     os.kill(driver_of(process, path.parent), signal.SIGKILL)
-    out, error = process.communicate(timeout=240)
+    out, error = process.communicate(timeout=600)
     report = json.loads(out)
     if not retries:
         assert process.returncode == 1
@@ -171,7 +171,7 @@ def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
     process = start(path.parent, "run", str(path), "--json", "-q")
     wait_for_walks(path.parent, process)
     os.kill(known["pid"], signal.SIGKILL)
-    process.communicate(timeout=240)
+    process.communicate(timeout=600)
     assert process.returncode == 1
     assert run(START) == 0
     again = run_flow(path)
@@ -186,7 +186,7 @@ def test_two_flows_of_one_folder_run_at_once_on_one_cluster(tmp_path: Path, daem
     paths = [flow(home, WALKS % (daemon, ""), name) for name in names]
     runs = [start(home, "run", str(path), "--json", "-q") for path in paths]
     for process in runs:
-        out, error = process.communicate(timeout=240)
+        out, error = process.communicate(timeout=600)
         assert (process.returncode, json.loads(out)["state"]) == (0, "passed"), error
     files = [sorted((home / name / "walks").glob("*.parquet")) for name in names]
     assert files[0]
