@@ -36,7 +36,7 @@ def ask_scheduler(
 def ask_workers(
     client: Client, function: Callable[..., Any], *, on_error: str = "raise"
 ) -> dict[str, Any]:
-    """Return what ``function`` returns in each worker; ``on_error`` is that of ``client.run``.
+    """Return the result of ``function`` in each worker; ``on_error`` is that of ``client.run``.
 
     Drivers of flows are not asked: a stage may keep one from answering for long.
     """
@@ -204,7 +204,7 @@ def _has_drivers(dask_scheduler: Scheduler) -> bool:
 
 @by_value
 def without_drivers(dask_scheduler: Scheduler) -> list[str]:
-    """Return the addresses of all workers but drivers: run on the scheduler."""
+    """Return the addresses of all workers but drivers; runs on the scheduler."""
     workers = dask_scheduler.workers.items()
     return [address for address, state in workers if "driver" not in state.resources]
 
