@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -94,10 +94,30 @@ def connect(
             client.loop.asyncio_loop.set_exception_handler(_log_as_dask)
             yield client
         return
+    with open_cluster(spec, kind, ranks, quiet=quiet) as (client, start):
+        start()
+        yield client
+
+
+@contextmanager
+def open_cluster(
+    spec: ClusterSpec, kind: str, ranks: int | None, *, quiet: bool
+) -> Iterator[tuple[Client, Callable[[], None]]]:
+    """Give the client of a scheduler, and what starts its workers and waits for them."""
     from penstock.caches import have_home
     from penstock.cluster.devices import warn_of_unused_gpus
     from penstock.cluster.ended import forgotten_at_the_end
     from penstock.cluster.startup import check_versions, prepare_workers
+
+    def start() -> None:
+        if running.attach is not None:
+            running.attach(client)
+        steps = [partial(check_versions, client)]
+        if kind in KINDS:
+            steps.append(partial(leave_interrupts_to_client, client))
+        steps.append(partial(_give_resources, client, spec))
+        prepare_workers(client, running, spec.start_timeout, steps, quiet=quiet)
+        warn_of_unused_gpus(client)
 
     have_home()
     with (
@@ -110,15 +130,7 @@ def connect(
         client.loop.asyncio_loop.set_exception_handler(_log_as_dask)
         if not quiet and running.dashboard:
             print(f"dashboard: {running.dashboard}", file=sys.stderr)
-        if running.attach is not None:
-            running.attach(client)
-        steps = [partial(check_versions, client)]
-        if kind in KINDS:
-            steps.append(partial(leave_interrupts_to_client, client))
-        steps.append(partial(_give_resources, client, spec))
-        prepare_workers(client, running, spec.start_timeout, steps, quiet=quiet)
-        warn_of_unused_gpus(client)
-        yield client
+        yield client, start
 
 
 @contextmanager
@@ -133,6 +145,9 @@ def _settings(spec: ClusterSpec) -> Iterator[None]:
         "distributed.scheduler.worker-ttl": f"{spec.worker_timeout} s",
         # If a worker is away this long after it died, Dask closes its nanny.
         "distributed.deploy.lost-worker-timeout": "1 hour",
+        # What pieces ask for where there are drivers too: see drivers.py. Set later, or pinned to
+        # addresses, pieces would hang if a worker is killed and comes back.
+        "distributed.worker.resources": {"piece": spec.threads or 1},
     }
     with dask.config.set(settings):
         yield

@@ -36,10 +36,21 @@ def ask_scheduler(
 def ask_workers(
     client: Client, function: Callable[..., Any], *, on_error: str = "raise"
 ) -> dict[str, Any]:
-    """Return the result of ``function`` in each worker; ``on_error`` is that of ``client.run``."""
+    """Return the result of ``function`` in each worker; ``on_error`` is that of ``client.run``.
+
+    Drivers of flows are not asked: a stage may keep one from answering for long.
+    """
     with answers_in_time(client) as seconds:
-        found = client.run(function, on_error=on_error, callback_timeout=seconds)
+        workers = client.run_on_scheduler(without_drivers, callback_timeout=seconds)
+        if not workers:
+            return {}
+        found = client.run(function, workers=workers, on_error=on_error, callback_timeout=seconds)
     return dict(found)
+
+
+def of_pieces(client: Client) -> dict[str, float] | None:
+    """Return the resources that pieces ask for, so that none runs on the driver of a stage."""
+    return {"piece": 1} if ask_scheduler(client, _has_drivers) else None
 
 
 def ask(
@@ -184,6 +195,18 @@ def by_value(function: Callable[..., Any]) -> Any:
 @by_value
 def _nothing() -> None:
     pass
+
+
+@by_value
+def _has_drivers(dask_scheduler: Scheduler) -> bool:
+    return any("driver" in state.resources for state in dask_scheduler.workers.values())
+
+
+@by_value
+def without_drivers(dask_scheduler: Scheduler) -> list[str]:
+    """Return the addresses of all workers but drivers; runs on the scheduler."""
+    workers = dask_scheduler.workers.items()
+    return [address for address, state in workers if "driver" not in state.resources]
 
 
 @by_value

@@ -225,23 +225,11 @@ class ClusterSpec:
         return replace(self, **left) if left else self
 
     def worker_count(self) -> int:
-        """Return how many workers to start here.
-
-        Returns
-        -------
-        int
-            ``workers``, or else one per core, fewer if memory is scarce.
-        """
+        """Return ``workers``, or else one per core, fewer if memory is scarce."""
         return self.workers or max(1, min(cores(), _shared() // (2 * SMALLEST_LIMIT)))
 
     def worker_memory(self) -> int:
-        """Return how many bytes one worker may use.
-
-        Returns
-        -------
-        int
-            ``memory_limit``, or else a share of this machine's limit.
-        """
+        """Return ``memory_limit`` in bytes, or else a share of this machine's limit."""
         if self.memory_limit is not None:
             return parse_bytes(self.memory_limit)
         return _shared() // self.worker_count()

@@ -131,8 +131,9 @@ def _minor(version: str) -> str:
 
 @by_value
 def worker_names(dask_scheduler: Scheduler) -> set[str]:
-    """Return the names of all workers; runs on the scheduler."""
-    return {str(state.name) for state in dask_scheduler.workers.values()}
+    """Return the names of all workers but drivers; runs on the scheduler."""
+    workers = dask_scheduler.workers.values()
+    return {str(state.name) for state in workers if "driver" not in state.resources}
 
 
 @by_value

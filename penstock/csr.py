@@ -64,48 +64,24 @@ class CSR:
         return len(self.indices)
 
     def columns(self) -> Iterator[tuple[str, Array]]:
-        """Yield the edge columns that exist.
-
-        Yields
-        ------
-        tuple of str and Array
-            The name, as ``weights``, and the column.
-        """
+        """Yield the name, as ``weights``, and array of each edge column that exists."""
         for name in EDGE_COLUMNS:
             array = getattr(self, name)
             if array is not None:
                 yield name, array
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
-        """Yield every array that exists.
-
-        Yields
-        ------
-        tuple of str and Array
-            The name, as ``indptr``, and the array.
-        """
+        """Yield the name, as ``indptr``, and array of each array that exists."""
         yield "indptr", self.indptr
         yield "indices", self.indices
         yield from self.columns()
 
     def degrees(self) -> Array:
-        """Return the out-degree of each row.
-
-        Returns
-        -------
-        Array
-            (rows,) int64.
-        """
+        """Return the out-degree of each row: (rows,) int64."""
         return np.diff(self.indptr)
 
     def sources(self) -> Array:
-        """Return the row of each edge.
-
-        Returns
-        -------
-        Array
-            (edges,) ids over the whole graph, of the type of ``indices``.
-        """
+        """Return the row of each edge: (edges,) ids over the whole graph, typed as ``indices``."""
         rows = np.arange(self.first_row, self.first_row + self.rows, dtype=self.indices.dtype)
         return np.repeat(rows, self.degrees())
 

@@ -337,13 +337,7 @@ class Graph:
         return as_numpy(column, empty)
 
     def labelled(self) -> Array:
-        """Return the mask of the nodes that have a label.
-
-        Returns
-        -------
-        Array
-            (nodes,) bool.
-        """
+        """Return the mask of the nodes that have a label: (nodes,) bool."""
         if self.manifest.labels == "multi":
             return np.asarray(self.node_column("label").is_valid())
         labels = np.asarray(self.labels())

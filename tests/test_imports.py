@@ -3,7 +3,6 @@
 import ast
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -59,21 +58,6 @@ def test_imports_go_one_way(root):
     assert not faults
 
 
-@pytest.mark.parametrize(
-    ("source", "package", "found"),
-    [
-        ("from penstock.pipelines.info import info", "penstock.kernels.cpu", {"pipelines"}),
-        ("def f():\n import penstock.cluster.connect", "penstock.workers", {"cluster"}),
-        ("from penstock import workers", "penstock.partition", {"workers"}),
-        ("from ..cluster import connect", "penstock.partition", {"cluster"}),
-        ("from penstock.errors import PenstockError", "penstock.pipelines.etl", set()),
-        ("if TYPE_CHECKING:\n from penstock.pipelines.info import info", "penstock", set()),
-    ],
-)
-def test_the_check_finds_what_it_should(source, package, found):
-    assert upward(source, package) == found
-
-
 def test_only_tests_import_naive_kernels(root):
     faults = [
         str(file.relative_to(root))
@@ -116,28 +100,6 @@ def test_every_kernel_has_its_naive_twin(root):
             continue
         missing = names(module) - names(twin)
         assert not missing, f"{module}: no naive twin of {missing}"
-
-
-def test_no_module_hides_a_name_of_its_package(root):
-    """Importing ``walk.launch`` binds ``launch`` in the package ``walk``, whatever it was
-    before."""
-    faults = {}
-    for folder in LAYERS:
-        for package in (root / folder).rglob("__init__.py"):
-            inside = {path.stem for path in package.parent.glob("*.py")} - {"__init__"}
-            inside |= {path.parent.name for path in package.parent.glob("*/__init__.py")}
-            own = package_of(package, root)
-            # What a module inside gives its own name to is bound after the module.
-            bound = {
-                alias.asname or alias.name
-                for node in ast.parse(package.read_text()).body
-                if isinstance(node, ast.ImportFrom)
-                for alias in node.names
-                if node.module not in (own, f"{own}.{alias.asname or alias.name}")
-            }
-            if found := bound & inside:
-                faults[str(package.relative_to(root))] = sorted(found)
-    assert not faults
 
 
 def test_public_names_are_there():
@@ -198,15 +160,6 @@ def test_a_job_that_computes_on_a_gpu_needs_no_numba(tmp_path):
     assert not loaded & {"numba", "scipy", "pandas", "bokeh", "cupy"}
 
 
-def test_options_of_vectors_need_no_dask_of_several_processes(tmp_path):
-    modules = ["penstock.pipelines.word2vec.command", "penstock.pipelines.word2vec.job"]
-    modules += ["penstock.pipelines.word2vec.inputs.graph", "penstock.pipelines.walk"]
-    loaded = loaded_by(f"import {', '.join(modules)}", tmp_path)
-    assert set(modules) <= loaded
-    # Imported while the GPU's context is made, which takes as long.
-    assert not loaded & {"distributed", "numba", "scipy", "pandas", "pyarrow", "cupy"}
-
-
 # What a job of numbers, on threads, has no use for; a second of every small job.
 UNUSED = {"pandas", "pyarrow.dataset", "scipy.linalg", "bokeh", "cryptography", "cupy"}
 
@@ -254,16 +207,3 @@ def test_start_is_fast(arguments, limit, tmp_path):
     turns = [(seconds(*few), seconds(*arguments)) for _ in range(5)]
     yardstick, best = map(min, zip(*turns, strict=True))
     assert best < limit * max(1.0, yardstick / 0.07), turns
-
-
-def test_numba_compiles_kernels(root):
-    found = {
-        str(file.relative_to(root))
-        for folder in ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
-        for file in (root / folder).rglob("*.py")
-        if re.search(r"\bimport .*\bnjit\b", file.read_text())
-    }
-    assert len(found) > 20
-    # A loop that calls MPI is no arithmetic, and has no naive twin; the doctor tries the compiler.
-    others = {"workers/comm/poll.py", "pipelines/doctor/checks.py"}
-    assert {name for name in found if not name.startswith("kernels/")} == others

@@ -88,12 +88,17 @@ class Resources:
     def close(self) -> None:
         """Release everything."""
         with self._finding:
-            if self._cache is not None:
-                self._cache.clear()
+            self.clear_cache()
             self.copies.close()
             if self._scratch is not None:
                 self._scratch.close()
             self._scratch = None
+
+    def clear_cache(self) -> None:
+        """Forget what is kept between tasks, if there is anything."""
+        with self._finding:
+            if self._cache is not None:
+                self._cache.clear()
 
     def _taken(self) -> Scratch:
         with self._finding:
@@ -196,6 +201,13 @@ def resources(worker: Worker | None = None) -> Resources:
     if isinstance(plugin, PenstockWorker) and (found := plugin.held()) is not None:
         return found
     return _of_this_process()
+
+
+def clear_caches() -> None:
+    """Forget what this process keeps between tasks; none may run."""
+    for one in (*_in_this_process, _default):
+        if one is not None:
+            one.clear_cache()
 
 
 def register_plugin(

@@ -84,7 +84,6 @@ def squared_error(
 def _shared(
     values: Array, splits: Array, scale: float, grad: Array | None
 ) -> tuple[Array, Any, Array, bool]:
-    """Return common arguments of all losses' kernels: ``grad`` is always an array."""
     typed = values.dtype.type(scale)
     return read_only(splits, values), typed, values if grad is None else grad, grad is not None
 

@@ -141,7 +141,6 @@ def batch_norm_back(
 def _add_sums(
     kernel: str, matrices: list[DeviceArray], sums: DeviceArray, first: int, last: int, *more: Any
 ) -> None:
-    """Add columns' sums in two steps: first within blocks, then over the blocks."""
     if last <= first:
         return
     width, count = matrices[0].shape[1], sums.size

@@ -191,7 +191,6 @@ def _stored(matrix: DeviceArray) -> tuple[int, int]:
 
 
 def _apart(stride: int, length: int, size: int) -> bool:
-    """Return whether ``stride`` bytes are valid between lines of ``length`` values."""
     return stride % size == 0 and stride >= length * size
 
 

@@ -84,7 +84,6 @@ def _act(value: Array, activation: Activation) -> Array:
 
 
 def _slope(value: Array, activation: Activation) -> Array:
-    """Return the derivative, given the output of the activation."""
     if activation == Activation.RELU:
         return np.where(value > 0, 1, 0)
     if activation == Activation.LEAKY_RELU:

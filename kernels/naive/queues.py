@@ -72,7 +72,6 @@ class Queues:
 def _round(
     queue: Queue, operation: Operation, file: int, offset: int, part: Array, patience: float
 ) -> tuple[int, int]:
-    """Move up to ``entries`` pages: enqueue all, ring once, poll for all, ring once."""
     form, start = queue.form, int(queue.submitted[0])
     pages = -(-part.size // form.page_bytes)
     cuts = [slice(i * form.page_bytes, (i + 1) * form.page_bytes) for i in range(pages)]

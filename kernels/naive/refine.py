@@ -82,7 +82,6 @@ def _links(v: int, indptr: Array, indices: Array, parts: Array, k: int) -> Array
 
 
 def _best(v: int, links: Array, load: Array, parts: Array, loads: Array, bound: int) -> int:
-    """Return the other part with space and most neighbours, then least load; -1: none has space."""
     others = [p for p in range(len(loads)) if p != parts[v] and loads[p] + load[v] <= bound]
     return min(others, key=lambda p: (-links[p], loads[p], p), default=-1)
 

@@ -3,8 +3,9 @@
 run.json        model, training, graph, state, identity and report
 ids.parquet     the user's id of every node, in the order of their numbers
 metrics.jsonl   a line per epoch
-checkpoints/    last.json and best.json name versions of partitions, nodes-0003-000012.table and so
-                on; starts.npy and places.npy say where each node is
+checkpoints/    last.safetensors and best.safetensors have relations and name versions of
+                partitions, nodes-0003-000012.table and so on; starts.npy and places.npy say where
+                each node is
 """
 
 from __future__ import annotations
@@ -80,14 +81,14 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
         diverged = run.state is RunState.DIVERGED
         raise InputError(
             f"{folder} has no vectors yet",
-            expected=f"checkpoints/{wanted}.json",
+            expected=f"checkpoints/{wanted}.safetensors",
             got=f"a run that is {run.state}",
             remedy=f"Train again with {'--overwrite and a lower --lr' if diverged else '--resume'}",
         )
     found = checkpoints.load(wanted)
     if asked == BEST != wanted and found.about.get("best_epoch"):
         raise CorruptFile(
-            f"{folder / 'checkpoints' / BEST}.json is missing",
+            f"{checkpoints.path(BEST)} is missing",
             expected=f"the vectors of epoch {found.about['best_epoch']}, the best validated one",
             remedy="Restore the file, or take the last vectors with --checkpoint last",
         )
@@ -103,7 +104,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
     )
     if expected != held:
         raise CorruptFile(
-            f"{folder / FORMAT.file} and checkpoints/{wanted}.json do not belong together",
+            f"{folder / FORMAT.file} and checkpoints/{wanted}.safetensors do not belong together",
             expected=_VECTORS.format(*expected),
             got=_VECTORS.format(*held),
             remedy=FORMAT.restore,

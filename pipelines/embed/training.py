@@ -214,7 +214,7 @@ def _init_sha256(options: EmbedOptions, init: Run | None, before: Run | None) ->
     if init is None or options.init is None:
         return known
     folder = options.init / "checkpoints"
-    found = sha256_of(folder / f"{newest(folder)}.json")
+    found = sha256_of(Checkpoints(folder).path(newest(folder)))
     if known not in (None, found):
         raise UsageError(
             f"{options.init} changed since this run began with its vectors",

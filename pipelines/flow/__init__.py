@@ -1,14 +1,14 @@
-"""``penstock run``: a flow, which is a YAML file of stages, as one Dask graph.
+"""``penstock run``: a flow, which is a YAML file of stages, as tasks of one Dask scheduler.
 
 module       owns
 document     the file: stages, inputs, variables, checked; what a stage can run: any command of the
              command line; the paths that stages write and publish, which must not overlap
 gates        what metrics are expected to be
 state        the identities of outputs, so that unchanged stages are skipped
-stage        the process of a stage; process: what runs in it
-graph        the Dask graph of the stages
+run          one run: which stages, in which order, gates, publishing
+engine       where stages run: the scheduler, drivers, workers, time limits
+stage        what runs on a driver: a job, or python: a function of the user's, in a child process
 display      what is seen of a run while it is under way
-run          one run: which stages, the cluster, gates, publishing
 publishing   moving outputs to their targets
 records      what is kept of runs
 planning     ``--plan``
@@ -18,13 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from penstock.paths import client_path
-from penstock.pipelines.flow.document import read_flow
-from penstock.pipelines.flow.report import FlowReport
-from penstock.pipelines.flow.run import Choice, run_flow_checked
+if TYPE_CHECKING:
+    from penstock.pipelines.flow.report import FlowReport
 
-__all__ = ["FlowReport", "run_flow"]
+__all__ = ["run_flow"]
 
 
 def run_flow(
@@ -79,6 +78,11 @@ def run_flow(
     >>> report.state
     'passed'
     """
+    # The process of a function imports this package, and nothing of these.
+    from penstock.paths import client_path
+    from penstock.pipelines.flow.document import read_flow
+    from penstock.pipelines.flow.run import Choice, run_flow_checked
+
     made = read_flow(client_path(flow), variables)
     return run_flow_checked(
         made, Choice(force, first, only), quiet=quiet, replace_targets=replace_targets,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,12 @@ class Display:
     """Lines on standard error; on a terminal, below them, a line for every stage that runs.
 
     Such a line has the stage, how long it has run, and the last line of its log, in which jobs show
-    how far they are. Called from the threads of the stages.
+    how far they are.
     """
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._terminal = not quiet and sys.stderr.isatty()
-        self._lock = threading.Lock()
         self._lines: Any = None
         self._tasks: dict[str, Any] = {}
 
@@ -30,35 +28,31 @@ class Display:
         if self._quiet:
             return
         text = masked(text)
-        with self._lock:
-            if self._lines is None:
-                print(text, file=sys.stderr, flush=True)
-            else:
-                self._lines.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        if self._lines is None:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self._lines.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def begin(self, stage: str, why: str, log: Path) -> None:
         """Show that a stage runs."""
         if not self._terminal:
             self.say(f"{stage}: runs, {why}")
             return
-        with self._lock:
-            if self._lines is None:
-                self._lines = _lines()
-                self._lines.start()
-            self._tasks[stage] = self._lines.add_task(stage, total=None, log=log)
+        if self._lines is None:
+            self._lines = _lines()
+            self._lines.start()
+        self._tasks[stage] = self._lines.add_task(stage, total=None, log=log)
 
     def end(self, stage: str) -> None:
         """Show no more that a stage runs."""
-        with self._lock:
-            if stage in self._tasks:
-                self._lines.remove_task(self._tasks.pop(stage))
+        if stage in self._tasks:
+            self._lines.remove_task(self._tasks.pop(stage))
 
     def close(self) -> None:
         """Leave the terminal as lines alone leave it."""
-        with self._lock:
-            if self._lines is not None:
-                self._lines.stop()
-            self._lines, self._tasks = None, {}
+        if self._lines is not None:
+            self._lines.stop()
+        self._lines, self._tasks = None, {}
 
 
 def _lines() -> Any:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.pipelines.display import CountsReport
 from penstock.pipelines.flow.document import Flow
+from penstock.pipelines.flow.engine import check_gpus
 from penstock.pipelines.flow.publishing.owners import output_problem, target_problem
-from penstock.pipelines.flow.run import Choice, check_gpus
-from penstock.pipelines.flow.stage import StageProcess
+from penstock.pipelines.flow.run import Choice, check_of, order_of
+from penstock.pipelines.flow.stage import call_command
 from penstock.pipelines.flow.state import FlowState
 from penstock.secrets import masked
 from penstock.sizes import format_bytes
@@ -89,12 +90,12 @@ def plan_flow(
     check_gpus(flow)
     chosen, state = choice.chosen(flow), FlowState(flow)
     needed = flow.before(chosen)
-    keys: dict[str, str] = {}
+    contents: dict[str, str] = {}
     running: set[str] = set()
     stages = []
     for name, stage in flow.stages.items():
-        made = state.made_of(stage, keys)
-        keys[name] = state.identity(name, made.key)
+        made = state.made_of(stage, contents)
+        contents[name] = state.content(name, made)
         before = [one for one in stage.needs if one in running]
         why = state.why(stage, made)
         if why is None and before:
@@ -118,6 +119,8 @@ def plan_flow(
         if problem is not None:
             needs["problem"] = masked(problem.what)
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
+    with check_of(flow, running) as check:
+        check.passed()
     with suppress(PenstockError, OSError):  # a plan needs no place to write to
         state.save_digests()
     return FlowPlan(flow.name, str(flow.folder), tuple(stages))
@@ -129,7 +132,7 @@ def _last_seconds(state: FlowState, name: str) -> float | None:
 
 
 def _asked(flow: Flow, name: str, before: list[str]) -> dict[str, Any]:
-    """Run a job's plan, in its own process.
+    """Return what a job's plan says.
 
     before  stages that will have made its inputs again
     """
@@ -138,10 +141,9 @@ def _asked(flow: Flow, name: str, before: list[str]) -> dict[str, Any]:
         return {}
     if before and not all(flow.output(one).exists() for one in before):
         return {"unknown": before[0]}
-    process = StageProcess(flow, stage, dict(flow.cluster), None, plan=True)
-    process.start()
     try:
-        found = process.wait(120.0)
+        with chdir(flow.home):
+            found = call_command({**order_of(flow, stage), "plan": True})
     except PenstockError as error:
         return {"unknown": before[0]} if before else {"problem": str(error)}
     problem = found.get("problem") or {}

@@ -4,7 +4,6 @@ flow.yaml      the flow as it was run
 run.json       state, stages with times, metrics, gates, errors, what was published; versions
 metrics.jsonl  one line per metric
 logs/          what each stage wrote
-end.json       room for the result of the run, if the disk is full; removed once run.json has it
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.documents import named_number, parse_json, with_named_numbers
+from penstock.documents import named_number, with_named_numbers
 from penstock.errors import InputError, PenstockError
 from penstock.files import save_text
 from penstock.formats import Format
 from penstock.output_lock import own_directory
 from penstock.secrets import masked
-from penstock.system_errors import full_disk_explained
 from penstock.workers.processes import runs_still
 
 FOLDER = "runs"
@@ -48,7 +46,6 @@ FORMAT = Format(
 _PACKAGES = ("dask", "distributed", "numpy", "numba", "pyarrow", "mpi4py", "cupy", "cudf")
 _NAME = re.compile(r"(.+)-(\d{8}-\d{6}(?:-\d+)?)")
 _TEXTS = ("variables", "error", "notification", "why", "report", "gates")
-_END, _END_BYTES = "end.json", 8192
 
 
 class State(StrEnum):
@@ -128,18 +125,6 @@ class RunRecord:
         self.body.update(_masked(self.body))
         FORMAT.save(self.folder, with_named_numbers(self.body))
 
-    def save_end(self) -> None:
-        """Write how the run ended, in short, over bytes that were written when it began.
-
-        That needs no room, but on file systems that never write in place (btrfs, ZFS).
-        """
-        with (self.folder / _END).open("r+b") as file:
-            file.write(_end_of(self.body))
-
-    def free_end(self) -> None:
-        """Free the reserved room, because run.json holds the result of the run."""
-        (self.folder / _END).unlink(missing_ok=True)
-
 
 def _masked(body: dict[str, Any]) -> dict[str, Any]:
     """Return a record with its texts masked; what others find things by stays."""
@@ -153,27 +138,6 @@ def _masked(body: dict[str, Any]) -> dict[str, Any]:
             one = {stage: _masked(each) for stage, each in one.items()}
         found[name] = one
     return found
-
-
-def _end_of(body: dict[str, Any]) -> bytes:
-    """Return how a run ended as JSON of ``_END_BYTES``: whole, or as much of it as fits."""
-    body = _masked(body)
-    found: dict[str, Any] = {
-        name: body.get(name) for name in ("state", "seconds", "error", "published")
-    }
-    stages = {
-        name: {key: one[key] for key in ("job", "began", "seconds", "state", "why", "error", "out")
-               if key in one}
-        for name, one in body.get("stages", {}).items()
-    }  # fmt: skip
-    states = {name: {"job": one.get("job"), "state": one.get("state")}
-              for name, one in stages.items()}  # fmt: skip
-    least = {"state": body.get("state"), "seconds": body.get("seconds")}
-    for one in ({**found, "stages": stages}, {**found, "stages": states}, found):
-        made = json.dumps(with_named_numbers(one)).encode()
-        if len(made) <= _END_BYTES:
-            return made.ljust(_END_BYTES)
-    return json.dumps(least).encode().ljust(_END_BYTES)
 
 
 def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
@@ -198,8 +162,6 @@ def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
     try:
         (folder / "logs").mkdir()
         save_text(folder / "flow.yaml", text)
-        with full_disk_explained(folder / _END):
-            (folder / _END).write_bytes(b" " * _END_BYTES)
         record.save()
     except BaseException:  # no command would list or remove it
         shutil.rmtree(folder, ignore_errors=True)
@@ -223,28 +185,13 @@ def load_run(folder: Path) -> RunRecord:
     run = RunRecord(folder, FORMAT.load(folder))
     if run.state != State.RUNNING:
         return run
-    body = _with_end(folder, run.body)
-    if body.get("state") == State.RUNNING and not _is_alive(folder, body):
-        stages = {
-            name: {**one, "state": State.KILLED} if one.get("state") == State.RUNNING else one
-            for name, one in run.stages.items()
-        }
-        body = {**body, "state": State.KILLED, "stages": stages}
-    return RunRecord(folder, body)
-
-
-def _with_end(folder: Path, body: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with the result of the run, if only that could be written."""
-    try:
-        end = parse_json((folder / _END).read_bytes())
-    except (OSError, ValueError):  # it is blank while the run is under way
-        return body
-    if not isinstance(end, dict) or not isinstance(end.get("state"), str):
-        return body
-    stages = {name: dict(one) for name, one in RunRecord(folder, body).stages.items()}
-    for name, one in RunRecord(folder, end).stages.items():
-        stages[name] = {**stages.get(name, {}), **one}
-    return {**body, **end, "stages": stages}
+    if _is_alive(folder, run.body):
+        return run
+    stages = {
+        name: {**one, "state": State.KILLED} if one.get("state") == State.RUNNING else one
+        for name, one in run.stages.items()
+    }
+    return RunRecord(folder, {**run.body, "state": State.KILLED, "stages": stages})
 
 
 def all_runs(base: Path, flow: str | None = None) -> list[RunRecord]:

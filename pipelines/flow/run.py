@@ -1,38 +1,28 @@
-"""One run of a flow: what must run, the Dask graph of its stages, gates, publishing.
-
-Every stage is a node of one Dask graph, which a scheduler in this process runs: it tracks
-dependencies, decides which stages run side by side, and shows them on its dashboard. A node
-starts the process of its stage and waits for it. The cluster of the flow is another one: it is
-started once, and the stages' processes connect to it.
-"""
+"""One run of a flow: what must run, stages in the order of their inputs, gates, publishing."""
 
 from __future__ import annotations
 
+import json
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from penstock.cluster.spec import ClusterSpec
-from penstock.errors import CapacityError, PenstockError, UsageError, causes, warn
-from penstock.limits import cores
+from penstock.errors import PenstockError, UsageError, causes, warn
 from penstock.output_lock import output_lock, own_directory
 from penstock.pipelines.flow.display import Display
-from penstock.pipelines.flow.document import Flow, StageSpec
+from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
+from penstock.pipelines.flow.engine import Engine, check_gpus
 from penstock.pipelines.flow.gates import flat_metrics
 from penstock.pipelines.flow.notify import notify
-from penstock.pipelines.flow.publishing import Item, Publication
-from penstock.pipelines.flow.publishing.owners import (
-    is_other_publisher,
-    made_by,
-    output_problem,
-    target_problem,
-)
-from penstock.pipelines.flow.publishing.targets import LocalTarget, target_of
+from penstock.pipelines.flow.previous import with_previous
+from penstock.pipelines.flow.publishing.owners import made_by
+from penstock.pipelines.flow.publishing.passed import Publisher
+from penstock.pipelines.flow.python import Check
 from penstock.pipelines.flow.records import (
     ENDED_WELL,
     FOLDER,
@@ -43,17 +33,15 @@ from penstock.pipelines.flow.records import (
     clean,
     previous_metrics,
 )
-from penstock.pipelines.flow.report import FlowReport, shown_target
-from penstock.pipelines.flow.stage import StageProcess, wait_for_older
+from penstock.pipelines.flow.report import FlowReport
 from penstock.pipelines.flow.state import FlowState, Made
+from penstock.secrets import hidden
 from penstock.system_errors import from_system
-from penstock.temporary import TemporaryFolder
 from penstock.workers.processes import process_began
 
-PARALLEL = 4
 _KEPT_RUNS = 100
-_GOES_ON = "The next run resumes from the complete stages"
-_STARTED_KINDS = ("local", "mpi", "cuda")
+_POLL = 0.02
+_RESUMES = "The next run resumes from the complete stages"
 
 
 @dataclass(frozen=True)
@@ -87,8 +75,22 @@ class Choice:
         return flow.after((self.first,)) if self.first else set(flow.stages)
 
 
+@dataclass
+class _Turn:
+    """A stage that must run: what of, and its attempts until now."""
+
+    stage: StageSpec
+    made: Made
+    outcome: dict[str, Any]
+    previous: Path | None = None
+    resume: bool = False
+    attempt: int = 0
+    not_before: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+
+
 class FlowRun:
-    """A run under way; its methods are called from the threads of Dask's worker."""
+    """A run under way."""
 
     def __init__(
         self,
@@ -100,48 +102,46 @@ class FlowRun:
         replace_outputs: bool = False,
     ) -> None:
         choice.check(flow)
-        self.flow, self.choice, self.quiet = flow, choice, quiet
-        self._replace_targets, self._replace_outputs = replace_targets, replace_outputs
+        check_gpus(flow)
+        self.flow, self.choice = flow, choice
+        self._replace_outputs = replace_outputs
         self.chosen = choice.chosen(flow)
         self.needed = flow.before(self.chosen)
         self.state = FlowState(flow)
-        self._publication = Publication(self.state.journal, self.state.note_published)
-        self.cluster: dict[str, Any] = dict(flow.cluster)
         self.record: RunRecord | None = None
-        self.keys: dict[str, str] = {}
+        self.contents: dict[str, str] = {}
         self.outcomes: dict[str, dict[str, Any]] = {}
-        self._under_way: dict[str, dict[str, Any]] = {}
-        self._lock, self._processes = threading.Lock(), set[StageProcess]()
-        self._ending = False
+        self._under_way: dict[str, _Turn] = {}
         self._display = Display(quiet=quiet)
+        self._engine = Engine(flow, quiet=quiet)
+        self._publisher = Publisher(
+            flow, self.state, say=self._display.say, replace_targets=replace_targets
+        )
 
     # From its begin to its end
 
     def run(self) -> FlowReport:
         """Run what must run, check the gates, and publish if all is well."""
         flow, began = self.flow, time.monotonic()
-        for name, stage in flow.stages.items():
-            for destination in map(flow.destination, stage.publish):
-                target = target_of(destination, "")
-                if isinstance(target, LocalTarget):  # a URL may be out of reach now, and not then
-                    target.check(flow.output(name))
         flow.folder.parent.mkdir(parents=True, exist_ok=True)
         with output_lock(flow.folder, command="penstock run"):
             flow.folder.mkdir(exist_ok=True)
             own_directory(self.state.folder)
             self.record = record = begin_run(flow.home, flow.name, flow.path, flow.text)
-            self._note_process()
-            self._recover_publication()
+            self._note_process(record)
+            self._publisher.recover()
             try:
                 running = self._running()
-                self._refuse_others(running)
+                self._publisher.refuse(
+                    running, outputs=not self._replace_outputs, targets=not self.choice.only
+                )
                 self._execute(running)
-                self._publish()
+                self._publish(record)
             except BaseException as error:
                 ended = any(not isinstance(one, Exception) for one in causes(error))
                 for one in causes(error):
                     if isinstance(one, KeyboardInterrupt):  # the command's last line shows it
-                        one.add_note(_GOES_ON)
+                        one.add_note(_RESUMES)
                 record.body["state"] = State.INTERRUPTED if ended else State.FAILED
                 record.body["error"] = _told(error)
                 raise
@@ -162,215 +162,196 @@ class FlowRun:
             self.state.save_digests()
         try:
             record.save()
-            record.free_end()
-        except (PenstockError, OSError) as error:
-            if record.state == State.PASSED:  # the next run could not compare with it
-                record.body.update({"state": State.FAILED, "error": _told(error)})
-            with suppress(OSError):
-                record.save_end()
-            warn(f"run.json could not be written whole: {error}")
+        except (PenstockError, OSError) as error:  # to readers it was killed
+            record.body.update({"state": State.FAILED, "error": _told(error)})
+            warn(f"run.json could not be written: {error}")
         notify(self.flow, record)
         with suppress(OSError):
             clean(self.flow.home / FOLDER, _KEPT_RUNS)
 
-    def _note_process(self) -> None:
-        assert self.record is not None
+    def _note_process(self, record: RunRecord) -> None:
         pid = os.getpid()
-        self.record.body.update({"process": pid, "process_began": process_began(pid),
-                             "variables": self.flow.variables,
-                             "folder": str(self.flow.folder)})  # fmt: skip
-        self.record.save()
-
-    def _execute(self, running: list[str]) -> None:
-        flow = self.flow
-        width = flow.parallel or min(PARALLEL, max(cores(), 1))
-        with ExitStack() as stack:
-            stack.callback(self._display.close)
-            stack.callback(self.stop_processes)
-            if running:  # so that the cluster is worth its start
-                stack.enter_context(self._cluster())
-            from penstock.pipelines.flow.graph import run_graph
-
-            run_graph(self, width, quiet=self.quiet)
+        record.body.update({"process": pid, "process_began": process_began(pid),
+                            "variables": self.flow.variables,
+                            "folder": str(self.flow.folder)})  # fmt: skip
+        record.save()
 
     def _running(self) -> list[str]:
         """Return the stages that will run, as far as is known before."""
-        keys: dict[str, str] = {}
+        contents: dict[str, str] = {}
         found: list[str] = []
         for name, stage in self.flow.stages.items():
             try:
-                made = self.state.made_of(stage, keys)
+                made = self.state.made_of(stage, contents)
             except OSError:  # an input that cannot be read: its stage reports it
-                keys[name], runs = "", True
+                contents[name], runs = "", True
             else:
-                keys[name] = self.state.identity(name, made.key)
+                contents[name] = self.state.content(name, made)
                 runs = self.choice.force or bool(self.state.why(stage, made))
             if name in self.chosen and (runs or set(stage.needs) & set(found)):
                 found.append(name)
         return found
 
-    @contextmanager
-    def _cluster(self) -> Iterator[None]:
-        """Start the cluster of the flow, if it has one, and hand its address to the stages."""
-        spec = self.flow.spec.configured()
-        if spec.cluster not in _STARTED_KINDS:
-            yield
-            return
-        from penstock.cluster.connect import connect
-        from penstock.cluster.security.credentials import make_credentials
+    def _execute(self, running: list[str]) -> None:
+        """Run stages when those that they need are done; functions are checked before."""
+        sorter = TopologicalSorter({name: one.needs for name, one in self.flow.stages.items()})
+        sorter.prepare()
+        with check_of(self.flow, running) as check:
+            try:
+                self._follow(sorter, check)
+            except BaseException:
+                for name, turn in self._under_way.items():  # they did nothing wrong
+                    turn.outcome |= {"state": State.INTERRUPTED, "why": "the flow was stopped"}
+                    seconds = time.time() - turn.outcome["began"]
+                    self.outcomes[name] = {**turn.outcome, "seconds": round(seconds, 3)}
+                raise
+            finally:
+                self._engine.close()
+                self._display.close()
 
-        with TemporaryFolder("penstock-flow") as folder:
-            if spec.tls is None and not spec.no_tls:
-                spec = replace(spec, tls=make_credentials(folder / "tls"))
-            with connect(spec, ranks=self._ranks(spec), quiet=self.quiet) as client:
-                self.cluster = {"cluster": client.scheduler.address, "device": spec.device}
-                if spec.tls is not None:
-                    self.cluster["tls"] = str(spec.tls)
-                yield
-        self.cluster = dict(self.flow.cluster)
-
-    def _ranks(self, spec: ClusterSpec) -> int | None:
-        if spec.cluster != "mpi":
-            return None
-        asked = [stage.options.get("parts") for stage in self.flow.stages.values() if stage.gang]
-        return spec.workers or max([one for one in asked if isinstance(one, int)], default=2)
+    def _follow(self, sorter: TopologicalSorter[str], check: Check) -> None:
+        waiting: list[_Turn] = []
+        while sorter.is_active():
+            for name in sorter.get_ready():
+                turn = self._begin(self.flow.stages[name])
+                if turn is None:
+                    sorter.done(name)
+                else:
+                    waiting.append(turn)
+            if waiting:
+                self._engine.prepare(len(waiting))
+                check.passed()
+            for turn in list(waiting):
+                if time.monotonic() > turn.not_before and self._engine.has_room(turn.stage):
+                    waiting.remove(turn)
+                    if not self._start(turn):
+                        sorter.done(turn.stage.name)
+            if not self._under_way:
+                time.sleep(_POLL if waiting else 0)
+                continue
+            ended = self._engine.next_ended()
+            if ended is not None:
+                turn = self._under_way[ended[0]]
+                if self._ended(turn, ended[1]):
+                    sorter.done(ended[0])
+                else:
+                    waiting.append(turn)
 
     # A stage
 
-    def stage(self, name: str) -> State:
-        """Run one stage if it must; return its state. Errors are recorded, never raised."""
-        stage, began = self.flow.stages[name], time.time()
-        outcome: dict[str, Any] = {"job": stage.title, "began": began, "state": State.FAILED}
-        try:
-            self._stage(stage, outcome)
-        except BaseException as error:
-            known = error if isinstance(error, PenstockError) else from_system(error)
-            if self._ending:  # it did nothing wrong
-                outcome |= {"state": State.INTERRUPTED, "why": "the flow was stopped"}
-            else:
-                outcome |= {"state": State.FAILED, "error": _told(known or error)}
-            if known is None:
-                raise
-        finally:
-            outcome["seconds"] = round(time.time() - began, 3)
-            self._note(name, outcome)
-        return State(outcome["state"])
+    def _begin(self, stage: StageSpec) -> _Turn | None:
+        """Return the turn of a stage that must run; None: it has ended."""
+        outcome: dict[str, Any] = {
+            "job": stage.title, "began": time.time(), "state": State.FAILED
+        }  # fmt: skip
+        turn = None
+        with _failing(outcome):
+            turn = self._decide(stage, outcome)
+        if turn is None:
+            self._note(stage.name, outcome)
+        return turn
 
-    def _stage(self, stage: StageSpec, outcome: dict[str, Any]) -> None:
+    def _decide(self, stage: StageSpec, outcome: dict[str, Any]) -> _Turn | None:
         waiting = [one for one in stage.needs if self.outcomes[one]["state"] not in ENDED_WELL]
         if stage.name not in self.needed and waiting:
             outcome |= {"state": State.NOT_CHOSEN, "why": f"{waiting[0]} is to be made first"}
-            return
+            return None
         if waiting:
             outcome |= {"state": State.NOT_RUN, "why": f"upstream stage {waiting[0]} failed"}
-            return
-        made = self.state.made_of(stage, self.keys)
-        self.keys[stage.name] = self.state.identity(stage.name, made.key)
+            return None
+        made = self.state.made_of(stage, self.contents)
+        self.contents[stage.name] = self.state.content(stage.name, made)
         # The page about the run finds the output here, and whether it is unchanged.
         outcome |= {"out": str(self.flow.output(stage.name)), "key": made.key}
         why = self.state.why(stage, made)
-        if stage.name not in self.chosen:
-            if why is not None and stage.name not in self.needed:
-                outcome |= {"state": State.NOT_CHOSEN, "why": why}
-                return
-            if why is not None:
+        if why is None and self.choice.force and stage.name in self.chosen:
+            why = "--force"
+        if why is not None and stage.name not in self.chosen:
+            if stage.name in self.needed:
                 raise UsageError(
                     f"stage {stage.name} must run, but is not selected: {why}",
                     remedy=f"Run it too: --from {stage.name}, or without --only and --from",
                 )
-        elif self.choice.force and why is None:
-            why = "--force"
+            outcome |= {"state": State.NOT_CHOSEN, "why": why}
+            return None
         if why is None:
-            record = self.state.record(stage.name) or {}
-            report = record.get("report")
+            report = (self.state.record(stage.name) or {}).get("report")
             outcome |= {"state": State.SKIPPED, "why": "unchanged"}
-            outcome["report"] = report if _small(report) else None
-            metrics = flat_metrics(report)
+            self._report(stage, report, outcome)
+            return None
+        outcome["why"] = why
+        return _Turn(stage, made, outcome)
+
+    def _start(self, turn: _Turn) -> bool:
+        """Have the engine run a stage; False: it has failed."""
+        stage, outcome = turn.stage, turn.outcome
+        with _failing(outcome):
+            if not turn.attempt:
+                turn.previous = self.state.keep_previous(stage) if stage.previous else None
+                resume = self.state.begin(stage, turn.made, self._by())
+                turn.resume = resume and not self.choice.force
+                outcome["began"], turn.began = time.time(), time.monotonic()
+            outcome["state"] = State.RUNNING
+        if outcome["state"] != State.RUNNING:
+            self._note(stage.name, outcome)
+            return False
+        # Written now, so that the record of a flow that is killed shows what ran.
+        self._under_way[stage.name] = turn
+        self._save_stages()
+        self._display.begin(stage.name, outcome["why"], self._log(stage.name))
+        self._engine.start(stage, self._order(turn))
+        return True
+
+    def _order(self, turn: _Turn) -> dict[str, Any]:
+        name, log = turn.stage.name, self._log(turn.stage.name)
+        return {
+            **order_of(self.flow, turn.stage, resume=turn.resume, previous=turn.previous),
+            "lock": str(self.state.folder / f"{name}.lock"),
+            "log": str(log),
+            "begun": str(log.with_name(f".{name}-{turn.attempt}")),
+        }
+
+    def _ended(self, turn: _Turn, answer: dict[str, Any]) -> bool:
+        """Take what a stage answers; False: it is to be tried again."""
+        stage, outcome = turn.stage, turn.outcome
+        del self._under_way[stage.name]
+        if (error := answer.get("error")) is not None:
+            if turn.attempt < stage.retries and not answer.get("usage"):
+                self._display.end(stage.name)
+                self._display.say(f"{stage.name}: {error['what']}: trying again")
+                turn.not_before = time.monotonic() + min(2.0**turn.attempt, 60)
+                turn.attempt, turn.resume = turn.attempt + 1, True
+                return False
+            outcome |= {"state": State.FAILED, "error": error}
         else:
-            outcome["why"] = why
-            self._note_begin(stage.name, outcome)
-            metrics = self._run_process(stage, made, outcome)
-        outcome["metrics"] = metrics
-        self._check_gates(stage, metrics, outcome)
+            with _failing(outcome):
+                report, seconds = answer["report"], time.monotonic() - turn.began
+                self.state.end(stage, turn.made, report, seconds, self._by())
+                self.contents[stage.name] = self.state.content(stage.name, turn.made)
+                outcome["state"] = State.DONE
+                self._report(stage, report, outcome)
+                append_metrics(self._folder, stage.name, outcome["metrics"])
+        self._note(stage.name, outcome)
+        return True
 
-    def _run_process(
-        self, stage: StageSpec, made: Made, outcome: dict[str, Any]
-    ) -> dict[str, float]:
-        assert self.record is not None
-        found = self.state.interrupted(stage.name)
-        resume = found is not None and found.get("key") == made.key and not self.choice.force
-        if found is not None:
-            wait_for_older(stage.name, found)
-        log = self._log(stage.name)
-        previous = self.state.keep_previous(stage) if stage.previous else None
-        for attempt in range(stage.retries + 1):
-            process = StageProcess(
-                self.flow, stage, self.cluster, log, resume=resume, previous=previous
-            )
-            with self._lock:
-                if self._ending:
-                    raise PenstockError("the flow was stopped before this stage began")
-                self._processes.add(process)
-                process.start()
-            try:
-                self.state.begin(stage.name, made, process.identity(), self._by())
-                began = time.monotonic()
-                report = process.wait(stage.timeout)
-            except PenstockError as error:
-                if attempt == stage.retries or self._ending or isinstance(error, UsageError):
-                    raise
-                self._display.say(f"{stage.name}: {error.what}: trying again")
-                resume = True
-                time.sleep(min(2.0**attempt, 60))
-                continue
-            finally:
-                process.stop()  # if the disk was full before it was waited for
-                with self._lock:
-                    self._processes.discard(process)
-            break
+    def _report(self, stage: StageSpec, report: Any, outcome: dict[str, Any]) -> None:
+        """Note what a stage reports, and whether its gates are met."""
         metrics = flat_metrics(report)
-        self.state.end(stage, made, report, time.monotonic() - began, self._by())
-        self.keys[stage.name] = self.state.identity(stage.name, made.key)
-        append_metrics(self.record.folder, stage.name, metrics)
-        outcome |= {"state": State.DONE, "report": report if _small(report) else None}
-        return metrics
-
-    def _check_gates(
-        self, stage: StageSpec, metrics: dict[str, float], outcome: dict[str, Any]
-    ) -> None:
+        outcome |= {"report": report if _small(report) else None, "metrics": metrics}
         if not stage.gates:
             return
         flow = self.flow
         previous = previous_metrics(flow.home / FOLDER, flow.name, flow.path, stage.name)
         checked = [gate.check(metrics, previous) for gate in stage.gates]
         outcome["gates"] = [one.to_dict() for one in checked]
-        broken = [one for one in checked if not one.met]
-        if broken:
+        if broken := [one for one in checked if not one.met]:
             outcome["state"] = State.GATE_FAILED
             outcome["why"] = "; ".join(one.text() for one in broken)
 
-    def _note_begin(self, name: str, outcome: dict[str, Any]) -> None:
-        """Note that a stage runs: the record of a killed flow shows its progress."""
-        self._display.begin(name, outcome["why"], self._log(name))
-        with self._lock:
-            self._under_way[name] = {**outcome, "state": State.RUNNING}
-            self._save_stages()
-
-    def _log(self, stage: str) -> Path:
-        assert self.record is not None
-        return self.record.folder / "logs" / f"{stage}.log"
-
-    def _save_stages(self) -> None:
-        assert self.record is not None
-        self.record.body["stages"] = {**self.outcomes, **self._under_way}
-        with suppress(PenstockError, OSError):  # its end reports it, if the disk is still full
-            self.record.save()
-
     def _note(self, name: str, outcome: dict[str, Any]) -> None:
-        with self._lock:
-            self._under_way.pop(name, None)
-            self.outcomes[name] = outcome
-            self._save_stages()
+        outcome["seconds"] = round(time.time() - outcome["began"], 3)
+        self.outcomes[name] = outcome
+        self._save_stages()
         well: dict[str, str] = {
             State.DONE: f"{outcome['seconds']:.1f} s",
             State.SKIPPED: "unchanged, skipped",
@@ -379,77 +360,39 @@ class FlowRun:
         self._display.end(name)
         self._display.say(f"{name}: {text}")
 
+    def _save_stages(self) -> None:
+        assert self.record is not None
+        under_way = {name: turn.outcome for name, turn in self._under_way.items()}
+        self.record.body["stages"] = {**self.outcomes, **under_way}
+        with suppress(PenstockError, OSError):  # its end reports it, if the disk is still full
+            self.record.save()
+
+    @property
+    def _folder(self) -> Path:
+        assert self.record is not None
+        return self.record.folder
+
+    def _log(self, stage: str) -> Path:
+        return self._folder / "logs" / f"{stage}.log"
+
+    def _by(self) -> dict[str, Any]:
+        return made_by(self.flow, self._folder.name)
+
+    # The end
+
     def _failed(self) -> bool:
         good = (*ENDED_WELL, State.NOT_CHOSEN)
         return any(one["state"] not in good for one in self.outcomes.values())
 
-    def stop_processes(self) -> None:
-        """End the processes of all stages, and start none any more."""
-        with self._lock:
-            self._ending = True
-            processes = list(self._processes)
-        for process in processes:
-            process.stop()
-
-    # The end
-
-    def _publish(self) -> None:
+    def _publish(self, record: RunRecord) -> None:
         """Publish every stage that is to be, once all of the flow is well."""
-        assert self.record is not None
         if self._failed() or len(self.outcomes) < len(self.flow.stages):
             return
         stale = [name for name, one in self.outcomes.items() if one["state"] == State.NOT_CHOSEN]
-        if stale:
-            if any(stage.publish for stage in self.flow.stages.values()):
-                self._display.say(f"nothing is published, as {stale[0]} is not up to date")
-            return
-        items, flow = [], self.flow
-        for name, stage in flow.stages.items():
-            for target in stage.publish:
-                destination = flow.destination(target)
-                key = self.keys.get(name)
-                # A URL is checked only when it may be written: it may be out of reach.
-                taken = self._replace_targets and is_other_publisher(flow, self.state, destination)
-                if taken or self.state.published(name, destination) != key:
-                    self._display.say(f"{name}: publishing to {shown_target(destination)}")
-                    items.append(Item(name, key, flow.output(name), destination))
-        destinations = self._publication.publish(
-            items, self.record.name, keep=flow.keep, by=self._by(),
-            check=None if self._replace_targets else self._refuse_target,
-        )  # fmt: skip
-        for item, where in zip(items, destinations, strict=True):
-            self.record.body["published"].append(
-                {"stage": item.stage, "to": where, "key": item.key}
-            )
-
-    def _refuse_others(self, running: list[str]) -> None:
-        """Refuse to replace what this flow has neither made nor published."""
-        for name in () if self._replace_outputs else running:
-            if error := output_problem(self.flow, self.state, name):
-                raise error
-        if self._replace_targets or self.choice.only:
-            return
-        for name, stage in self.flow.stages.items():
-            for destination in map(self.flow.destination, stage.publish):
-                if error := target_problem(self.flow, self.state, name, destination, urls=False):
-                    raise error
-
-    def _refuse_target(self, item: Item) -> None:
-        if error := target_problem(self.flow, self.state, item.stage, item.destination, urls=True):
-            raise error
-
-    def _by(self) -> dict[str, Any]:
-        assert self.record is not None
-        return made_by(self.flow, self.record.name)
-
-    def _recover_publication(self) -> None:
-        """Complete or take back what a run was publishing when it was cut off."""
-        try:
-            if said := self._publication.recover():
-                self._display.say(said)
-        except PenstockError as error:
-            # A destination that cannot be reached now may be at the end, when it must be.
-            self._display.say(f"{error}; this run tries again when it publishes")
+        if not stale:
+            record.body["published"] += self._publisher.publish(record, self.contents)
+        elif any(stage.publish for stage in self.flow.stages.values()):
+            self._display.say(f"nothing is published, as {stale[0]} is not up to date")
 
 
 def run_flow_checked(
@@ -467,7 +410,6 @@ def run_flow_checked(
     replace_outputs  stages may also replace what this flow has not made
     failed  called with the run's folder if it fails as a whole, as by a publication
     """
-    check_gpus(flow)
     run = FlowRun(
         flow, choice, quiet=quiet, replace_targets=replace_targets, replace_outputs=replace_outputs
     )
@@ -479,30 +421,49 @@ def run_flow_checked(
         raise
 
 
-def check_gpus(flow: Flow) -> None:
-    """Refuse stages that need more GPUs than exist."""
-    most = max((stage.gpus for stage in flow.stages.values()), default=0)
-    there = gpus_of(flow) if most else 0
-    if most > there:
-        name = next(stage.name for stage in flow.stages.values() if stage.gpus == most)
-        raise CapacityError(
-            f"stage {name} needs {most} GPUs", expected=f"at most {there}, the available ones",
-            remedy="Lower gpus:, or name a cluster with that number",
-        )  # fmt: skip
+@contextmanager
+def _failing(outcome: dict[str, Any]) -> Iterator[None]:
+    """Have an error of ours, or of the system, be that of a stage, and no more."""
+    try:
+        yield
+    except Exception as error:
+        known = error if isinstance(error, PenstockError) else from_system(error)
+        if known is None:
+            raise
+        outcome |= {"state": State.FAILED, "error": _told(known)}
 
 
-def gpus_of(flow: Flow) -> int:
-    """Return how many GPUs stages can share: those of this machine, or one per requested worker."""
-    spec = flow.spec.configured()
-    if spec.cluster in ("mpi", "cuda") and spec.workers:
-        return spec.workers
-    from importlib.util import find_spec
+def order_of(
+    flow: Flow, stage: StageSpec, *, resume: bool = False, previous: Path | None = None
+) -> dict[str, Any]:
+    """Return what a stage is to run, as plain data; ``previous`` is a copy of its last output."""
 
-    if find_spec("cupy") is None:
-        return 0
-    from penstock.workers.resources.device import devices_here
+    def path_of(name: str) -> Path:
+        first, _, rest = name.partition("/")
+        return flow.output(first) / rest if rest else flow.output(first)
 
-    return devices_here()
+    command = stage.command
+    options = with_stages(with_previous(stage.options, previous), path_of)
+    if command is not None and command.writes:
+        given = {"resume": resume, "overwrite": True}
+        options |= {name: True for name, on in given.items() if on and command.has(name)}
+    return {
+        "name": stage.name,
+        "job": None if command is None else command.name,
+        "python": stage.python,
+        "home": str(flow.home),
+        "inputs": [str(flow.path_of(one)) for one in stage.inputs],
+        "out": str(flow.output(stage.name)),
+        "options": options,
+        "cluster": dict(flow.cluster),
+        "hidden": hidden(),
+    }
+
+
+def check_of(flow: Flow, names: Iterable[str]) -> Check:
+    """Return a check of the functions of stages."""
+    stages = [flow.stages[name] for name in names]
+    return Check([order_of(flow, stage) for stage in stages if stage.python is not None])
 
 
 def _told(error: BaseException) -> dict[str, Any]:
@@ -517,6 +478,4 @@ def _what(outcome: dict[str, Any]) -> str:
 
 
 def _small(report: Any) -> bool:
-    import json
-
     return len(json.dumps(report, default=str)) < 1 << 20

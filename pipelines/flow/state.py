@@ -1,21 +1,20 @@
 """The identities of the outputs in a flow's folder, so that unchanged ones are not made again.
 
-<folder>/.flow/<stage>.json      what the output of a stage was made of, and its report
-<folder>/.flow/<stage>.started   the same for a run that has begun, and has not ended yet
+<folder>/.flow/<stage>.json      what its output is made of, and once it is whole its content, the
+                                 sizes of its files and the report of its job
 <folder>/.flow/previous/<stage>  a copy of its output before, while it is replaced: previous.py
-<folder>/.flow/digests.json      digests of files outside, by size and time
-<folder>/.flow/published.json    keys of published outputs, by stage and destination
-<folder>/.flow/publishing.json   which targets are just being changed: publishing/
+<folder>/.flow/digests.json      digests of files, by size and time
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import json
 import os
-import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,15 @@ from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import copy_output
-from penstock.pipelines.flow.publishing.targets import LocalTarget, read_record
-from penstock.pipelines.flow.records import FOLDER, all_runs
+from penstock.pipelines.flow.publishing.targets import read_record
 from penstock.secrets import masked
 
 # A change in the results of jobs from the same input and options raises this number.
-FORMAT = 1
+FORMAT = 2
 _LARGE = 4 << 20
-HIDDEN, _PUBLISHED = ".flow", "published.json"
 _ENVIRONMENT = "what options take from the environment changed"
+# Keys of a manifest that do not describe its content.
+_NOT_CONTENT = ("report", "identity", "made", "seconds")
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Made:
 
     job: str
     options: dict[str, Any]
-    inputs: dict[str, str]  # name or path: key of the stage, digest of the file
+    inputs: dict[str, str]  # name or path: digest of the content
     version: str
 
     @property
@@ -57,28 +56,22 @@ class Made:
         inputs = {masked(name): one for name, one in self.inputs.items()}
         return asdict(replace(self, options=masked(self.options), inputs=inputs))
 
-    def differences(self, before: dict[str, Any]) -> list[str]:
+    def differences(self, before: Mapping[str, Any]) -> list[str]:
         """Return what is not as it was, in words."""
         found, now = [], self.kept()
         if before.get("job") != self.job:
             found.append(f"job was {before.get('job')}")
-        old, new = before.get("options") or {}, now["options"]
-        for name in sorted({*old, *new}):
-            if old.get(name) != new.get(name):
-                found.append(f"option {name}: {_short(old.get(name))} -> {_short(new.get(name))}")
-        old, new = before.get("inputs") or {}, now["inputs"]
-        for name in sorted({*old, *new}):
-            if old.get(name) != new.get(name):
-                found.append(f"input {name} {_how(old.get(name), new.get(name))}")
+        for what in ("options", "inputs"):
+            old, new = before.get(what) or {}, now[what]
+            for name in sorted({*old, *new}):
+                if old.get(name) != new.get(name):
+                    change = f"{name}: {_short(old.get(name))} -> {_short(new.get(name))}"
+                    found.append(
+                        f"option {change}" if what == "options" else f"input {name} changed"
+                    )
         if before.get("version") != self.version:
             found.append(f"made by {before.get('version')}")
         return found
-
-
-def _how(before: Any, now: str | None) -> str:
-    """Return how an input differs: keys of stages are followed by which time they were made."""
-    again = isinstance(before, str) and now is not None and before.split()[0] == now.split()[0]
-    return "was rebuilt" if again else "changed"
 
 
 def _short(value: Any) -> str:
@@ -90,28 +83,36 @@ class FlowState:
     """The records of a flow's folder."""
 
     def __init__(self, flow: Flow) -> None:
-        self.flow, self.folder = flow, flow.folder / HIDDEN
+        self.flow, self.folder = flow, flow.state
         self._digests: dict[str, list[Any]] | None = None
 
-    def made_of(self, stage: StageSpec, keys: dict[str, str]) -> Made:
-        """Return the identity of a stage's output, given the keys of the stages before it."""
+    def made_of(self, stage: StageSpec, contents: Mapping[str, str]) -> Made:
+        """Return the identity of a stage's output, given the contents of those before it."""
         inputs = {}
         for one in stage.inputs:
             if one.stage is None:
                 inputs[one.path] = self.digest(one.path)
             else:
-                inputs[f"{one.stage}/{one.path}".rstrip("/")] = keys[one.stage]
+                inputs[f"{one.stage}/{one.path}".rstrip("/")] = contents[one.stage]
         for name in (*stage.uses, *stage.after):
-            inputs[name] = keys[name]
+            inputs[name] = contents[name]
         for path in _files_named(stage, self.flow):
             inputs.setdefault(path, self.digest(path))
         if stage.python is not None:
-            module = self.flow.home / f"{stage.python.partition(':')[0].replace('.', '/')}.py"
-            if module.is_file():
-                inputs[module.name] = self.digest(str(module))
-        job = stage.title
+            inputs |= _code(self.flow.home, stage.python.partition(":")[0])
         version = f"penstock {__version__}, format {FORMAT}"
-        return Made(job, json.loads(json.dumps(stage.options, default=str)), inputs, version)
+        options = json.loads(json.dumps(stage.options, default=str))
+        return Made(stage.title, options, inputs, version)
+
+    def content(self, stage: str, made: Made) -> str:
+        """Return what the output of a stage counts as, for those that read it.
+
+        What was made again and came out the same rebuilds nothing. Of a stage whose output is not
+        made or not whole, or that makes none of its own, its identity.
+        """
+        record = self.record(stage) or {}
+        whole = _is_whole(record) and record.get("key") == made.key
+        return str(record["content"]) if whole else made.key
 
     def digest(self, path: str) -> str:
         """Return the identity of the content of a file or folder outside of the flow.
@@ -121,7 +122,7 @@ class FlowState:
         """
         if "://" in path:
             return _remote(path)
-        files = _matched(path)
+        files = matched(path)
         if not files:
             return "absent"
         whole = hashlib.sha256()
@@ -151,155 +152,86 @@ class FlowState:
         if self._digests is not None and self.folder.is_dir():
             save_json(self.folder / "digests.json", self._digests)
 
-    @property
-    def journal(self) -> Path:
-        """The file that exists while something is published."""
-        return self.folder / "publishing.json"
-
     def record(self, stage: str) -> dict[str, Any] | None:
-        """Return what the output of a stage was made of, or None."""
+        """Return what is known of the output of a stage, whole or begun; None: nothing."""
         return read_record(self.folder / f"{stage}.json")
-
-    def identity(self, stage: str, key: str) -> str:
-        """Return what distinguishes an output from others of the same identity, for dependent
-        outputs.
-
-        A stage that was rebuilt, by --force or because its output was missing, may have come out
-        different: what depends on it, and what was published of it, is of the one before.
-        """
-        record = self.record(stage)
-        if record is None or record.get("key") != key or not record.get("turn"):
-            return key
-        return f"{key} {record['turn']}"
-
-    def interrupted(self, stage: str) -> dict[str, Any] | None:
-        """Return what a run has begun to make and not ended, or None."""
-        return read_record(self.folder / f"{stage}.started")
 
     def why(self, stage: StageSpec, made: Made) -> str | None:
         """Return why a stage must run; None: its output exists, and its inputs are unchanged."""
         record = self.record(stage.name)
         if record is None:
-            if self.interrupted(stage.name):
-                return "its last run failed or was cut off"
             return "no output yet"
+        if not _is_whole(record):
+            return "its last run failed or was cut off"
         if record.get("key") != made.key:
             return "; ".join(made.differences(record.get("made") or {})) or _ENVIRONMENT
-        if not self._there(stage, record):
-            return "its output was changed or removed"
-        return None
+        return None if self._there(stage, record) else "its output was changed or removed"
 
-    def begin(
-        self,
-        stage: str,
-        made: Made,
-        process: dict[str, Any],
-        by: dict[str, Any] | None = None,
-    ) -> None:
-        """Note that a stage runs: its record is removed until it succeeds.
+    def begin(self, stage: StageSpec, made: Made, by: dict[str, Any]) -> bool:
+        """Note that a stage runs; return whether what was cut off of the same can be resumed.
 
-        by     who runs it: owners.py
+        by  who runs it: publishing/owners.py
         """
         own_directory(self.folder)
-        body = {"key": made.key, **process, "by": by}
-        save_json(self.folder / f"{stage}.started", body)
-        (self.folder / f"{stage}.json").unlink(missing_ok=True)
+        before = self.record(stage.name) or {}
+        save_json(self.folder / f"{stage.name}.json", {"key": made.key, "by": by})
+        return not _is_whole(before) and before.get("key") == made.key
 
     def end(
-        self,
-        stage: StageSpec,
-        made: Made,
-        report: Any,
-        seconds: float,
-        by: dict[str, Any] | None = None,
+        self, stage: StageSpec, made: Made, report: Any, seconds: float, by: dict[str, Any]
     ) -> None:
         """Note that the output of a stage is whole."""
+        own, output = not _in_place(stage), self.flow.output(stage.name)
         body = {
             "key": made.key,
-            "turn": secrets.token_hex(8),
+            "content": self._content(output) if own else made.key,
             "made": made.kept(),
             "report": masked(report),
             "by": by,
             "seconds": seconds,
-            "stamp": _stamp(self.flow.output(stage.name), whole=not _in_place(stage)),
+            "stamp": _stamp(output, whole=own),
         }
         save_json(self.folder / f"{stage.name}.json", body)
-        (self.folder / f"{stage.name}.started").unlink(missing_ok=True)
         remove(self.folder / PREVIOUS / stage.name)
+
+    def _content(self, output: Path) -> str:
+        """Return the digest of an output: of what its manifest lists, or else of its files."""
+        for path in output.glob("*.json") if output.is_dir() else ():
+            body = read_record(path) or {}
+            if isinstance(body.get("files"), dict) and "identity" in body:
+                known = {name: one for name, one in body.items() if name not in _NOT_CONTENT}
+                return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+        return self.digest(str(output))
 
     def keep_previous(self, stage: StageSpec) -> Path | None:
         """Return a copy of the output that a stage had before it is made again; None: it had none.
 
         A stage that failed or was cut off begins with the same copy again.
         """
-        copy, record = self.folder / PREVIOUS / stage.name, self.record(stage.name)
-        if record is not None and self._there(stage, record):
+        copy, record = self.folder / PREVIOUS / stage.name, self.record(stage.name) or {}
+        if _is_whole(record) and self._there(stage, record):
             copy_output(self.flow.output(stage.name), copy)
         return copy if copy.exists() else None
 
-    def published(self, stage: str, destination: str) -> str | None:
-        """Return the key of the output published to a destination, if it still exists."""
-        key = (read_record(self.folder / _PUBLISHED) or {}).get(
-            f"{stage} {self._near(destination)}"
-        )
-        if "://" not in destination:
-            record = LocalTarget(destination).publisher() or {"key": key}
-            if not Path(destination).exists() or record.get("key") != key:  # another flow's
-                return None
-        return key
-
-    def published_keys(self, destination: str) -> set[str]:
-        """Return the keys of all that this flow is known to have published to a destination."""
-        near = self._near(destination)
-        known = (read_record(self.folder / _PUBLISHED) or {}).items()
-        found = {key for name, key in known if self._near(name.partition(" ")[2]) == near}
-        found |= {key for one, key in self._published_by_runs() if one == near}
-        return {key for key in found if isinstance(key, str)}
-
-    def note_published(self, stage: str, destination: str, key: str | None) -> None:
-        """Note what was published to a destination."""
-        path = self.folder / _PUBLISHED
-        save_json(path, (read_record(path) or {}) | {f"{stage} {self._near(destination)}": key})
-
-    def is_own_destination(self, destination: str) -> bool:
-        """Return whether this flow has published to a destination before, from whichever stage.
-
-        The records of runs have it too, if the flow's folder changes every day.
-        """
-        known = [one.partition(" ")[2] for one in read_record(self.folder / _PUBLISHED) or {}]
-        begun = (read_record(self.journal) or {}).get("entries")
-        # The journal's name for a destination, since its first version.
-        known += [str(one.get("destination")) for one in begun or [] if isinstance(one, dict)]
-        near = self._near(destination)
-        return near in map(self._near, known) or near in dict(self._published_by_runs())
-
-    def _published_by_runs(self) -> list[tuple[str, Any]]:
-        """Return destinations and keys that the records of runs name."""
-        found = []
-        for run in all_runs(self.flow.home / FOLDER, self.flow.name):
-            home = Path(str(run.body.get("file"))).parent  # elsewhere, if all of it was moved
-            listed = run.body.get("published")
-            for one in listed if isinstance(listed, list) else []:
-                to = str(one.get("to")) if isinstance(one, dict) else ""
-                destination = to.removesuffix(f"/{run.name}") if "://" in to else _near(to, home)
-                found.append((destination, one.get("key") if isinstance(one, dict) else None))
-        return found
-
-    def _near(self, destination: str) -> str:
-        return _near(destination, self.flow.home)
-
     def _there(self, stage: StageSpec, record: dict[str, Any]) -> bool:
         now = _stamp(self.flow.output(stage.name), whole=not _in_place(stage))
-        before = record.get("stamp") or {}
-        return all(now.get(name) == size for name, size in before.items())
+        return all(now.get(name) == size for name, size in record["stamp"].items())
 
 
-def _near(destination: str, home: Path) -> str:
-    """Return how records name a destination: within the flow's own folder, which may be moved."""
-    if "://" in destination:
-        return str(masked(destination.rstrip("/")))
-    path = Path(os.path.normpath(home / destination))
-    return str(masked(str(path.relative_to(home) if path.is_relative_to(home) else path)))
+def _is_whole(record: dict[str, Any]) -> bool:
+    return isinstance(record.get("stamp"), dict)
+
+
+def _code(home: Path, module: str) -> dict[str, str]:
+    """Return the digest of a module next to the flow: of what it says, not of its comments."""
+    base = home / module.replace(".", "/")
+    for file in (base.with_name(f"{base.name}.py"), base / "__init__.py"):
+        if file.is_file():
+            text = file.read_bytes()
+            with contextlib.suppress(SyntaxError, ValueError):
+                text = ast.dump(ast.parse(text)).encode()
+            return {file.name: hashlib.sha256(text).hexdigest()}
+    return {}
 
 
 def _in_place(stage: StageSpec) -> bool:
@@ -340,7 +272,8 @@ def _files_named(stage: StageSpec, flow: Flow) -> list[str]:
     return sorted(set(found))
 
 
-def _matched(path: str) -> list[Path]:
+def matched(path: str) -> list[Path]:
+    """Return the files that a path or a pattern means, in a folder all."""
     import glob
 
     found = Path(path)

@@ -101,7 +101,6 @@ class ShardBuilder:
         self.everything_fits = arcs * _KEY_BYTES < self.budget.left
 
     def _groups(self, shards: list[ShardPlan]) -> Iterator[list[ShardPlan]]:
-        """Yield consecutive shards whose keys fit in memory together."""
         if self.everything_fits:
             yield shards
             return
@@ -173,7 +172,6 @@ class ShardBuilder:
     # -- writing -------------------------------------------------------------------------------
 
     def _write(self, chunks: list[BinnedKeys], shard: ShardPlan) -> tuple[Array, list[FileEntry]]:
-        """Write one shard; return the degrees of its rows and its files."""
         names = [*self.source.columns, *(["relations"] if self.source.relations else [])]
         indices = np.empty(shard.arcs, self.id_dtype)
         columns: dict[str, Any] = {
@@ -197,7 +195,6 @@ class ShardBuilder:
         return all_degrees, write_shard(self.pieces.root, shard.number, csr)
 
     def _rows(self, number: int, keys: Array) -> tuple[Array, Array, dict[str, Array]]:
-        """Return the degrees of a bin's rows, and the targets and columns of its edges."""
         first, last = int(self.starts[number]), int(self.starts[number + 1])
         local_bits = max(last - first - 1, 0).bit_length()
         keys, _ = csr_kernels.sort_keys(

@@ -125,7 +125,6 @@ def _matched_classes(run: Run, run_at: Path, graph: Graph) -> tuple[tuple[str, .
 
 
 def _counted(opened: OpenedRun, split: str) -> Array:
-    """Return the mask of the nodes that count: (nodes,) bool."""
     graph = opened.graph
     chosen, counts = graph.labelled(), graph.manifest.splits
     if split != "all" and opened.split is not None:
@@ -152,7 +151,6 @@ def _check_split(opened: OpenedRun, split: str) -> None:
 
 
 def _rows(folder: Path, graph: Graph) -> Iterator[tuple[Array, Any]]:
-    """Yield each file, and the nodes of its rows."""
     import pyarrow.parquet as pq
 
     names, first = graph.user_ids().combine_chunks(), 0

@@ -126,11 +126,6 @@ class GnnOptions(Training):
     model, layers, hidden, ...
         The options of ``penstock gnn train --help``, each with the text under its field below.
 
-    Raises
-    ------
-    UsageError
-        An option has a bad value, or two contradict each other.
-
     Examples
     --------
     >>> gnn.GnnOptions(model="gat", hidden=64, heads=8).training.epochs
@@ -223,11 +218,6 @@ class PredictOptions(WeightsOptions):
     graph, checkpoint, embeddings, ...
         The options of ``penstock gnn predict --help``, each with the text under its field below.
 
-    Raises
-    ------
-    UsageError
-        An option has a bad value, or two contradict each other.
-
     Examples
     --------
     >>> gnn.PredictOptions(embeddings=True, checkpoint="last")
@@ -247,11 +237,6 @@ class EvaluateOptions(WeightsOptions):
     ----------
     graph, checkpoint, split, ...
         The options of ``penstock gnn evaluate --help``, each with the text under its field below.
-
-    Raises
-    ------
-    UsageError
-        An option has a bad value, or two contradict each other.
 
     Examples
     --------

@@ -60,7 +60,6 @@ def _table(ranks: list[dict[str, float]]) -> list[str]:
 
 
 def _timeline(profile: dict[str, Any]) -> list[str]:
-    """Draw one epoch of every rank: the last complete one that all have."""
     ranks = [_by_epoch(rank["timeline"]) for rank in profile["ranks"]]
     shared = set.intersection(
         *({n for n, spans in epochs.items() if _is_whole(spans)} for epochs in ranks)

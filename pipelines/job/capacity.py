@@ -106,7 +106,8 @@ def task_capacity(client: Client, spec: ClusterSpec) -> TaskCapacity:
     """Query the scheduler for the limits of tasks; neither workers nor devices are queried."""
 
     def workers(dask_scheduler: Scheduler) -> list[tuple[int, int]]:
-        return [(w.nthreads, w.memory_limit or 0) for w in dask_scheduler.workers.values()]
+        found = [w for w in dask_scheduler.workers.values() if "driver" not in w.resources]
+        return [(w.nthreads, w.memory_limit or 0) for w in found]
 
     return TaskCapacity.of(ask_scheduler(client, workers), spec)
 

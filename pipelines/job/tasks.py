@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from penstock.cluster.query import ask_scheduler, scheduler_gone
+from penstock.cluster.query import ask_scheduler, of_pieces, scheduler_gone
 from penstock.errors import ClusterError, PenstockError, SilentScheduler
 from penstock.progress import Progress
 from penstock.system_errors import MORE_MEMORY, from_system
@@ -49,8 +49,9 @@ def run_tasks(
         futures = [client.submit(work, *call, **shared) for call in calls]
         completed, key = as_completed, id
     else:
+        wanted = of_pieces(client)
         futures = [
-            client.submit(work, *call, **shared, pure=False, key=f"{name}-{i}")
+            client.submit(work, *call, **shared, pure=False, key=f"{name}-{i}", resources=wanted)
             for i, call in enumerate(calls)
         ]
         completed, key = partial(_as_completed, client=client), attrgetter("key")

@@ -24,6 +24,7 @@ import numpy as np
 from penstock.arrow import as_arrow
 from penstock.documents import parse_json
 from penstock.errors import InputError
+from penstock.pipelines.tables.names import SOURCES, TARGETS
 from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.rows import Column, RowChecks, Rows, RowSource
 from penstock.pipelines.tables.sources import read_fully
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ENDS = ("source", "target")
-_SAMPLE = 1000  # lines
+_TAKEN = {*SOURCES, *TARGETS, "graph", "graph_id"}  # names that are no attributes of edges
+_SAMPLE, _SAMPLE_BYTES = 1000, 1 << 20  # lines
 _WRONG = (ValueError, TypeError, KeyError, AttributeError)
 
 # Source, target, and attributes.
@@ -54,10 +56,13 @@ class Sampled:
 
 
 def sample_graphs(piece: Piece) -> Sampled:
-    """Return what the first lines tell; those that cannot be read are left out."""
+    """Return what the first lines tell; those that cannot be read are left out, if others can."""
     graphs: list[tuple[Any, list[_Edge]]] = []
     directed: bool | None = None
+    wrong, size = "", 0
     for number, line in islice(_lines(piece), _SAMPLE):
+        if (size := size + len(line)) > _SAMPLE_BYTES and graphs:
+            break
         try:
             body = _body(line)
             said = body.get("directed")
@@ -66,10 +71,12 @@ def sample_graphs(piece: Piece) -> Sampled:
             edges, nodes = _edges(body, "weight", directed=bool(said))
             alone: list[_Edge] = [(node, None, {}) for node in nodes] or [(None, None, {})]
             graphs.append((_id_of(body, _default_id(piece, number)), edges + alone))
-        except _WRONG:
-            continue
+        except _WRONG as error:
+            wrong = wrong or f"{piece.path}, row {number + 1}: {_reason(error)}"
+    if wrong and not graphs:
+        raise InputError(wrong, expected="JSON lines with a graph a line")
     attributes = chain.from_iterable(edge[2] for _, edges in graphs for edge in edges)
-    names = ["graph", *ENDS, *(name for name in dict.fromkeys(attributes) if name not in ENDS)]
+    names = ["graph", *ENDS, *(name for name in dict.fromkeys(attributes) if name not in _TAKEN)]
     rows = [
         [graph, *edge[:2], *(edge[2].get(name) for name in names[3:])]
         for graph, edges in graphs
@@ -111,6 +118,7 @@ class _Lines:
         """Read a line; one that cannot be read is a row with a fault."""
         at, graph = len(self.ends[0]), None
         edges: list[_Edge] = []
+        ends: tuple[list[Any], list[Any]] = [], []
         try:
             body = _body(line)
             graph = _id_of(body, None)
@@ -123,14 +131,17 @@ class _Lines:
                     f"{'' if self.directed else 'un'}directed"
                 )
             edges, nodes = _edges(body, self.third, directed=self.directed)
-            _check_nodes(edges, nodes)
-            seen = {end for edge in edges for end in edge[:2]}
-            edges += [(node, None, {}) for node in nodes if node not in seen]
+            ends = [edge[0] for edge in edges], [edge[1] for edge in edges]
+            _check_nodes(ends[0], ends[1], nodes)
+            if nodes:
+                seen = {*ends[0], *ends[1]}
+                alone = [node for node in nodes if node not in seen]
+                ends = ends[0] + alone, ends[1] + [None] * len(alone)
             first = known.setdefault(str(graph), number)
         except _WRONG as error:
-            reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-            self.faults[at], edges, first = reason.splitlines()[0][:200], [], number
-        edges = edges or [(None, None, {})]
+            self.faults[at], edges, ends, first = _reason(error), [], ([], []), number
+        if not ends[0]:
+            ends = [None], [None]
         if first != number:
             rows = [self.before() + one + 1 for one in (first, number)]
             raise InputError(
@@ -140,11 +151,12 @@ class _Lines:
         self.numbers.append(number)
         self.texts.append(line)
         self.graphs.append(graph)
-        self.counts.append(len(edges))
-        for end, found in enumerate(self.ends):
-            found += [edge[end] for edge in edges]
+        self.counts.append(len(ends[0]))
+        for found, more in zip(self.ends, ends, strict=True):
+            found += more
         for name, values in self.values.items():
             values += [edge[2].get(name) for edge in edges]
+            values += [None] * (len(self.ends[0]) - len(values))
 
     def rows(self, columns: Mapping[Column, str]) -> Rows:
         """Return the rows of the lines."""
@@ -179,6 +191,10 @@ def _lines(piece: Piece) -> Iterator[tuple[int, bytes]]:
                 number += 1
     if rest.strip():
         yield number, rest
+
+
+def _reason(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0][:200]
 
 
 def _body(line: bytes) -> dict[str, Any]:
@@ -273,12 +289,10 @@ def _once(edges: list[_Edge], third: str | None) -> list[_Edge]:
     return found
 
 
-def _check_nodes(edges: list[_Edge], nodes: list[Any]) -> None:
-    ends = chain(nodes, chain.from_iterable(edge[:2] for edge in edges))
-    kinds = {*map(type, ends)} - {str, int}
+def _check_nodes(*ends: list[Any]) -> None:
+    kinds = {*map(type, chain(*ends))} - {str, int}
     if kinds:
-        ends = chain(nodes, chain.from_iterable(edge[:2] for edge in edges))
-        bad = next(end for end in ends if type(end) in kinds)
+        bad = next(end for end in chain(*ends) if type(end) in kinds)
         raise ValueError(f"the node {json.dumps(bad)[:40]} is neither an integer nor a string")
 
 

@@ -80,7 +80,6 @@ def _wanted_gpu(device: str) -> bool:
 
 
 def _on_threads(rows: WalkGraph, rules: WalkRules, starts: Array) -> Array:
-    """Walk on all cores of this machine."""
     module = kernel("walk", rows.indptr)
     paths = np.empty((len(starts), rules.length), starts.dtype)
     size = max(1, _BATCH_IDS // rules.length)

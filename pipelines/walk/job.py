@@ -144,7 +144,6 @@ def _disk_bytes(graph: Graph, options: WalkOptions, files: FileRanges) -> int:
 
 
 def _some_ids(graph: Graph) -> Any:
-    """Return ids of some nodes, from anywhere in their file."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(graph.ids_file, memory_map=True) as file:

@@ -69,7 +69,6 @@ def _share(nodes: int, fraction: float, seed: int) -> Array:
 
 
 def _read(path: Path) -> tuple[Any, Any]:
-    """Return the ids of a start file, and the line or row of each."""
     if not path.is_file():
         raise InputError(f"the file of starts {path} does not exist")
     if path.suffix == ".parquet":

@@ -35,7 +35,7 @@ def _open(*given: Any) -> Opened:
     ),
     writes="vectors",
     files=("starts",),
-    passing=("checkpoint_minutes", "parts"),
+    passing=("checkpoint_epochs", "checkpoint_minutes", "parts"),
     varying=("lr", "min_lr"),  # of what diverged
     on_gpu=True,
 )

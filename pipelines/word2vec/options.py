@@ -119,8 +119,10 @@ class Word2vecOptions(WalkingOptions):
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """number of ranks to train on [default: ranks of --cluster mpi, else 1]"""
 
+    checkpoint_epochs: Annotated[int, Field(ge=0)] = 0
+    """epochs between checkpoints to resume from; 0: only by the minutes"""
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 10.0
-    """minutes between checkpoints to resume from; 0: no checkpoints"""
+    """minutes between checkpoints; 0: only by the epochs"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -47,6 +47,7 @@ def settings_of(options: Word2vecOptions, kind: str) -> TrainingSettings:
         shards=_SHARDS if options.shards is None else options.shards,
         sync_words=options.sync_words,
         checkpoint_minutes=options.checkpoint_minutes,
+        checkpoint_epochs=options.checkpoint_epochs,
     )
 
 

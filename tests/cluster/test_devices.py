@@ -9,7 +9,6 @@ import pytest
 
 from penstock import connect, gang
 from penstock.errors import ClusterError, MissingExtra, PenstockWarning
-from penstock.workers.resources import device
 
 Pretend = Callable[[str], None]
 HOST = socket.gethostname()
@@ -29,23 +28,6 @@ class cuda:
     pass
 cuda.runtime, cuda.nvrtc = runtime, nvrtc
 """
-
-
-@pytest.mark.slow
-def test_a_client_is_warned_of_workers_that_cannot_use_their_gpu(pretend_gpu: Pretend) -> None:
-    pretend_gpu(BROKEN)
-    with (
-        pytest.warns(PenstockWarning, match=f"on the CPU, though .* on {HOST}: .*{LOST_LIBRARY}"),
-        connect("local", workers=2) as client,
-    ):
-        assert set(client.run(device.gpu).values()) == {False}
-    with connect("local", workers=1, device="cpu") as client:
-        assert set(client.run(device.gpu).values()) == {False}
-    with (
-        pytest.raises(MissingExtra),
-        connect("local", workers=1, device="gpu"),
-    ):
-        pass
 
 
 @pytest.mark.mpi

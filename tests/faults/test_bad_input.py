@@ -95,7 +95,11 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "starts.txt": "0\n\nnobody\n",
         "latin.txt": b"caf\xe9 au lait\n",
         "empty.txt": "\n",
+        "graphs.jsonl": '{"edges": [[1, 2]]}\n{"edges": [[1]]}\n',
+        "graphs.csv": "graph_id,src,dst\n1,1,2\n,2,3\n",
+        "lists/g.txt": "1 2\n2 3\n3 4 5 6\n",
     }
+    (folder / "lists").mkdir()
     for name, content in files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     around = np.arange(5)
@@ -125,6 +129,15 @@ BAD = [
     ("etl {bad}/edges.csv {out} --nodes {bad}/edges.csv --node-id nope", "edges.csv", "nope"),
     ("etl {bad}/edges.csv {out} --nodes {bad}/nodes.csv", "nodes.csv", "2"),
     ("etl {bad}/edges.csv {out} --nodes {bad}/labels.csv --feature-columns x", "labels.csv", "3"),
+    *(
+        (f"{job} {{bad}}/{name} {{out}}", *named)
+        for job in ("etl", "centrality")
+        for name, *named in (
+            ("graphs.jsonl", "graphs.jsonl", "row 2"),
+            ("graphs.csv --format zoo", "graphs.csv", "row 3"),
+            ("lists --format edgelists", "g.txt", "row 3"),
+        )
+    ),
     *((row % one, one, "c", "d") for row in WEIGHTS for one in ("negative", "nan", "infinite")),
     ("walk {given}/graph {out} --start nobody", "nobody"),
     ("walk {given}/graph {out} --starts {bad}/starts.txt", "starts.txt", "3", "nobody"),

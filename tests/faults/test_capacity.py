@@ -7,13 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from every_job import JOBS, again, cells, published, results, words_of
 from midway import Commands
-
-from penstock.errors import CapacityError
-from penstock.workers.training import checkpoint
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
 Mount = Callable[[str], Path]
@@ -89,16 +85,3 @@ def test_too_little_memory(
         code, said = commands.run(again(job, words), tmp_path)
     assert code == 0, said
     assert results(tmp_path / "out") == expected
-
-
-@root
-def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(mount: Mount) -> None:
-    disk = mount("size=256k")
-    path = disk / "last.safetensors"
-    checkpoint.save(path, {"a": np.ones(1000, np.float32)}, {"epoch": 1})
-    before = path.read_bytes()
-    fill(disk, 8192)
-    with pytest.raises(CapacityError):
-        checkpoint.save(path, {"a": np.ones(10_000, np.float32)}, {"epoch": 2})
-    assert path.read_bytes() == before
-    assert sorted(os.listdir(disk)) == ["filler", "last.safetensors"]

@@ -132,6 +132,11 @@ def test_a_partition(copy: Path, name: str, at: int, value: int) -> None:
     [
         lambda body: body["shards"][0].update(stop=399),
         lambda body: body.update(nodes="many"),
+        lambda body: body.update(version=99),
+        lambda body: body.update(edges=-1),
+        lambda body: body.update(features={}),
+        lambda body: body.update(dtypes={}),
+        lambda body: body.pop("nodes"),
         lambda body: body.update(heldout={"../../etc": 1}),
         lambda body: body["files"].update({"../../x": next(iter(body["files"].values()))}),
         lambda body: body["files"].update({"/etc/x": next(iter(body["files"].values()))}),

@@ -52,6 +52,12 @@ embed train {given}/graph {out} --parts 300                                 | 30
 embed train {given}/graph {out} --chunk 2000                                | --chunk
 embed train {given}/graph {out} --n3 0.1 --l2 0.1                           | --n3
 embed train {given}/graph {out} --reciprocal --corrupt tail                 | --corrupt
+gnn train {given}/graph {out} --heads 2                                     | --heads
+gnn train {given}/graph {out} --momentum 0.5                                | --momentum
+gnn train {given}/graph {out} --optimizer sgd --beta1 0.5                   | --beta1
+gnn train {given}/graph {out} --step-every 5                                | --step-every
+gnn train {given}/graph {out} --layers 1 --hidden 7                         | --hidden
+order -k 200 --capacity 5                                                   | capacity
 gnn train {given}/graph {out} --model gat --order aggregate                 | --order
 gnn train {given}/graph {out} --model sage --aggregate max --weighted       | --weighted
 gnn train {given}/graph {out} --transpose implicit                          | --transpose

@@ -102,8 +102,9 @@ def case(cluster: str, number: signal.Signals, whole_group: bool, quick: bool = 
     ("cluster", "number", "whole_group"),
     [
         case("local", signal.SIGTERM, True, quick=True),
-        *(case(kind, number, True) for kind in ("local", "mpi") for number in CODES),
-        *(case(kind, signal.SIGTERM, False) for kind in ("local", "mpi")),
+        case("local", signal.SIGINT, True),
+        case("local", signal.SIGTERM, False),
+        *(case("mpi", number, True) for number in CODES),
     ],
 )
 def test_a_command_with_workers(

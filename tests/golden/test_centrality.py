@@ -80,6 +80,9 @@ def write_graphs(kind: str, graphs: dict[str, nx.Graph]) -> str:
     if kind == "parquet":
         table.to_parquet("graphs.parquet", row_group_size=30)
         return "graphs.parquet"
+    if kind == "csv":
+        table.to_csv("graphs.csv", index=False)
+        return "graphs.csv"
     Path("lists").mkdir()
     for name, part in table.groupby("graph_id"):
         text = part.to_csv(
@@ -91,7 +94,7 @@ def write_graphs(kind: str, graphs: dict[str, nx.Graph]) -> str:
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("weight", [None, "weight"])
-@pytest.mark.parametrize("kind", ["json", "parquet", "edgelists"])
+@pytest.mark.parametrize("kind", ["json", "parquet", "csv", "edgelists"])
 def test_small_graphs_have_the_centralities_of_networkx(
     kind: str, weight: str | None, directed: bool
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from golden import command, run
+from golden import columns, command, run
 from object_store import object_store
 
 from penstock import Graph
@@ -20,10 +21,12 @@ from penstock import Graph
 ROWS = [(1, 2, 0.5), (2, 3, 1.5), (3, 9, 2.5), (9, 1, 3.5)]
 
 
-def parquet(rows: list[tuple[int, int, float]]) -> bytes:
+def parquet(rows: list[tuple[int, int, float]], **more: int) -> bytes:
     file = io.BytesIO()
     columns = zip(*rows, strict=True)
     table = pa.table(dict(zip(("src", "dst", "weight"), map(np.array, columns), strict=True)))
+    for name, value in more.items():
+        table = table.append_column(name, pa.array([value] * len(rows)))
     pq.write_table(table, file, row_group_size=1)
     return file.getvalue()
 
@@ -51,6 +54,14 @@ FILES = {
     "lake/books/more/b.txt.gz": gzip.compress(TEXT),
     "lake/lists/a.parquet": sentences(),
     "lake/lists/b.parquet": sentences(),
+    "lake/graphs.csv": b"graph_id,src,dst,weight\n" + b"".join(b"7,%d,%d,%.1f\n" % r for r in ROWS),
+    "lake/graphs.parquet": parquet(ROWS, graph_id=7),
+    "lake/graphs.jsonl.gz": gzip.compress(
+        json.dumps({"id": 7, "edges": [*map(list, ROWS)]}).encode()
+    ),
+    "lake/zoo/7.txt": text(ROWS[:2]).split(b"\n", 1)[1].replace(b",", b" "),
+    "lake/zoo/8.txt": text(ROWS[2:]).split(b"\n", 1)[1].replace(b",", b" "),
+    "lake/bad.jsonl": b'{"edges": [[1, 2]]}\n{"edges": [[1, 2, 3, 4]]}\n',
 }
 
 
@@ -94,11 +105,19 @@ def test_etl_reads_a_web_server(store: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("path", "named"),
-    [("s3://lake/none.csv", "none.csv"), ("s3://lake/bad.csv", "row 3"), ("s3://none/", "none")],
+    [
+        ("etl s3://lake/none.csv", "none.csv"),
+        ("etl s3://lake/bad.csv", "row 3"),
+        ("etl s3://none/", "none"),
+        ("etl s3://lake/bad.jsonl", "bad.jsonl, row 2"),
+        ("centrality s3://lake/bad.jsonl", "bad.jsonl, row 2"),
+        ("centrality s3://lake/none.csv", "none.csv"),
+        ("centrality s3://lake/bad.csv", "bad.csv"),
+    ],
 )
 def test_what_is_wrong_in_an_object_store_is_named(store: str, path: str, named: str) -> None:
     pytest.importorskip("s3fs")
-    answer = command(f"etl {path} g")
+    answer = command(f"{path} out")
     assert answer.returncode == 1
     assert named in answer.stderr
 
@@ -109,3 +128,31 @@ def test_word2vec_reads_an_object_store(store: str, path: str) -> None:
     report = run(f"word2vec train {path} v --dim 4 --sample 0 --min-count 1")
     assert report["words"] == 5 * 45 * (1 if path.endswith("txt") else 2)
     assert report["rows"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "graphs"),
+    [
+        ("s3://lake/graphs.csv", [7]),
+        ("s3://lake/graphs.p*", [7]),
+        ("s3://lake/zoo --format edgelists", ["7", "8"]),
+        ("{store}/lake/graphs.jsonl.gz", [7]),
+        ("{store}/lake/graphs.parquet", [7]),
+    ],
+)
+def test_graphs_behind_a_url_are_a_zoo_and_have_centralities(
+    store: str, words: str, graphs: list[int | str]
+) -> None:
+    for module in ("s3fs", "aiohttp"):
+        pytest.importorskip(module)
+    path, *more = words.format(store=store).split(maxsplit=1)
+    options = " ".join(more or ["--format zoo" if "json" not in path else ""])
+    run(f"etl {path} zoo {options}")
+    assert columns("zoo/graphs.parquet")["id"] == graphs
+    found = []
+    for given in (f"{path} table {options}", "zoo made"):
+        run(f"centrality {given} --metrics closeness --weighted")
+        found.append(columns(f"{given.split()[1]}/nodes"))
+    assert sorted({*found[0]["graph"]}) == graphs
+    for name, values in found[0].items():
+        assert list(values) == list(found[1][name])

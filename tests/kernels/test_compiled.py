@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 _KERNEL = """
 import numpy as np
 from penstock.kernels.compiled import njit
@@ -55,28 +53,3 @@ def test_a_kernel_is_loaded_without_the_compiler(tmp_path):
 
     assert run() == ["[5.0, [4.0, 9.0], 2, true, 9.0, 1]"]
     assert run() == ["[5.0, [4.0, 9.0], 0, false, 9.0, 1]"]
-
-
-NAMED = """
-from typing import NamedTuple
-from penstock.kernels.compiled import njit
-
-class {name}(NamedTuple):
-    value: int
-
-@njit(cache=True, nogil=True)
-def value_of(given):
-    return given.value
-
-print(value_of({name}(7)))
-"""
-
-
-@pytest.mark.slow
-def test_types_that_were_renamed_since_are_compiled_anew(tmp_path):
-    path = tmp_path / "named.py"
-    for name in ("Old", "New", "New"):
-        path.write_text(NAMED.format(name=name))
-        command = [sys.executable, "-c", "import named"]
-        made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert made.stdout == "7\n", made.stderr

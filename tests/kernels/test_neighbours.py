@@ -29,10 +29,6 @@ def test_nearest_is_that_of_the_naive_twin(backend, rows, width, k, cosine):
     assert not (backend.get(got[0]) == skip).any()
 
 
-# Small whole numbers have exact dot products and very many ties.
-small = st.integers(-2, 2)
-
-
 @given(
     st.integers(1, 40),
     st.integers(1, 6),
@@ -72,16 +68,6 @@ def test_equal_rows_tie_wherever_blocks_end(backend, monkeypatch, cosine):
         assert (backend.get(found) == backend.get(found)[:, :1]).all()
 
 
-def test_blocks_do_not_matter(backend, monkeypatch):
-    module = backend.module("neighbours")
-    vectors = backend.put(vectors_of(700, 20))
-    whole = module.nearest(vectors, vectors, 12)
-    monkeypatch.setattr(module, "_SCORES", 37 * 50)
-    monkeypatch.setattr(module, "_QUERIES", 50)
-    for ours, theirs in zip(module.nearest(vectors, vectors, 12), whole, strict=True):
-        np.testing.assert_array_equal(backend.get(ours), backend.get(theirs))
-
-
 def test_vectors_of_zeros_and_extreme_lengths(backend):
     """A vector of zeros is orthogonal to all; lengths that float32 cannot square do no harm."""
     directions = vectors_of(40, 8, seed=2)
@@ -117,11 +103,3 @@ def test_nearest_of_near_ties_is_exact():
     got = cpu.nearest(vectors[:50], vectors, 25)
     np.testing.assert_array_equal(got[1], truth[1])
     np.testing.assert_array_equal(got[0], truth[0])
-
-
-def test_norms(backend):
-    vectors = vectors_of(100, 33)
-    found = backend.module("neighbours").norms(backend.put(vectors))
-    np.testing.assert_allclose(
-        backend.get(found), np.linalg.norm(vectors.astype(np.float64), axis=1), rtol=1e-12
-    )

@@ -259,17 +259,6 @@ def test_a_cut_link_ends_the_gang_in_time(driver, hosts, wait_until):
 
 
 @pytest.mark.slow
-def test_a_host_that_cannot_be_reached_is_named(driver, hosts, wait_until):
-    hosts.cut("h3")
-    driver.start(start_timeout=20)
-    told = driver.hear("not connected")
-    assert told["error"] == "ClusterError"
-    assert re.search("connect to host h3|the host h3", told["text"])
-    driver.end()
-    no_process_left(hosts, wait_until)
-
-
-@pytest.mark.slow
 def test_a_host_that_does_not_answer_is_named_within_the_timeout(driver, hosts, wait_until):
     hosts.freeze("h3")  # it accepts the call, and does not answer
     driver.start(start_timeout=3)

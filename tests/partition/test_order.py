@@ -87,7 +87,7 @@ def test_prefetch_above_the_table(n: int) -> None:
     assert lower_bound(n) <= made.io <= min(lower_bound(n) + slack, beta(n).io)
 
 
-@given(n=st.integers(1, 90), name=st.sampled_from(["prefetch", "beta", "legend"]))
+@given(n=st.integers(1, 60), name=st.sampled_from(["prefetch", "beta", "legend"]))
 @settings(max_examples=30, deadline=None)
 def test_every_bucket_is_trained_once(n: int, name: str) -> None:
     made = order(name, n)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import penstock
-import penstock.kernels
 from penstock import caches
 from penstock.caches import cache_folder
 from penstock.errors import PenstockWarning
@@ -70,47 +66,3 @@ def test_what_somebody_else_put_there_is_not_used(tmp_path: Path, shared: Path, 
         own.chmod(0o755 if trap == "readable" else 0o777)
     assert cache_folder() is None
     assert trap != "link" or not list(theirs.iterdir())
-
-
-# Next to the source nothing can be written, there is no home, and perhaps no temporary folder.
-ADDED = """
-from penstock import caches
-caches._SHARED = ()
-import numpy as np
-from penstock.kernels.cpu.degrees import _add_degrees, add_degrees
-degrees = np.zeros(3, np.int64)
-keep = np.ones(3, bool)
-add_degrees(np.array([0, 2, 3, 3]), np.array([1, 2, 0]), 0, keep, degrees, inward=False)
-print(degrees.tolist(), sum(_add_degrees.stats.cache_hits.values()))
-"""
-
-
-@pytest.fixture(scope="module")
-def sealed() -> list[str]:
-    """What runs a command in which the folders of the installed package are read-only."""
-    folders = {str(Path(module.__file__ or "").parent) for module in (penstock, penstock.kernels)}
-    mounts = [f"mount --bind '{f}' '{f}' && mount -o remount,bind,ro '{f}'" for f in folders]
-    words = ["unshare", "-m", "sh", "-c", " && ".join([*mounts, 'exec "$0" "$@"'])]
-    if subprocess.run([*words, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("needs root and mount namespaces")
-    return words
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("temporary", [True, False])
-def test_kernels_of_a_package_that_is_read_only(
-    sealed: list[str], shared: Path, temporary: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setenv("TMPDIR", str(shared) if temporary else NOWHERE)
-
-    def run() -> str:
-        command = [*sealed, sys.executable, "-P", "-c", ADDED]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    assert run() == "[2, 1, 0] 0\n"
-    assert run() == f"[2, 1, 0] {int(temporary)}\n"
-    kept = list(shared.glob(f"penstock-cache-{os.geteuid()}/numba-*/*/*.nbi"))
-    assert bool(kept) == temporary

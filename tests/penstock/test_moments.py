@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import UsageError
 from penstock.moments import LEAST, MOST, Moment, moment, time_text
 from penstock.options import options
 
@@ -22,28 +21,6 @@ def test_whole_numbers_and_nanoseconds_come_back_exactly(number: int) -> None:
     assert moment(str(number), "int64", "--since") == number
     assert moment(time_text(number, timestamp=True), "timestamp", "--since") == number
     assert moment(f"{number}e-1", "int64", "--since") == -(-number // 10)
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("2026", "timestamp"),
-        ("nan", "timestamp"),
-        ("0001-01-01T00:00:00.", "timestamp"),
-        ("2026-11-20", "int64"),
-        ("2026-11-20", "float64"),
-        ("nan", "int64"),
-        ("inf", "int64"),
-        ("inf", "float64"),
-        ("2026-11-20T12.5", "timestamp"),
-        ("1,5", "int64"),
-        ("", None),
-        ("yesterday", None),
-    ],
-)
-def test_a_bad_moment_is_told_with_what_is_expected(text: str, kind: Any) -> None:
-    with pytest.raises(UsageError):
-        moment(text, kind, "--since")
 
 
 @pytest.mark.parametrize(

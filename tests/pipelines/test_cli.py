@@ -1,11 +1,7 @@
 """The command line as a shell sees it: help, errors, exit codes, completion."""
 
 import json
-import os
-import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,9 +9,8 @@ import pytest
 from pydantic import Field
 
 import penstock
-from penstock.errors import CorruptFile, InputError, UsageError
+from penstock.errors import InputError, UsageError
 from penstock.options import options
-from penstock.pipelines import cli
 from penstock.pipelines.cli import app, run
 from penstock.pipelines.display import Display
 from penstock.pipelines.signals import Terminated
@@ -169,46 +164,7 @@ def test_an_input_that_is_missing_is_no_bad_usage(line, tmp_path, monkeypatch, c
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_traceback_comes_with_v(job, capsys):
-    fails(job, InputError("row 3 is bad"))
-    assert run("job g --parts 1 -v".split()) == 1
-    assert "Traceback" in capsys.readouterr().err
-
-
-def test_main_exits_with_the_code():
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["nosuch"])
-    assert caught.value.code == 2
-
-
-def test_quiet_prints_no_result(make_graph, capsys):
-    assert run(["info", str(make_graph().path), "-q"]) == 0
-    assert capsys.readouterr() == ("", "")
-
-
 # -- completion -----------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes(tmp_path, capsys):
-    assert run(["completion", "bash"]) == 0
-    script = tmp_path / "penstock.bash"
-    script.write_text(capsys.readouterr().out)
-    ask = (
-        f"source {script}; COMP_WORDS=(penstock info --js); COMP_CWORD=2; "
-        "COMP_LINE='penstock info --js'; COMP_POINT=${#COMP_LINE}; "
-        "$(complete -p penstock | sed 's/.*-F \\([^ ]*\\).*/\\1/') penstock; "
-        'printf "%s\\n" "${COMPREPLY[@]}"'
-    )
-    out = subprocess.run(
-        ["bash", "--norc", "-c", ask],
-        cwd=tmp_path,
-        env=os.environ | {"LC_ALL": "C.UTF-8"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert out.stdout.split() == ["--json"], out.stderr
 
 
 @pytest.mark.parametrize(("signal_seen", "code"), [(True, 143), (False, 1)])
@@ -224,30 +180,3 @@ def test_what_fails_after_a_signal_ends_with_its_code(job, signal_seen, code):
 
     job.append(fail)
     assert run("job g --parts 1".split()) == code
-
-
-def test_an_error_that_is_its_own_cause_is_reported(job, capsys):
-    """As Dask's are if they were raised in one thread and again in another."""
-
-    def fail():
-        first, second = ValueError("first"), CorruptFile("second")
-        first.__context__, second.__context__ = second, first
-        raise second
-
-    job.append(fail)
-    assert run("job g --parts 1".split()) == 1
-    assert "second" in capsys.readouterr().err
-
-
-def test_a_terminal_in_ascii(tmp_path):
-    assert run(["generate", "sbm", str(tmp_path / "g"), "--nodes", "50", "-q"]) == 0
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "penstock", "info", "g"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "50" in done.stdout

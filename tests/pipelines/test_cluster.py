@@ -22,7 +22,6 @@ from penstock.cluster.daemon import daemon, registry
 from penstock.cluster.daemon.registry import Registered, all_registered, find
 from penstock.cluster.security import of_folder
 from penstock.pipelines.cli import run
-from penstock.workers.processes import process_start
 
 # Loaded by every Python that a test starts: if CLUSTER is set, connect() is a cluster that
 # starts at once, or fails as a test wants it.
@@ -275,28 +274,9 @@ def test_the_daemons_error_is_the_commands(
     assert left(state) == ([], [])
 
 
-@pytest.mark.parametrize("how", ["dies", "breaks"])
-def test_a_daemon_that_ends_without_a_word(how: str, fake: Any, state: Path) -> None:
-    fake(how)
-    assert run(["cluster", "start", "-v"]) == 1
-    assert all_registered() == []
-    assert processes(state) == []
-
-
 def starting() -> Registered | None:
     entry = find("default")
     return entry if entry is not None and Path(entry.log or "").stat().st_size else None
-
-
-def test_ctrl_c_ends_a_start(fake: Any, state: Path) -> None:
-    fake("hangs")
-    with command("start", "-n", "2") as process:
-        until(starting)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
-    assert process.returncode == 1
-    assert left(state)[0] == []
-    assert all_registered() == []
 
 
 def test_a_cluster_that_is_starting(fake: Any, state: Path) -> None:
@@ -332,17 +312,6 @@ def test_a_cluster_that_nobody_waits_for_ends(fake: Any, state: Path) -> None:
     assert left(state) == ([], [])
 
 
-@pytest.mark.slow
-def test_of_two_starts_one_succeeds(fake: Any, state: Path) -> None:
-    fake("works")
-    with command("start", "-q") as one, command("start", "-q") as other:
-        for process in (one, other):
-            process.communicate(timeout=20)
-    assert sorted([one.returncode, other.returncode]) == [0, 1]
-    assert run(["cluster", "stop", "-q"]) == 0
-    assert left(state) == ([], [])
-
-
 # -- in the foreground ----------------------------------------------------------------------------
 
 
@@ -366,16 +335,6 @@ def test_the_foreground_ends_when_told(number: signal.Signals, fake: Any, state:
         process.send_signal(number)
         assert process.communicate(timeout=20)[0] == ""
     assert process.returncode == 0
-    assert left(state) == ([], [])
-
-
-def test_ctrl_c_before_the_foreground_is_ready(fake: Any, state: Path) -> None:
-    fake("hangs")
-    with command("start", "--foreground") as process:
-        until(lambda: len(processes(state)) == 2)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
-    assert process.returncode == 1
     assert left(state) == ([], [])
 
 
@@ -408,19 +367,6 @@ def test_orphans_of_a_dead_daemon_end_with_the_next_start(fake: Any, state: Path
     until(lambda: len(processes(state)) == 2)
     assert run(["cluster", "stop", "-q"]) == 0
     assert left(state) == ([], [])
-
-
-def test_another_process_of_the_same_number_is_left_alone(state: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
-        ticks = process_start(stranger.pid)
-        assert ticks is not None
-        mine = registry.this_process("default", "local")
-        entry = replace(mine, pid=stranger.pid, pid_started=ticks - 1)
-        registry.claim(entry, registry.draft())
-        assert run(["cluster", "stop"]) == 0
-        assert stranger.poll() is None
-        stranger.kill()
-    assert os.listdir(state) == []
 
 
 # -- several hosts, one home folder ---------------------------------------------------------------

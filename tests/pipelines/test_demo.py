@@ -10,18 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import Graph, run_flow
-from penstock.errors import OutputExists, PenstockError
 from penstock.pipelines import demo as module
 from penstock.pipelines.cli import run
 from penstock.pipelines.demo import RESULTS, DemoOptions, run_demo
-
-SHORT = """
-name: demo
-folder: .
-stages:
-  tables: {python: "penstock.pipelines.demo:make_tables", nodes: NODES}
-  score: {python: "told:score", input: tables}
-"""
 
 
 @pytest.fixture
@@ -36,12 +27,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     text = text.replace("entities: 2000, triples: 30000", "entities: 400, triples: 4000")
     assert text != module.FLOW
     monkeypatch.setattr(module, "FLOW", text)
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch, alone: None) -> None:
-    """A demo of two stages; the second one always fails."""
-    monkeypatch.setattr(module, "FLOW", SHORT)
 
 
 def check(folder: Path, nodes: int, graphs: int) -> None:
@@ -85,27 +70,3 @@ def test_it_runs_on_two_ranks(
     assert run(["demo", str(tmp_path / "demo"), "--nodes", "2000", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ranks"] == 2
     check(tmp_path / "demo", 2000, graphs=30)
-
-
-@pytest.mark.slow
-def test_a_stage_that_fails_ends_it_with_its_reason_and_it_can_be_replaced(
-    tmp_path: Path, short: None
-) -> None:
-    folder = tmp_path / "demo"
-    assert run(["demo", str(folder), "--nodes", "1000"]) == 1
-    assert json.loads((folder / "demo.json").read_text()) == {"state": "begun"}
-    (folder / "told.py").write_text("def score(tables, out):\n    out.mkdir()\n")
-    assert run_flow(folder / "flow.yaml").state == "passed"
-    with pytest.raises(OutputExists):
-        run_demo(folder, DemoOptions(), quiet=True)
-    with pytest.raises(PenstockError):
-        run_demo(folder, DemoOptions(nodes=1000, overwrite=True), quiet=True)
-    assert not (folder / "told.py").exists()
-
-
-def test_only_a_demo_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.tex").write_text("")
-    with pytest.raises(OutputExists):
-        run_demo(tmp_path / "mine", DemoOptions(overwrite=True), quiet=True)
-    assert (tmp_path / "mine/thesis.tex").exists()

@@ -18,7 +18,7 @@ from penstock.kernels.streams import Stream
 from penstock.pipelines.generate import budget, build
 from penstock.pipelines.generate import zoo as zoo_job
 from penstock.pipelines.generate.rmat import RmatSource
-from penstock.pipelines.generate.zoo import SHARES, SIZES, scaled
+from penstock.pipelines.generate.zoo import SIZES
 
 THRESHOLDS = generate_rules.thresholds(0.57, 0.19, 0.19)
 
@@ -101,28 +101,6 @@ def test_rmat_columns_follow_from_the_ends(tmp_path: Path, undirected: bool) -> 
     assert ((weights != weights.T).nnz == 0) is undirected
 
 
-def test_scramble_parts_degree_from_id(tmp_path: Path) -> None:
-    def correlation(**options: Any) -> float:
-        graph = made("rmat", tmp_path / "g", scale=12, overwrite=True, **options)
-        rank = np.argsort(np.argsort(graph.degrees))
-        return float(np.corrcoef(rank, np.arange(len(rank)))[0, 1])
-
-    assert correlation(scramble=False) < -0.3
-    assert abs(correlation()) < 0.06
-
-
-def test_rmat_labels(tmp_path: Path) -> None:
-    graph = made("rmat", tmp_path / "g", scale=12, labels=4)
-    labels = graph.labels()
-    assert np.bincount(labels) == pytest.approx(np.full(4, len(labels) / 4), rel=0.15)
-    assert graph.manifest.classes == ("c0", "c1", "c2", "c3")
-    everybody = made("rmat", tmp_path / "all", scale=12, labels=4, keep_isolated=True)
-    np.testing.assert_array_equal(everybody.labels()[np.asarray(graph.user_ids())], labels)
-    graph = made("rmat", tmp_path / "d", scale=10, labels=6, label_by="degree")
-    expected = np.minimum(np.floor(np.log2(graph.degrees)), 5)
-    np.testing.assert_array_equal(graph.labels(), expected)
-
-
 def test_parquet_holds_the_edges_as_drawn(tmp_path: Path) -> None:
     report = generate(
         "rmat", tmp_path / "e", quiet=True, scale=9, seed=5, format="parquet", weights=(1, 5),
@@ -140,16 +118,6 @@ def test_parquet_holds_the_edges_as_drawn(tmp_path: Path) -> None:
     relations = naive.relations(5, *ends, 3, ordered=False)
     np.testing.assert_array_equal(table.column("relation"), relations)
     assert report.edges == table.num_rows == 16 * 512
-
-
-def test_parquet_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.pipelines.generate import rmat
-
-    generate("rmat", tmp_path / "one", quiet=True, scale=9, format="parquet")
-    monkeypatch.setattr(rmat, "_PART", 1000)
-    generate("rmat", tmp_path / "many", quiet=True, scale=9, format="parquet")
-    assert len(list((tmp_path / "many").glob("part-*"))) == 9
-    assert pq.read_table(tmp_path / "many").equals(pq.read_table(tmp_path / "one"))
 
 
 # -- the same bytes, in bounded memory --------------------------------------------------------
@@ -255,44 +223,6 @@ def test_sbm_has_the_degrees_it_was_asked_for(tmp_path: Path) -> None:
     assert sum(graph.manifest.splits.values()) == 6000
 
 
-def test_sbm_by_probability(tmp_path: Path) -> None:
-    graph = made("sbm", tmp_path / "g", nodes=40, blocks=4, p_inside=1, p_outside=0, train=0.5)
-    csr, labels = graph.csr(), graph.labels()
-    expected = (labels[:, None] == labels) & ~np.eye(40, dtype=bool)
-    got = np.zeros((40, 40), bool)
-    got[csr.sources(), csr.indices] = True
-    np.testing.assert_array_equal(got, expected)
-    assert sum(graph.manifest.splits.values()) < 40  # nodes in no split
-
-
-def accuracy(graph: Graph, features: Any) -> float:
-    """Of the nearest class mean, learned on the training nodes, judged on the test nodes."""
-    labels, train, test = graph.labels(), graph.split("train"), graph.split("test")
-    means = np.stack([features[train & (labels == c)].mean(0) for c in range(labels.max() + 1)])
-    scores = features @ means.T - (means**2).sum(1) / 2
-    return float(np.mean(scores.argmax(1)[test] == labels[test]))
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"features": "sparse", "width": 500}], ids=["dense", "sparse"]
-)
-def test_sbm_rewards_looking_at_neighbours(tmp_path: Path, options: dict[str, Any]) -> None:
-    graph = made("sbm", tmp_path / "g", nodes=4000, **options)
-    features = graph.features()
-    assert features is not None
-    assert sp.issparse(features) is bool(options)
-    features = features.toarray() if sp.issparse(features) else np.asarray(features)
-    csr = graph.csr()
-    loops = sp.eye_array(csr.rows, format="csr")
-    step = sp.csr_array((np.ones(csr.edges), csr.indices, csr.indptr), shape=loops.shape) + loops
-    step = sp.diags_array(1 / step.sum(1)) @ step
-    raw, twice = accuracy(graph, features), accuracy(graph, step @ (step @ features))
-    assert 0.2 < raw < 0.75  # better than chance, far from solved
-    assert twice > 0.93
-    assert graph.manifest.classes is not None
-    assert len(graph.manifest.classes) == 10
-
-
 # -- knowledge graph --------------------------------------------------------------------------
 
 
@@ -327,13 +257,6 @@ def test_knowledge_splits(knowledge: Graph) -> None:
     assert not np.any(sets["train"]["sources"] == sets["train"]["targets"])
 
 
-def test_knowledge_names(knowledge: Graph) -> None:
-    assert knowledge.user_ids([0, 2999]).to_pylist() == ["e0", "e2999"]
-    assert knowledge.manifest.relations is not None
-    assert knowledge.manifest.relations[11] == "r11"
-    assert knowledge.manifest.directed
-
-
 def test_the_planted_rule_predicts_what_is_held_out(knowledge: Graph) -> None:
     cluster = knowledge.labels()
     clusters = int(cluster.max()) + 1
@@ -346,40 +269,7 @@ def test_the_planted_rule_predicts_what_is_held_out(knowledge: Graph) -> None:
     assert 0.65 < hit.mean() < 0.85
 
 
-def test_the_rule_can_be_learned_from_what_is_not(knowledge: Graph) -> None:
-    """Heads whose tails were met in training share them: neighbours predict held-out tails."""
-    sets = triples_of(knowledge)
-    train, test = sets["train"], sets["test"]
-    row = train["relations"] * 3000 + train["sources"]
-    shape = (12 * 3000, 3000)
-    tails = sp.csr_array((np.ones(len(row)), (row, train["targets"])), shape=shape)
-    picked = np.random.default_rng(0).choice(len(test["sources"]), 300, replace=False)
-    reciprocal = []
-    for i in picked:
-        h, t, r = (test[name][i] for name in ("sources", "targets", "relations"))
-        alike = tails[r * 3000 : (r + 1) * 3000]
-        seen = alike[[h]]
-        # Tails of the heads that share tails with h, under the same relation.
-        score = ((seen @ alike.T) @ alike).toarray().ravel()
-        score[seen.indices] = -1  # filtered, as ranks of link prediction are
-        reciprocal.append(1 / (1 + np.sum(score > score[t]) + np.sum(score == score[t]) / 2))
-    by_chance = np.log(3000) / 3000
-    assert np.mean(reciprocal) > 10 * by_chance
-
-
 # -- zoo --------------------------------------------------------------------------------------
-
-
-def test_shares_are_those_of_the_table() -> None:
-    shares = [count for kind in SHARES for count in SHARES[kind]]
-    assert sum(shares) == 1_000_000
-    by_size = np.reshape(shares, (2, 6)).sum(0)
-    assert by_size.tolist() == [100_000] * 2 + [200_000] * 4
-    assert scaled(shares, 1_000_000) == shares
-    for total in (1, 2, 11, 12, 999):
-        counts = scaled(shares, total)
-        assert sum(counts) == total
-        assert np.all(np.abs(np.array(counts) - np.array(shares) * total / 1e6) < 1)
 
 
 def test_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import networkx as nx
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from penstock import partition_graph
 from penstock.csr import CSR
-from penstock.pipelines.cli import run
 from penstock.pipelines.info import Degrees, info
 from penstock.writer import create_graph
 
@@ -61,15 +59,6 @@ def test_the_distribution_is_numpys(degrees):
     check_degrees(Degrees.of(np.array(degrees)), np.array(degrees))
 
 
-def test_a_self_loop_is_one_undirected_edge(tmp_path):
-    with create_graph(tmp_path / "g") as writer:
-        writer.edges(CSR.from_edges(np.array([0, 1, 1]), np.array([1, 0, 1]), 3))
-        writer.nodes()
-        writer.manifest = replace(writer.manifest, directed=False)
-    found = info(tmp_path / "g")
-    assert (found.arcs, found.edges, found.self_loops) == (3, 2, 1)
-
-
 def test_edge_and_node_data_are_told(make_graph):
     graph = make_graph(
         weights=True, relations=12, times=True, features="sparse", labels=4, shard_edges=64
@@ -107,11 +96,6 @@ def test_partitions_are_listed_when_they_are_whole(make_graph):
     assert info(graph.path).partitions[0]["unusable"]
 
 
-def test_an_empty_graph_has_an_answer(make_graph):
-    found = info(make_graph(0, 0).path)
-    assert (found.nodes, found.edges, found.components, found.largest_component) == (0, 0, 0, 0)
-
-
 def test_splits_say_how_many_have_a_label(tmp_path):
     with create_graph(tmp_path / "g") as writer:
         writer.edges(CSR.from_edges(np.array([0, 1]), np.array([1, 0]), 4))
@@ -120,12 +104,3 @@ def test_splits_say_how_many_have_a_label(tmp_path):
         writer.manifest = replace(writer.manifest, directed=False, labels="multi", classes=("a",))
     found = info(tmp_path / "g")
     assert found.labels["labelled"] == 2, "an empty list is a label"
-
-
-def test_json_is_everything(make_graph, capsys):
-    graph = make_graph(features="dense", labels=3)
-    assert run(["info", str(graph.path), "--json"]) == 0
-    body = json.loads(capsys.readouterr().out)
-    assert body == json.loads(json.dumps(info(graph.path).to_dict()))
-    assert body["degrees"]["histogram"][0][0] == 0
-    assert body["splits"] == graph.manifest.splits

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock import Graph, etl, generate, gnn
+from penstock import etl, gnn
 from penstock.cluster.connect import connect
 from penstock.cluster.spec import ClusterSpec
 from penstock.pipelines.cli import run
@@ -63,16 +63,6 @@ def test_gnn(ours: Path, cluster: ClusterSpec) -> None:
     assert (ours / "run/checkpoints/last.safetensors").is_file()
     gnn.predict("run", "predictions", cluster=cluster, graph="g")
     assert (ours / "predictions/_predictions.json").is_file()
-
-
-def test_a_graph_written_from_python(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generate("sbm", "made", nodes=50, quiet=True)
-    with Graph.create("written") as writer:
-        writer.edges(Graph.open("made").csr())
-        writer.nodes()
-    graph = Graph.open("written")
-    monkeypatch.chdir("/")
-    assert graph.num_edges == len(graph.csr().indices)
 
 
 @pytest.mark.parametrize(

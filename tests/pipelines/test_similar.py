@@ -44,12 +44,6 @@ def test_ranges_of_rows_are_searched_by_several_threads(tmp_path):
     assert [[one for one, _ in found[row]] for row in (7, 39_000)] == rows.tolist()
 
 
-def test_more_than_there_are(folder):
-    found = similar(folder, 0, k=10_000).neighbours[0]
-    assert len(found) == 249
-    assert len({one for one, _ in found} | {0}) == 250
-
-
 def test_what_cannot_be_asked(folder, tmp_path):
     for ids, named in ((["0", "1", "x"], "'1', 'x'"), ([0, 270], "270"), (2**70, str(2**70))):
         with pytest.raises(InputError) as error:
@@ -94,14 +88,6 @@ def test_everyones_neighbours(tmp_path):
     assert len(pq.read_table(out)) == 7500
     with pytest.raises(UsageError):
         similar(folder, out=folder, overwrite=True)
-
-
-def test_other_formats_give_the_same_bytes(folder, tmp_path):
-    similar(folder, out=tmp_path / "ours", metric="dot")
-    penstock.export_vectors(folder, tmp_path / "x.parquet", format="parquet")
-    similar(tmp_path / "x.parquet", out=tmp_path / "theirs", metric="dot")
-    name = "part-00000.parquet"
-    assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
 
 
 def test_vectors_of_a_run(tmp_path):

@@ -109,7 +109,7 @@ def results(out: Path) -> dict[str, bytes]:
     """Return the files of an output, but for those that hold times."""
     if out.is_file():
         return {"": out.read_bytes()}
-    if list(out.glob("checkpoints/relations-*")):
+    if list(out.glob("checkpoints/*.table")):
         return _embedded(out)
     found = {}
     for path in sorted(out.rglob("*")):

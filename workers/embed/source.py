@@ -221,7 +221,7 @@ class TableSource(VectorSource):
 
 def check_trained(folder: Path, found: Checkpoint) -> None:
     """Raise where not all partitions were written by a checkpoint."""
-    path = folder / f"{found.name}.json"
+    path = Checkpoints(folder).path(found.name)
     if any(version.number == 0 for version in found.versions):
         raise UsageError(
             f"{path} is of the first epoch, in which not all nodes were trained yet",

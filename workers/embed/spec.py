@@ -22,7 +22,8 @@ NotNegative = Annotated[float, Field(ge=0), IN_FLOAT32]
 # Options of training that may differ when a run is resumed: the vectors at an epoch do not depend
 # on them, or (epochs) only with a learning rate that does.
 RESUMABLE = (
-    "epochs", "validate_every", "validate_sample", "patience", "checkpoint_minutes", "prefetch",
+    "epochs", "validate_every", "validate_sample", "patience", "checkpoint_epochs",
+    "checkpoint_minutes", "prefetch",
 )  # fmt: skip
 DISTANCES = ("transe", "rotate")  # models whose score is a distance
 PAIRED = ("complex", "rotate")  # models of complex numbers: a vector has two halves
@@ -137,9 +138,11 @@ class Training:
     """edges of the validation split that are evaluated then; all, if there are fewer"""
     patience: Count | None = None
     """stop after this many evaluations without a better MRR [default: train all epochs]"""
-    checkpoint_minutes: Annotated[float, Field(gt=0)] = 5.0
-    """save a checkpoint after this many minutes, once the epoch or, out of core, the state of the
-    buffer that is under way is trained; and at the end"""
+    checkpoint_epochs: Annotated[int, Field(ge=0)] = 0
+    """epochs between checkpoints; 0: only by the minutes, and at the end"""
+    checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
+    """minutes between checkpoints, which are saved once the epoch or, out of core, the state of the
+    buffer that is under way is trained; 0: only by the epochs"""
 
     partitions: Count | None = None
     """partitions of the nodes, --buffer of which are in memory [default: one if it fits, else as

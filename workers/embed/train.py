@@ -219,7 +219,7 @@ class EmbedTrainer(Trainer):
 
     def _check_seen(self) -> None:
         """Raise where ranks do not see the same checkpoint: each would go on from another."""
-        run, path = self.task.run, self.checkpoints.folder / f"{LAST}.json"
+        run, path = self.task.run, self.checkpoints.path(LAST)
         mark = self.checkpoints.mark(LAST) if run.is_dir() else None
         seen = self.comm.allgather((socket.gethostname(), mark))
         for number, (host, found) in enumerate(seen):
@@ -254,7 +254,7 @@ class EmbedTrainer(Trainer):
     def _layout(self) -> NodeLayout:
         folder = self.task.checkpoints
         partitions = partitions_of(self.training, self.graph.num_nodes, self.comm.size)
-        if (folder / f"{LAST}.json").is_file():
+        if self.checkpoints.has(LAST):
             found = NodeLayout.open(folder)
             if found.partitions != partitions:  # the schedule would leave edges out
                 raise CorruptFile(
@@ -349,7 +349,7 @@ class EmbedTrainer(Trainer):
 
     def _damaged(self, got: str) -> CorruptFile:
         return CorruptFile(
-            f"{self.task.checkpoints / f'{LAST}.json'} is damaged",
+            f"{self.checkpoints.path(LAST)} is damaged",
             expected="where in a training run of this graph it was written",
             got=got,
             remedy=RESTORE,
@@ -387,6 +387,7 @@ class EmbedTrainer(Trainer):
             0 if self.validation is None else training.validate_every,
             training.patience,
             training.checkpoint_minutes,
+            training.checkpoint_epochs,
         )
         ended = Loop(self.comm, self, rules, self.task.run / "metrics.jsonl").run()
         position, epochs = self.position, self._epoch_times

@@ -51,8 +51,8 @@ class WarmStart:
         folder, self._opened = run / "checkpoints", opened
         self.source, found = open_checkpoint(folder, newest(folder))
         opened.callback(self.source.close)
-        self._manifest = folder / f"{found.name}.json"
-        self._sha256 = sha256 or sha256_of(self._manifest)
+        self._checkpoint = Checkpoints(folder).path(found.name)
+        self._sha256 = sha256 or sha256_of(self._checkpoint)
         self._check_same()
         self.tensors = found.tensors
         self.steps = found.about["batches"] + found.about["steps"]
@@ -73,9 +73,9 @@ class WarmStart:
 
     def _check_same(self) -> None:
         """Raise where the other run has another checkpoint by now: ranks would mix the two."""
-        if sha256_of(self._manifest) != self._sha256:
+        if sha256_of(self._checkpoint) != self._sha256:
             raise UsageError(
-                f"{self._manifest} was written again while a training run began with its vectors",
+                f"{self._checkpoint} was written again while a training run began with its vectors",
                 expected="a run that is not trained meanwhile",
                 remedy="Wait for its end, and train again",
             )

@@ -131,7 +131,6 @@ class State:
         return position
 
     def _begin_with(self, path: Path) -> None:
-        """Load tensors of equal name and shape from another run's checkpoint, and their moments."""
         tensors, about = checkpoint.load(path)
         put, parameters = _putter(self.network), self.network.parameters.named()
         kept = {**parameters, **self.network.moments()}

@@ -150,7 +150,6 @@ class _Trainer(Trainer):
             yield Step(self._metrics["train"]["loss"], 0, whole=True)
 
     def evaluate(self, epoch: int) -> Evaluation:
-        """Evaluate by a pass: the next epoch's, if it gives the same."""
         if self.same and epoch < self.training.epochs:
             found = self._ahead(epoch)
         else:
@@ -167,7 +166,6 @@ class _Trainer(Trainer):
     def figures(
         self, evaluated: Evaluation | None, seconds: float
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return loss and score of each split; training's are from before the update."""
         kinds = self._kinds or self.clock.epoch_done()
         seconds += self._seconds
         self._seconds, self._next_seconds, self._kinds = self._next_seconds, 0.0, None

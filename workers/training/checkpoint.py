@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,10 +51,12 @@ def save(path: Path, tensors: Mapping[str, AnyArray], about: dict[str, Any]) -> 
     with atomic(path) as temporary:
         try:
             save_file(held, temporary, metadata)
+            sync(temporary)
         except SafetensorError as error:
             # The library says what the system refused in words only.
             told = (n for n in (*DISK_FULL, errno.EFBIG) if f"(os error {n})" in str(error))
             raise OSError(next(told, errno.EIO), str(error), str(path)) from error
+    sync(path.parent)  # where its name is
 
 
 def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -109,6 +112,18 @@ def damaged(path: Path, got: str) -> CorruptFile:
         got=got,
         remedy=FORMAT.restore,
     )
+
+
+def sync(path: Path) -> None:
+    """Return when a file, or the names in a folder, are on the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks have no such call
+            raise
+    finally:
+        os.close(number)
 
 
 def _digest(tensors: dict[str, Array], about: str) -> str:

@@ -130,7 +130,6 @@ def _node_columns(
 
 
 def _walk_wave(comm: AnyCommunicator, task: PartitionedWalk, here: _Here, wave: Wave) -> AnyArray:
-    """Return the nodes of a wave's paths that this rank knows."""
     rules, ids = task.spec.rules, here.rows.indices.dtype
     ranges = [task.files.range(number) for number, _ in wave.files]
     walks = np.concatenate([np.arange(*each, dtype=np.int64) for each in ranges])

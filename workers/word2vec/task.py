@@ -53,6 +53,7 @@ class TrainingSettings:
     shards: int
     sync_words: int | None
     checkpoint_minutes: float
+    checkpoint_epochs: int = 0
 
     def copies(self, ranks: int) -> int:
         """Return how many copies of the vectors the fullest rank holds besides its own."""

@@ -102,7 +102,11 @@ class _Trainer(Trainer):
         training, folder = self.training, self.task.folder
         copies = training.copies(self.comm.size)
         self.corpus.hold(copies * sum(int(table.nbytes) for table in self.vectors))
-        rules = Rules(training.epochs, checkpoint_minutes=training.checkpoint_minutes)
+        rules = Rules(
+            training.epochs,
+            checkpoint_minutes=training.checkpoint_minutes,
+            checkpoint_epochs=training.checkpoint_epochs,
+        )
         with ThreadPoolExecutor(1) as background:
             if self.comm.rank == 0:
                 self._parts = background.submit(self._find_parts)

@@ -182,7 +182,6 @@ def _gather_max_back(
 def _transpose(
     indptr: Array, indices: Array, weights: Array, weighted: bool, columns: int
 ) -> tuple[Array, Array, Array]:
-    """Sort by counting, which keeps the order of rows within a column."""
     starts = np.zeros(columns + 1, np.int64)
     for e in range(len(indices)):
         starts[indices[e] + 1] += 1

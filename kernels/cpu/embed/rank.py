@@ -295,7 +295,6 @@ def _certain(row: Any, width: Any, low: Any, high: Any) -> Any:
 
 @njit(cache=True)
 def _compare(mine: float, other: float) -> int:
-    """Return 1, 0 or -1 if mine is greater, equal or less; NaN is less, and equal to itself."""
     if mine != mine or other != other:
         return int(mine == mine) - int(other == other)
     return int(mine > other) - int(mine < other)

@@ -214,7 +214,6 @@ def _unit(word: Any) -> Any:
 
 @njit(cache=True, error_model="numpy")
 def _gallop(indices: Any, place: Any, end: Any, target: Any) -> Any:
-    """Return the first place from this one on with a value not below the target."""
     stride = 1
     while place + stride < end and indices[place + stride] < target:
         place += stride

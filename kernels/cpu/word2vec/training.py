@@ -333,7 +333,6 @@ def _fill_pool(
 
 @njit(cache=True)
 def _slot(words_in: Array, word: int, slots: int) -> int:
-    """Return the slot of a word, or a free one."""
     free = slots
     for slot in range(slots):
         if words_in[slot] == word:
@@ -400,7 +399,6 @@ def _targets(
 
 @njit(cache=True, forceinline=True)
 def _row_of_target(work: Any, row_out: Any, word: int, target: int, dimension: int) -> Any:
-    """Return the address of a word's vector, or of a copy with whole chunks."""
     row = moved(row_out, word * dimension)
     if dimension % LANES == 0:
         return address(row)

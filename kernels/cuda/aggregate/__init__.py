@@ -241,7 +241,6 @@ def _blocks(items: int, team: int) -> int:
 def _shape(
     block: ScaledCSR, x: DeviceArray, out: DeviceArray, skip: AnyArray | None
 ) -> tuple[str, int]:
-    """Return Vec, Lanes and Tiles of gather's instance, and Team."""
     width, ids = x.shape[1], block.indices
     if x.dtype == np.uint16:
         check_bf16(width, x, out, skip)

@@ -67,7 +67,6 @@ class _Numbers:
         return teams.sources // (1 if teams.anywhere else self.bytes // 4)
 
     def row_bytes(self, teams: Teams) -> int:
-        """Return the bytes of a node's counts, and of its shares for the sources that fit."""
         return self.sources(teams) * self.bytes
 
     def memory(self, teams: Teams, nodes: int) -> int:

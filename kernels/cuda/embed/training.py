@@ -49,7 +49,6 @@ def workspace(
 
 
 def _compile_step(rules: EmbedRules) -> None:
-    """Compile the kernels of a step, by running one with a few edges."""
     few = cp.zeros(64, cp.int32)
     batch = Batch(few, few, few, cp.zeros((len(rules.sides), 1, len(few)), cp.int32))
     rows, width = 1 + rules.inverse, rules.relation_width

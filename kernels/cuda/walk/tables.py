@@ -62,7 +62,6 @@ def _bounds(indptr: AnyArray, weights: DeviceArray) -> tuple[DeviceArray, Device
 
 
 def _by_row(kernel: str, ids: str, indptr: AnyArray, inputs: list[Any], outputs: list[Any]) -> None:
-    """Run a kernel over all rows: one block per long row, one warp per other row."""
     long = cp.flatnonzero(cp.diff(indptr) > _LONG).astype(cp.int64)
     for size, listed, count in ((32, _NULL, len(indptr) - 1), (256, long, len(long))):
         launch(

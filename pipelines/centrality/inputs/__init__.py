@@ -100,4 +100,4 @@ def open_input(
 
 def _is_graph(path: Path) -> bool:
     """Say whether a path is a graph or zoo, be it damaged: its opening says what is wrong."""
-    return path.name == "graph.json" or (path / "graph.json").exists() or (path / "shards").is_dir()
+    return (path / "graph.json").exists() or (path / "shards").is_dir()

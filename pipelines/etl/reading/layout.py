@@ -88,7 +88,12 @@ def find_layout(paths: Sequence[str], options: EtlOptions, kind: str) -> Layout:
     if kind == "edgelists":
         return _with_moments(_lists_layout(files, options), options)
     for path in files:
-        layout = _layout_of(path, options, kind)
+        several = len(files) > 1
+        layout = (
+            _json_layout(path, options, several=several)
+            if kind == "json"
+            else _layout_of(path, options, kind)
+        )
         if layout is not None:
             return _with_moments(layout, options)
     names = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
@@ -156,8 +161,6 @@ def _layout_of(path: str, options: EtlOptions, kind: str) -> Layout | None:
         return Layout("row", "column", weight=weight, names=names) if names else None
     if table in ("parquet", "arrow"):
         return _schema_layout(path, table, options, kind)
-    if table == "json":
-        return _json_layout(path, options)
     sample = take_sample(path, table, options.delimiter)
     if not sample.rows:
         return None
@@ -198,11 +201,11 @@ def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -
     return Layout(**found, header=header, delimiter=sample.delimiter, names=tuple(names))
 
 
-def _json_layout(path: str, options: EtlOptions) -> Layout | None:
+def _json_layout(path: str, options: EtlOptions, *, several: bool) -> Layout | None:
     """Return the layout of JSON lines, where a string that looks like a number is a string."""
     from penstock.pipelines.tables.json_graphs import sample_graphs
 
-    found = sample_graphs(Piece(path, "json"))
+    found = sample_graphs(Piece(path, "json", names=(path,) if several else ()))
     if not found.rows:
         return None
     texts = [["" if one is None else str(one) for one in row] for row in found.rows]
@@ -302,7 +305,8 @@ def _roles(
                 expected=f"one named {usual}" if shown is None else f"{len(needed)} columns",
                 got=there,
                 remedy=f"Name it with {flag(_OPTION.get(role, role))}, or give --delimiter or "
-                "--header if the columns were not recognised",
+                "--header if the columns were not recognised"
+                + (", or --format edgelists if every file is a graph" if zoo else ""),
             )
     if roles["source"] == roles["target"]:
         raise InputError(

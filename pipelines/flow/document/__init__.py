@@ -132,6 +132,11 @@ class Flow:
         return self.path.parent
 
     @property
+    def state(self) -> Path:
+        """The folder of what the flow knows of its outputs."""
+        return self.folder / ".flow"
+
+    @property
     def spec(self) -> ClusterSpec:
         """The cluster of all stages."""
         with contextlib.chdir(self.home):

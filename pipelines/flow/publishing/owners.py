@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.errors import OutputExists, PenstockError
 from penstock.pipelines.flow.document import Flow, StageSpec
+from penstock.pipelines.flow.publishing.known import Published
 from penstock.pipelines.flow.publishing.targets import (
     LocalTarget,
     RemoteTarget,
@@ -25,7 +26,7 @@ from penstock.pipelines.flow.publishing.targets import (
     target_of,
 )
 from penstock.pipelines.flow.records import same_file
-from penstock.pipelines.flow.state import HIDDEN, FlowState
+from penstock.pipelines.flow.state import FlowState
 
 Body = dict[str, Any]
 
@@ -41,7 +42,7 @@ def output_problem(flow: Flow, state: FlowState, stage: str) -> PenstockError | 
     output = _written(flow, flow.stages[stage])
     if output is None:
         return None
-    record = state.record(stage) or state.interrupted(stage)
+    record = state.record(stage)
     if record is None:
         who = _around(flow, output)
         if who is not None:
@@ -119,7 +120,7 @@ def _taken_by(
     if not target.taken():
         return None
     record = target.publisher()
-    if not state.is_own_destination(destination):
+    if not Published(flow).owns(destination):
         who = "" if record is None else f", published by {_named(record)}"
         return f"where something exists already{who}"
     if record is not None and _is_other_publisher(flow, state, destination, record):
@@ -132,7 +133,7 @@ def _is_other_publisher(flow: Flow, state: FlowState, destination: str, record: 
 
     A flow that was moved, or runs in a new container every day, knows the keys of its publications.
     """
-    known = record.get("key") in list(state.published_keys(destination))
+    known = record.get("key") in Published(flow).keys(destination)
     return not known and _is_another(flow, record)
 
 
@@ -174,7 +175,7 @@ def _around(flow: Flow, path: Path) -> str | None:
     """Return which other flow made what a path is or lies in, or publishes what it lies in."""
     whole = Path(os.path.realpath(path.parent), path.name)
     for path in (whole, *whole.parents[:-1]):
-        record = read_record(path.parent / HIDDEN / f"{path.name}.json")
+        record = read_record(path.parent / ".flow" / f"{path.name}.json")
         if record is not None and path.exists() and _is_other_maker(flow, record.get("by")):
             return f"{_named(record['by'])} made: {path}"
         record = None if path == whole else LocalTarget(str(path)).publisher()

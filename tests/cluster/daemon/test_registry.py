@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster.daemon import registry
@@ -48,6 +48,7 @@ def dead(name: str = "default", **more: object) -> Registered:
 # -- names ----------------------------------------------------------------------------------------
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.text(max_size=20))
 def test_no_name_leads_out_of_the_folder(name: str) -> None:
     assert find(name) is None

@@ -90,26 +90,6 @@ EVERY = pytest.mark.parametrize(("call", "kind"), CALLS.values(), ids=CALLS)
 
 
 @EVERY
-@pytest.mark.parametrize("graphs", [1, 7, 5_000])
-def test_graphs_of_a_size_take_one_launch_together(launches, call, kind, graphs):
-    kernels, made = launches
-    call(kernels, rings(np.full(graphs, 20), **kind))
-    assert len(made) == 1
-
-
-@EVERY
-def test_the_number_of_launches_is_that_of_sizes_not_of_graphs(launches, call, kind):
-    kernels, made = launches
-    sizes = np.array([1, 8, 20, 50, 100, 200, 300, 600, 2_000])
-    call(kernels, rings(sizes, **kind))
-    few = [(one.file, one.threads) for one in made]
-    assert len(few) <= 8  # classes of size, and what is beyond shared memory
-    made.clear()
-    call(kernels, rings(np.tile(sizes, 4), **kind))
-    assert [(one.file, one.threads) for one in made] == few
-
-
-@EVERY
 @pytest.mark.parametrize("copies", [1, 20])
 def test_launches_take_every_source_of_every_graph_once(launches, call, kind, copies):
     kernels, made = launches
@@ -129,12 +109,3 @@ def test_launches_take_every_source_of_every_graph_once(launches, call, kind, co
     # Values of two items never share a slot.
     slots = np.concatenate([np.arange(n) + at for at, n in items[["slot", "nodes"]]])
     assert len(np.unique(slots)) == len(slots)
-
-
-def test_few_graphs_share_the_gpu_and_many_have_an_item_each(launches):
-    kernels, made = launches
-    kernels.shortest_paths(rings([700]))
-    assert len(made[0].items) == 11  # 700 sources, 64 at a time
-    made.clear()
-    kernels.shortest_paths(rings(np.full(3_000, 700)))
-    assert len(made[0].items) == 3_000

@@ -53,37 +53,6 @@ def copies(*tables):
     return [t and Table(t.values.copy(), t.state.copy()) for t in tables]
 
 
-@MODELS
-@LOSSES
-@pytest.mark.parametrize("inverse", [0, RELATIONS])
-@pytest.mark.parametrize("power", [2, 3])
-def test_gradients_are_differences_of_the_loss(model, loss, inverse, power):
-    rules = rules_of(
-        model, loss=loss, inverse=inverse, power=power, node_penalty=0.03, relation_penalty=0.05
-    )
-    if loss == Loss.SELF_ADVERSARIAL:  # weights are constants, and without a temperature all 1 / N
-        rules = replace(rules, temperature=0.0)
-    nodes, relations = tables_of(rules, dtype="float64")
-    batch = batch_of(rules)
-    _, *slopes = naive.gradients(nodes, relations, batch, rules)
-    step = 1e-6
-    for table, slope in zip((nodes, relations), slopes, strict=True):
-        if table is None:
-            continue
-        expected = np.zeros(20)
-        places = np.random.default_rng(5).choice(slope.size, 20, replace=False)
-        for n, at in enumerate(zip(*np.unravel_index(places, slope.shape), strict=True)):
-            losses = []
-            kept = table.values[at]
-            for sign in (1, -1):
-                table.values[at] = kept + sign * step
-                losses.append(naive.gradients(nodes, relations, batch, rules)[0])
-            table.values[at] = kept
-            expected[n] = (losses[0] - losses[1]) / (2 * step)
-        assert np.abs(expected).max() > 0.1
-        np.testing.assert_allclose(slope.flat[places], expected, rtol=1e-5, atol=1e-6)
-
-
 def score_by_definition(model, h, r, t):
     """The score of one head and relation with tails, or of heads with one tail."""
     if model == Model.DOT:
@@ -194,38 +163,6 @@ def goes_down(backend, rules):
             assert (slope * way).sum() == pytest.approx(expected, abs=rest), (table, rules)
 
 
-@MODELS
-def test_both_sides_of_a_triple_have_the_same_score(model):
-    rules = rules_of(model)
-    nodes, relations = tables_of(rules)
-    heads, tails, rows = np.array([3, 4, 5]), np.array([6, 7, 5]), np.array([0, 1, 3])
-    values = relations and relations.values
-    by_side = []
-    for given, answer, side in ((heads, tails, Side.TAIL), (tails, heads, Side.HEAD)):
-        asked = naive.queries(nodes.values, values, given, rows, side, rules)
-        by_side.append(naive.answer_scores(asked, nodes.values[answer], rules))
-    np.testing.assert_allclose(by_side[0], by_side[1], rtol=1e-5)
-
-
-def test_scores_are_those_of_the_papers():
-    h, r, t = np.random.default_rng(0).standard_normal((3, 4))
-    z = [each[:2] + 1j * each[2:] for each in (h, r, t)]
-    expected = {
-        Model.DOT: h @ t,
-        Model.DISTMULT: np.sum(h * r * t),
-        Model.COMPLEX: np.sum(z[0] * z[1] * z[2].conj()).real,
-        Model.TRANSE_L1: -np.linalg.norm(h + r - t, 1),
-        Model.TRANSE_L2: -np.linalg.norm(h + r - t, 2),
-        Model.ROTATE: -np.abs(z[0] * np.exp(1j * r[:2]) - z[2]).sum(),
-    }
-    for model, score in expected.items():
-        rules = rules_of(model, dim=4)
-        relation = r[None, : rules.relation_width] if rules.relation_width else None
-        asked = naive.queries(h[None], relation, [0], np.array([0]), Side.TAIL, rules)
-        found = naive.answer_scores(asked, t[None], rules)
-        np.testing.assert_allclose(found, [score], rtol=1e-6)
-
-
 def test_a_query_without_negatives_left_has_no_loss_of_negatives():
     for loss, expected in (
         (Loss.SOFTMAX, 0),
@@ -240,19 +177,6 @@ def test_a_query_without_negatives_left_has_no_loss_of_negatives():
         found, slope, _ = naive.gradients(nodes, None, batch, rules)
         assert found == pytest.approx(expected), loss.name
         assert np.isfinite(slope).all()
-
-
-def test_self_adversarial_weights_are_constants():
-    rules = rules_of(Model.DOT, dim=2, loss=Loss.SELF_ADVERSARIAL, sides=(Side.TAIL,))
-    values = np.array([[1, 2], [2, 5], [0.3, 0.1], [-0.4, 0.8]], "float32")
-    batch = Batch(np.array([0]), None, np.array([1]), np.array([[[2, 1, 3]]]))
-    found, slope, _ = naive.gradients(Table(values, None), None, batch, rules)
-    scores = values[2:].astype(float) @ values[0]
-    weights = np.exp(0.7 * scores) / np.exp(0.7 * scores).sum()
-    likely = 1 / (1 + np.exp(-(scores + 1.5)))
-    np.testing.assert_allclose(slope[2:], (weights * likely)[:, None] * values[0], rtol=1e-12)
-    expected = np.log1p(np.exp(-13.5)) + (weights * np.log1p(np.exp(scores + 1.5))).sum()
-    assert found == pytest.approx(expected, rel=1e-12)
 
 
 def pool_of(ranges, by_degree=0.0, seed=0):

@@ -23,8 +23,6 @@ from penstock.errors import UsageError
 from penstock.kernels.naive.queues import Queues
 from penstock.kernels.queue_rules import (
     ALIGNMENT,
-    COMMAND,
-    COMPLETION,
     Operation,
     Producer,
     QueueFormat,
@@ -64,14 +62,6 @@ def side(request: pytest.FixtureRequest) -> Side:
 
 def some_bytes(blocks: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).integers(0, 256, blocks * ALIGNMENT, np.uint8)
-
-
-def test_entries_have_the_sizes_of_the_kernel() -> None:
-    assert COMMAND.itemsize == 64
-    assert COMMAND.fields["ticket"][1] == 24  # type: ignore[index]
-    assert COMPLETION.itemsize == 16
-    assert SMALL.staging_at % ALIGNMENT == 0
-    assert SMALL.stride == SMALL.staging_at + 4 * 8192
 
 
 @pytest.mark.parametrize("producer", Producer)
@@ -178,46 +168,3 @@ def test_completions_come_in_any_order(data: Any) -> None:
     assert list(done) == [Status.DONE, rounds * queue_form.entries]
     pages = np.arange(rounds * queue_form.entries)
     np.testing.assert_array_equal(got, np.repeat(pages, queue_form.page_bytes))
-
-
-def test_neighbours_are_moved_by_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    calls, real = [], os.preadv
-
-    def preadv(file: int, buffers: Any, offset: int) -> int:
-        calls.append(offset)
-        return real(file, buffers, offset)
-
-    monkeypatch.setattr(os, "preadv", preadv)
-    form = QueueFormat(entries=16, page_bytes=4096)
-    made, data = Queues(1, form), some_bytes(32)
-    (tmp_path / "file").write_bytes(data.tobytes())
-    with Controller(made.shared, [tmp_path / "file"], threads=1):
-        back = np.zeros_like(data)
-        made.transfer(Operation.READ, 0, 0, back)
-    np.testing.assert_array_equal(back, data)
-    assert len(calls) == 2  # a round each, whose pages lie side by side
-
-
-def test_a_full_ring_of_completions_is_not_overwritten(tmp_path: Path) -> None:
-    form = QueueFormat(entries=2, page_bytes=4096)
-    made = Queues(1, form)
-    queue = made.shared.queues[0]
-    (tmp_path / "file").write_bytes(bytes(4 * 4096))
-    with Controller(made.shared, [tmp_path / "file"], threads=2):
-        for number in range(2):
-            queue.commands[number] = (Operation.READ, 0, 0, 4096, number, number)
-        queue.submitted[0] = 2
-        deadline = time.monotonic() + 10
-        while any(int(t) >> 32 != 1 for t in queue.tags):
-            assert time.monotonic() < deadline
-            time.sleep(1e-3)
-        queue.commands[0] = (Operation.READ, 0, 0, 4096, 0, 2)
-        queue.submitted[0] = 3
-        time.sleep(0.05)
-        assert int(queue.tags[0]) >> 32 == 1  # not yet read
-        queue.read[0] = 2
-        while int(queue.tags[0]) != 2 << 32 | 2:
-            assert time.monotonic() < deadline
-            time.sleep(1e-3)

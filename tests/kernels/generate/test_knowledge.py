@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -36,12 +35,6 @@ def test_triples(noise: float, first: int, count: int) -> None:
     )
 
 
-def test_chunks_do_not_matter() -> None:
-    whole = cpu.triples(*asked(0.1, 0, 1000))
-    parts = [cpu.triples(*asked(0.1, first, 250)) for first in range(0, 1000, 250)]
-    assert_same([np.concatenate([p[i] for p in parts]) for i in range(3)], whole)
-
-
 @pytest.mark.parametrize("noise", [0, 0.25])
 def test_the_rule_holds(noise: float) -> None:
     _, entities, _, shifts, *_ = arguments = asked(noise, 0, 20_000)
@@ -73,32 +66,6 @@ def test_zipf(skew: float) -> None:
     for low, high in ((0, 1), (1, 4), (4, 30), (30, 200), (200, 1000)):
         share = np.mean((low <= ranks) & (ranks < high))
         assert share == pytest.approx(expected[low:high].sum(), abs=0.005)
-
-
-def test_heads_and_relations_are_skewed_and_spread() -> None:
-    _, entities, *_ = arguments = asked(0.1, 0, 50_000)
-    heads, _, relations = cpu.triples(*arguments)
-    counts = np.sort(np.bincount(heads, minlength=ENTITIES))[::-1]
-    assert counts[0] > 20 * np.median(counts)
-    assert np.bincount(relations, minlength=RELATIONS)[0] > 3 * np.bincount(relations)[-1]
-    position = np.empty(ENTITIES, np.int64)
-    position[entities] = np.arange(ENTITIES)
-    hubs = position[np.argsort(np.bincount(heads, minlength=ENTITIES))[-16:]] * CLUSTERS // ENTITIES
-    assert len(np.unique(hubs)) > 10
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 10, 16, 97, 1000, 2**31 - 1])
-def test_stride(count: int) -> None:
-    assert gcd(generate_rules.stride(count), count) == 1
-
-
-@pytest.mark.parametrize("clusters", [1, 7, 62, 1000])
-def test_clusters_tile_the_ring(clusters: int) -> None:
-    cluster = np.arange(1000) * clusters // 1000
-    for number in range(clusters):
-        begin = generate_rules.cluster_start(number, 1000, clusters)
-        end = generate_rules.cluster_start(number + 1, 1000, clusters)
-        assert np.all(np.flatnonzero(cluster == number) == np.arange(begin, end))
 
 
 @pytest.mark.parametrize(("valid", "test"), [(0, 0), (0.05, 0.1), (0.5, 0.49)])

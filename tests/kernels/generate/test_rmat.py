@@ -15,13 +15,6 @@ ON_CPU = pytest.mark.parametrize("backend", ["cpu"], indirect=True)
 GRAPH500 = generate_rules.thresholds(0.57, 0.19, 0.19)
 
 
-def test_thresholds() -> None:
-    np.testing.assert_array_equal(
-        generate_rules.thresholds(0.25, 0.25, 0.25), [16384, 32768, 49152]
-    )
-    assert generate_rules.thresholds(0, 0, 0).tolist() == [0, 0, 0]
-
-
 @ON_CPU
 @pytest.mark.parametrize("scale", [1, 7, 8, 9, 16, 17, 31])
 @pytest.mark.parametrize("first", [0, 1000, 2**32 - 5])
@@ -63,13 +56,6 @@ def test_quadrants_have_their_shares(shares: tuple[float, float, float]) -> None
         assert np.sum((observed - expected) ** 2 / expected) < 25
 
 
-def test_levels_are_independent() -> None:
-    sources, _ = cpu.edges(2, 16, GRAPH500, 0, 1 << 17)
-    bits = (sources[:, None] >> np.arange(16)) & 1
-    correlation = np.corrcoef(bits.T) - np.eye(16)
-    assert np.abs(correlation).max() < 5 / np.sqrt(1 << 17)
-
-
 @pytest.fixture
 def ends() -> tuple[Any, Any]:
     sources, targets = np.random.default_rng(1).integers(0, 2**31 - 1, (2, 5000)).astype(np.int32)
@@ -87,17 +73,6 @@ def test_weights(same: Any, ends: Any, ordered: bool, low: float, high: float) -
     same(got, truth)
     back = naive.weights(3, *ends[::-1], low, high, ordered=ordered)
     assert np.array_equal(truth, back) is not ordered
-
-
-def test_weights_are_uniform(ends: Any) -> None:
-    shares = np.histogram(cpu.weights(3, *ends, 1, 5, ordered=True), 8, (1, 5))[0]
-    assert np.sum((shares - 625) ** 2 / 625) < 30  # seven degrees of freedom
-
-
-def test_the_end_is_never_reached() -> None:
-    assert float(generate_rules.below(5)) < 5
-    assert float(generate_rules.below(0.1)) < 0.1
-    assert generate_rules.below(5) == np.nextafter(np.float32(5), np.float32(0))
 
 
 @ON_CPU

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.kernels.cpu import sbm as cpu
 from penstock.kernels.naive import sbm as naive
@@ -30,29 +28,6 @@ def assert_same(got: Any, truth: Any) -> None:
 def test_edges(inside: float, outside: float, first: int, count: int) -> None:
     asked = (2**63, STARTS, rest(inside), rest(outside), first, count)
     assert_same(cpu.edges(*asked), naive.edges(*asked))
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.floats(2.0**-33, 1.0, exclude_max=True))
-def test_log(x: float) -> None:
-    assert float(naive.log(x)) == pytest.approx(math.log(x), rel=1e-14)
-    assert cpu._log(x) == float(naive.log(x))
-
-
-def test_everybody_knows_everybody() -> None:
-    sources, targets = cpu.edges(0, STARTS, ALL, ALL, 0, 100)
-    pairs = set(zip(sources.tolist(), targets.tolist(), strict=True))
-    assert pairs == {(u, v) for u in range(100) for v in range(u)}
-    sources, targets = cpu.edges(0, STARTS, ALL, 0.0, 0, 100)
-    block = np.searchsorted(STARTS, np.arange(100), side="right")
-    assert np.array_equal(block[sources], block[targets])
-    assert len(sources) == sum(size * (size - 1) // 2 for size in np.diff(STARTS))
-
-
-def test_rows_are_drawn_alone() -> None:
-    whole = cpu.edges(1, STARTS, rest(0.3), rest(0.1), 0, 100)
-    parts = [cpu.edges(1, STARTS, rest(0.3), rest(0.1), u, 10) for u in range(0, 100, 10)]
-    assert_same([np.concatenate([p[end] for p in parts]) for end in range(2)], whole)
 
 
 def test_every_pair_is_a_fair_coin() -> None:

@@ -62,27 +62,6 @@ def test_finishing_and_the_way_back_equal_naive(backend, dtype, activation, widt
         np.testing.assert_allclose(backend.get(mine), grad, **TOLERANCE[dtype])
 
 
-def test_values_are_finished_in_place(backend):
-    epilogue = Epilogue(values("float32", 13)[0], values("float32", 13, 1), Activation.ELU, drop())
-    z = values("float32", 13, 2)
-    truth = np.empty_like(z)
-    naive.apply_epilogue(z, truth, epilogue, 0, ROWS)
-    mine = backend.put(z.copy())
-    backend.module("activation").apply_epilogue(mine, mine, put(backend, epilogue), 0, ROWS)
-    np.testing.assert_allclose(backend.get(mine), truth, **TOLERANCE["float32"])
-
-
-def test_rows_may_lie_in_wider_ones():
-    from penstock.kernels.cpu import activation
-
-    wide, truth = values("float32", 40), np.empty((ROWS, 20), "float32")
-    skip = values("float32", 60, 1)[:, 5:25]
-    epilogue = Epilogue(wide[0, :20].copy(), skip, Activation.RELU, drop())
-    naive.apply_epilogue(wide[:, 20:], truth, epilogue, 0, ROWS)
-    activation.apply_epilogue(wide[:, 20:], wide[:, :20], epilogue, 0, ROWS)
-    np.testing.assert_allclose(wide[:, :20], truth, **TOLERANCE["float32"])
-
-
 @DTYPES
 @pytest.mark.parametrize("width", [1, 2, 3, 8, 32, 47, 300])
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in place"])
@@ -96,16 +75,6 @@ def test_rows_are_scaled_as_naively(backend, dtype, width, in_place):
     scale_rows(given, backend.put(factors), out, SKIPPED, 9)
     scale_rows(given, backend.put(factors), out, 9, ROWS - SKIPPED)
     np.testing.assert_array_equal(backend.get(out), x if in_place else truth)
-
-
-@DTYPES
-def test_rows_that_lie_apart_are_scaled(backend, dtype):
-    wide, factors = values(dtype, 41), values(dtype, 1, 1)[:, 0]
-    mine = backend.put(wide.copy())
-    naive.scale_rows(wide[:, 20:40], factors, wide[:, :20], 0, ROWS)
-    ours = backend.module("activation")
-    ours.scale_rows(mine[:, 20:40], backend.put(factors), mine[:, :20], 0, ROWS)
-    np.testing.assert_array_equal(backend.get(mine), wide)
 
 
 @ACTIVATIONS

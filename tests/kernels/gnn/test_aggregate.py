@@ -85,13 +85,6 @@ def test_naive_sums_are_products_with_a_sparse_matrix(values):
     np.testing.assert_allclose(matrix(transposed).todense(), matrix(block).T.todense(), atol=1e-12)
 
 
-def test_a_symmetric_block_is_its_own_transpose():
-    dense = np.triu(np.random.default_rng(0).random((9, 9)) < 0.4, 1)
-    edges = scipy.sparse.csr_matrix(dense | dense.T)
-    block = ScaledCSR(edges.indptr, edges.indices, 9, left=normal(9), right=normal(9, seed=2))
-    assert (matrix(block.as_own_transpose()) != matrix(block).T).nnz == 0
-
-
 def test_naive_gradient_of_largest_values_is_that_of_finite_differences():
     block = make_block(12, 15, values=[])
     x, grad = normal((15, 4)), normal((12, 4), seed=2)
@@ -228,19 +221,6 @@ def test_transposes_equal_naive(backend, same, dtype, index):
             tuple(getattr(found, name) for name in ["indptr", "indices", *VALUES]),
             tuple(getattr(truth, name) for name in ["indptr", "indices", *VALUES]),
         )
-
-
-def test_rows_may_lie_in_wider_ones_and_arrays_be_read_only():
-    from penstock.kernels.cpu import aggregate
-
-    block = make_block(20, 20, dtype="float32")
-    for array in vars(block).values():
-        if isinstance(array, np.ndarray):
-            array.flags.writeable = False
-    wide, truth = normal((20, 80), "float32"), np.empty((20, 40), np.float32)
-    naive.gather(block, wide[:, :40], truth, 0, 20)
-    aggregate.gather(block, wide[:, :40], wide[:, 40:], 0, 20)
-    np.testing.assert_allclose(wide[:, 40:], truth, **TOLERANCE["float32"])
 
 
 def test_rows_of_several_threads_are_those_of_one():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import pickle
 import shutil
 import subprocess
 from contextlib import suppress
@@ -19,8 +18,7 @@ from hypothesis import given, settings
 
 from penstock.errors import UsageError
 from penstock.kernels.expression import FUNCTIONS, LARGEST, MAX_CHARACTERS, NAMES, Expression
-from penstock.kernels.naive.expression import compute, evaluate
-from penstock.kernels.walk_rules import WalkGraph
+from penstock.kernels.naive.expression import compute
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 
@@ -216,112 +214,23 @@ def test_nothing_fails_and_every_weight_is_finite(text: str, value: float, tmp_p
         assert with_c([text], columns, tmp_path)[0].tolist() == [value] * 3
 
 
-def test_inputs_of_a_step() -> None:
-    # 0 -> 1, 2, 3; 1 -> 1, 2; 2 -> 0; 3 -> nothing
-    rows = WalkGraph(
-        indptr=np.array([0, 3, 5, 6, 6]),
-        indices=np.array([1, 2, 3, 1, 2, 0], np.int32),
-        weights=np.array([1, 2, 4, 8, 16, 32], np.float32),
-        relations=np.array([0, 1, 2, 3, 4, 5], np.int32),
-        degrees=np.array([3, 2, 1, 0], np.int32),
-        labels=np.array([10, 11, 12, 13], np.int32),
-    )
-
-    def weights(text: str, node: int, previous: int, *edges: int) -> list[float]:
-        result = evaluate(text, rows, np.array(edges), node, previous, 7)
-        assert result.dtype == np.float64
-        return result.tolist()
-
-    assert weights("weight", 0, -1, 2, 0) == [4, 1]
-    assert weights("relation + step", 0, -1, 0, 1, 2) == [7, 8, 9]
-    assert weights("degree + 1", 0, -1, 0, 1, 2) == [3, 2, 1]
-    assert weights("label", 0, -1, 0, 1, 2) == [11, 12, 13]
-    flags = "1 + is_return + 2 * is_neighbor"
-    assert weights(flags, 0, -1, 0, 1, 2) == [1, 1, 1]
-    assert weights(flags, 0, 1, 0, 1, 2) == [4, 3, 1]  # 1 has an edge to itself
-    assert weights(flags, 0, 2, 0, 1, 2) == [1, 2, 1]
-    bare = WalkGraph(indptr=rows.indptr, indices=rows.indices)
-    assert evaluate("step + 1", bare, np.arange(3), 0, -1, 1).tolist() == [2, 2, 2]
-    for name in ("weight", "relation", "degree", "label"):
-        with pytest.raises(KeyError, match=name):
-            evaluate(name, bare, np.arange(3), 0, -1, 1)
-
-
 # -- what gets in ----------------------------------------------------------------------------------
 
 
-def test_names_are_those_used() -> None:
-    parsed = Expression.parse("weight * (0.5 if is_return else 2)")
-    assert parsed.names == {"weight", "is_return"}
-    assert Expression.parse("2").names == frozenset()
-    assert pickle.loads(pickle.dumps(parsed)) == parsed
+REFUSED = """
+weigth * 2|__builtins__|sin(weight)|__import__('os')|weight(1)|min|weight.real|().__class__
+min.__self__.eval(1, 2)|(lambda: 1)()|(exp if step else log)(2)|lambda: 1|weight[0]|(step := 2)
+[step for step in (1, 2)]|min(each for each in (1, 2))|max(1)|sqrt(1, 2)|pow(2)|sqrt(x=2)
+max(1, *(2, 3))|1, 2|[1]|{1}|{1: 2}|f'{step}'|await step|'1'|True|None|2j|...|1e999
+weight @ 2|step << 2|~step|step in 2|step is 2|weight *|import os|step = 2|1) + (2|weight\0
+"""
+LONG = ["", "9" * 400, "-" * 1500 + "1", "(" * 900 + "1" + ")" * 900, "-" * 150 + "1", "1" * 2001]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("weigth * 2", "names 'weigth', which is unknown"),
-        ("__builtins__", "names '__builtins__', which is unknown"),
-        ("sin(weight)", "calls 'sin', which is unknown"),
-        ("__import__('os')", "calls '__import__', which is unknown"),
-        ("weight(1)", "calls 'weight', which is unknown"),
-        ("min", "names 'min', which is unknown"),
-        ("weight.real", "has an attribute"),
-        ("().__class__", "has an attribute"),
-        ("min.__self__.eval(1, 2)", "calls something that is not a function's name"),
-        ("(lambda: 1)()", "calls something that is not a function's name"),
-        ("(exp if step else log)(2)", "calls something that is not a function's name"),
-        ("lambda: 1", "has a function of its own"),
-        ("weight[0]", "has an index in brackets"),
-        ("(step := 2)", "has an assignment"),
-        ("[step for step in (1, 2)]", "has a comprehension"),
-        (
-            "min(each for each in (1, 2))",
-            "wrong number of arguments. Expected two or more in min()",
-        ),
-        ("max(1)", "wrong number of arguments. Expected two or more in max(), got 1"),
-        ("sqrt(1, 2)", "wrong number of arguments. Expected 1 in sqrt(), got 2"),
-        ("pow(2)", "wrong number of arguments. Expected 2 in pow(), got 1"),
-        ("sqrt(x=2)", "names an argument of sqrt"),
-        ("max(1, *(2, 3))", "has a star before an argument"),
-        ("1, 2", "has a comma outside"),
-        ("[1]", "has a list"),
-        ("{1}", "has a set"),
-        ("{1: 2}", "has a dictionary"),
-        ("f'{step}'", "has text"),
-        ("await step", "has a construct of Python"),
-        ("'1'", "has '1', which is not a number"),
-        ("True", "has True, which is not a number"),
-        ("None", "has None, which is not a number"),
-        ("2j", "has 2j, which is not a number"),
-        ("...", "has Ellipsis, which is not a number"),
-        ("1e999", "has a number that is too large"),
-        ("9" * 400, "has a number that is too large"),
-        ("weight @ 2", "has an operator that is not allowed"),
-        ("step << 2", "has an operator that is not allowed"),
-        ("~step", "has an operator that is not allowed"),
-        ("step in 2", "has a comparison that is not allowed"),
-        ("step is 2", "has a comparison that is not allowed"),
-        ("weight *", "is no expression: invalid syntax"),
-        ("", "is no expression: invalid syntax"),
-        ("import os", "is no expression: invalid syntax"),
-        ("step = 2", "is no expression: invalid syntax"),
-        ("1) + (2", "is no expression: unmatched ')'"),
-        ("weight\0", ""),
-        ("-" * 1500 + "1", ""),
-        ("(" * 900 + "1" + ")" * 900, "is no expression: too many nested parentheses"),
-        ("-" * 150 + "1", "is nested too deeply. Expected at most 100 levels"),
-        ("1" * 2001, "is too long. Expected at most 2000 characters, got 2001"),
-    ],
-)
-def test_what_is_not_allowed_is_said(text: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
+@pytest.mark.parametrize("text", [*REFUSED.strip().replace("\n", "|").split("|"), *LONG])
+def test_nothing_but_arithmetic_gets_in(text: str) -> None:
+    with pytest.raises(UsageError):
         Expression.parse(text)
-    said = str(caught.value)
-    assert message in said
-    assert "the names " + ", ".join(NAMES) in said
-    assert "the functions " + ", ".join(FUNCTIONS) in said
-    assert len(said) < 500
 
 
 @settings(max_examples=150, deadline=None)

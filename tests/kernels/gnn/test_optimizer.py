@@ -98,24 +98,3 @@ def test_naive_steps_are_those_of_the_papers(name, settings):
     for i in range(0, SIZE, 17):
         truth = written_out(name, start("float64")[i], [each[i] for each in gradients], settings)
         assert found[i] == pytest.approx(truth, rel=1e-12)
-
-
-@RULES
-def test_naive_steps_are_those_of_torch(name, settings):
-    torch = pytest.importorskip("torch")
-    rule = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[name]
-    options = {"lr": settings["lr"], "weight_decay": settings["weight_decay"]}
-    if name == "sgd":
-        options["momentum"] = settings["momentum"]
-    else:
-        options |= {"betas": (settings["beta1"], settings["beta2"]), "eps": settings["epsilon"]}
-        rule = torch.optim.AdamW if settings["decoupled"] else rule
-    parameter = torch.nn.Parameter(torch.tensor(start("float64")))
-    optimizer = rule([parameter], **options)
-    found, state = start("float64"), states(name, "float64")
-    for step in range(1, STEPS + 1):
-        slope = gradient(step, "float64")
-        parameter.grad = torch.tensor(slope * settings["scale"])
-        optimizer.step()
-        getattr(naive, name)(found, slope, *state, **with_step(name, settings, step))
-    np.testing.assert_allclose(found, parameter.detach().numpy(), rtol=1e-12)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from penstock.kernels.naive import walk as naive
-from penstock.kernels.walk_rules import TRIALS, Sampler, WalkGraph, WalkRules
+from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
 HUB = 1500
 ENOUGH = 8  # expected in a bin
@@ -233,19 +233,6 @@ def test_batches_make_no_difference(backend: Any, sampler: Sampler) -> None:
         np.testing.assert_array_equal(np.concatenate(parts), whole)
     assert walked(backend, rows, rules, walks[:0], starts[:0]).shape == (0, 12)
     assert (walked(backend, rows, replace(rules, seed=4), walks, starts) != whole).any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sampler", [ITS, ALIAS, RESERVOIR])
-def test_wide_ids_make_no_difference(backend: Any, sampler: Sampler) -> None:
-    walks = np.arange(200, dtype=np.int64)
-    rules = WalkRules(6, 3, sampler, **SECOND)
-    narrow, wide = (
-        walked(backend, without(some_rows(ids=ids), *FIRST), rules, walks, walks % 40)
-        for ids in (np.int32, np.int64)
-    )
-    assert wide.dtype == np.int64
-    np.testing.assert_array_equal(wide, narrow)
 
 
 # -- chances ---------------------------------------------------------------------------------------
@@ -497,12 +484,6 @@ def test_a_row_of_zeros_ends_the_walk(backend: Any) -> None:
                 backend, rows, WalkRules(4, 1, sampler, **more), np.arange(3), np.arange(3)
             )
             assert paths.tolist() == [[0, 1, -1, -1], [1, -1, -1, -1], [2, -1, -1, -1]]
-
-
-def test_the_exact_decision_is_needed(backend: Any) -> None:
-    """The skewed hub does what it is for: its weights fail every trial, again and again."""
-    weights = hub_rows(skewed=True).weights[:HUB].astype(float)
-    assert (1 - weights.mean() / weights.max()) ** TRIALS > 0.5
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -50,12 +50,6 @@ def test_what_the_issue_asks_for_fits(dimension, half_window, negatives, shared,
     assert chosen.a_warp % 4 == 0
 
 
-def test_what_is_usual_fills_the_multiprocessor():
-    chosen = made.launch_config(128, Word2vecRules(3, 5), H200)
-    assert chosen.blocks * chosen.warps == 16
-    assert chosen.instance == "train<4, 4, true, false>"
-
-
 @pytest.mark.parametrize(
     ("dimension", "rules", "device", "wrong"),
     [
@@ -70,20 +64,6 @@ def test_what_is_usual_fills_the_multiprocessor():
 def test_what_does_not_fit_is_said(dimension, rules, device, wrong):
     with pytest.raises(UsageError, match=wrong):
         made.launch_config(dimension, rules, device)
-
-
-@given(st.integers(1, 10**11), st.integers(2, 3000))
-def test_pieces_are_short_enough_for_all(words, teams):
-    piece = made.piece_length(words, teams)
-    assert 128 <= piece <= 10_000
-    assert words // piece >= 8 * teams or piece == 128
-    assert made.piece_length(words, 1) >= words or words > 2**31
-
-
-def test_several_short_sentences_are_taken_at_once():
-    assert made.pieces_together(100_000_000, 10_000_000, 2112) == 25
-    assert made.pieces_together(100_000_000, 100_000, 2112) == 1
-    assert made.pieces_together(1000, 100, 2112) == 1
 
 
 def test_lists_are_counted_as_the_kernel_divides_them():

@@ -350,12 +350,22 @@ BAD_LINES = [
 ]
 
 
+def test_json_lines_of_several_files(tmp_path):
+    for name in ("a", "b"):
+        lines_of(tmp_path / f"in/{name}.jsonl", [{"edges": [[1, 2]]}, {"edges": [[1, 3], [3, 4]]}])
+    compute(tmp_path / "in", tmp_path / "out")
+    found = {f"{name}.jsonl:{n}" for name in "ab" for n in (0, 1)}
+    assert {graph for graph, _ in values(tmp_path / "out")} == found
+
+
 def test_bad_lines_of_json_are_named_or_skipped(tmp_path):
     good = '{"id": "good", "edges": [["a", "b"]]}'
     for number, line in enumerate(BAD_LINES):
         path = lines_of(tmp_path / f"{number}.jsonl", [good, line])
         with pytest.raises(InputError, match=rf"{number}.jsonl, row 2"):
             compute(path, tmp_path / "out")
+    with pytest.raises(InputError, match=r"a.jsonl, row 1"):
+        compute(lines_of(tmp_path / "a.jsonl", BAD_LINES), tmp_path / "out")
     path = lines_of(tmp_path / "g.jsonl", [good, *BAD_LINES])
     report = compute(path, tmp_path / "out", on_bad_rows="skip")
     assert (report.graphs, report.bad_rows, report.failed) == (1, 6, 0)
@@ -459,6 +469,7 @@ def test_what_is_no_input(tmp_path):
 
 def lines_of(path, bodies):
     lines = [one if isinstance(one, str) else json.dumps(one) for one in bodies]
+    path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
 

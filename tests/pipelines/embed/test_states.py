@@ -36,6 +36,7 @@ from penstock.workers.embed.source import TableSource, open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import node_layout, train
+from penstock.workers.training import checkpoint
 from penstock.workers.training.stopped import Stopped
 
 Trained = tuple[Path, embed.TrainReport]
@@ -66,7 +67,12 @@ def before_a_checkpoint(run: Path) -> None:
 
 
 def edit(path: Path, change: Callable[[Any], None]) -> None:
-    """Change what a JSON file says."""
+    """Change what a JSON file or a checkpoint says."""
+    if path.suffix == ".safetensors":
+        tensors, about = checkpoint.load(path)
+        change(about)
+        checkpoint.save(path, tensors, about)
+        return
     body = json.loads(path.read_text())
     change(body)
     path.write_text(json.dumps(body))
@@ -131,7 +137,10 @@ def test_a_warm_start_that_was_killed_before_a_checkpoint_begins_anew(
     same(tmp_path / "whole", tmp_path / "run")
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
     before_a_checkpoint(tmp_path / "run")
-    edit(mine / "checkpoints/best.json", lambda body: body["about"].update(note="trained further"))
+    edit(
+        mine / "checkpoints/best.safetensors",
+        lambda body: body["about"].update(note="trained further"),
+    )
     with pytest.raises(UsageError) as error:
         embed.train(graph, tmp_path / "run", cluster=cluster, resume=True, **options)
     assert str(mine) in str(error.value)
@@ -203,10 +212,10 @@ def test_ids_of_other_nodes_are_refused_and_written_again(
 def test_a_checkpoint_that_names_no_versions_is_refused(
     mine: Path, cluster: ClusterSpec, change: Any
 ) -> None:
-    edit(mine / "checkpoints/best.json", change)
+    edit(mine / "checkpoints/best.safetensors", change)
     with pytest.raises(CorruptFile) as error:
         embed.evaluate(mine, cluster=cluster)
-    assert "best.json" in str(error.value)
+    assert "best.safetensors" in str(error.value)
 
 
 @pytest.mark.parametrize("how", ["missing", "truncated"])
@@ -321,10 +330,10 @@ def test_a_graph_that_was_made_again_is_said(tmp_path: Path, cluster: ClusterSpe
 
 
 def test_a_best_checkpoint_that_is_gone_is_said(mine: Path, cluster: ClusterSpec) -> None:
-    (mine / "checkpoints/best.json").unlink()
+    (mine / "checkpoints/best.safetensors").unlink()
     with pytest.raises(CorruptFile) as error:
         embed.evaluate(mine, cluster=cluster)
-    assert "best.json" in str(error.value)
+    assert "best.safetensors" in str(error.value)
     assert embed.evaluate(mine, checkpoint="last", cluster=cluster).edges
 
 

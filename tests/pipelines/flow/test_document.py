@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.pipelines.flow.document import read_flow
-from penstock.pipelines.flow.stage import StageProcess
+from penstock.pipelines.flow.run import order_of
 from penstock.pipelines.flow.state import FlowState
 
 
@@ -161,7 +161,7 @@ def test_a_stage_can_begin_with_the_output_that_it_had_before(write, tmp_path):
     stage, state, out = flow.stages["v"], FlowState(flow), flow.output("v")
 
     def given(previous: Path | None) -> Any:
-        return StageProcess(flow, stage, {}, None, previous=previous).order["options"].get("init")
+        return order_of(flow, stage, previous=previous)["options"].get("init")
 
     made = state.made_of(stage, {})
     assert state.keep_previous(stage) is None
@@ -169,9 +169,9 @@ def test_a_stage_can_begin_with_the_output_that_it_had_before(write, tmp_path):
     (out / "checkpoints").mkdir(parents=True)
     (out / "checkpoints/nodes-0000-000001.table").write_text("yesterday")
     (out / ".buckets").write_text("")
-    state.begin("v", made, {})
+    state.begin(stage, made, {})
     assert state.keep_previous(stage) is None  # an interrupted stage has no output
-    state.end(stage, made, {}, 1.0)
+    state.end(stage, made, {}, 1.0, {})
     assert state.made_of(stage, {}) == made
     assert state.why(stage, made) is None  # its previous output is not an input
 
@@ -181,12 +181,12 @@ def test_a_stage_can_begin_with_the_output_that_it_had_before(write, tmp_path):
     held = copy / "checkpoints/nodes-0000-000001.table"
     assert held.samefile(out / "checkpoints/nodes-0000-000001.table")
     assert [path.name for path in copy.iterdir()] == ["checkpoints"]
-    state.begin("v", made, {})
+    state.begin(stage, made, {})
     shutil.rmtree(out)
     out.mkdir()
     assert state.keep_previous(stage) == copy
     assert held.read_text() == "yesterday"
-    state.end(stage, made, {}, 1.0)
+    state.end(stage, made, {}, 1.0, {})
     assert not copy.exists()
 
     named = write("variables: {previous: /srv/v}\n" + text)

@@ -50,27 +50,6 @@ def test_what_is_no_declaration_is_refused(tmp_path: Path, text: str, named: str
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"heads": 2}, "--heads"),
-        ({"aggregate": "max"}, "--aggregate"),
-        ({"momentum": 0.5}, "--momentum"),
-        ({"step_every": 5}, "--step-every"),
-        ({"beta1": 0.5, "optimizer": "sgd"}, "--beta1"),
-        ({"dropout": 1}, "--dropout"),
-        ({"measure_overlap": 7, "overlap": False}, "--measure-overlap"),
-        ({"order": "aggregate", "feature_layout": "sparse"}, "--order"),
-        ({"layers": 1, "hidden": 7}, "--hidden"),
-    ],
-    ids=str,
-)
-def test_what_contradicts_itself(options: dict[str, Any], named: str) -> None:
-    with pytest.raises(UsageError) as error:
-        GnnOptions(**options)
-    assert named in str(error.value)
-
-
-@pytest.mark.parametrize(
     ("changes", "training"),
     [
         ({"features": None}, {}),

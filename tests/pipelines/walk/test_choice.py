@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from penstock import walk, walk_array
+from penstock import walk
 from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, UsageError
 from penstock.kernels.walk_rules import Sampler
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.walk.choice import choose
 from penstock.pipelines.walk.options import WalkOptions
-from penstock.pipelines.walk.placement import choose_placement, not_in_parts, ranks_wanted
-from penstock.pipelines.walk.weights import WeightStatistics, combined, inspect_rows
+from penstock.pipelines.walk.placement import choose_placement, not_in_parts
+from penstock.pipelines.walk.weights import WeightStatistics
 
 LITTLE, MUCH = 1, 1 << 40
 EVEN, SKEWED = WeightStatistics(alike=False, trials=1.7), WeightStatistics(alike=False, trials=50.0)
@@ -68,21 +67,6 @@ def test_metapath_takes_a_row_for_each_relation_of_its_schema(make_graph: Any) -
     assert spec.rules.schema == (3, 1, 3)
 
 
-def test_only_what_is_named_is_read(make_graph: Any) -> None:
-    graph = make_graph(weights=True, relations=2, labels=3)
-    spec = choose(graph, WalkOptions(app="custom", weight="degree"), EVEN, MUCH).spec
-    assert (spec.weighted, spec.relations, spec.degrees) == (False, False, True)
-    weight = "weight * relation + label"
-    for statistics in (EVEN, WeightStatistics(alike=True)):
-        spec = choose(graph, WalkOptions(app="custom", weight=weight), statistics, MUCH).spec
-        assert (spec.weighted, spec.relations, spec.labels) == (True, True, True)
-
-
-def test_factors_of_one_need_no_judgement(make_graph: Any) -> None:
-    plain = choose(make_graph(), WalkOptions(app="node2vec"), WeightStatistics(), MUCH)
-    assert not plain.spec.rules.second_order
-
-
 def test_factors_that_would_look_like_a_hang_are_refused(make_graph: Any) -> None:
     graph, options = make_graph(), {"app": "node2vec", "p": 1e6}
     assert choose(graph, WalkOptions(**options), EVEN, MUCH).why.startswith("reservoir")
@@ -90,25 +74,6 @@ def test_factors_that_would_look_like_a_hang_are_refused(make_graph: Any) -> Non
         with pytest.raises(UsageError):
             choose(graph, WalkOptions(**options, **more), EVEN, MUCH)
         options = {"app": "node2vec", "q": 1e-6}
-
-
-def test_statistics_of_shards_add_up(make_graph: Any) -> None:
-    graph = make_graph(weights=True, name="sharded", shard_edges=64)
-    csr = graph.csr()
-    whole = combined(graph, [inspect_rows(csr.indptr, csr.indices, csr.weights)], WalkOptions())
-    shards = [graph.shard(i) for i in range(graph.num_shards)]
-    found = [inspect_rows(s.indptr, s.indices, s.weights, s.first_row) for s in shards]
-    parts = combined(graph, found, WalkOptions())
-    assert parts.trials == pytest.approx(whole.trials)
-    expected, visits = 0.0, 0
-    for low, high in zip(csr.indptr[:-1], csr.indptr[1:], strict=True):
-        weights = csr.weights[low:high]
-        if len(weights):
-            expected += len(weights) * weights.max() / weights.mean()
-            visits += len(weights)
-    assert whole.trials == pytest.approx(expected / visits)
-    flat = np.full_like(csr.weights, 3)
-    assert combined(graph, [inspect_rows(csr.indptr, csr.indices, flat)], WalkOptions()).alike
 
 
 @pytest.mark.slow
@@ -148,23 +113,3 @@ def test_where_the_graph_goes(make_graph: Any) -> None:
     near = {"app": "custom", "weight": "2 if is_neighbor else 1"}
     with pytest.raises(UsageError, match="is_neighbor"):
         where(MUCH, placement="partitioned", **near)
-
-
-def test_parts_mean_a_graph_in_parts(make_graph: Any) -> None:
-    graph = make_graph(weights=True)
-
-    def where(**options: Any) -> str:
-        checked = WalkOptions(parts=3, **options)
-        assert ranks_wanted(graph, checked, ClusterSpec()) == 3
-        spec = choose(graph, checked, EVEN, MUCH).spec
-        return choose_placement(graph, checked, spec, Capacity(MUCH, MUCH, on_gpu=False, workers=3))
-
-    assert where() == where(placement="partitioned") == "partitioned"
-    assert where(app="node2vec", p=1e-3) == "partitioned", "which a reservoir could not"
-    with pytest.raises(UsageError):
-        where(app="node2vec", p=2, sampler="reservoir")
-    with pytest.raises(UsageError):
-        WalkOptions(parts=3, placement="replicated")
-    for options in ({"parts": 3}, {"placement": "partitioned"}):
-        with pytest.raises(UsageError):
-            walk_array(graph, **options)

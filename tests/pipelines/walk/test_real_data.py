@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import tarfile
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from penstock import Graph, etl, walk, walk_array
+from penstock import Graph, etl, walk_array
 from penstock.kernels.naive.walk import transition
 from penstock.kernels.walk_rules import WalkGraph, WalkRules
 
@@ -46,23 +42,3 @@ def test_second_steps_of_node2vec_on_wiki_vote(votes: Graph, sampler: str) -> No
             assert stats.chisquare(counts, chances * len(found)).pvalue > 1e-6
             compared += 1
     assert compared > 10
-
-
-def test_relations_of_freebase(data: Path, tmp_path: Path) -> None:
-    with tarfile.open(data / "kg/FB15k-237.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    triples = next(tmp_path.rglob("train.txt"))
-    etl(triples, tmp_path / "g", format="triples", directed=True)
-    graph = Graph.open(tmp_path / "g")
-    known: set[tuple[Any, ...]] = {
-        tuple(line.split("\t")) for line in triples.read_text().splitlines()
-    }
-    schema = ("/people/person/nationality", "/location/location/contains")
-    for sampler in ("auto", "reservoir"):
-        options = {"app": "metapath", "schema": ",".join(schema), "sampler": sampler, "walks": 3}
-        report = walk(graph, tmp_path / sampler, **options)
-        assert report.steps > 10_000
-        for file in (tmp_path / sampler).glob("part-*.parquet"):
-            for path in pq.read_table(file)["path"].to_pylist():
-                for (head, tail), relation in zip(pairwise(path), schema, strict=False):
-                    assert (head, relation, tail) in known

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import warnings
 from itertools import pairwise
 from pathlib import Path
@@ -17,15 +16,11 @@ import pytest
 from penstock import CSR, ClusterSpec, Graph, walk, walk_array
 from penstock.errors import (
     InputError,
-    MissingExtra,
     PenstockWarning,
     UsageError,
 )
-from penstock.files import FileRanges
 from penstock.pipelines.cli import run
 from penstock.pipelines.walk import output
-from penstock.pipelines.walk.output import files_of
-from penstock.workers.resources.device import look_again
 
 
 def paths_of(folder: Path) -> list[list[Any]]:
@@ -129,37 +124,6 @@ def test_times_go_forward_inside_the_window(make_graph: Any) -> None:
     assert longest > 1
 
 
-def test_dates_are_nanoseconds(make_graph: Any) -> None:
-    graph = make_graph(times=True)
-    everything = walk_array(graph, temporal=True)
-    dated = walk_array(graph, since="1600-01-01", until="2200-01-01")
-    np.testing.assert_array_equal(everything, dated)
-    with pytest.raises(UsageError):
-        walk_array(graph, since="yesterday")
-    with pytest.raises(UsageError):
-        walk_array(graph, since="5", until="5")
-
-
-def test_an_array_from_a_gpu_that_is_not_there(
-    make_graph: Any, pretend_gpu: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = make_graph()
-    with pytest.raises(UsageError):
-        walk_array(graph, device="abacus")
-    pretend_gpu("raise ImportError('libnvrtc.so.12: not found')")
-    for given in (graph, graph.csr()):
-        with pytest.raises(MissingExtra):
-            walk_array(given, device="gpu")
-        with pytest.warns(PenstockWarning, match="has a GPU") as said:
-            walked = walk_array(given)
-        assert said[0].filename == __file__
-        np.testing.assert_array_equal(walk_array(given, device="cpu"), walked)
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    look_again()
-    with pytest.raises(MissingExtra):
-        walk_array(graph, device="gpu")
-
-
 def test_internal_ids_and_blocks(make_graph: Any, tmp_path: Path, small_parts: None) -> None:
     graph = make_graph(weights=True)
     walk(graph, tmp_path / "w", ids="internal", npy=True, length=16, app="ppr", stop=0.2)
@@ -169,18 +133,6 @@ def test_internal_ids_and_blocks(make_graph: Any, tmp_path: Path, small_parts: N
     assert [[node for node in row if node >= 0] for row in np.concatenate(blocks)] == paths
     expected = walk_array(graph, length=16, app="ppr", stop=0.2)
     np.testing.assert_array_equal(np.concatenate(blocks), expected)
-
-
-def test_the_manifest_tells_how_it_was_made(make_graph: Any, tmp_path: Path) -> None:
-    graph = make_graph(weights=True)
-    walk(graph, tmp_path / "w", app="node2vec", p=2, q=0.5, length=5)
-    about = json.loads((tmp_path / "w/_walks.json").read_text())
-    assert about["format"] == "penstock-walks"
-    assert about["options"] == {"app": "node2vec", "p": 2.0, "q": 0.5, "length": 5}
-    assert about["sampler"] == "rejection"
-    assert about["walks"] == 100
-    for name, entry in about["files"].items():
-        assert (tmp_path / "w" / name).stat().st_size == entry["bytes"]
 
 
 # -- the same, however it is run -------------------------------------------------------------------
@@ -200,28 +152,6 @@ def test_clusters_and_shards_do_not_matter(
     assert checksums(tmp_path / "a") == checksums(tmp_path / "b") == checksums(tmp_path / "c")
     other = walk_array(graph, **{**options, "seed": 4})
     assert np.any(other != walk_array(graph, **options))
-
-
-def test_more_walks_leave_the_first_ones_alone(make_graph: Any) -> None:
-    graph = make_graph()
-    np.testing.assert_array_equal(walk_array(graph), walk_array(graph, walks=3)[:100])
-
-
-def test_a_csr_will_do_in_a_notebook() -> None:
-    ring = CSR.from_edges(np.arange(5), (np.arange(5) + 1) % 5, 5)
-    expected = (np.arange(5)[:, None] + np.arange(8)) % 5
-    np.testing.assert_array_equal(walk_array(ring, length=8), expected)
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_starts_are_lines_however_they_end(make_graph: Any, tmp_path: Path, end: str) -> None:
-    graph = make_graph()
-    ids = [str(name) for name in graph.user_ids().to_pylist()[:3]]
-    (tmp_path / "starts").write_bytes(b"\xef\xbb\xbf" + end.join(ids).encode())
-    paths = walk_array(graph, starts=tmp_path / "starts", length=2)
-    assert graph.user_ids().take(paths[:, 0]).to_pylist() == [
-        type(graph.user_ids()[0].as_py())(i) for i in ids
-    ]
 
 
 # -- where walks start -----------------------------------------------------------------------------
@@ -293,15 +223,6 @@ def test_an_expression_reads_weights_that_are_all_equal(tmp_path: Path, device: 
     assert walk_array(graph, device=device, **{**OWN, "weight": "weight - 5"})[0, 1] == -1
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
-def test_an_expression_reads_weights_that_are_all_equal_in_parts(tmp_path: Path) -> None:
-    graph, out = weighted(tmp_path / "g", [5] * 5), tmp_path / "w"
-    cluster = ClusterSpec(workers=2)
-    walk(graph, out, ids="internal", placement="partitioned", cluster=cluster, **OWN)
-    assert paths_of(out)[0] == [0, 1, 2, 3]
-
-
 @pytest.mark.slow
 def test_an_expression_judges_weights_of_zero_itself(tmp_path: Path) -> None:
     graph = weighted(tmp_path / "g", [0] * 5)
@@ -361,14 +282,6 @@ def test_the_command(make_graph: Any, tmp_path: Path, capsys: pytest.CaptureFixt
     assert run(["walk", str(graph.path), out, "--app", "pagerank"]) == 2
 
 
-def test_parts_follow_from_the_job_alone() -> None:
-    parts = files_of(2_400_000, 80)
-    assert parts.count == 64
-    assert parts.range(63)[1] == 2_400_000
-    assert files_of(10, 80) == FileRanges(10, 3276)
-    assert files_of(10, 1 << 20).count == 10
-
-
 # -- a graph in parts ------------------------------------------------------------------------------
 
 
@@ -386,20 +299,6 @@ def test_a_graph_in_parts_gives_the_same_walks(
     assert (graph.path / "partition/k2").is_dir()
     assert checksums(tmp_path / "w") == checksums(tmp_path / "whole")
     assert (parted.walks, parted.nodes) == (whole.walks, whole.nodes)
-
-
-@pytest.mark.mpi
-@pytest.mark.slow
-def test_a_graph_in_parts_as_asked_gives_the_same_walks(
-    make_graph: Any, tmp_path: Path, small_parts: None
-) -> None:
-    graph = make_graph(weights=True)
-    options = {"app": "node2vec", "p": 0.5, "q": 4, "length": 20, "walks": 2}
-    walk(graph, tmp_path / "whole", **options)
-    three = walk(graph, tmp_path / "three", cluster=ClusterSpec(), parts=3, **options)
-    assert three.placement == "partitioned", "because of --parts, although the graph would fit"
-    assert (graph.path / "partition/k3").is_dir()
-    assert checksums(tmp_path / "three") == checksums(tmp_path / "whole")
 
 
 # -- on a GPU --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, walk_array
-from penstock.errors import CorruptFile, UsageError
+from penstock.errors import UsageError
 
 DAY = 86400 * 10**9
 NOON = 20_777 * DAY + DAY // 2  # 2026-11-20
@@ -90,14 +90,3 @@ def test_bounds_are_exact_and_may_be_numbers_or_dates(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         walk_array(graph, since=2**63)
     assert taken(chain(tmp_path / "floats", [0.1, 0.2], "number"), until=0.2) == [0]
-
-
-def test_a_graph_that_says_no_kind_takes_numbers_and_dates(tmp_path: Path) -> None:
-    graph = chain(tmp_path, [20_261_121, NOON], None)
-    assert taken(graph, until=20_261_122) == [0]
-    assert taken(graph, since="2026-11-20T12:00:00") == [1]
-
-
-def test_a_kind_of_times_that_nobody_knows_is_damage(tmp_path: Path) -> None:
-    with pytest.raises(CorruptFile):
-        chain(tmp_path, [1], "moons")

@@ -399,6 +399,21 @@ def test_a_rate_that_is_too_high(
     assert np.isfinite(Vectors.open(tmp_path / "v").values).all()
 
 
+def test_checkpoints_by_epochs(
+    blocks: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, saved = Checkpoints.save, list[int]()
+
+    def noted(self: Checkpoints, position: Any, *given: Any) -> Any:
+        saved.append(position.epoch)
+        return save(self, position, *given)
+
+    monkeypatch.setattr(Checkpoints, "save", noted)
+    options: dict[str, Any] = {"dim": 8, "walks": 1, "length": 9, "epochs": 5}
+    word2vec(blocks, tmp_path / "v", checkpoint_epochs=2, checkpoint_minutes=0, **options)
+    assert saved == [2, 4, 5]
+
+
 # -- warm start ------------------------------------------------------------------------------------
 
 

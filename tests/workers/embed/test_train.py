@@ -255,7 +255,7 @@ def test_the_best_vectors_are_ranked_again_by_another_sample(
 def test_a_loss_that_is_no_number_ends_a_training(graph: Graph, tmp_path: Path) -> None:
     found = run(graph, tmp_path / "r", optimizer="sgd", lr=1e30)
     assert found.stopped == "nan"
-    assert not (tmp_path / "r/checkpoints/last.json").exists()
+    assert not (tmp_path / "r/checkpoints/last.safetensors").exists()
 
 
 def test_vectors_that_are_no_numbers_are_not_saved(graph: Graph, tmp_path: Path) -> None:

@@ -6,23 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import UsageError
-from penstock.workers.resources.spill import device_share, spill_data
-
-
-@pytest.mark.parametrize(
-    ("text", "share"),
-    [("0.8", 0.8), ("1", 1.0), (".25", 0.25), ("60GB", 60 * 10**9), ("512MiB", 512 << 20)],
-)
-def test_limits(text: str, share: float) -> None:
-    assert device_share(text) == share
-    assert type(device_share(text)) is type(share)
-
-
-@pytest.mark.parametrize("text", ["0", "most", "0GB", "nan"])
-def test_limits_that_are_none(text: str) -> None:
-    with pytest.raises(UsageError):
-        device_share(text)
+from penstock.workers.resources.spill import spill_data
 
 
 @pytest.mark.gpu

@@ -35,6 +35,7 @@ from penstock.workers.embed.storage.place import (
     sum_of,
     write_page,
 )
+from penstock.workers.training.checkpoint import sync
 
 _AHEAD = 4  # chunks of a stream that are read at once
 
@@ -129,10 +130,12 @@ class PartitionFiles:
         """Give versions to the folder of checkpoints; they are on its disk when this returns."""
         for _ in self._pool.map(self._publish, versions):
             pass
+        sync(self.folder)
 
     def _publish(self, version: Version) -> None:
         here, there = self.path(version), self.folder / version.name
-        _sync(here)
+        with writing(here, 0):
+            sync(here)
         if here == there:
             del self._here[version.partition]
             return
@@ -144,7 +147,7 @@ class PartitionFiles:
                 raise
             with atomic(there) as temporary:  # it stays here, too, to be read
                 shutil.copyfile(here, temporary)
-                _sync(temporary)
+                sync(temporary)
 
     def forget(self, partition: int) -> None:
         """Remove what the scratch folder has of a partition: another rank has it now."""
@@ -386,12 +389,6 @@ def make_file(path: Path, geometry: Geometry) -> None:
             raise
         finally:
             os.close(fd)
-
-
-def _sync(path: Path) -> None:
-    """Return when all of a file is on the disk."""
-    with writing(path, 0), path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _missing(path: Path, size: int) -> MissingFile:

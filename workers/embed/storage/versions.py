@@ -1,32 +1,25 @@
 """Which version of each partition is whole: checkpoints of a table that is written all the time.
 
-    nodes-0003-000012.table          a version of a partition (storage)
-    relations-000012.safetensors     relations, their optimizer state: what is not in the table
-    last.json, best.json             a checkpoint each: the version of every partition, the file
-                                     of relations, and what the job says of it
+    nodes-0003-000012.table                  a version of a partition (storage)
+    last.safetensors, best.safetensors       a checkpoint each: relations, the version of every
+                                             partition, and what the job says of it
 
-A checkpoint is written in this order, each on the disk before the next: partitions, relations,
-manifest, which takes its name in one rename. A process that is killed anywhere leaves the one
-before. What a manifest names is not written to.
+A checkpoint is written when the partitions that it names are on the disk, and takes its name in one
+rename. A process that is killed anywhere leaves the one before. What a checkpoint names is not
+written to.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from penstock.arrays import Array
-from penstock.errors import CorruptFile, GraphError, MissingFile, PenstockError
-from penstock.files import FileEntry, atomic, file_entry, file_table, read_file_table
-from penstock.formats import Format
-from penstock.workers.embed.storage import RESTORE, Geometry, Version
+from penstock.errors import CorruptFile, GraphError, PenstockError
+from penstock.workers.embed.storage import Geometry, Version
+from penstock.workers.training import checkpoint
 
 LAST, BEST = "last", "best"
 _ATTEMPTS = 5  # to read a checkpoint while a training run replaces it
@@ -107,19 +100,26 @@ class Checkpoints:
 
     def has(self, name: str = LAST) -> bool:
         """Whether there is a checkpoint of that name."""
-        return (self.folder / f"{name}.json").is_file()
+        return self.path(name).is_file()
+
+    def path(self, name: str = LAST) -> Path:
+        """Return where the checkpoint of that name is."""
+        return self.folder / f"{name}.safetensors"
 
     def versions(self, geometry: Geometry) -> Versions:
         """Return where to resume from: the versions of the last checkpoint, or initial ones."""
-        if not self.has(LAST):
-            return Versions(geometry.partitions, number=self._number(BEST))
-        body = self._manifest(LAST)
-        _check_geometry(self.folder / f"{LAST}.json", body, geometry)
-        return Versions(geometry.partitions, _versions(body), int(body["number"]))
+        # The best one may have been written without the last, and keeps its versions.
+        numbers = [self._about(name)["number"] for name in (LAST, BEST) if self.has(name)]
+        number, newest = max(numbers, default=0), None
+        if self.has(LAST):
+            about = self._about(LAST)
+            _check_geometry(self.path(LAST), about, geometry)
+            newest = _versions(about)
+        return Versions(geometry.partitions, newest, number)
 
     def has_all(self) -> bool:
         """Whether there is a last checkpoint, and every partition was written by then."""
-        return self.has(LAST) and all(v.number for v in _versions(self._manifest(LAST)))
+        return self.has(LAST) and all(v.number for v in _versions(self._about(LAST)))
 
     def load(self, name: str = LAST) -> Checkpoint:
         """Read a checkpoint; what it names is compared with its checksums.
@@ -144,35 +144,27 @@ class Checkpoints:
                     raise
                 last = error
         raise PenstockError(
-            f"{self.folder / f'{name}.json'} was replaced {_ATTEMPTS} times while it was read",
+            f"{self.path(name)} was replaced {_ATTEMPTS} times while it was read",
             expected="a checkpoint that lasts until it is read",
             got="a run that writes the next one sooner",
             remedy="Wait for the end of the run, or train with more --checkpoint-minutes",
         ) from last
 
     def mark(self, name: str) -> bytes:
-        """Return what identifies a checkpoint, empty where there is none.
+        """Return what identifies a checkpoint, empty if there is none.
 
-        That is its manifest, which counts how many were written.
+        That is its header, which has the SHA-256 of what it holds.
         """
         try:
-            return (self.folder / f"{name}.json").read_bytes()
+            with self.path(name).open("rb") as file:
+                return file.read(int.from_bytes(file.read(8), "little"))
         except FileNotFoundError:
             return b""
 
     def _load(self, name: str) -> Checkpoint:
-        from safetensors.numpy import load_file
-
-        body = self._manifest(name)
-        with _format(name).reading(self.folder):
-            entries = read_file_table(body["files"])
-            (entry,) = entries.values()
-            geometry = Geometry(**body["geometry"])
-            versions, number, about = _versions(body), int(body["number"]), body["about"]
-            if not isinstance(about, dict):
-                raise ValueError(f"{about!r} for about")
-        tensors = load_file(self._checked(entry, name))
-        return Checkpoint(name, number, geometry, versions, tensors, about)
+        tensors, about = checkpoint.load(self.path(name))
+        geometry, versions = _checked(self.path(name), about)
+        return Checkpoint(name, about["number"], geometry, versions, tensors, about["about"])
 
     def save(
         self,
@@ -188,111 +180,60 @@ class Checkpoints:
 
         Where the disk is full, or the process is killed, the checkpoints before are as they were.
         """
-        entry = self._save_tensors(f"relations-{number:06d}.safetensors", tensors)
-        sync_folder(self.folder)
+        body = {
+            "number": number,
+            "geometry": asdict(geometry),
+            "partitions": [version.number for version in versions],
+            "about": about,
+        }
         # The last one last: it says how good the best is, which therefore has to be there by then.
         for name in sorted(names, key=lambda name: name == LAST):
-            form = _format(name)
-            body = {
-                "format": form.name,
-                "version": form.version,
-                "number": number,
-                "geometry": asdict(geometry),
-                "partitions": [version.number for version in versions],
-                "files": file_table([entry]),
-                "about": about,
-            }
-            with atomic(self.folder / form.file) as temporary:
-                _write(temporary, (json.dumps(body, indent=1, allow_nan=False) + "\n").encode())
-            sync_folder(self.folder)
-        self._drop_unnamed()
+            checkpoint.save(self.path(name), tensors, body)
+        named = {
+            version.name
+            for name in (LAST, BEST)
+            if self.has(name)
+            for version in _versions(self._about(name))
+        }
+        for path in self.folder.glob("nodes-*.table"):
+            if path.name not in named:
+                path.unlink(missing_ok=True)
 
-    def _save_tensors(self, name: str, tensors: Mapping[str, Array]) -> FileEntry:
-        from safetensors.numpy import save
-
-        arrays = {key: np.ascontiguousarray(array) for key, array in tensors.items()}
-        with atomic(self.folder / name) as temporary:
-            _write(temporary, save(arrays))
-        return file_entry(self.folder, name)
-
-    def _checked(self, entry: FileEntry, name: str) -> Path:
-        entry.check_size(self.folder, listed_in=f"{name}.json", remedy=RESTORE)
-        entry.check_sum(self.folder, remedy=RESTORE)
-        return self.folder / entry.name
-
-    def _manifest(self, name: str) -> dict[str, Any]:
-        body = _format(name).load(self.folder)
-        with _format(name).reading(self.folder):
-            _check_versions(body)
-        return body
-
-    def _number(self, name: str) -> int:
-        return int(self._manifest(name)["number"]) if self.has(name) else 0
-
-    def _drop_unnamed(self) -> None:
-        named = set[str]()
-        for body in (self._manifest(name) for name in (LAST, BEST) if self.has(name)):
-            named |= {*body["files"], *(version.name for version in _versions(body))}
-        for pattern in ("relations-*.safetensors", "nodes-*.table"):
-            for path in self.folder.glob(pattern):
-                if path.name not in named:
-                    path.unlink(missing_ok=True)
+    def _about(self, name: str) -> dict[str, Any]:
+        about = checkpoint.about_of(self.path(name))
+        _checked(self.path(name), about)
+        return about
 
 
-def sync_folder(folder: Path) -> None:
-    """Return when the names in ``folder`` are on the disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _versions(about: dict[str, Any]) -> tuple[Version, ...]:
+    return tuple(Version(partition, number) for partition, number in enumerate(about["partitions"]))
+
+
+def _checked(path: Path, about: dict[str, Any]) -> tuple[Geometry, tuple[Version, ...]]:
+    """Return the table of a checkpoint, and the version of each partition, if they can be."""
     try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks have no such call
-            raise
-    finally:
-        os.close(fd)
+        geometry, versions = Geometry(**about["geometry"]), _versions(about)
+        if type(number := about["number"]) is not int or number < 1:
+            raise ValueError(f"number {number!r}")
+        if not isinstance(about["about"], dict):
+            raise ValueError(f"{about['about']!r} for about")
+        if any(size < (name != "states") for name, size in asdict(geometry).items()):
+            raise ValueError(f"a table of {geometry}")
+        if len(versions) != geometry.partitions:
+            raise ValueError(f"{len(versions)} versions of {geometry.partitions} partitions")
+        for one in versions:
+            if type(one.number) is not int or not 0 <= one.number <= number:
+                raise ValueError(f"version {one.number!r} of partition {one.partition}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise checkpoint.damaged(path, f"no versions of a table: {error}") from error
+    return geometry, versions
 
 
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _format(name: str) -> Format:
-    return Format(
-        name="penstock-embed-checkpoint",
-        version=1,
-        file=f"{name}.json",
-        thing="folder of checkpoints of penstock embed",
-        make="Train first",
-        restore=RESTORE,
-        absent=MissingFile,
-    )
-
-
-def _versions(body: dict[str, Any]) -> tuple[Version, ...]:
-    return tuple(Version(partition, number) for partition, number in enumerate(body["partitions"]))
-
-
-def _check_versions(body: dict[str, Any]) -> None:
-    """Raise ValueError unless a manifest has a number, and a version of every partition."""
-    geometry, versions, number = Geometry(**body["geometry"]), _versions(body), body["number"]
-    if type(number) is not int or number < 1:
-        raise ValueError(f"number {number!r}")
-    if any(size < (name != "states") for name, size in asdict(geometry).items()):
-        raise ValueError(f"a table of {geometry}")
-    if len(versions) != geometry.partitions:
-        raise ValueError(f"{len(versions)} versions of {geometry.partitions} partitions")
-    for one in versions:
-        if type(one.number) is not int or not 0 <= one.number <= number:
-            raise ValueError(f"version {one.number!r} of partition {one.partition}")
-
-
-def _check_geometry(path: Path, body: dict[str, Any], geometry: Geometry) -> None:
-    if body["geometry"] != asdict(geometry):
+def _check_geometry(path: Path, about: dict[str, Any], geometry: Geometry) -> None:
+    if about["geometry"] != asdict(geometry):
         raise CorruptFile(
             f"{path} is a checkpoint of another table",
             expected=str(asdict(geometry)),
-            got=str(body["geometry"]),
+            got=str(about["geometry"]),
             remedy="Give the options that it was made with, or train in another folder",
         )

@@ -325,7 +325,6 @@ class Halo:
         return buffers
 
     def _rows_of(self, x: AnyArray) -> dict[int, AnyArray | slice]:
-        """Return the rows that each peer needs, on x's device; on a GPU possibly as a slice."""
         host = isinstance(x, np.ndarray)
         if host not in self._rows:
             rows: dict[int, AnyArray | slice] = dict(self._sends)

@@ -74,7 +74,6 @@ LOSSES = {"class": "cross_entropy", "multi": "binary", "value": "squared"}
 
 
 def _own_errors(cls: type[T]) -> type[T]:
-    """Raise UsageError for errors in a declaration that is made in Python."""
     checked_init: Any = cls.__init__
 
     def __init__(self: T, *values: Any, **named: Any) -> None:  # noqa: N807
@@ -265,11 +264,6 @@ class Training:
     epochs, optimizer, lr, ...
         The options of ``penstock gnn train --help`` of these names, with the texts under the fields
         below.
-
-    Raises
-    ------
-    UsageError
-        An option has a bad value, or two contradict each other.
 
     Examples
     --------

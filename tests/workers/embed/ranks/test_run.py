@@ -246,7 +246,7 @@ def test_a_loss_that_is_no_number_ends_all_ranks(
 ) -> None:
     found = run(tmp_path / "r", optimizer="sgd", lr=1e30, **more)
     assert {one.stopped for one in found} == {"nan"}
-    assert not (tmp_path / "r/checkpoints/last.json").exists()
+    assert not (tmp_path / "r/checkpoints/last.safetensors").exists()
 
 
 def damaged(path: Path) -> None:

@@ -1,6 +1,5 @@
 """Checkpoints: whole or not there, whatever ends the process, and what was kept stays."""
 
-import json
 import os
 import random
 import signal
@@ -14,8 +13,8 @@ import numpy as np
 import pytest
 from small_disks import mount, unmount
 
-from penstock.errors import CapacityError, CorruptFile, MissingFile, TruncatedFile
-from penstock.workers.embed.storage import versions as module
+from penstock.errors import CapacityError, CorruptFile, MissingFile
+from penstock.workers.training import checkpoint as module
 
 
 def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(small):
@@ -61,8 +60,8 @@ def test_the_best_checkpoint_stays_beside_the_last(small):
     np.testing.assert_array_equal(again.contents(found["last"].versions), last)
     again.epoch(4)
     np.testing.assert_array_equal(again.contents(found["best"].versions), best)
-    names = sorted(path.name for path in again.folder.glob("relations-*"))
-    assert names == ["relations-000001.safetensors", "relations-000004.safetensors"]
+    names = sorted(path.name for path in again.folder.glob("*.safetensors"))
+    assert names == ["best.safetensors", "last.safetensors"]
 
 
 @pytest.mark.parametrize("names", [("last", "best"), ("best", "last")])
@@ -77,10 +76,9 @@ def test_the_best_is_there_before_the_last_tells_of_it(small, monkeypatch, names
 
     @contextmanager
     def killed(path):
-        if path.suffix == ".json":
-            written.append(path.name)
-            if len(written) == 2:
-                raise KeyboardInterrupt
+        written.append(path.name)
+        if len(written) == 2:
+            raise KeyboardInterrupt
         with whole(path) as temporary:
             yield temporary
 
@@ -98,21 +96,14 @@ def test_damaged_checkpoints_are_found(small):
         one.checkpoints.load()
     one.epoch(0)
     one.save({"epoch": 0})
-    manifest = one.folder / "last.json"
-    kept, body = manifest.read_bytes(), json.loads(manifest.read_text())
-    (name,) = body["files"]
-    manifest.write_bytes(kept[:-40])
-    with pytest.raises(CorruptFile) as error:
-        one.checkpoints.load()
-    assert "last.json" in str(error.value)
-    manifest.write_bytes(kept)
-    data = (one.folder / name).read_bytes()
-    for damaged, kind in ((data[:-1] + b"?", CorruptFile), (data[:-9], TruncatedFile)):
-        (one.folder / name).write_bytes(damaged)
-        with pytest.raises(kind) as error:
+    path = one.folder / "last.safetensors"
+    kept = path.read_bytes()
+    for damaged in (kept[:-9], kept[:-1] + b"?", kept[:40]):
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptFile) as error:
             one.checkpoints.load()
-        assert name in str(error.value)
-    (one.folder / name).write_bytes(data)
+        assert path.name in str(error.value)
+    path.write_bytes(kept)
     one.checkpoints.load()
 
 
@@ -252,3 +243,17 @@ def test_a_kill_at_any_moment_leaves_one_checkpoint_whole(tmp_path, small, trial
         killed.close()
     assert len(set(positions)) > 4, f"it did not get on: {positions}"
     assert positions == sorted(positions)
+
+
+def test_a_best_checkpoint_without_a_last_one_keeps_its_versions(small):
+    """Killed between the two, and saved again at another moment."""
+    one = small(partitions=5)
+    one.epoch(0)
+    one.save({"epoch": 0}, names=("best",))
+    best = one.contents()
+    one.close()
+    again = small(partitions=5)
+    again.epoch(0)
+    again.epoch(1)
+    again.save({"epoch": 1})
+    np.testing.assert_array_equal(again.contents(again.checkpoints.load("best").versions), best)

@@ -1,16 +1,21 @@
-"""Rows that ranks of one host write into each other's memory, and who does not take part."""
+"""Rows of ghosts and their gradients: by shared memory and by messages, on any threads."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from penstock.graph import Graph
+from penstock.workers.gnn.data.local import open_local
+from penstock.workers.gnn.halo import rows as halo_rows
 from penstock.workers.gnn.halo.exchange import Halo
+from penstock.workers.gnn.thread_pool import ThreadPool
 
 PATIENCE = 60
 
@@ -20,6 +25,45 @@ def one_way(rank: int) -> Any:
     if rank == 0:
         return SimpleNamespace(owned=2, columns=2, send={1: np.array([0, 1])}, receive={})
     return SimpleNamespace(owned=2, columns=4, send={}, receive={0: slice(2, 4)})
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "messages"])
+def test_gradients_are_added_in_the_order_of_ranks(
+    make_graph: Callable[..., Graph],
+    partitioned: Any,
+    on_threads: Any,
+    shared: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By any number of threads, numbers whose sum depends on the order."""
+    monkeypatch.setattr(halo_rows, "_LEAST", 8)  # a small graph is cut into many pieces too
+    graph = make_graph(90, 160, directed=True, features="dense", labels=3)
+    partition, parts = partitioned(graph, 4), np.array([1.0, 1e8, -1e8, 3e-3], np.float32)
+
+    def rank(comm: Any) -> None:
+        with open_local(comm, graph.path, partition, weighted=False) as local:
+            for threads in (1, 2, 5):
+                with ThreadPool(threads) as pool:
+                    halo = Halo(comm, local, shared=shared, pool=pool)
+                    x = np.full((local.columns, 70), parts[comm.rank])
+                    halo.start(x)
+                    halo.wait()
+                    owners = np.zeros(local.columns, int)
+                    for peer, rows in local.receive.items():
+                        owners[rows] = peer
+                    ghosts = slice(local.owned, None)
+                    np.testing.assert_array_equal(x[ghosts, 0], parts[owners[ghosts]])
+                    x[:] = parts[comm.rank]
+                    halo.start_backward(x)
+                    halo.wait_backward(x)
+                for row in range(local.owned):
+                    expected = parts[comm.rank]
+                    for peer in range(4):
+                        if peer in local.send and row in local.send[peer]:
+                            expected = expected + parts[peer]
+                    assert (x[row] == expected).all()
+
+    on_threads(4, rank)
 
 
 @pytest.mark.parametrize("slow", [0, 1])
