@@ -274,9 +274,9 @@ class Output:
                     remove(folder)
 
     def _has_work(self) -> bool:
-        """Whether finished work exists: a record, or a file in the result."""
-        records = next(self.scratch.rglob("*.json"), None)
-        return records is not None or any(
+        """Whether finished work exists: a record, a checkpoint, or a file in the result."""
+        done = any(path.suffix in (".json", ".safetensors") for path in self.scratch.rglob("*"))
+        return done or any(
             not path.is_dir() and not path.name.startswith(".") for path in self.result.rglob("*")
         )
 
