@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 published = Path(__file__).parent / "published"
 
-blocks = pq.read_table(published / "central/nodes").sort_by([("betweenness", "descending")])
+blocks = pq.read_table(published / "central/latest/nodes").sort_by([("betweenness", "descending")])
 first = {}
 for row in blocks.to_pylist():
     first.setdefault(row["graph"], row)

@@ -12,7 +12,7 @@ import penstock
 
 here = Path(__file__).parent
 
-paths = pq.read_table(here / "published/paths")["path"].to_pylist()
+paths = pq.read_table(here / "published/paths/latest")["path"].to_pylist()
 paths = [path for path in paths if len(path) > 2]  # buyer, product, buyer, product, ...
 buyer = paths[0][0]
 others = Counter(one for path in paths if path[0] == buyer for one in path[2::2] if one != buyer)

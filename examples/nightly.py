@@ -21,7 +21,7 @@ if report.state != "passed":
 score = report.stages["classes"]["metrics"]["metrics.test.score"]
 print(f"{score:.0%} of the test nodes got their class")
 
-walks = pq.read_table(here / "published/walks")["path"]
+walks = pq.read_table(here / "published/walks/latest")["path"]
 print(f"{len(walks):,} walks of {pc.mean(pc.list_value_length(walks)).as_py():.1f} nodes")
-rank = pq.read_table(here / "published/central/nodes").sort_by([("pagerank", "descending")])
+rank = pq.read_table(here / "published/central/latest/nodes").sort_by([("pagerank", "descending")])
 print("the most central nodes:", *rank["node"][:5].to_pylist())

@@ -91,6 +91,7 @@ _COMMANDS: dict[Group, dict[str, tuple[str, str]]] = {
             "Run a flow: jobs as stages of one YAML file, gates, publishing",
         ),
         "runs": ("runs:app", "List, show, serve and clean the runs of flows"),
+        "publish": ("publish:command", "Publish one output by hand, or roll a place back"),
         "report": ("report.command:command", "Write one HTML page about a run of a flow"),
         "schedule": (
             "schedule.command:app",

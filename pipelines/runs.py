@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 from penstock.options import ClientPath
 from penstock.paths import shown
 from penstock.pipelines.display import Display
-from penstock.pipelines.flow.options import CleanOptions, ServeOptions
+from penstock.pipelines.flow.options import CleanOptions, ListOptions, ServeOptions, settings
 from penstock.pipelines.flow.records import (
     FOLDER,
     RunRecord,
@@ -32,9 +32,12 @@ Base = Annotated[ClientPath, Parameter(name="--folder", help="the folder of runs
 
 
 @app.command(name="list", sort_key=1)
-def list_runs(*, folder: Base = Path(FOLDER), output: Display = Display()) -> None:
+def list_runs(
+    *, folder: Base = Path(FOLDER), chosen: ListOptions = ListOptions(),
+    output: Display = Display(),
+) -> None:  # fmt: skip
     """List runs, the newest last."""
-    runs = all_runs(folder)
+    runs = [run for run in all_runs(folder, chosen.flow) if _matches(run, chosen)]
     if output.json:
         print(json.dumps([_line(run) for run in runs], indent=1))
         return
@@ -46,7 +49,8 @@ def list_runs(*, folder: Base = Path(FOLDER), output: Display = Display()) -> No
         error = run.body.get("error")  # of a run that was refused before any stage
         what = str(error.get("what"))[:_SHOWN] if isinstance(error, dict) else ""
         stages = run.stages_text() or what
-        line = f"{run.name:<{width}}  {one['state']:<11}  {one['seconds'] or 0:8.1f} s  {stages}"
+        took = f"{one['seconds'] or 0:8.1f} s"
+        line = f"{run.name:<{width}}  {run.date}  {one['state']:<11}  {took}  {stages}"
         print(line.rstrip())
 
 
@@ -100,10 +104,21 @@ def clean_runs(
         print(f"{shown(folder)}: {count} removed, {len(all_runs(folder))} kept")
 
 
+def _matches(run: RunRecord, chosen: ListOptions) -> bool:
+    variables = run.body.get("variables")
+    known = {str(k): str(v) for k, v in variables.items()} if isinstance(variables, dict) else {}
+    return (
+        chosen.date in (None, run.date)
+        and chosen.state in (None, run.state)
+        and settings(chosen.set).items() <= known.items()
+    )
+
+
 def _line(run: RunRecord) -> dict[str, Any]:
     stages = run.stages
     ran = sum(one.get("state") == State.DONE for one in stages.values())
     return {
-        "name": run.name, "flow": run.body.get("flow"), "began": run.body.get("began"),
+        "name": run.name, "flow": run.body.get("flow"), "date": run.date,
+        "began": run.body.get("began"),
         "state": run.state, "seconds": run.seconds, "stages": len(stages), "ran": ran,
     }  # fmt: skip

@@ -9,13 +9,14 @@ run          one run: which stages, in which order, gates, publishing
 engine       where stages run: the scheduler, drivers, workers, time limits
 stage        what runs on a driver: a job, or python: a function of the user's, in a child process
 display      what is seen of a run while it is under way
-publishing   moving outputs to their targets
+publishing   copying outputs to the places where readers find them
 records      what is kept of runs
 planning     ``--plan``
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ def run_flow(
     flow: str | Path,
     *,
     variables: Mapping[str, str] | None = None,
+    date: dt.date | None = None,
+    accept: Mapping[str, str] | None = None,
     force: bool = False,
     first: str | None = None,
     only: tuple[str, ...] = (),
@@ -45,6 +48,10 @@ def run_flow(
         The YAML file.
     variables
         Values of the flow's variables.
+    date
+        The day that is computed [default: today, in the flow's time zone].
+    accept
+        Why the gates of a stage need not be met in this run, by stage.
     force
         Run every stage, whether anything changed or not.
     first
@@ -52,7 +59,7 @@ def run_flow(
     only
         Run these stages alone.
     replace_targets
-        Publish also over what this flow has not published, which is kept as ``NAME.previous``.
+        Publish also to places of other flows.
     replace_outputs
         Let stages also replace outputs that this flow did not make; they are not kept.
     quiet
@@ -69,8 +76,8 @@ def run_flow(
     UsageError
         The file is wrong; the error names the position.
     OutputExists
-        Another run of the flow is under way; or there is something that this flow has not made
-        at the path that a stage would write, or did not publish at a target.
+        Another run of the flow is under way; or a stage would write over what this flow has not
+        made, or publish to a place of another flow.
 
     Examples
     --------
@@ -83,8 +90,11 @@ def run_flow(
     from penstock.pipelines.flow.document import read_flow
     from penstock.pipelines.flow.run import Choice, run_flow_checked
 
-    made = read_flow(client_path(flow), variables)
+    made = read_flow(client_path(flow), variables, date=date)
     return run_flow_checked(
-        made, Choice(force, first, only), quiet=quiet, replace_targets=replace_targets,
+        made,
+        Choice(force, first, only, accept or {}),
+        quiet=quiet,
+        replace_targets=replace_targets,
         replace_outputs=replace_outputs,
-    )  # fmt: skip
+    )

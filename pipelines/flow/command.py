@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from penstock.errors import UsageError, warn
+from penstock.errors import PenstockError, warn
 from penstock.files import save_text
 from penstock.options import ClientPath
 from penstock.pipelines.display import Display
-from penstock.pipelines.flow.document import read_flow
-from penstock.pipelines.flow.options import RunOptions
+from penstock.pipelines.flow.document import Flow, read_flow
+from penstock.pipelines.flow.notify import notify_unread
+from penstock.pipelines.flow.options import RunOptions, settings
 from penstock.pipelines.flow.planning import plan_flow
+from penstock.pipelines.flow.prometheus import save_metrics
+from penstock.pipelines.flow.records import FOLDER, State, all_runs, began, begin_run
 from penstock.pipelines.flow.run import Choice, run_flow_checked
 from penstock.pipelines.job.plan import PlanFlag
-
-
-def settings(given: tuple[str, ...]) -> dict[str, str]:
-    """Return variables from ``name=value`` words."""
-    found = {}
-    for word in given:
-        name, sign, value = word.partition("=")
-        if not sign or not name:
-            raise UsageError("option --set has a bad value", expected="name=value", got=word)
-        found[name.strip()] = value
-    return found
 
 
 def command(
@@ -45,26 +39,57 @@ def command(
     flow
         a YAML file of stages
     """
-    made = read_flow(flow, settings(options.set))
-    choice = Choice(options.force, options.first, options.only)
+    for day in options.days():
+        before = time.time()
+        try:
+            _run(read_flow(flow, settings(options.set), date=day), options, output, plan=plan)
+        except PenstockError as error:
+            if options.scheduled is not None and not plan and not error.reported:
+                _leave_record(flow, day, options, error, before)
+            raise
+
+
+def _run(made: Flow, options: RunOptions, output: Display, *, plan: bool) -> None:
+    accepted = dict.fromkeys(options.accept, options.reason or "")
+    choice = Choice(options.force, options.first, options.only, accepted, origin=_origin(options))
+    replacing = {"replace_targets": options.replace_targets,
+                 "replace_outputs": options.replace_outputs}  # fmt: skip
     if plan:
-        output.show(
-            plan_flow(
-                made, choice, replace_targets=options.replace_targets,
-                replace_outputs=options.replace_outputs,
-            )
-        )  # fmt: skip
+        output.show(plan_flow(made, choice, **replacing))
         return
-    report = run_flow_checked(
-        made, choice, quiet=output.quiet, replace_targets=options.replace_targets,
-        replace_outputs=options.replace_outputs, failed=write_page if options.report else None,
-    )  # fmt: skip
+    page = write_page if options.report else None
+    report = run_flow_checked(made, choice, quiet=output.quiet, failed=page, **replacing)
     if options.report:
         report.report = write_page(Path(report.run))
     output.show(report)
     if (failure := report.failure()) is not None:
         failure.reported = True
         raise failure
+
+
+def _origin(options: RunOptions) -> dict[str, Any]:
+    if options.scheduled is None:
+        return {}
+    return {"scheduled": options.scheduled, "attempt": options.attempt}
+
+
+def _leave_record(
+    flow: Path, day: dt.date | None, options: RunOptions, error: PenstockError, before: float
+) -> None:
+    """Record a due run that could not start, and call its hook."""
+    runs = [run for run in all_runs(flow.parent / FOLDER) if began(run) >= int(before)]
+    if any(run.body.get("scheduled") == options.scheduled for run in runs):
+        return  # it did start
+    text = flow.read_text(errors="replace") if flow.is_file() else ""
+    name = str(options.scheduled)
+    record = begin_run(flow, name, day or dt.date.today(), text, _origin(options))
+    record.body.update({"state": State.FAILED, "seconds": 0.0, "error": dict(error.to_dict()),
+                        "final": error.exit_code == 2})  # fmt: skip
+    record.save()
+    notify_unread(flow, record)
+    save_metrics(record)
+    if options.report:
+        write_page(record.folder)
 
 
 def write_page(folder: Path) -> str | None:

@@ -1,53 +1,100 @@
-"""Telling others how a run ended: a command, or a webhook that is sent the run's record."""
+"""Calling hooks at the end of a run: a command, or a webhook that is sent the run's record.
+
+``on_success``; ``on_failure`` once after the last attempt, or if a run is late; ``on_retry`` after
+one that is tried again.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import http.client
 import json
 import os
 import subprocess
+import threading
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import PenstockError, warn
-from penstock.pipelines.flow.document import Flow
-from penstock.pipelines.flow.records import RunRecord, State
+from penstock.pipelines.flow.document import Flow, read_hook
+from penstock.pipelines.flow.records import FOLDER, RunRecord, State, all_runs
 
-_SECONDS = 60
+_SECONDS = 60.0  # of a webhook, from its name's address to the answer
+LATE = "late"
 
 
 def notify(flow: Flow, run: RunRecord) -> None:
-    """Call ``on_success`` or ``on_failure``; a failure is reported, and changes nothing else."""
-    target = flow.on_success if run.state == State.PASSED else flow.on_failure
-    if not target:
+    """Call the hook of a run that has ended; a failure is reported, and changes nothing else."""
+    key = hook_of(run)
+    _call_hook(getattr(flow, key), key, run, flow.home, flow.hook_timeout)
+
+
+def notify_unread(path: Path, run: RunRecord) -> None:
+    """Call the hook of a run whose flow could not be read, as its file or its last copy has it."""
+    key = hook_of(run)
+    before = [one for one in all_runs(path.parent / FOLDER) if one.name != run.name]
+    for one in (path, *(last.folder / "flow.yaml" for last in before[-1:])):
+        hook, limit = read_hook(one, key)
+        if hook is not None:
+            _call_hook(hook, key, run, path.parent, limit)
+            return
+
+
+def notify_late(path: Path, name: str, day: dt.date) -> None:
+    """Call ``on_failure`` of a flow that has not passed by the time that it should have."""
+    body = {"flow": name, "state": LATE, "date": day.isoformat(), "stages": {}}
+    hook, limit = read_hook(path, "on_failure")
+    run = RunRecord(path.parent / FOLDER, body)
+    _call_hook(hook, "on_failure", run, path.parent, limit)
+
+
+def hook_of(run: RunRecord) -> str:
+    """Return the name of the hook that the end of a run calls."""
+    if run.state == State.PASSED:
+        return "on_success"
+    number, _, count = str(run.body.get("attempt") or "1/1").partition("/")
+    return "on_failure" if run.body.get("final") or number == count else "on_retry"
+
+
+def _call_hook(hook: str | None, key: str, run: RunRecord, home: Path, limit: float | None) -> None:
+    if not hook:
         return
     try:
-        if target.startswith(("http://", "https://")):
-            _post(target, run)
+        if hook.startswith(("http://", "https://")):
+            _post(hook, run)
         else:
-            _call(target, run, flow.home)
+            _command(hook, run, home, limit)
     except (
         OSError, subprocess.SubprocessError, ValueError, http.client.HTTPException
     ) as error:  # fmt: skip
         run.body["notification"] = f"{type(error).__name__}: {error}"
-        with suppress(OSError, PenstockError):
-            run.save()
-        which = "success" if run.state == State.PASSED else "failure"
-        warn(f"on_{which} of {flow.name} failed: {error}")
+        if run.state != LATE:
+            with suppress(OSError, PenstockError):
+                run.save()
+        warn(f"{key} of {run.body['flow']} failed: {error}")
 
 
-def _call(command: str, run: RunRecord, home: Path) -> None:
+def _command(command: str, run: RunRecord, home: Path, limit: float | None) -> None:
     """Run a shell command of the flow's owner in its folder; its environment describes the run."""
     given = {
         "PENSTOCK_RUN": str(run.folder),
         "PENSTOCK_FLOW": str(run.body["flow"]),
+        "PENSTOCK_DATE": run.date,
         "PENSTOCK_RUN_STATE": run.state,  # PENSTOCK_STATE is the folder of the cluster registry
     }
     subprocess.run(
-        command, shell=True, cwd=home, env={**os.environ, **given}, timeout=_SECONDS, check=True,
+        command, shell=True, cwd=home, env={**os.environ, **given}, timeout=limit, check=True,
         stdin=subprocess.DEVNULL, stdout=2,  # what sys.stderr is in a notebook has no number
     )  # fmt: skip
+
+
+class _SamePost(urllib.request.HTTPRedirectHandler):
+    """Follows a redirection with the same POST; urllib would make a GET of it."""
+
+    def redirect_request(self, request: Any, *answer: Any) -> urllib.request.Request:
+        return urllib.request.Request(answer[-1], request.data, dict(request.headers))
 
 
 def _post(address: str, run: RunRecord) -> None:
@@ -55,10 +102,25 @@ def _post(address: str, run: RunRecord) -> None:
         name: {key: one[key] for key in ("state", "seconds", "why", "error") if key in one}
         for name, one in run.body["stages"].items()
     }
-    body = {"flow": run.body["flow"], "run": run.name, "state": run.state, "stages": stages,
-            "error": run.body.get("error")}  # fmt: skip
+    body = {"flow": run.body["flow"], "run": run.name, "date": run.date, "state": run.state,
+            "stages": stages, "error": run.body.get("error")}  # fmt: skip
     request = urllib.request.Request(
         address, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=_SECONDS):
-        pass
+    failed: list[Exception] = []
+
+    def send() -> None:
+        try:
+            with urllib.request.build_opener(_SamePost).open(request, timeout=_SECONDS):
+                pass
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            failed.append(error)
+
+    # A time-out of a socket starts again with every byte.
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    sender.join(_SECONDS)
+    if sender.is_alive():
+        raise TimeoutError(f"no answer in {_SECONDS:.0f} s")
+    if failed:
+        raise failed[0]

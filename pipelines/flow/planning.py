@@ -8,9 +8,10 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.pipelines.display import CountsReport
-from penstock.pipelines.flow.document import Flow
+from penstock.pipelines.flow.document import Flow, StageSpec
 from penstock.pipelines.flow.engine import check_gpus
-from penstock.pipelines.flow.publishing.owners import output_problem, target_problem
+from penstock.pipelines.flow.owners import refuse_output
+from penstock.pipelines.flow.places import Place
 from penstock.pipelines.flow.run import Choice, check_of, order_of
 from penstock.pipelines.flow.stage import call_command
 from penstock.pipelines.flow.state import FlowState
@@ -111,12 +112,13 @@ def plan_flow(
         if runs:
             running.add(name)
             needs = _asked(flow, name, before) | {"last_seconds": _last_seconds(state, name)}
-        problem = output_problem(flow, state, name) if runs and not replace_outputs else None
-        for destination in map(
-            flow.destination, () if replace_targets or choice.only else stage.publish
-        ):
-            problem = problem or target_problem(flow, state, name, destination, urls=False)
-        if problem is not None:
+        try:
+            if runs and not replace_outputs:
+                refuse_output(flow, state, name)
+            for place in () if replace_targets or choice.only else _places(flow, stage):
+                if place.local:  # a URL may be out of reach now
+                    place.refuse_others(flow.name)
+        except PenstockError as problem:
             needs["problem"] = masked(problem.what)
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
     with check_of(flow, running) as check:
@@ -124,6 +126,10 @@ def plan_flow(
     with suppress(PenstockError, OSError):  # a plan needs no place to write to
         state.save_digests()
     return FlowPlan(flow.name, str(flow.folder), tuple(stages))
+
+
+def _places(flow: Flow, stage: StageSpec) -> list[Place]:
+    return [Place(flow.destination(one)) for one in stage.publish]
 
 
 def _last_seconds(state: FlowState, name: str) -> float | None:

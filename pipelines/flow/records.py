@@ -86,6 +86,11 @@ class RunRecord:
         return self.folder.name
 
     @property
+    def date(self) -> str:
+        """The day that the run is of."""
+        return str(self.body.get("date") or self.body.get("began"))[:10]
+
+    @property
     def state(self) -> str:
         """A ``State``, unless the record is damaged."""
         found = self.body.get("state")
@@ -140,10 +145,13 @@ def _masked(body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
-    """Make the folder of a run that begins now."""
+def begin_run(path: Path, name: str, date: dt.date, text: str, origin: dict[str, Any]) -> RunRecord:
+    """Make the folder of a run of the flow at ``path``, which begins now.
+
+    origin  who started it, for its record
+    """
     now = dt.datetime.now().astimezone()
-    base = home / FOLDER
+    base, flow = path.parent / FOLDER, name
     own_directory(base)
     name = f"{flow}-{now:%Y%m%d-%H%M%S}"
     for number in range(1, 1000):
@@ -154,7 +162,7 @@ def begin_run(home: Path, flow: str, path: Path, text: str) -> RunRecord:
         except FileExistsError:
             continue
     body = {
-        "flow": flow, "file": str(path),
+        "flow": flow, "file": str(path), "date": date.isoformat(), **origin,
         "began": now.isoformat(timespec="seconds"), "state": State.RUNNING,
         "versions": versions(), "host": platform.node(), "stages": {}, "published": [],
     }  # fmt: skip
@@ -229,9 +237,13 @@ def _folders(base: Path) -> Iterator[Path]:
         yield from (one for one in base.iterdir() if one.is_dir())
 
 
-def previous_metrics(base: Path, flow: str, file: Path, stage: str) -> dict[str, float]:
-    """Return the metrics of a stage in the last run of this flow that passed."""
-    for run in reversed(all_runs(base, flow)):
+def previous_metrics(
+    base: Path, flow: str, file: Path, stage: str, *, before: dt.date
+) -> dict[str, float]:
+    """Return the metrics of a stage in the last run of this flow that passed, of an earlier day."""
+    runs = [run for run in all_runs(base, flow) if run.date < before.isoformat()]
+    runs.sort(key=lambda run: run.date)
+    for run in reversed(runs):
         if run.state == State.PASSED and same_file(run.body.get("file"), str(file)):
             found = run.metrics(stage)
             if found:

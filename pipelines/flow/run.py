@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -19,9 +19,10 @@ from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
 from penstock.pipelines.flow.engine import Engine, check_gpus
 from penstock.pipelines.flow.gates import flat_metrics
 from penstock.pipelines.flow.notify import notify
+from penstock.pipelines.flow.owners import refuse_output
 from penstock.pipelines.flow.previous import with_previous
-from penstock.pipelines.flow.publishing.owners import made_by
-from penstock.pipelines.flow.publishing.passed import Publisher
+from penstock.pipelines.flow.prometheus import save_metrics
+from penstock.pipelines.flow.publishing import Publisher
 from penstock.pipelines.flow.python import Check
 from penstock.pipelines.flow.records import (
     ENDED_WELL,
@@ -51,15 +52,19 @@ class Choice:
     force   also those whose outputs exist
     first   only this one and those that depend on it; the others' outputs must be there
     only    these alone
+    accept  why gates need not be met, by stage
+    origin  who started the run, for its record
     """
 
     force: bool = False
     first: str | None = None
     only: tuple[str, ...] = ()
+    accept: Mapping[str, str] = field(default_factory=dict)
+    origin: dict[str, Any] = field(default_factory=dict)
 
     def check(self, flow: Flow) -> None:
         """Refuse stages that there are not."""
-        for name in (*([self.first] if self.first else []), *self.only):
+        for name in (*([self.first] if self.first else []), *self.only, *self.accept):
             if name not in flow.stages:
                 raise UsageError(
                     f"{flow.path} has no stage {name!r}",
@@ -114,9 +119,7 @@ class FlowRun:
         self._under_way: dict[str, _Turn] = {}
         self._display = Display(quiet=quiet)
         self._engine = Engine(flow, quiet=quiet)
-        self._publisher = Publisher(
-            flow, self.state, say=self._display.say, replace_targets=replace_targets
-        )
+        self._publisher = Publisher(flow, say=self._display.say, replace=replace_targets)
 
     # From its begin to its end
 
@@ -127,14 +130,17 @@ class FlowRun:
         with output_lock(flow.folder, command="penstock run"):
             flow.folder.mkdir(exist_ok=True)
             own_directory(self.state.folder)
-            self.record = record = begin_run(flow.home, flow.name, flow.path, flow.text)
+            self.record = record = begin_run(
+                flow.path, flow.name, flow.date, flow.text, self.choice.origin
+            )
             self._note_process(record)
             self._publisher.recover()
             try:
                 running = self._running()
-                self._publisher.refuse(
-                    running, outputs=not self._replace_outputs, targets=not self.choice.only
-                )
+                for name in running if not self._replace_outputs else ():
+                    refuse_output(flow, self.state, name)
+                if not self.choice.only:
+                    self._publisher.refuse()
                 self._execute(running)
                 self._publish(record)
             except BaseException as error:
@@ -144,6 +150,7 @@ class FlowRun:
                         one.add_note(_RESUMES)
                 record.body["state"] = State.INTERRUPTED if ended else State.FAILED
                 record.body["error"] = _told(error)
+                record.body["final"] = getattr(error, "exit_code", 1) == 2  # so it is again
                 raise
             finally:
                 record.body.update({
@@ -166,7 +173,8 @@ class FlowRun:
             record.body.update({"state": State.FAILED, "error": _told(error)})
             warn(f"run.json could not be written: {error}")
         notify(self.flow, record)
-        with suppress(OSError):
+        with suppress(PenstockError, OSError):
+            save_metrics(record)
             clean(self.flow.home / FOLDER, _KEPT_RUNS)
 
     def _note_process(self, record: RunRecord) -> None:
@@ -211,7 +219,10 @@ class FlowRun:
 
     def _follow(self, sorter: TopologicalSorter[str], check: Check) -> None:
         waiting: list[_Turn] = []
+        began, limit = time.monotonic(), self.flow.timeout
         while sorter.is_active():
+            if limit is not None and time.monotonic() > began + limit:
+                raise PenstockError(f"the run took longer than its timeout: {limit:g} s")
             for name in sorter.get_ready():
                 turn = self._begin(self.flow.stages[name])
                 if turn is None:
@@ -341,10 +352,15 @@ class FlowRun:
         if not stage.gates:
             return
         flow = self.flow
-        previous = previous_metrics(flow.home / FOLDER, flow.name, flow.path, stage.name)
+        previous = previous_metrics(
+            flow.home / FOLDER, flow.name, flow.path, stage.name, before=flow.date
+        )
         checked = [gate.check(metrics, previous) for gate in stage.gates]
         outcome["gates"] = [one.to_dict() for one in checked]
-        if broken := [one for one in checked if not one.met]:
+        broken = [one for one in checked if not one.met]
+        if broken and stage.name in self.choice.accept:
+            outcome["accepted"] = self.choice.accept[stage.name]
+        elif broken:
             outcome["state"] = State.GATE_FAILED
             outcome["why"] = "; ".join(one.text() for one in broken)
 
@@ -376,7 +392,7 @@ class FlowRun:
         return self._folder / "logs" / f"{stage}.log"
 
     def _by(self) -> dict[str, Any]:
-        return made_by(self.flow, self._folder.name)
+        return {"flow": self.flow.name, "run": self._folder.name}
 
     # The end
 
@@ -390,7 +406,7 @@ class FlowRun:
             return
         stale = [name for name, one in self.outcomes.items() if one["state"] == State.NOT_CHOSEN]
         if not stale:
-            record.body["published"] += self._publisher.publish(record, self.contents)
+            self._publisher.publish(record, self.contents)
         elif any(stage.publish for stage in self.flow.stages.values()):
             self._display.say(f"nothing is published, as {stale[0]} is not up to date")
 
@@ -406,7 +422,7 @@ def run_flow_checked(
 ) -> FlowReport:
     """Run a flow that was read.
 
-    replace_targets  publish also over what this flow has not published
+    replace_targets  publish also to places of other flows
     replace_outputs  stages may also replace what this flow has not made
     failed  called with the run's folder if it fails as a whole, as by a publication
     """

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
+from penstock.documents import parse_json
 from penstock.files import remove, save_json
 from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import copy_output
-from penstock.pipelines.flow.publishing.targets import read_record
 from penstock.secrets import masked
 
 # A change in the results of jobs from the same input and options raises this number.
@@ -170,7 +170,7 @@ class FlowState:
     def begin(self, stage: StageSpec, made: Made, by: dict[str, Any]) -> bool:
         """Note that a stage runs; return whether what was cut off of the same can be resumed.
 
-        by  who runs it: publishing/owners.py
+        by  who runs it
         """
         own_directory(self.folder)
         before = self.record(stage.name) or {}
@@ -216,6 +216,15 @@ class FlowState:
     def _there(self, stage: StageSpec, record: dict[str, Any]) -> bool:
         now = _stamp(self.flow.output(stage.name), whole=not _in_place(stage))
         return all(now.get(name) == size for name, size in record["stamp"].items())
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Return our record; None if there is none that can be read."""
+    try:
+        body = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return body if isinstance(body, dict) else None
 
 
 def _is_whole(record: dict[str, Any]) -> bool:

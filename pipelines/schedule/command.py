@@ -1,4 +1,4 @@
-"""``penstock schedule``: flows by cron expression, on APScheduler, or for your own scheduler."""
+"""``penstock schedule``: flows by cron expression, or for your own scheduler."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from penstock.errors import OutputExists, PenstockError, UsageError
 from penstock.options import ClientPath
 from penstock.paths import shown
 from penstock.pipelines.display import Display
-from penstock.pipelines.flow.records import State
+from penstock.pipelines.flow.document import read_flow
+from penstock.pipelines.flow.options import settings
 from penstock.pipelines.schedule import emit
-from penstock.pipelines.schedule.entry import changes, entry_of, given_of, stored
+from penstock.pipelines.schedule.entry import Entry, Schedules, entry_of
 from penstock.pipelines.schedule.options import EmitOptions, ScheduleOptions, StateOptions
 
 app = App(name="schedule")
@@ -44,7 +45,7 @@ def emitted(
             expected="--emit systemd, cron, k8s or airflow, to print the entry of that scheduler",
             remedy=f"To have Penstock run the flow: penstock schedule add {shown(flow)}",
         )
-    entry = entry_of(flow, options)
+    entry = _read(flow, options)
     text = {
         "systemd": lambda: emit.systemd(entry),
         "cron": lambda: emit.crontab(entry),
@@ -67,36 +68,20 @@ def add(
     output: Display = Display(),
 ) -> None:
     """Add a flow to the schedules, which penstock schedule serve runs."""
-    from penstock.pipelines.schedule.serve import run_scheduled
-    from penstock.pipelines.schedule.store import schedules, state_file
-
-    entry = entry_of(flow, options)
-    path = state_file(state.state)
-    with schedules(path) as scheduler:
-        if scheduler.get_job(entry.name) is not None and not replaced:
-            raise OutputExists(
-                f"the schedule {entry.name!r} exists already",
-                remedy="Give --replace, or another --name",
-            )
-        job = scheduler.add_job(
-            run_scheduled, **stored(path, entry), kwargs={"given": given_of(options)},
-            id=entry.name, replace_existing=replaced, coalesce=True, max_instances=1,
-            misfire_grace_time=None,
-        )  # fmt: skip
-        _show([_line(job, None)], output)
+    entry, schedules = _read(flow, options), Schedules(state.state)
+    if entry.name in schedules.names() and not replaced:
+        raise OutputExists(
+            f"the schedule {entry.name!r} exists already",
+            remedy="Give --replace, or another --name",
+        )
+    schedules.save(entry)
+    _show([_line(entry.name, entry)], output)
 
 
 @app.command(name="list", sort_key=2)
 def listed(*, state: StateOptions = StateOptions(), output: Display = Display()) -> None:
     """List schedules: when each runs next, and how its last run ended."""
-    from penstock.pipelines.schedule.store import runs_of, schedules, state_file
-
-    path = state_file(state.state)
-    with schedules(path) as scheduler:
-        lines = []
-        for job in scheduler.get_jobs():
-            last = runs_of(path, job.id, last=1)
-            lines.append(_line(job, last[0] if last else None))
+    lines = [_line(name, entry) for name, entry in Schedules(state.state).entries()]
     if not lines and not output.json:
         print("no schedules", file=sys.stderr)
     _show(lines, output)
@@ -111,19 +96,13 @@ def remove(
     output: Display = Display(),
 ) -> None:
     """Remove a schedule; its active run continues."""
-    from apscheduler.jobstores.base import JobLookupError
-
-    from penstock.pipelines.schedule.store import schedules, state_file
-
-    with schedules(state_file(state.state)) as scheduler:
-        try:
-            scheduler.remove_job(name)  # one that cannot be read too
-        except JobLookupError:
-            known = [job.id for job in scheduler.get_jobs()]
-            raise UsageError(
-                f"unknown schedule {name!r}",
-                expected=f"one of {', '.join(known)}" if known else "none: there are no schedules",
-            ) from None
+    schedules = Schedules(state.state)
+    if not schedules.remove(name):
+        known = ", ".join(schedules.names())
+        raise UsageError(
+            f"unknown schedule {name!r}",
+            expected=f"one of {known}" if known else "none: there are no schedules",
+        )
     if output.json:
         print(json.dumps({"removed": name}, indent=1))
     elif not output.quiet:
@@ -134,32 +113,29 @@ def remove(
 def serve_command(*, state: StateOptions = StateOptions()) -> None:
     """Run what is due, until Ctrl-C or SIGTERM; it listens on no port."""
     from penstock.pipelines.schedule.serve import serve
-    from penstock.pipelines.schedule.store import check_state, state_file
 
-    path = state_file(state.state)
-    check_state(path)
-    serve(path)
+    serve(Schedules(state.state))
 
 
-def _line(job: Any, last: Any) -> dict[str, Any]:
-    from penstock.pipelines.schedule.serve import is_alive
+def _read(flow: ClientPath, options: ScheduleOptions) -> Entry:
+    """Return what is to be run and when; the whole flow is checked."""
+    read = read_flow(flow, settings(options.set))
+    now = dt.datetime.now(dt.UTC)
+    return entry_of(flow, read.schedule, options, options.name or read.name, now)
 
-    problem, changed = None, {}
-    try:
-        changed = changes(job)  # which penstock schedule serve takes over
-    except (PenstockError, OSError) as error:
-        problem = str(error)
-    flow, cron, zone = changed.get("name", job.name).rsplit(" | ", 2)
-    following = changed.get("next_run_time", job.next_run_time)
-    following = following or job.trigger.get_next_fire_time(None, dt.datetime.now(dt.UTC))
-    body = {"name": job.id, "flow": flow, "cron": cron, "timezone": zone or None,
-            "next": following.isoformat() if following else None, "last": None,
-            "problem": problem}  # fmt: skip
-    if last is not None:
-        state: str = State.PASSED if last.code == 0 else State.FAILED
-        if last.code is None:
-            state = State.RUNNING if last.ended is None and is_alive(last) else "cut off"
-        body["last"] = {"began": last.began, "state": state, "attempt": last.attempt + 1}
+
+def _line(name: str, entry: Entry | PenstockError) -> dict[str, Any]:
+    body: dict[str, Any] = {"name": name, "flow": None, "cron": None, "timezone": None,
+                            "next": None, "last": None, "problem": None}  # fmt: skip
+    if isinstance(entry, PenstockError):
+        return body | {"problem": str(entry)}
+    following = entry.following(dt.datetime.now(dt.UTC))
+    body |= {"flow": str(entry.flow), "cron": entry.cron.text, "timezone": entry.zone,
+             "next": following.isoformat() if following else None}  # fmt: skip
+    if runs := entry.runs():
+        last = runs[-1]
+        body["last"] = {"run": last.name, "date": last.date, "state": last.state,
+                        "attempt": last.body.get("attempt")}  # fmt: skip
     return body
 
 
@@ -167,10 +143,8 @@ def _show(lines: list[dict[str, Any]], output: Display) -> None:
     if output.json:
         print(json.dumps(lines, indent=1))
         return
-    if output.quiet:
-        return
-    for one in lines:
-        last = f"; last {one['last']['state']} {one['last']['began']}" if one["last"] else ""
+    for one in lines if not output.quiet else ():
+        last = f"; last {one['last']['state']} {one['last']['date']}" if one["last"] else ""
         print(f"{one['name']}  {one['cron']}  next {one['next']}{last}  {one['flow']}")
         if one["problem"]:
             print(f"  problem: {one['problem']}")

@@ -103,7 +103,7 @@ def parse_cron(text: str) -> Cron:
     if len(words) != len(_FIELDS):
         raise UsageError(
             f"{text!r} is not a cron expression",
-            expected='minute, hour, day of the month, month, day of the week: "30 2 * * *"; or '
+            expected='minute, hour, day of the month, month, day of the week: "30 4 * * *"; or '
             f"{', '.join(_SHORT)}",
         )
     values = tuple(_field(word, position, text) for position, word in enumerate(words))

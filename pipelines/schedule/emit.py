@@ -1,56 +1,35 @@
-"""A flow's schedule for those who have a scheduler: systemd, cron, Kubernetes or Airflow."""
+"""A flow's schedule for those who have a scheduler: systemd, cron, Kubernetes or Airflow.
+
+Every entry passes the day that a run is of.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
 import json
-import re
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.pipelines.schedule.cron import Cron
+from penstock.errors import warn
+from penstock.pipelines.schedule.cron import zone_of
+from penstock.pipelines.schedule.entry import Entry
 from penstock.pipelines.schedule.options import seconds_before_retry
 
-
-@dataclass(frozen=True)
-class Entry:
-    """What is to be run, and when."""
-
-    name: str
-    flow: Path
-    cron: Cron
-    zone: str | None
-    settings: tuple[str, ...] = ()
-    retries: int = 0
-    backoff: float = 60.0
-
-    @property
-    def words(self) -> list[str]:
-        """The command."""
-        found = [_program(), "run", str(self.flow)]
-        for one in self.settings:
-            found += ["--set", one]
-        return found
-
-
-def _program() -> str:
-    script = Path(sys.executable).with_name("penstock")
-    return str(script) if script.exists() else "penstock"
+_AHEAD = 400  # days in which a skipped time is looked for
 
 
 def systemd(entry: Entry) -> str:
     """Return a service and a timer, one after the other."""
-    command = " ".join(_quoted(word) for word in entry.words)
-    again = ""
+    _warn_of_gap(entry)
+    again = limits = ""
     if entry.retries:
         again = (
             f"Restart=on-failure\nRestartSec={entry.backoff:g}\n"
             "# A flow that is wrong in itself is so again.\nRestartPreventExitStatus=2\n"
             "# systemd restarts a service of this type from version 244 on.\n"
         )
-    limits = ""
-    if entry.retries:
         limits = (
             f"StartLimitBurst={entry.retries + 1}\n"
             f"StartLimitIntervalSec={max(3600, int(entry.backoff * (entry.retries + 1) * 100))}\n"
@@ -60,11 +39,12 @@ def systemd(entry: Entry) -> str:
         f"# ~/.config/systemd/user/penstock-{entry.name}.service\n"
         f"[Unit]\nDescription=penstock run {entry.flow.name}\n{limits}\n"
         f"[Service]\nType=oneshot\nWorkingDirectory={_path(entry.flow.parent)}\n"
-        f"ExecStart={command}\n{again}\n"
+        f"ExecStart=/bin/sh -c {_quoted(_shell(entry))}\n{again}\n"
         f"# ~/.config/systemd/user/penstock-{entry.name}.timer\n"
         f"[Unit]\nDescription=penstock run {entry.flow.name}, {entry.cron.text}\n\n"
         f"[Timer]\n{calendars}# A run that was missed while the machine was off starts at once.\n"
         "Persistent=true\n\n[Install]\nWantedBy=timers.target\n\n"
+        "# loginctl enable-linger: units of a user also run while nobody is logged in\n"
         f"# systemctl --user daemon-reload && systemctl --user enable --now "
         f"penstock-{entry.name}.timer\n"
     )
@@ -72,32 +52,31 @@ def systemd(entry: Entry) -> str:
 
 def crontab(entry: Entry) -> str:
     """Return lines of a crontab; two runs never overlap, because ``penstock run`` takes a lock."""
-    # An unescaped % is a newline to cron.
-    command = " ".join(shlex.quote(word) for word in entry.words).replace("%", r"\%")
+    command = _shell(entry)
     if entry.retries:
-        inner = " ".join(shlex.quote(word) for word in entry.words)
         waits = [f"{seconds_before_retry(n, entry.backoff):g}" for n in range(entry.retries)]
         # Exit code 2: the flow is wrong in itself, and is so again.
-        script = (
-            f"for wait in {' '.join(waits)} 0; do {inner}; code=$?; "
+        command = (
+            f"for wait in {' '.join(waits)} 0; do {command}; code=$?; "
             "case $code in 0|2) exit $code;; esac; sleep $wait; done; exit $code"
         )
-        command = f"sh -c {shlex.quote(script)}".replace("%", r"\%")
+        command = f"sh -c {shlex.quote(command)}"
     zone = ""
     if entry.zone:
         zone = (
             "# CRON_TZ is cronie's: it counts for all lines below, and Debian's cron knows no zone "
             f"but the machine's.\nCRON_TZ={entry.zone}\n"
         )
-    return f"{zone}{entry.cron.text} {command}\n"
+    escaped = command.replace("%", r"\%")  # an unescaped % is a newline to cron
+    return f"{zone}{entry.cron.text} {escaped}\n"
 
 
 def kubernetes(entry: Entry, image: str) -> str:
     """Return a CronJob; the flow's folder must be in the image, or mounted at the same path."""
     zone = f"  timeZone: {json.dumps(entry.zone)}\n" if entry.zone else ""
-    words = ["penstock", *entry.words[1:]]
     # A CronJob's name has at most 52 characters, and ends with a letter or digit.
     name = f"penstock-{entry.name}".lower().replace("_", "-")[:52].rstrip("-.")
+    words = ["/bin/sh", "-c", f"exec {_shell(entry, 'penstock')}"]
     command = "".join(f"                - {json.dumps(word)}\n" for word in words)
     failing = ""
     if entry.retries:
@@ -124,32 +103,64 @@ def kubernetes(entry: Entry, image: str) -> str:
 
 def airflow(entry: Entry) -> str:
     """Return a DAG of one task: penstock tracks the dependencies, and what is done."""
-    zone = repr(entry.zone or "UTC")
-    command = " ".join(shlex.quote(word) for word in entry.words)
-    # Airflow renders commands with Jinja, to which braces mean something.
-    raw = json.dumps("{% raw %}" + command + "{% endraw %}")
+    words, home = json.dumps([_program(), *entry.words()]), json.dumps(str(entry.flow.parent))
     return (
-        '"""Runs a flow of penstock."""\n\nfrom datetime import timedelta\n\nimport pendulum\n'
-        "from airflow import DAG\n\n"
-        "try:\n    from airflow.providers.standard.operators.bash import BashOperator\n"
+        '"""Runs a flow of penstock."""\n\nimport subprocess\nfrom datetime import timedelta\n\n'
+        "import pendulum\nfrom airflow import DAG\n"
+        "from airflow.exceptions import AirflowException, AirflowFailException\n\n"
+        "try:\n    from airflow.providers.standard.operators.python import PythonOperator\n"
         "except ImportError:  # before Airflow 3\n"
-        "    from airflow.operators.bash import BashOperator\n\n"
+        "    from airflow.operators.python import PythonOperator\n\n\n"
+        "def run(ds):\n"
+        f"    words = {words}\n"
+        f"    code = subprocess.call([*words, '--date', ds], cwd={home})\n"
+        "    if code == 2:  # the flow is wrong in itself, and is so again\n"
+        "        raise AirflowFailException('penstock run: exit code 2')\n"
+        "    if code:\n"
+        "        raise AirflowException(f'penstock run: exit code {code}')\n\n\n"
         f"with DAG(\n    dag_id={json.dumps('penstock_' + entry.name)},\n"
         f"    schedule={json.dumps(entry.cron.text)},\n"
-        f"    start_date=pendulum.datetime(2026, 1, 1, tz={zone}),\n"
+        f"    start_date=pendulum.datetime(2026, 1, 1, tz={entry.zone or 'UTC'!r}),\n"
         "    catchup=False,\n    max_active_runs=1,\n) as dag:\n"
-        f'    BashOperator(\n        task_id="run",\n        bash_command={raw},\n'
-        f"        cwd={json.dumps(str(entry.flow.parent))},\n        retries={entry.retries},\n"
+        f'    PythonOperator(\n        task_id="run",\n        python_callable=run,\n'
+        f"        retries={entry.retries},\n"
         f"        retry_delay=timedelta(seconds={entry.backoff:g}),\n"
         "        retry_exponential_backoff=True,\n    )\n"
     )
 
 
+def _shell(entry: Entry, program: str | None = None) -> str:
+    """Return the command, with the day that it is in the schedule's time zone."""
+    zone = f"TZ={shlex.quote(entry.zone)} " if entry.zone else ""
+    return f'{shlex.join([program or _program(), *entry.words()])} --date "$({zone}date +%F)"'
+
+
+def _program() -> str:
+    script = Path(sys.executable).with_name("penstock")
+    return str(script) if script.exists() else "penstock"
+
+
+def _warn_of_gap(entry: Entry) -> None:
+    """Warn of a time that clocks skip: systemd leaves the run of that day out."""
+    zone, (minutes, hours) = zone_of(entry.zone), entry.cron.values[:2]
+    if entry.cron.any[0] or entry.cron.any[1]:
+        return
+    today = dt.datetime.now(zone).date()
+    for days, hour, minute in itertools.product(range(_AHEAD), hours, minutes):
+        wall = dt.datetime.combine(today + dt.timedelta(days), dt.time(hour, minute))
+        shown = wall.replace(tzinfo=zone).astimezone(dt.UTC).astimezone(zone)
+        if shown.replace(tzinfo=None) != wall:
+            warn(
+                f"clocks in {entry.zone or 'this zone'} go forward over {wall:%H:%M} on "
+                f"{wall:%Y-%m-%d}, and systemd skips that run: choose another time, such as 04:30"
+            )
+            return
+
+
 def _quoted(word: str) -> str:
     """Return a word of ExecStart, in which systemd expands % and $."""
     safe = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    safe = safe.replace("\n", "\\n")
-    return safe if re.fullmatch(r"[\w@%+=:,./-]+", safe) else f'"{safe}"'
+    return '"{}"'.format(safe.replace("\n", "\\n"))
 
 
 def _path(path: Path) -> str:

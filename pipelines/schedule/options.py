@@ -19,10 +19,10 @@ def seconds_before_retry(number: int, backoff: float) -> float:
 
 @options
 class StateOptions:
-    """The file of the scheduler's state."""
+    """Where schedules are kept."""
 
     state: ClientPath | None = None
-    """the SQLite file of schedules and runs [default: in the user's state folder]"""
+    """the folder of schedules [default: in the user's state folder]"""
 
 
 @options
@@ -30,13 +30,17 @@ class ScheduleOptions:
     """When a flow runs; what is not given is taken from ``schedule:`` in the flow."""
 
     cron: str | None = None
-    """cron expression: minute, hour, day of the month, month, day of the week, as "30 2 * * *" """
+    """cron expression: minute, hour, day of the month, month, day of the week, as "30 4 * * *" """
     timezone: str | None = None
     """time zone of the expression, as Europe/Zurich [default: this machine's]"""
     retries: Annotated[int, Field(ge=0, le=100)] | None = None
     """number of retries of a run that failed [default: 0]"""
     backoff: Annotated[float, Field(gt=0, le=_LONGEST_WAIT)] | None = None
     """seconds before the first retry; doubled before each further one [default: 60]"""
+    catch_up: Annotated[int, Field(ge=1, le=366)] | None = None
+    """the number of missed days that are run, the newest ones [default: 7]"""
+    late_after: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = None
+    """time of the day by which the run should have passed, as "06:00"; else on_failure is called"""
     name: str | None = None
     """name of the schedule [default: the flow's]"""
     set: tuple[str, ...] = ()

@@ -92,8 +92,8 @@ def test_a_flow_that_is_killed_goes_on_where_its_stage_was(tmp_path: Path) -> No
     assert again["stages"]["walks"]["report"]["resumed_files"] > 0
     assert ended(run(tmp_path / "whole", text))["state"] == "passed"
     same_walks(tmp_path)
-    published = {one.name for one in (tmp_path / "killed/published").iterdir()}
-    assert published == {one.name for one in (tmp_path / "whole/published").iterdir()}
+    published = {one.name for one in (tmp_path / "killed/published/latest").iterdir()}
+    assert published == {one.name for one in (tmp_path / "whole/published/latest").iterdir()}
 
 
 def same_walks(folder: Path) -> None:

@@ -17,7 +17,7 @@ from penstock.pipelines.signals import Terminated
 
 COMMANDS = ["demo", "init", "doctor", "etl", "generate", "info", "validate", "partition", "order"]
 COMMANDS += ["walk", "gnn", "word2vec", "embed", "centrality", "similar"]
-COMMANDS += ["run", "runs", "report", "schedule", "schema"]
+COMMANDS += ["run", "runs", "publish", "report", "schedule", "schema"]
 COMMANDS += ["cluster", "completion"]
 
 

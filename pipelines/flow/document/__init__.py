@@ -33,20 +33,23 @@ from pydantic import TypeAdapter, ValidationError
 
 from penstock.cluster.spec import ClusterSpec
 from penstock.documents import parse_yaml
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError, PenstockError, UsageError
 from penstock.options import given_in, with_underscores
 from penstock.paths import client_input, client_path
 from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
 from penstock.pipelines.flow.document.destinations import check_destinations
-from penstock.pipelines.flow.document.file import FlowKeys, ScheduleKeys, StageKeys, read_keys
+from penstock.pipelines.flow.document.file import FlowKeys, StageKeys, read_keys
 from penstock.pipelines.flow.gates import Gate, parse_gate
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import is_previous, names_previous, with_previous
+from penstock.pipelines.schedule.cron import zone_of
 from penstock.pipelines.schedule.options import ScheduleOptions
 from penstock.secrets import hide
 
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+HIDDEN = ".flow"  # in the folder of the outputs: what the flow knows of them
 NOT_YET = ".penstock-output-of-a-stage"
+HOOKS = ("on_success", "on_failure", "on_retry")
 STAGE_KEYS = tuple(StageKeys.model_fields)
 
 
@@ -116,6 +119,7 @@ class Flow:
     path: Path
     text: str
     name: str
+    date: dt.date
     folder: Path
     cluster: dict[str, Any]
     stages: dict[str, StageSpec]
@@ -123,7 +127,10 @@ class Flow:
     parallel: int | None = None
     on_success: str | None = None
     on_failure: str | None = None
-    keep: int = 1
+    on_retry: str | None = None
+    hook_timeout: float | None = None
+    timeout: float | None = None
+    keep: int = 2
     schedule: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -134,7 +141,7 @@ class Flow:
     @property
     def state(self) -> Path:
         """The folder of what the flow knows of its outputs."""
-        return self.folder / ".flow"
+        return self.folder / HIDDEN
 
     @property
     def spec(self) -> ClusterSpec:
@@ -191,13 +198,18 @@ class Flow:
 
 
 def read_flow(
-    path: Path, settings: Mapping[str, str] | None = None, *, now: dt.datetime | None = None
+    path: Path, settings: Mapping[str, str] | None = None, *, date: dt.date | None = None
 ) -> Flow:
-    """Read a flow; ``settings`` are variables from outside, which win over those in the file."""
+    """Read a flow.
+
+    settings  variables from outside, which win over those in the file
+    date      the day that it computes [default: today, in its time zone]
+    """
     text, body = _parsed(path)
     keys = read_keys(FlowKeys, body, path)
     name = keys.name or path.stem
-    names = _Variables(path, keys.variables, settings or {}, now)
+    date = date or _today(keys)
+    names = _Variables(path, keys.variables, settings or {}, date)
     with contextlib.chdir(path.parent):
         folder = names.filled(keys.folder or name, "folder")
         stages = _stages(keys.stages, names, path)
@@ -206,32 +218,51 @@ def read_flow(
             ClusterSpec(**cluster)  # so that errors are found before anything runs
         hooks = {
             key: value if value is None else names.filled(value, key)
-            for key in ("on_success", "on_failure")
+            for key in HOOKS
             for value in [getattr(keys, key)]
         }
         flow = Flow(
             path=path,
             text=text,
             name=name,
+            date=date,
             folder=client_path(folder),
             cluster=cluster,
             stages=_in_order(stages),
             variables=names.used,
             parallel=keys.parallel,
             keep=keys.keep,
-            schedule=_schedule(keys.schedule, path),
+            timeout=None if keys.timeout is None else float(keys.timeout),
+            hook_timeout=None if keys.hook_timeout is None else float(keys.hook_timeout),
+            schedule=_schedule(keys, path),
             **hooks,
         )
         check_destinations(flow)
         return flow
 
 
+def read_hook(path: Path, key: str) -> tuple[str | None, float | None]:
+    """Return a hook and its time-out, of a file that may be wrong in all else; None: no hook."""
+    try:
+        _, body = _parsed(path)
+        given = {name: body[name] for name in (key, "hook_timeout", "timezone") if name in body}
+        keys = read_keys(FlowKeys, {"stages": {"any": {}}, **given}, path)
+        value = getattr(keys, key)
+        names = _Variables(path, dict(body.get("variables") or {}), {}, _today(keys))
+        limit = None if keys.hook_timeout is None else float(keys.hook_timeout)
+        return (None if value is None else names.filled(value, key)), limit
+    except (PenstockError, TypeError, AttributeError):
+        return None, None
+
+
 def read_schedule(path: Path) -> dict[str, Any]:
     """Return the schedule in a flow's file; nothing else is checked."""
     _, body = _parsed(path)
     given = body.get("schedule") if isinstance(body, dict) else None
-    keys = read_keys(FlowKeys, {"stages": {"any": {}}, "schedule": given or {}}, path)
-    return _schedule(keys.schedule, path)
+    known: dict[str, Any] = {"stages": {"any": {}}, "schedule": given or {}}
+    if isinstance(body, dict) and "timezone" in body:
+        known["timezone"] = body["timezone"]
+    return _schedule(read_keys(FlowKeys, known, path), path)
 
 
 def _parsed(path: Path) -> tuple[str, Any]:
@@ -258,14 +289,13 @@ class _Variables:
         path: Path,
         own: dict[str, Any],
         given: Mapping[str, str],
-        now: dt.datetime | None,
+        date: dt.date,
     ) -> None:
         self.path, self.own, self.given = path, own, dict(given)
-        moment = now or dt.datetime.now().astimezone()
+        self.dates = {"date": date, "yesterday": date - dt.timedelta(days=1)}
         self.built_in = {
-            "date": moment.date().isoformat(),
-            "yesterday": (moment.date() - dt.timedelta(days=1)).isoformat(),
-            "time": moment.strftime("%H%M%S"),
+            **{name: day.isoformat() for name, day in self.dates.items()},
+            "time": dt.datetime.now().strftime("%H%M%S"),
             "flow": str(path.parent.absolute()),
         }
         self.used: dict[str, str] = {}
@@ -310,6 +340,8 @@ class _Variables:
             found = self.filled(str(self.own[name]), f"variables: {name}", depth + 1)
         elif name in self.built_in:
             found = self.built_in[name]
+        elif (day := self.dates.get(name.partition(":")[0])) is not None:
+            found = day.strftime(name.partition(":")[2])
         else:
             known = ", ".join(["env.NAME", "stage.NAME", PREVIOUS, *self.built_in, *self.own])
             raise UsageError(
@@ -532,8 +564,15 @@ def _listed(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _schedule(keys: ScheduleKeys, path: Path) -> dict[str, Any]:
-    given = keys.model_dump(exclude_none=True)
+def _today(keys: FlowKeys) -> dt.date:
+    zone = keys.schedule.timezone or keys.timezone
+    return dt.datetime.now(None if zone is None else zone_of(zone)).date()
+
+
+def _schedule(keys: FlowKeys, path: Path) -> dict[str, Any]:
+    given = keys.schedule.model_dump(exclude_none=True)
+    if keys.timezone is not None:
+        given.setdefault("timezone", keys.timezone)
     with given_in(f"{path}: schedule"):
         ScheduleOptions(**given)
     return given

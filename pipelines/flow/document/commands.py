@@ -20,7 +20,7 @@ from penstock.errors import UsageError
 from penstock.options import no_option
 
 # Commands that make no result, or whose result is not a stage's.
-_NOT_STAGES = {"cluster", "completion", "demo", "doctor", "init", "order", "report"}
+_NOT_STAGES = {"cluster", "completion", "demo", "doctor", "init", "order", "publish", "report"}
 _NOT_STAGES |= {"run", "runs", "schedule", "schema"}
 _SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec train"}
 # Verbs that mean another command for each job that they follow.

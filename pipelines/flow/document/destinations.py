@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
-from penstock.pipelines.flow.publishing.targets import LocalTarget
 
 if TYPE_CHECKING:
     from penstock.pipelines.flow.document import Flow, StageSpec
 
 
 def check_destinations(flow: Flow) -> None:
-    """Refuse stages whose outputs, or whose destinations, are one path or lie in each other.
-
-    What is at a destination is moved aside and, a few runs later, removed: the flow itself, its
-    inputs, outputs and runs must not be in it.
-    """
+    """Refuse stages that write or publish to one path, or into each other's outputs."""
     runs = (flow.home / "runs").resolve()
     outputs = {name: flow.output(name).resolve() for name in flow.stages}
     for name, output in [("folder", flow.folder.resolve()), *outputs.items()]:
@@ -28,47 +23,29 @@ def check_destinations(flow: Flow) -> None:
                 f"{flow.path}: {name} would write {output}, which holds the records of runs",
                 remedy="Give the flow another folder:, or the stage another name",
             )
-    closed = (runs, flow.folder.resolve() / ".flow", *outputs.values())
-    needed = {"the flow itself": flow.path, "the flow's folder": flow.folder,
-              "the records of runs": runs, "what the flow knows of outputs": closed[1]}  # fmt: skip
-    needed |= {f"the output of stage {name}": output for name, output in outputs.items()}
-    for stage in flow.stages.values():
-        outside = [one.path for one in stage.inputs if one.stage is None and "://" not in one.path]
-        needed |= {f"the input {one}": Path(one) for one in outside}
     _check_outputs(flow)
-    destinations: dict[Path, str] = {}
+    closed = {"the records of runs": runs, "what the flow knows of outputs": flow.state.resolve()}
+    closed |= {f"the output of stage {name}": output for name, output in outputs.items()}
+    places: dict[Path, str] = {}
     for stage in flow.stages.values():
-        for target in stage.publish:
-            destination = flow.destination(target)
-            used = _used_by(destination, flow.keep)
-            for what, path in needed.items() if "://" not in destination else ():
-                for one in used:
-                    within = path in closed and (path == one or path in one.parents)
-                    if one == path.resolve() or one in path.resolve().parents or within:
-                        raise UsageError(
-                            f"{flow.path}: stage {stage.name} would publish to {used[0]}"
-                            f"{'' if one == used[0] else f', and keep the old output as {one}'}, "
-                            f"which {'lies in' if within else 'is or holds'} {what}",
-                            remedy="Name another target: the existing files would be replaced",
-                        )
-            for (other, name), one in itertools.product(destinations.items(), used):
-                if _meet(one, other):
+        for destination in map(flow.destination, stage.publish):
+            local = "://" not in destination
+            path = Path(destination).resolve() if local else Path(os.path.normpath(destination))
+            for other, name in places.items():
+                if _meet(path, other):
                     raise UsageError(
-                        f"{flow.path}: publish names {name} and {target}, which are the same "
-                        "path, or one within the other, or the other's previous output",
-                        remedy="Name another target for one of them",
+                        f"{flow.path}: publish names {name} and {destination}, which are one "
+                        "place, or one lies in the other",
+                        remedy="Name another place for one of them",
                     )
-            destinations |= dict.fromkeys(used, target)
-
-
-def _used_by(destination: str, keep: int) -> list[Path]:
-    """Return the paths that publishing writes: the destination, and that of the previous output."""
-    if "://" in destination:
-        return [Path(os.path.normpath(destination))]
-    whole = Path(destination).resolve()
-    if not whole.name:  # the root, which holds all that is needed
-        return [whole]
-    return [whole, *map(whole.with_name, LocalTarget(str(whole)).previous_names(keep))]
+            places[path] = destination
+            for what, one in closed.items() if local else ():
+                if path in (one, flow.folder.resolve()) or one in path.parents:
+                    raise UsageError(
+                        f"{flow.path}: stage {stage.name} would publish to {path}, "
+                        f"which is or lies in {what}",
+                        remedy="Name another place",
+                    )
 
 
 def _meet(one: Path, other: Path) -> bool:

@@ -49,11 +49,15 @@ class ScheduleKeys(_Keys):
     cron: str | None = None
     """minute, hour, day of the month, month, day of the week, as "30 4 * * *" """
     timezone: str | None = None
-    """time zone of the expression, as Europe/Zurich [default: this machine's]"""
+    """time zone of the expression, as Europe/Zurich [default: the flow's]"""
     retries: Annotated[int, Field(ge=0, le=100)] | None = None
     """number of retries of a run that failed [default: 0]"""
     backoff: Annotated[float, Field(gt=0, le=3600)] | None = None
     """seconds before the first retry; doubled before each further one [default: 60]"""
+    catch_up: Annotated[int, Field(ge=1, le=366)] | None = None
+    """the number of missed days that are run, the newest ones [default: 7]"""
+    late_after: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = None
+    """time of the day by which the run should have passed, as "06:00"; else on_failure is called"""
 
 
 class StageKeys(_Keys):
@@ -74,7 +78,7 @@ class StageKeys(_Keys):
     """what metrics must be, so that anything is published: ">= 0.9", within 5 % of previous, not
     worse than previous by 0.02"""
     publish: Texts = []
-    """target of the output once all gates are met: a path, or a URL of fsspec"""
+    """places that receive the output once all gates are met: folders, or URLs of fsspec"""
     retries: Annotated[int, Field(ge=0, le=100)] = 0
     """how often a stage that failed is run again"""
     gpus: Annotated[int, Field(ge=0, le=100_000)] = 0
@@ -104,14 +108,22 @@ class FlowKeys(_Keys):
     """values of {{name}}"""
     stages: Annotated[dict[Name, dict[str, Any]], Field(min_length=1)]
     """each by its name"""
+    timezone: str | None = None
+    """time zone of dates and of the schedule, as Europe/Zurich [default: this machine's]"""
     parallel: Annotated[int, Field(ge=1, le=1000)] | None = None
     """stages that run side by side at most [default: 4]"""
-    keep: Annotated[int, Field(ge=0, le=1000)] = 1
-    """earlier publications that are kept"""
+    keep: Annotated[int, Field(ge=2, le=1000)] = 2
+    """publications of each place that are kept, the latest included"""
+    timeout: Annotated[float | str, AfterValidator(seconds)] | None = None
+    """of a whole run: seconds, or 30 min, or 2 h"""
     on_success: StrictStr | None = None
     """a command, or a webhook's address"""
     on_failure: StrictStr | None = None
-    """a command, or a webhook's address"""
+    """a command, or a webhook's address: once, after the last retry, or if a run is late"""
+    on_retry: StrictStr | None = None
+    """a command, or a webhook's address: after a run that will be tried again"""
+    hook_timeout: Annotated[float | str, AfterValidator(seconds)] | None = None
+    """of a command that is called at the end [default: none]"""
     schedule: Annotated[ScheduleKeys, BeforeValidator(_cron)] = ScheduleKeys()
     """when penstock schedule runs it: a cron expression, or this"""
 

@@ -1,9 +1,8 @@
-"""Publishing: all targets or none, whatever fails and wherever it is killed."""
+"""Publishing: all places or none, whatever fails and wherever it is killed."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,342 +12,272 @@ from typing import Any
 import fsspec
 import pytest
 
-from penstock import output
-from penstock.errors import OutputExists, PenstockError, UsageError
+from penstock.errors import OutputExists, PenstockError
 from penstock.pipelines.cli import run as main
 from penstock.pipelines.flow import run_flow
-from penstock.pipelines.flow.publishing import Item, Publication, targets
-from penstock.pipelines.flow.publishing.targets import LocalTarget, RemoteTarget
+from penstock.pipelines.flow.places import Place
 from penstock.pipelines.flow.records import all_runs
 
-NAMES = ("a", "b", "c")
+MODULE = """
+import os, signal
+from penstock.pipelines.flow.places import Place
 
+def make(out, value=1):
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "v").write_text(str(value))
 
-def folder(path: Path, value: str) -> Path:
-    path.mkdir(parents=True)
-    (path / "v").write_text(value)
-    return path
+def write(out, value=1):
+    out.write_text(str(value))
 
-
-def publication(home: Path, noted: list[Any] | None = None) -> Publication:
-    noted = [] if noted is None else noted
-    return Publication(home / "journal.json", lambda *one: noted.append(one))
-
-
-def publish(home: Path, output: Path, places: list[Path | str], run: str, keep: int = 1) -> None:
-    items = [Item(f"s{n}", run, output, str(place)) for n, place in enumerate(places)]
-    publication(home).publish(items, run, keep=keep)
-
-
-def values(place: Path) -> dict[str, str]:
-    there = [one for one in place.iterdir() if not one.name.startswith(".")]
-    return {one.name: (one / "v").read_text() for one in there}
+def die_at(step, count):
+    original, calls = getattr(Place, step), []
+    def dying(self, *given):
+        calls.append(self)
+        if len(calls) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(self, *given)
+    setattr(Place, step, dying)
+"""
+FLOW = """
+name: night
+folder: out
+variables: {value: 1}
+stages:
+  a: {python: "mine:make", value: "{{value}}", publish: [to/a, "memory://bucket/to"]}
+  b: {python: "mine:make", value: "{{value}}", publish: to/b}
+"""
+ONE = """
+name: NAME
+folder: out-NAME
+variables: {value: 1}
+stages: {a: {python: "mine:make", value: "{{value}}", publish: pub}}
+"""
 
 
 @pytest.fixture
-def bucket() -> str:
+def home(tmp_path: Path) -> Path:
     fsspec.filesystem("memory").store.clear()
-    return "memory://bucket/out"
+    (tmp_path / "mine.py").write_text(MODULE)
+    (tmp_path / "flow.yaml").write_text(FLOW)
+    return tmp_path
 
 
-def pointed(url: str) -> str | None:
-    system, root = fsspec.url_to_fs(url)
-    if not system.exists(f"{root}/latest.json"):
-        return None
-    latest = json.loads(system.cat(f"{root}/latest.json"))["run"]
-    return str(system.cat(f"{root}/{latest}/v").decode())
+def one(home: Path, name: str = "one") -> Path:
+    path = home / f"{name}.yaml"
+    path.write_text(ONE.replace("NAME", name))
+    return path
 
 
-def test_as_many_earlier_ones_are_kept_as_told(tmp_path: Path) -> None:
-    for day in "1234":
-        publish(tmp_path, folder(tmp_path / day, day), [tmp_path / "to/here"], f"run-{day}", 2)
-    assert values(tmp_path / "to") == {"here": "4", "here.previous": "3", "here.previous-2": "2"}
-    publish(tmp_path, folder(tmp_path / "5", "5"), [tmp_path / "to/here"], "run-5", 0)
-    assert (tmp_path / "to/here/v").read_text() == "5"
-    assert not (tmp_path / "journal.json").exists()
+def publish(flow: Path, value: object, **options: Any) -> Any:
+    return run_flow(flow, variables={"value": str(value)}, **options)
 
 
-def test_a_url_gets_its_pointer_last(tmp_path: Path, bucket: str) -> None:
-    for day in "123":
-        publish(tmp_path, folder(tmp_path / day, day), [bucket], f"run-{day}")
+def seen(place: Path) -> str | None:
+    """Return what a reader of a folder finds."""
+    return (place / "latest/v").read_text() if (place / "latest").exists() else None
+
+
+def seen_at_url() -> str | None:
     system = fsspec.filesystem("memory")
-    latest = json.loads(system.cat("/bucket/out/latest.json"))
-    assert latest == {"run": "run-3", "previous": ["run-2"]}
-    assert system.cat("/bucket/out/run-3/v") == b"3"
-    assert not system.exists("/bucket/out/run-1")
+    if not system.exists("/bucket/to/latest.json"):
+        return None
+    latest = json.loads(system.cat("/bucket/to/latest.json"))["latest"]
+    return str(system.cat(f"/bucket/to/{latest}/v").decode())
 
 
-def test_a_file_is_published_too(tmp_path: Path) -> None:
-    for day in "12":
-        (tmp_path / day).write_text(day)
-        publish(tmp_path, tmp_path / day, [tmp_path / "to/here"], f"run-{day}")
-    found = {one.name: one.read_text() for one in (tmp_path / "to").iterdir()}
-    assert found == {"here": "2", "here.previous": "1"}
+def all_seen(home: Path) -> list[str | None]:
+    return [seen(home / "to/a"), seen_at_url(), seen(home / "to/b")]
 
 
-def test_a_place_within_the_output_is_refused(tmp_path: Path) -> None:
-    out = folder(tmp_path / "out", "1")
-    with pytest.raises(UsageError):
-        publish(tmp_path, out, [out / "sub"], "run")
-    assert (out / "v").read_text() == "1"
+def versions(place: Path) -> list[str]:
+    return sorted((folder / "v").read_text() for folder in place.iterdir()
+                  if not folder.is_symlink())  # fmt: skip
+
+
+def test_readers_find_the_newest_and_the_one_before_stays(home: Path) -> None:
+    for value in "123":
+        publish(home / "flow.yaml", value)
+        assert all_seen(home) == [value] * 3
+    assert versions(home / "to/a") == ["2", "3"]
+    system = fsspec.filesystem("memory")
+    latest = json.loads(system.cat("/bucket/to/latest.json"))
+    folders = {name.rpartition("/")[2] for name in system.ls("/bucket/to", detail=False)}
+    assert folders == {latest["latest"], *latest["previous"], "latest.json"}
+    assert len(latest["previous"]) == 1
+
+
+def test_what_is_unchanged_is_not_published_again(home: Path) -> None:
+    publish(home / "flow.yaml", 1)
+    before = (home / "to/a/latest").readlink()
+    publish(home / "flow.yaml", 1)
+    assert (home / "to/a/latest").readlink() == before
+    assert all_runs(home / "runs")[-1].body["published"] == []
+
+
+def test_a_flow_that_was_moved_knows_what_it_published(home: Path) -> None:
+    publish(home / "flow.yaml", 1)
+    moved = home.rename(home.with_name("moved"))
+    publish(moved / "flow.yaml", 1)
+    assert all_runs(moved / "runs")[-1].body["published"] == []
+    publish(moved / "flow.yaml", 2)
+    assert versions(moved / "to/a") == ["1", "2"]
+
+
+def damaged(place: Path) -> None:
+    (place / "latest/v").write_text("")
+
+
+def gone(place: Path) -> None:
+    (place / "latest").unlink()
+
+
+@pytest.mark.parametrize("harm", [damaged, gone])
+def test_what_is_damaged_or_gone_is_published_again(
+    home: Path, harm: Callable[[Path], None]
+) -> None:
+    publish(one(home), 1)
+    harm(home / "pub")
+    publish(one(home), 1)
+    assert seen(home / "pub") == "1"
+
+
+def test_a_file_is_published_in_a_folder(home: Path) -> None:
+    flow = one(home)
+    flow.write_text(flow.read_text().replace("mine:make", "mine:write"))
+    publish(flow, 1)
+    assert (home / "pub/latest/a").read_text() == "1"
 
 
 # All or none
 
 
-@pytest.fixture(params=["exchange", "renames"])
-def places(
-    request: pytest.FixtureRequest, tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> list[Path | str]:
-    """Three paths and a URL; the first path is new, and the others have been published once."""
-    if request.param == "renames":
-        monkeypatch.setattr(output, "exchange", lambda one, other: False)
-        monkeypatch.setattr(targets, "exchange", lambda one, other: False)
-    there: list[Path | str] = [tmp_path / "to" / name for name in NAMES]
-    publish(tmp_path, folder(tmp_path / "1", "1"), [*there[1:], bucket], "run-1")
-    return [*there, bucket]
-
-
-def seen(places: list[Path | str]) -> list[str | None]:
-    found: list[str | None] = []
-    for one in places:
-        if isinstance(one, str):
-            found.append(pointed(one))
-        else:
-            found.append((one / "v").read_text() if one.exists() else None)
-    return found
-
-
-def steps() -> list[tuple[type, str, int]]:
-    local = [(LocalTarget, name, n) for name in ("prepare", "swap") for n in (1, 2, 3)]
-    return [*local, (RemoteTarget, "prepare", 1), (RemoteTarget, "swap", 1)]
-
-
-def fail_at(
-    monkeypatch: pytest.MonkeyPatch, kind: type, step: str, count: int, error: Callable[[], Any]
-) -> None:
-    """Have the nth call of a target's step fail: half of it is done."""
-    original, calls = getattr(kind, step), []
+def fail_at(monkeypatch: pytest.MonkeyPatch, step: str, count: int) -> None:
+    original, calls = getattr(Place, step), []
 
     def failing(self: Any, *given: Any) -> None:
         calls.append(self)
         if len(calls) == count:
-            if step == "prepare":
-                original(self, *given)
-            error()
+            raise PenstockError("no luck")
         original(self, *given)
 
-    monkeypatch.setattr(kind, step, failing)
+    monkeypatch.setattr(Place, step, failing)
 
 
-def refuse() -> None:
-    raise PenstockError("no luck")
-
-
-@pytest.mark.parametrize(("kind", "step", "count"), steps())
-def test_a_failure_takes_all_back(
-    tmp_path: Path,
-    places: list[Path | str],
-    kind: type,
-    step: str,
-    count: int,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_copy_that_fails_moves_nothing(
+    home: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    publish(home / "flow.yaml", 1)
     with monkeypatch.context() as patch:
-        fail_at(patch, kind, step, count, refuse)
+        fail_at(patch, "put", count)
         with pytest.raises(PenstockError):
-            publish(tmp_path, folder(tmp_path / "2", "2"), places, "run-2")
-    assert seen(places) == [None, "1", "1", "1"]
-    assert sorted(os.listdir(tmp_path / "to")) == ["b", "c"]
-    assert not (tmp_path / "journal.json").exists()
-    assert not fsspec.filesystem("memory").exists("/bucket/out/run-2")
-    publish(tmp_path, tmp_path / "2", places, "run-3")
-    assert seen(places) == ["2"] * 4
+            publish(home / "flow.yaml", 2)
+    assert all_seen(home) == ["1"] * 3
+    publish(home / "flow.yaml", 2)
+    assert all_seen(home) == ["2"] * 3
 
 
-class Killed(BaseException):
-    """Ends at once, and nothing that stands in a handler is done."""
-
-
-def kill() -> None:
-    raise Killed
-
-
-@pytest.mark.parametrize("renames", range(6))
-@pytest.mark.parametrize(
-    ("kind", "step", "count"),
-    [*steps(), *[(LocalTarget, "settle", n) for n in (1, 2, 3)], (RemoteTarget, "settle", 1)],
-)
-def test_the_next_run_ends_what_a_kill_left(
-    tmp_path: Path,
-    places: list[Path | str],
-    kind: type,
-    step: str,
-    count: int,
-    renames: int,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_next_run_moves_what_could_not_be_moved(
+    home: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    publish(home / "flow.yaml", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(Publication, "_give_up", lambda *given: None)
-        fail_at(patch, kind, step, count, kill)
-        if renames:  # earlier, if there are enough: between two renames
-            renames_killed_after(patch, renames)
-        with pytest.raises(Killed):
-            publish(tmp_path, folder(tmp_path / "2", "2"), places, "run-2")
-    noted: list[Any] = []
-    said = publication(tmp_path, noted).recover()
-    new = seen(places) == ["2"] * 4
-    assert new or seen(places) == [None, "1", "1", "1"]
-    assert said is not None
-    assert ("complete now" in said) == new
-    assert [one[2] for one in noted] == ["run-2"] * (4 if new else 0)
-    if step == "settle":
-        assert new or renames
-    names = {"a", "b", "c", "b.previous", "c.previous"} if new else {"b", "c"}
-    assert set(os.listdir(tmp_path / "to")) == names
-    if new:
-        assert (tmp_path / "to/b.previous/v").read_text() == "1"
-    assert publication(tmp_path).recover() is None
-
-
-def renames_killed_after(patch: pytest.MonkeyPatch, count: int) -> None:
-    """Die after a number of renames of published files."""
-    original, calls = Path.rename, []
-
-    def rename(self: Path, other: Path) -> Path:
-        found = original(self, other)
-        if "journal" not in self.name:
-            calls.append(self)
-            if len(calls) == count:
-                raise Killed
-        return found
-
-    patch.setattr(Path, "rename", rename)
-
-
-def test_what_cannot_be_completed_is_taken_back(
-    tmp_path: Path, places: list[Path | str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(Publication, "_give_up", lambda *given: None)
-        fail_at(patch, LocalTarget, "swap", 3, kill)
-        with pytest.raises(Killed):
-            publish(tmp_path, folder(tmp_path / "2", "2"), places, "run-2")
-    assert sorted(filter(None, seen(places))) == ["1", "2", "2", "2"]
-    LocalTarget(str(places[2])).discard()  # a user cleaned up
-    said = publication(tmp_path).recover()
-    assert said is not None
-    assert seen(places) == [None, "1", "1", "1"]
-
-
-MODULE = """
-import json, os, signal
-from penstock.pipelines.flow.publishing.targets import LocalTarget
-
-def make(out, value=1, kill=0):
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "v").write_text(str(value))
-
-def die_at(count):
-    original, calls = LocalTarget.swap, []
-    def swap(self):
-        calls.append(self)
-        if len(calls) == count:
-            os.kill(os.getpid(), signal.SIGKILL)
-        original(self)
-    LocalTarget.swap = swap
-"""
-FLOW = """
-variables: {value: 1}
-stages:
-  a: {python: "mine:make", value: "{{value}}", publish: [to/a, to/b]}
-  b: {python: "mine:make", value: "{{value}}", publish: to/c}
-"""
+        fail_at(patch, "move", count)
+        with pytest.raises(PenstockError):
+            publish(home / "flow.yaml", 2)
+    assert all_runs(home / "runs")[-1].state == "failed"
+    publish(home / "flow.yaml", 2)
+    assert all_seen(home) == ["2"] * 3
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_between_two_targets(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("step", "count", "new"), [("put", 2, False), ("move", 2, True)])
+def test_a_run_that_is_killed_while_it_publishes(
+    home: Path, step: str, count: int, new: bool
 ) -> None:
-    (tmp_path / "mine.py").write_text(MODULE)
-    (tmp_path / "flow.yaml").write_text(FLOW)
-    run_flow(tmp_path / "flow.yaml")
-    assert values(tmp_path / "to") == dict.fromkeys(NAMES, "1")
+    flow = home / "flow.yaml"
+    flow.write_text(flow.read_text().replace(', "memory://bucket/to"', ", to/c"))
+    publish(flow, 1)
     code = (
-        "import mine; from penstock.pipelines.flow import run_flow; mine.die_at(2); "
-        "run_flow('flow.yaml', variables={'value': '2'})"
+        "import sys; sys.path.append('.'); import mine; from penstock.pipelines.flow import "
+        f"run_flow; mine.die_at('{step}', {count}); run_flow('flow.yaml', "
+        "variables={'value': '2'})"
     )
-    words = [sys.executable, "-P", "-c", "import sys; sys.path.append('.'); " + code]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == -9, done.stderr
-    mixed = [(tmp_path / "to" / name / "v").read_text() for name in NAMES]
-    assert sorted(mixed) == ["1", "1", "2"]
-    again = run_flow(tmp_path / "flow.yaml", variables={"value": "2"}, quiet=False)
-    assert [(tmp_path / "to" / name / "v").read_text() for name in NAMES] == ["2"] * 3
-    assert [(tmp_path / f"to/{name}.previous/v").read_text() for name in NAMES] == ["1"] * 3
-    assert again.published == []  # the run before had noted what it published
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=home, timeout=120)
+    assert done.returncode == -9
+    found = [seen(home / "to" / name) for name in "abc"]
+    assert sorted(map(str, found)) == (["1", "1", "2"] if new else ["1"] * 3)
+    publish(flow, 1)  # the run before is completed first, and then its own is published
+    assert [seen(home / "to" / name) for name in "abc"] == ["1"] * 3
+    assert versions(home / "to/b") == (["1", "2"] if new else ["1"])
 
 
-# What the flow has not published
-
-ONE = """
-name: one
-keep: {keep}
-folder: out-{{{{day}}}}
-variables: {{day: 1}}
-stages: {{a: {{python: "mine:make", value: "{{{{day}}}}", publish: {place}}}}}
-"""
+# Places of others
 
 
-def one_target(home: Path, place: Path | str, keep: int = 1) -> Path:
-    (home / "mine.py").write_text(MODULE)
-    (home / "flow.yaml").write_text(ONE.format(place=place, keep=keep))
-    return home / "flow.yaml"
-
-
-def test_what_others_have_put_there_is_refused_before_anything_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_folder_that_is_not_a_place_is_refused_before_anything_runs(
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = folder(tmp_path / "pub", "theirs")
-    path = one_target(tmp_path, f"file://{place}")
-    assert main(["run", str(path), "--plan"]) == 0
-    assert main(["run", str(path), "-q", "--no-report"]) == 1
-    assert str(place) in capsys.readouterr().err
-    assert not list(tmp_path.glob("out-1/a"))
-    assert [run.state for run in all_runs(tmp_path / "runs")] == ["failed"]
-    run_flow(path, replace_targets=True)
-    assert (tmp_path / "pub.previous/v").read_text() == "theirs"
-    assert (place / "v").read_text() == "1"
-    # From then on it is the flow's own, also from another folder every day.
-    run_flow(path, variables={"day": "2"})
-    assert (place / "v").read_text() == "2"
-    # If it was removed it is published again, from the existing output.
-    place.rename(tmp_path / "gone")
-    run_flow(path, variables={"day": "2"})
-    assert (place / "v").read_text() == "2"
+    """Also one of the kind that earlier versions published to, until it is converted."""
+    (home / "pub").mkdir()
+    (home / "pub/v").write_text("theirs")
+    flow = one(home)
+    assert main(["run", str(flow), "--plan"]) == 0
+    assert main(["run", str(flow), "-q", "--no-report"]) == 1
+    said = capsys.readouterr().err
+    assert not (home / "out-one/a").exists()
+    convert = said[said.index("mv ") :].strip().removesuffix(".")
+    subprocess.run(convert, shell=True, check=True)
+    assert seen(home / "pub") == "theirs"
+    publish(flow, 1)
+    assert seen(home / "pub") == "1"
 
 
-def test_a_flow_that_was_moved_knows_what_it_has_published(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    (home / "pub").mkdir(parents=True)  # by who gave us the place
-    path = one_target(home, "pub")
-    run_flow(path)
-    home.rename(tmp_path / "moved")
-    assert run_flow(tmp_path / "moved/flow.yaml").published == []
-    run_flow(tmp_path / "moved/flow.yaml", variables={"day": "2"})
-    assert (tmp_path / "moved/pub/v").read_text() == "2"
-    assert (tmp_path / "moved/pub.previous/v").read_text() == "1"
-
-
-def test_a_pointer_of_others_at_a_url_is_refused(tmp_path: Path, bucket: str) -> None:
-    system = fsspec.filesystem("memory")
-    system.pipe("/bucket/out/theirs/v", b"theirs")
-    system.pipe("/bucket/out/latest.json", b'{"run": "theirs", "previous": []}')
-    path = one_target(tmp_path, f"{bucket}/", keep=0)
+def test_two_flows_do_not_take_turns_at_a_place(home: Path) -> None:
+    publish(one(home), 1)
     with pytest.raises(OutputExists):
-        run_flow(path)
-    assert system.cat("/bucket/out/theirs/v") == b"theirs"
-    assert pointed(bucket) == "theirs"
-    run_flow(path, replace_targets=True)
-    run_flow(path, variables={"day": "2"})
-    assert pointed(bucket) == "2"
+        publish(one(home, "two"), 2)
+    assert not (home / "out-two/a").exists()
+    publish(one(home, "two"), 2, replace_targets=True)
+    assert seen(home / "pub") == "2"
+    with pytest.raises(OutputExists):  # all of its own is as it was, but its place is not
+        publish(one(home), 1)
+    publish(one(home), 1, replace_targets=True)
+    assert seen(home / "pub") == "1"
+
+
+def test_two_flows_do_not_take_turns_at_a_url(home: Path) -> None:
+    for name in ("one", "two"):
+        path = one(home, name)
+        path.write_text(path.read_text().replace("publish: pub", "publish: 'memory://bucket/to'"))
+    publish(home / "one.yaml", 1)
+    with pytest.raises(OutputExists):
+        publish(home / "two.yaml", 2)
+    assert seen_at_url() == "1"
+    publish(home / "two.yaml", 2, replace_targets=True)
+    assert seen_at_url() == "2"
+
+
+# By hand
+
+
+def test_a_publication_is_rolled_back_and_stays_so(home: Path) -> None:
+    for value in "12":
+        publish(one(home), value)
+    assert main(["publish", "--rollback", str(home / "pub"), "-q"]) == 0
+    assert seen(home / "pub") == "1"
+    publish(one(home), 2)  # unchanged since it was rolled back
+    assert seen(home / "pub") == "1"
+    publish(one(home), 3)
+    assert seen(home / "pub") == "3"
+
+
+def test_an_output_is_published_by_hand(home: Path) -> None:
+    run = publish(one(home), 1).run
+    words = ["publish", str(run), "a", str(home / "other"), "-q"]
+    assert main(words) == 0
+    assert seen(home / "other") == "1"
+    publish(one(home), 2)
+    assert main(words) == 1  # the output is another run's now
+    assert main(["publish", str(run)]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import psutil
 import pytest
@@ -71,7 +73,7 @@ def test_a_night_from_its_first_run_to_a_broken_gate(home):
     assert set(states(first).values()) == {"done"}
     assert first.state == "passed"
     assert json.loads((home / "small/d/v.json").read_text()) == 4
-    assert json.loads((home / "pub/b/v.json").read_text()) == 2
+    assert json.loads((home / "pub/b/latest/v.json").read_text()) == 2
 
     again = run_flow(path)
     assert set(states(again).values()) == {"skipped"}
@@ -80,13 +82,13 @@ def test_a_night_from_its_first_run_to_a_broken_gate(home):
     other = run_flow(path, variables={"value": "5"})
     assert states(other) == {"a": "done", "b": "done", "c": "skipped", "d": "done"}
     assert "value" in other.stages["a"]["why"]
-    assert json.loads((home / "pub/b/v.json").read_text()) == 6
-    assert json.loads((home / "pub/b.previous/v.json").read_text()) == 2
+    assert json.loads((home / "pub/b/latest/v.json").read_text()) == 6
+    assert json.loads(min((home / "pub/b").glob("2*/v.json")).read_text()) == 2
 
     broken = run_flow(path, variables={"value": "9", "least": "100"})
     assert states(broken) == {"a": "done", "b": "gate failed", "c": "skipped", "d": "not run"}
     assert broken.state == "failed"
-    assert json.loads((home / "pub/b/v.json").read_text()) == 6  # nothing was published
+    assert json.loads((home / "pub/b/latest/v.json").read_text()) == 6  # nothing was published
     assert run(["run", str(path), "--set", "value=9", "--set", "least=100", "-q"]) == 1
 
     runs = all_runs(home / "runs", "small")
@@ -184,12 +186,41 @@ variables: {v: 100}
 stages: {a: {python: "mine:make", value: "{{v}}", expect: {total: within 5 % of previous}}}
 """
     path = flow(home, text)
-    assert run_flow(path).state == "passed"
-    assert run_flow(path, variables={"v": "104"}).state == "passed"
-    far = run_flow(path, variables={"v": "110"})
+
+    def night(day: int, value: int, **more: Any) -> Any:
+        return run_flow(path, variables={"v": str(value)}, date=dt.date(2026, 11, day), **more)
+
+    assert night(2, 100).state == "passed"
+    assert night(3, 104).state == "passed"
+    far = night(4, 110)
     assert far.state == "failed"
     assert far.stages["a"]["gates"][0]["previous"] == 104
-    assert run_flow(path, variables={"v": "109"}).state == "passed"  # of 104, not of 110
+    assert night(5, 109).state == "passed"  # of 104, not of 110
+    assert night(3, 100).stages["a"]["gates"][0]["previous"] == 100  # never of a later day
+    assert night(1, 500).state == "passed"  # there is no day before
+    step = night(6, 200, accept={"a": "the new source"})
+    assert (step.state, step.stages["a"]["accepted"]) == ("passed", "the new source")
+    assert night(7, 201).state == "passed"
+
+
+def test_days_are_made_up_one_by_one(home, capsys):
+    text = """
+timezone: Pacific/Kiritimati
+folder: "out/{{date}}"
+stages: {a: {python: "mine:make", value: 1}}
+"""
+    path = flow(home, text)
+    assert run(["run", str(path), "--dates", "2026-11-01..2026-11-02", "-q", "--no-report"]) == 0
+    assert sorted(one.name for one in (home / "out").iterdir()) == ["2026-11-01", "2026-11-02"]
+    today = dt.datetime.now(ZoneInfo("Pacific/Kiritimati")).date().isoformat()
+    assert run(["run", str(path), "-q", "--no-report"]) == 0
+    assert [one.date for one in all_runs(home / "runs")] == ["2026-11-01", "2026-11-02", today]
+    capsys.readouterr()
+    words = ["runs", "list", "--json", "--folder", str(home / "runs")]
+    assert run([*words, "--date", "2026-11-02"]) == 0
+    assert [one["date"] for one in json.loads(capsys.readouterr().out)] == ["2026-11-02"]
+    for wrong in (["--dates", "2026-11-02..2026-11-01"], ["--date", "1.11."], ["--accept", "a"]):
+        assert run(["run", str(path), *wrong]) == 2
 
 
 @pytest.mark.slow
@@ -205,8 +236,8 @@ stages:
     path = flow(home, text)
     night = [("100", [True, True]), ("99", [True, True]), ("98", [True, True])]
     night += [("97", [False, True]), ("110", [True, True]), ("100", [True, False])]
-    for value, met in night:
-        report = run_flow(path, variables={"v": value})
+    for day, (value, met) in enumerate(night, start=1):
+        report = run_flow(path, variables={"v": value}, date=dt.date(2026, 11, day))
         assert [one["met"] for one in report.stages["a"]["gates"]] == met
         assert report.state == ("passed" if all(met) else "failed")
 
@@ -441,7 +472,7 @@ stages:
     assert states(last) == {"a": "skipped", "b": "done"}
     assert last.stages["b"]["why"] == "input a changed"
     now = (home / "out/a/v").read_text()
-    assert (home / "out/b/v").read_text() == (home / "pub/a/v").read_text() == now
+    assert (home / "out/b/v").read_text() == (home / "pub/a/latest/v").read_text() == now
     assert set(states(run_flow(path)).values()) == {"skipped"}
 
 
@@ -521,7 +552,7 @@ stages: {a: {python: "mine:make", publish: pub/a}}
     assert (record.folder / "report.html").is_file()
     (home / "pub").unlink()
     assert states(run_flow(home / "flow.yaml")) == {"a": "skipped"}
-    assert (home / "pub/a/v.json").exists()
+    assert (home / "pub/a/latest/v.json").exists()
 
 
 def test_runs_are_ordered_and_compared_over_summer_time_and_links(home):
@@ -539,4 +570,6 @@ def test_runs_are_ordered_and_compared_over_summer_time_and_links(home):
                 "stages": {"a": {"state": "done", "metrics": {"m": value}}}}  # fmt: skip
         (base / name / "run.json").write_text(json.dumps(body | more))
     assert [one.name for one in all_runs(base)][-1] == "f-20261025-021500"
-    assert previous_metrics(base, "f", home / "link/flow.yaml", "a") == {"m": 2}
+    assert previous_metrics(
+        base, "f", home / "link/flow.yaml", "a", before=dt.date(2026, 10, 26)
+    ) == {"m": 2}

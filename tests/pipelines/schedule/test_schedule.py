@@ -1,4 +1,4 @@
-"""The scheduler: schedules survive a restart, runs do not overlap, what was cut off runs again."""
+"""The scheduler: what is due runs as its day, once, whatever was killed; nothing fails unheard."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import datetime as dt
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,16 +20,18 @@ import pytest
 import yaml
 
 from penstock.pipelines.cli import run
-from penstock.pipelines.schedule.serve import Flows, look_again
-from penstock.pipelines.schedule.store import runs_of, schedules
+from penstock.pipelines.flow.records import RunRecord, all_runs
+from penstock.pipelines.schedule.entry import Schedules
 
 FLOW = """
 schedule: {cron: "0 4 1 1 *", timezone: UTC, retries: %d, backoff: 0.2}
+on_success: echo $PENSTOCK_DATE >> passed.txt
+on_failure: echo $PENSTOCK_RUN_STATE >> failed.txt
+on_retry: echo $PENSTOCK_DATE >> retried.txt
 stages: {a: {python: "mine:work"}}
 """
 MODULE = """
-import os, time
-from pathlib import Path
+import time
 def work(out):
     out.mkdir(exist_ok=True)
     home = out.parent.parent
@@ -49,15 +52,17 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def add(home: Path, *more: str, due: bool = True) -> Path:
-    """Add the flow, due now."""
-    state = home / "state.sqlite"
-    assert (
-        run(["schedule", "add", str(home / "flow.yaml"), "--state", str(state), "-q", *more]) == 0
-    )
-    if due:
-        with schedules(state) as scheduler:
-            scheduler.modify_job("flow", next_run_time=dt.datetime.now().astimezone())
+def add(home: Path, *more: str, days: int | None = None) -> Path:
+    """Add the flow; ``days``: as if that many days ago, due every day at midnight."""
+    state = home / "state"
+    more = more if days is None else ("--cron", "0 0 * * *", *more)
+    words = ["schedule", "add", str(home / "flow.yaml"), "--state", str(state), "-q", *more]
+    assert run(words) == 0
+    if days is not None:
+        path = Schedules(state).path("flow")
+        body = json.loads(path.read_text())
+        since = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
+        path.write_text(json.dumps(body | {"added": since.isoformat()}))
     return state
 
 
@@ -70,7 +75,7 @@ class Server:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(words, cwd=state.parent, stderr=log)
 
-    def wait_for(self, what: Any, seconds: float = 60) -> None:
+    def wait_for(self, what: Any, seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
         while not what():
             assert self.process.poll() is None, self.log.read_text()
@@ -98,88 +103,142 @@ def serve() -> Iterator[Callable[[Path], Server]]:
             server.process.wait()
 
 
+def lines(home: Path, name: str) -> list[str]:
+    path = home / f"{name}.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
 def begun(home: Path) -> int:
-    path = home / "runs.txt"
-    return len(path.read_text().splitlines()) if path.exists() else 0
+    return len(lines(home, "runs"))
 
 
-def test_a_flow_runs_when_it_is_due_and_once(home, capsys, serve):
-    state = add(home)
+def runs(home: Path) -> list[RunRecord]:
+    return all_runs(home / "runs")
+
+
+def ended(home: Path) -> list[RunRecord]:
+    return [one for one in runs(home) if one.state != "running"]
+
+
+def days_ago(count: int) -> str:
+    return (dt.datetime.now(dt.UTC).date() - dt.timedelta(days=count)).isoformat()
+
+
+def test_missed_days_run_as_themselves_and_once(home, capsys, serve):
+    state = add(home, "--catch-up", "2", days=5)
     server = serve(state)
-    server.wait_for(lambda: any(one.ended for one in runs_of(state)))
+    server.wait_for(lambda: len(ended(home)) == 2)
     sockets = [one for one in psutil.Process(server.process.pid).net_connections() if one.laddr]
     assert [one for one in sockets if one.status == psutil.CONN_LISTEN] == []
-    assert server.end() == 143
-    assert begun(home) == 1
-    assert [(one.code, one.attempt) for one in runs_of(state)] == [(0, 0)]
+    assert server.end() == 0
+    assert [one.date for one in runs(home)] == [days_ago(1), days_ago(0)]
+    assert lines(home, "passed") == [days_ago(1), days_ago(0)]
+    capsys.readouterr()
     assert run(["schedule", "list", "--state", str(state), "--json"]) == 0
     (line,) = json.loads(capsys.readouterr().out)
-    assert line["last"]["state"] == "passed"
-    assert line["next"].endswith("-01-01T04:00:00+00:00")
-    serve(state).end()  # nothing is due, and nothing was cut off
-    assert begun(home) == 1
+    assert (line["last"]["state"], line["last"]["date"]) == ("passed", days_ago(0))
+    assert Schedules(state).load("flow").due(dt.datetime.now(dt.UTC)) == []
+    metrics = (home / "runs/flow.prom").read_text()
+    assert 'penstock_run_passed{flow="flow"} 1' in metrics
+
+
+def test_a_day_that_passed_while_the_scheduler_was_dead_is_not_due(home):
+    state = add(home, days=1)
+    day = days_ago(0)
+    entry = Schedules(state).load("flow")
+    assert [str(one) for one in entry.due(dt.datetime.now(dt.UTC))] == [day]
+    assert run(["run", str(home / "flow.yaml"), "--date", day, "-q", "--no-report"]) == 0
+    assert entry.due(dt.datetime.now(dt.UTC)) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_run_that_was_cut_off_with_the_scheduler_is_made_up_for(home, number, serve):
+def test_a_run_that_was_cut_off_with_the_scheduler_runs_again(home, number, serve):
     (home / "slow").touch()
-    state = add(home)
+    state = add(home, days=1)
     server = serve(state)
     server.wait_for(lambda: begun(home) == 1)
-    server.wait_for(lambda: bool(runs_of(state)))
     server.end(number)
-    # After the scheduler is killed, the run continues by itself; the machine would have ended it.
-    flow = psutil.Process(runs_of(state)[0].process or 0) if number == signal.SIGKILL else None
-    if flow is not None:
+    if number == signal.SIGKILL:  # the run continues by itself; the machine would have ended it
+        flow = psutil.Process(runs(home)[0].body["process"])
         flow.terminate()
         psutil.wait_procs([flow], 60)
     (home / "slow").unlink()
     server = serve(state)
-    server.wait_for(lambda: any(one.code == 0 for one in runs_of(state)))
+    server.wait_for(lambda: any(one.state == "passed" for one in runs(home)))
     server.end()
     assert begun(home) == 2
+    assert len({one.date for one in runs(home)}) == 1
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_is_tried_again_as_often_as_told(home, serve):
+def test_a_run_that_fails_is_tried_again_and_reported_once(home, serve):
     (home / "fails").touch()
     (home / "flow.yaml").write_text(FLOW % 2)
-    state = add(home)
-    server = serve(state)
-    server.wait_for(lambda: sum(one.ended is not None for one in runs_of(state)) == 3)
+    server = serve(add(home, days=1))
+    server.wait_for(lambda: len(ended(home)) == 3)
+    server.wait_for(lambda: lines(home, "failed"))
     server.end()
-    assert [one.attempt for one in runs_of(state)] == [2, 1, 0]
-    assert {one.code for one in runs_of(state)} == {1}
+    assert [one.body["attempt"] for one in runs(home)] == ["1/3", "2/3", "3/3"]
+    assert (len(lines(home, "retried")), lines(home, "failed")) == (2, ["failed"])
+
+
+@pytest.mark.parametrize(
+    "text", ["stages: {a: {python: nothing}}", "variables: {a: '{{env.NO_X}}'}"]
+)
+def test_a_run_that_cannot_start_leaves_a_record_and_is_reported(home, text):
+    """The hook of the file is called, or that of the last run if the file cannot be read."""
+    words = ["run", str(home / "flow.yaml"), "--scheduled", "flow", "-q", "--no-report"]
+    assert run(words) == 0
+    (home / "flow.yaml").write_text(text)
+    assert run([*words, "--attempt", "1/3"]) == 2
+    assert [one.state for one in runs(home)] == ["passed", "failed"]
+    assert runs(home)[-1].body["error"]["what"]
+    assert lines(home, "failed") == ["failed"]
+
+
+def test_a_run_that_has_not_passed_in_time_is_late(home):
+    now = dt.datetime.now(dt.UTC)
+    state = add(home, "--late-after", "00:01", "--timezone", "UTC", days=1)
+    entry = Schedules(state).load("flow")
+    noon = now.replace(hour=12)
+    assert entry.late(noon) == noon.date()
+    assert entry.late(now.replace(hour=0, minute=0, second=30)) is None
+    assert run(["run", str(home / "flow.yaml"), "--date", str(noon.date()), "-q"]) == 0
+    assert entry.late(noon) is None
 
 
 @pytest.mark.slow
-def test_what_is_added_while_the_scheduler_runs_is_seen(home, serve):
-    state = add(home, due=False)
-    server = serve(state)
-    server.wait_for(lambda: "serving 1 schedule " in server.log.read_text())
-    with schedules(state) as scheduler:
-        scheduler.modify_job("flow", next_run_time=dt.datetime.now().astimezone())
-    server.wait_for(lambda: any(one.ended for one in runs_of(state)))
-    other = serve(state)
-    assert other.process.wait(60) == 1
+def test_what_is_added_and_changed_while_the_scheduler_runs_is_seen(home, serve):
+    (home / "state").mkdir(mode=0o700)
+    server = serve(home / "state")
+    server.wait_for(lambda: "serving 0 schedules" in server.log.read_text())
+    add(home, days=1)
+    server.wait_for(lambda: ended(home))
+    (home / "flow.yaml").write_text((FLOW % 0).replace("UTC", "Asia/Tokyo"))
+    server.wait_for(lambda: "Asia/Tokyo" in server.log.read_text())
+    assert serve(home / "state").process.wait(60) == 1
     server.end()
 
 
 def test_schedules_are_added_replaced_listed_and_removed(home, capsys):
-    state = add(home, due=False)
+    state = add(home)
     assert state.stat().st_mode & 0o077 == 0
-    state, flow = str(state), str(home / "flow.yaml")
-    assert run(["schedule", "add", flow, "--state", state]) == 1
-    assert run(["schedule", "add", flow, "--state", f"{state}2", "--cron", "61 * * * *"]) == 2
-    assert not Path(f"{state}2").exists()
-    assert run(["schedule", "add", flow, "--state", state, "--replace", "--cron", "5 5 * * *"]) == 0
+    where, flow = ["--state", str(state)], str(home / "flow.yaml")
+    assert run(["schedule", "add", flow, *where]) == 1
+    assert run(["schedule", "add", flow, *where, "--replace", "--cron", "61 * * * *"]) == 2
+    assert run(["schedule", "add", flow, *where, "--replace", "--cron", "5 5 * * *"]) == 0
     assert "5 5 * * *" in capsys.readouterr().out
-    assert run(["schedule", "remove", "nothing", "--state", state]) == 2
-    assert run(["schedule", "remove", "flow", "--state", state]) == 0
-    capsys.readouterr()
-    assert run(["schedule", "list", "--state", state, "--json"]) == 0
+    assert run(["schedule", "remove", "nothing", *where]) == 2
+    (home / "flow.yaml").write_text("stages: [")
+    assert run(["schedule", "list", *where, "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)
+    assert line["problem"]
+    assert run(["schedule", "remove", "flow", *where, "-q"]) == 0
+    assert run(["schedule", "list", *where, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+    state.chmod(0o777)  # its content is executed
+    assert run(["schedule", "list", *where]) == 1
 
 
 # Entries of other schedulers
@@ -187,14 +246,14 @@ def test_schedules_are_added_replaced_listed_and_removed(home, capsys):
 
 def emitted(home: Path, kind: str, capsys: Any, *more: str) -> str:
     flow = str(home / "flow.yaml")
-    assert run(["schedule", flow, "--emit", kind, "--cron", "30 2 * * 1-5", *more]) == 0
+    assert run(["schedule", flow, "--emit", kind, "--cron", "30 4 * * 1-5", *more]) == 0
     return str(capsys.readouterr().out)
 
 
 def test_entries_for_others_can_be_read_by_them(home, capsys):
     job = yaml.safe_load(emitted(home, "k8s", capsys, "--timezone", "Europe/Zurich"))
     assert job["kind"] == "CronJob"
-    assert job["spec"]["schedule"] == "30 2 * * 1-5"
+    assert job["spec"]["schedule"] == "30 4 * * 1-5"
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
     assert "podFailurePolicy" not in job["spec"]["jobTemplate"]["spec"]
     again = yaml.safe_load(emitted(home, "k8s", capsys, "--retries", "2"))
@@ -208,14 +267,14 @@ def test_entries_for_others_can_be_read_by_them(home, capsys):
     ast.parse(emitted(home, "airflow", capsys, "--retries", "2"))
     unit = emitted(home, "systemd", capsys, "--retries", "2")
     assert "\nRestartPreventExitStatus=2\n" in unit
-    assert "OnCalendar=Mon,Tue,Wed,Thu,Fri *-*-* 02:30:00" in unit
+    assert "OnCalendar=Mon,Tue,Wed,Thu,Fri *-*-* 04:30:00" in unit
     assert "Persistent=true" in unit
 
 
 def test_a_line_of_cron_runs_the_flow(home, capsys):
     about, zone, line = emitted(home, "cron", capsys).splitlines()
     assert (about[:2], zone) == ("# ", "CRON_TZ=UTC")
-    assert line.startswith("30 2 * * 1-5 ")
+    assert line.startswith("30 4 * * 1-5 ")
     command = line.split(" ", 5)[5].replace(r"\%", "%")
     subprocess.run(["sh", "-c", command], check=True, cwd="/", capture_output=True)
     assert begun(home) == 1
@@ -223,86 +282,25 @@ def test_a_line_of_cron_runs_the_flow(home, capsys):
 
 def test_words_that_systemd_would_take_apart_are_quoted(home, capsys):
     (home / "flow.yaml").write_text("variables: {v: 1}\n" + FLOW % 0)
-    unit = emitted(home, "systemd", capsys, "--set", "v=it's 5 %")
-    assert '--set "v=it\'s 5 %%"' in unit
-    assert "v=5%%" in emitted(home, "systemd", capsys, "--set", "v=5%")
+    unit = emitted(home, "systemd", capsys, "--set", "v=it's 5 % of $x")
+    (line,) = re.findall("^ExecStart=/bin/sh -c (.*)$", unit, re.MULTILINE)
+    (script,) = shlex.split(line.replace("%%", "%").replace("$$", "$"))
+    assert "v=it's 5 % of $x" in shlex.split(script)
     job = yaml.safe_load(emitted(home, "k8s", capsys, "--name", "A_" + "b" * 60))
     assert re.fullmatch("[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?", job["metadata"]["name"])
     flow = str(home / "flow.yaml")
     assert run(["schedule", flow, "--emit", "systemd", "--name", "../x y"]) == 2
 
 
-# What the night brings
-
-
-@pytest.mark.slow
-def test_a_run_that_was_due_while_another_ran_is_made_up_for(home, serve):
-    (home / "mine.py").write_text(MODULE.replace("time.sleep(100)", "time.sleep(9)"))
-    (home / "slow").touch()
-    state = add(home)
-    server = serve(state)
-    server.wait_for(lambda: begun(home) == 1)
-    (home / "slow").unlink()
-    (home / "mine.py").write_text(MODULE)
-    with schedules(state) as scheduler:
-        scheduler.modify_job("flow", next_run_time=dt.datetime.now().astimezone())
-    server.wait_for(lambda: sum(one.code == 0 for one in runs_of(state)) == 2)
-    server.end()
-
-
-def test_a_clock_that_was_put_back_delays_nothing(home):
-    state = add(home, due=False)
-    with schedules(state) as scheduler:
-        usual = scheduler.get_job("flow").next_run_time
-        scheduler.modify_job("flow", next_run_time=usual.replace(year=usual.year + 4))
-        look_again(scheduler)
-        assert scheduler.get_job("flow").next_run_time == usual
-        overdue = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
-        scheduler.modify_job("flow", next_run_time=overdue)
-        look_again(scheduler)
-        assert scheduler.get_job("flow").next_run_time == overdue
-
-
-@pytest.fixture
-def followed(home: Path) -> Callable[[Path], Any]:
-    """Do what the scheduler does every few seconds; return the schedule."""
-
-    def follow(state: Path) -> Any:
-        with schedules(state) as scheduler:
-            Flows(scheduler).follow()
-            return scheduler.get_job("flow")
-
-    return follow
-
-
-def test_a_schedule_follows_its_flows_file(home, capsys, followed):
-    state = add(home, due=False)
-    before = followed(state)
-    assert before.next_run_time.strftime("%d %b %H:%M") == "01 Jan 04:00"
-    flow = home / "flow.yaml"
-    flow.write_text((FLOW % 3).replace("0 4 1 1 *", "30 5 2 2 *"))
-    capsys.readouterr()
-    assert run(["schedule", "list", "--state", str(state), "--json"]) == 0
-    (line,) = json.loads(capsys.readouterr().out)
-    assert (line["cron"], line["next"][5:16], line["problem"]) == (
-        "30 5 2 2 *",
-        "02-02T05:30",
-        None,
-    )
-    after = followed(state)
-    assert after.next_run_time.strftime("%d %b %H:%M") == "02 Feb 05:30"
-    assert after.args[4] == 3  # retries
-
-
-@pytest.mark.parametrize("text", ["schedule: {cron: never}\nstages: {}", "stages: [", None])
-def test_a_flow_that_says_nothing_of_use_leaves_its_schedule(home, capsys, followed, text):
-    state = add(home, due=False)
-    before = followed(state)
-    flow = home / "flow.yaml"
-    flow.unlink() if text is None else flow.write_text(text)
-    after = followed(state)
-    assert (after.name, after.next_run_time) == (before.name, before.next_run_time)
-    capsys.readouterr()
-    assert run(["schedule", "list", "--state", str(state), "--json"]) == 0
-    (line,) = json.loads(capsys.readouterr().out)
-    assert line["problem"]
+def test_a_time_that_clocks_skip_is_warned_of(home, capsys):
+    words = [
+        "schedule",
+        str(home / "flow.yaml"),
+        "--emit",
+        "systemd",
+        "--timezone",
+        "Europe/Zurich",
+    ]
+    for cron, warned in (("30 2 * * *", True), ("30 4 * * *", False)):
+        assert run([*words, "--cron", cron]) == 0
+        assert bool(capsys.readouterr().err) == warned
