@@ -12,7 +12,7 @@ published = Path(__file__).parent / "published"
 blocks = pq.read_table(published / "central/latest/nodes").sort_by([("betweenness", "descending")])
 first = {}
 for row in blocks.to_pylist():
-    first.setdefault(row["graph"], row)
+    first.setdefault(row["graph_id"], row)
 for graph, row in sorted(first.items())[:10]:
     print(f"function {graph}: block {row['node']}, betweenness {row['betweenness']:.3f}")
 print(f"{len(first)} functions, {len(blocks)} blocks")

@@ -2,10 +2,10 @@
 
 centrality.json             what was computed, of what, how, and which files hold it
 nodes/part-00000.parquet    graph (of a zoo: the user's id), node (the user's id), a column a metric
-graphs/part-00000.parquet   graph, nodes, edges, and what is of a whole graph: diameter, components
-edges/part-00000.parquet    graph, source, target, betweenness: with edge-betweenness
+graphs/part-00000.parquet   graph_id, nodes, edges, and what is of a whole graph: diameter, components
+edges/part-00000.parquet    graph_id, source, target, betweenness: with edge-betweenness
 distances/00000.npy         with --distances: matrices of the graphs of a part, one after another
-failures.parquet            graph, reason: graphs, or metrics of them, that could not be computed
+failures.parquet            graph_id, reason: graphs, or metrics of them, that could not be computed
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def save_manifest(
             total[name] += counts[name]
     columns: dict[str, Any] = {}
     if specs and specs[0].ids is not None:
-        columns["graph"] = pa.chunked_array(ids, specs[0].ids.type)
+        columns["graph_id"] = pa.chunked_array(ids, specs[0].ids.type)
     columns["reason"] = pa.array(reasons, pa.string())
     files.append(_write(writer.records.result, "failures.parquet", columns))
     total["failed"] = len(reasons)
@@ -122,7 +122,7 @@ def save_manifest(
 
 def _named(piece: Piece, of: Array) -> dict[str, Any]:
     """Return the column of graphs, by number in the piece, where the input has several."""
-    return {} if piece.graphs is None else {"graph": take(piece.graphs, of)}
+    return {} if piece.graphs is None else {"graph_id": take(piece.graphs, of)}
 
 
 def _edges(batch: GraphBatch, stored: Array) -> Array:
@@ -163,7 +163,7 @@ def _write(root: Path, name: str, columns: dict[str, Any]) -> FileEntry:
     table = pa.table(columns)
     words, numbers = [], []
     for field in table.schema:
-        if field.name == "graph" or pa.types.is_string(field.type):
+        if field.name == "graph_id" or pa.types.is_string(field.type):
             words.append(field.name)  # of other columns too few values repeat
         elif pa.types.is_integer(field.type):
             numbers.append(field.name)  # which mostly ascend: smaller, and faster to compress

@@ -61,7 +61,7 @@ class CentralityReport(JobReport):
 
         file = Path(self.out) / "failures.parquet"
         first = pq.read_table(file).slice(0, 1).to_pylist()[0]
-        graph = first.get("graph")
+        graph = first.get("graph_id")
         rest = "; the others are computed" if self.graphs > self.failed else ""
         return PenstockError(
             f"{self._failures()}{rest}",

@@ -108,10 +108,10 @@ def test_small_graphs_have_the_centralities_of_networkx(
         pd.DataFrame(columns(f"out/{one}")) for one in ("graphs", "nodes", "edges")
     )
     nodes, edges = nodes.astype({"node": int}), edges.astype({"source": int, "target": int})
-    about = about.set_index("graph")
+    about = about.set_index("graph_id")
     for name, graph in graphs.items():
-        here = nodes[nodes["graph"] == name]
-        compare(graph, here, edges[edges["graph"] == name], weight)
+        here = nodes[nodes["graph_id"] == name]
+        compare(graph, here, edges[edges["graph_id"] == name], weight)
         assert about["diameter"][name] == here["eccentricity"].max()
         assert about["radius"][name] == here["eccentricity"].min()
         assert (about["nodes"][name], about["edges"][name]) == (len(graph), graph.number_of_edges())
@@ -166,6 +166,6 @@ def test_graphs_that_fail_are_listed_and_the_others_are_there() -> None:
     Path("g.jsonl").write_text("\n".join(json.dumps(one) for one in lines))
     answer = command("centrality g.jsonl out --metrics closeness --weighted --json -q")
     assert (answer.returncode, json.loads(answer.stdout)["failed"]) == (1, 1)
-    assert columns("out/failures.parquet")["graph"] == ["bad"]
+    assert columns("out/failures.parquet")["graph_id"] == ["bad"]
     table = pd.DataFrame(columns("out/nodes")).query("graph == 'good'")
     np.testing.assert_allclose(table["closeness"], [2 / 3, 1, 2 / 3])

@@ -153,6 +153,6 @@ def test_graphs_behind_a_url_are_a_zoo_and_have_centralities(
     for given in (f"{path} table {options}", "zoo made"):
         run(f"centrality {given} --metrics closeness --weighted")
         found.append(columns(f"{given.split()[1]}/nodes"))
-    assert sorted({*found[0]["graph"]}) == graphs
+    assert sorted({*found[0]["graph_id"]}) == graphs
     for name, values in found[0].items():
         assert list(values) == list(found[1][name])

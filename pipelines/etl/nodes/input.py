@@ -58,12 +58,12 @@ class NodeInput:
 
 
 def encode_node_table(
-    options: EtlOptions, layout: Layout, edges: list[str], folder: Path
+    options: EtlOptions, layout: Layout, matrices: list[str], folder: Path
 ) -> NodeInput | None:
-    """Read the node table, or make one for features or a matrix that number nodes from 0."""
+    """Read the node table, or make one for features or matrices that number nodes from 0."""
     if options.nodes is not None:
         return _read_table(options, layout, folder)
-    sizes, name = _numbered_nodes(options, edges)
+    sizes, name = _numbered_nodes(options, matrices)
     if not sizes:
         return None
     if layout.id_type not in ("int64", "uint64"):
@@ -172,7 +172,7 @@ def _same_width(width: int, before: int, name: str) -> int:
     return width
 
 
-def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[dict[Any, int], str]:
+def _numbered_nodes(options: EtlOptions, matrices: list[str]) -> tuple[dict[Any, int], str]:
     """Return how many nodes of each type (None: without types) are numbered from 0, and by what."""
     if options.features is not None:
         if options.source_type is not None:
@@ -183,15 +183,14 @@ def _numbered_nodes(options: EtlOptions, edges: list[str]) -> tuple[dict[Any, in
 
         nodes = open_features(options.features, checked=False).shape[0]
         return {None: nodes}, str(options.features)
-    if len(edges) == 1 and edges[0].endswith(".npz"):
+    sizes: dict[Any, int] = {}
+    for path in matrices:
         from penstock.pipelines.tables.matrix import load_matrix
 
-        sizes: dict[Any, int] = {}
-        shape = load_matrix(edges[0], "adj_").shape
+        shape = load_matrix(path, "adj_").shape
         for kind, size in zip((options.source_type, options.target_type), shape, strict=True):
             sizes[kind] = max(size, sizes.get(kind, 0))
-        return sizes, edges[0]
-    return {}, ""
+    return sizes, "".join(matrices[:1])
 
 
 def _open_features(options: EtlOptions, rows: int) -> Any:

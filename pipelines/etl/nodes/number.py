@@ -26,6 +26,7 @@ from penstock.pipelines.etl.nodes.input import encode_node_table
 from penstock.pipelines.etl.nodes.sorted_ids import NodeIds, SortedIds
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.trim import NODE_BYTES
+from penstock.pipelines.tables.sources import find_files
 from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
@@ -91,9 +92,8 @@ def encode(job: EtlJob) -> list[EncodedBatch]:
 
 def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:
     """Number all ids; read the node table and check that it fits the edges."""
-    node_input = encode_node_table(
-        job.options, job.layout, job.edges, job.partial.scratch / "nodes"
-    )
+    matrices = find_files(job.edges, "npz") if job.format == "npz" else []
+    node_input = encode_node_table(job.options, job.layout, matrices, job.partial.scratch / "nodes")
     if node_input is not None:
         job.counts.count_bad(node_input.bad, node_input.bad_count)
         batches += [EncodedBatch(folder, 0, "nodes") for folder in node_input.folders]

@@ -70,7 +70,11 @@ def make(folder: Path, zoo, **options) -> Path:
 def read(path: Path, key: str = "nodes"):
     """Return a table by (graph, node), or by node, of a directory of centralities."""
     rows = pq.read_table(path / key).to_pylist()
-    by = {"nodes": ("graph", "node"), "graphs": ("graph",), "edges": ("graph", "source", "target")}
+    by = {
+        "nodes": ("graph_id", "node"),
+        "graphs": ("graph_id",),
+        "edges": ("graph_id", "source", "target"),
+    }
     return {tuple(row[name] for name in by[key] if name in row): row for row in rows}
 
 
@@ -184,7 +188,7 @@ def test_bad_weights_of_a_zoo_fail_their_graphs_alone(tmp_path, capsys):
     assert json.loads(said.out)["failed"] == 1
     assert bad in said.err
     failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
-    assert failures == [{"graph": bad, "reason": "an edge has the weight -1"}]
+    assert failures == [{"graph_id": bad, "reason": "an edge has the weight -1"}]
     found = read(tmp_path / "out")
     for name, graph in zoo.items():
         wanted = nx.closeness_centrality(graph, distance="weight")
@@ -211,7 +215,7 @@ def test_pagerank_that_does_not_converge_is_a_failure(tmp_path):
     report = centrality(path, tmp_path / "out", **options)
     assert report.failed == 1
     failures = pq.read_table(tmp_path / "out/failures.parquet").to_pylist()
-    assert [row["graph"] for row in failures] == ["path"]
+    assert [row["graph_id"] for row in failures] == ["path"]
     found = read(tmp_path / "out")
     assert found["path", "a"]["pagerank"] is None
     assert found["path", "a"]["closeness"] is not None
@@ -303,20 +307,20 @@ def test_more_paths_than_a_float_counts(tmp_path, monkeypatch, large):
     for i in range(0, 3 * 1030, 3):
         rows += [(1, i, i + 1), (1, i, i + 2), (1, i + 1, i + 3), (1, i + 2, i + 3)]
     columns = {
-        name: [row[k] for row in rows] for k, name in enumerate(("graph", "source", "target"))
+        name: [row[k] for row in rows] for k, name in enumerate(("graph_id", "source", "target"))
     }
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     metrics = "closeness,betweenness,edge-betweenness"
     options = {"metrics": metrics, "cluster": ClusterSpec(cluster="threads")}
     assert centrality(tmp_path / "a.parquet", tmp_path / "out", **options).failed == 1
     failures = pq.read_table(tmp_path / "out" / "failures.parquet").to_pylist()
-    assert [row["graph"] for row in failures] == [1]
+    assert [row["graph_id"] for row in failures] == [1]
     assert "more shortest paths" in failures[0]["reason"]
     nodes = pq.read_table(tmp_path / "out" / "nodes").to_pylist()
     assert {row["betweenness"] for row in nodes} == {None, 0.0}
     assert all(row["closeness"] > 0 for row in nodes)
     edges = pq.read_table(tmp_path / "out" / "edges").to_pylist()
-    assert {row["betweenness"] for row in edges if row["graph"] == 1} == {None}
+    assert {row["betweenness"] for row in edges if row["graph_id"] == 1} == {None}
 
 
 @pytest.mark.parametrize("options", [{"endpoints": True}, {"samples": 5}, {"epsilon": 1e-300}])

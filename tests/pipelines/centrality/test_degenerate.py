@@ -55,12 +55,12 @@ def test_degenerate_graphs(tmp_path, rows, more):
     assert report.graphs == len({row[0] for row in rows})
     found = pq.read_table(tmp_path / "out/nodes").to_pylist()
     ends = {(row[0], end) for row in rows for end in row[1:] if end is not None}
-    assert {(row["graph"], row["node"]) for row in found} == ends
+    assert {(row["graph_id"], row["node"]) for row in found} == ends
     for row in found:
         assert (row["closeness"], row["betweenness"], row["triangles"]) == (0, 0, 0)
     graphs = pq.read_table(tmp_path / "out/graphs").to_pylist()
     for row in graphs:
-        size = len({end for graph, end in ends if graph == row["graph"]})
+        size = len({end for graph, end in ends if graph == row["graph_id"]})
         assert (row["nodes"], row["components"]) == (size, size)
     assert sum(row["edges"] for row in graphs) == sum(a is not None and a == b for _, a, b in rows)
 
@@ -78,7 +78,7 @@ def test_graphs_of_a_zoo_that_have_lost_their_nodes(tmp_path, empty):
     assert (report.graphs, report.failed) == (4, 0)
     found = pq.read_table(tmp_path / "out/nodes").to_pylist()
     assert [row["closeness"] for row in found] == [1.0] * len(found)
-    assert sorted({row["graph"] for row in found}) == sorted(set(range(4)) - set(loops))
+    assert sorted({row["graph_id"] for row in found}) == sorted(set(range(4)) - set(loops))
 
 
 PAIRS = {

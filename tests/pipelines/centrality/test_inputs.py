@@ -47,8 +47,8 @@ def table_of(rows, names=("graph_id", "source", "target", "weight")):
 
 def values(out, column="closeness"):
     rows = pq.read_table(out / "nodes").to_pylist()
-    assert len({(row["graph"], row["node"]) for row in rows}) == len(rows)
-    return {(row["graph"], row["node"]): row[column] for row in rows}
+    assert len({(row["graph_id"], row["node"]) for row in rows}) == len(rows)
+    return {(row["graph_id"], row["node"]): row[column] for row in rows}
 
 
 def same_as_networkx(out, zoo, *, weight=None, only=None):
@@ -72,8 +72,8 @@ def matrices(out):
     for path in sorted((out / "distances").iterdir()):
         flat = np.load(path)
         nodes = pq.read_table(out / "nodes" / f"part-{path.stem}.parquet").to_pylist()
-        for graph in dict.fromkeys(row["graph"] for row in nodes):
-            names = [row["node"] for row in nodes if row["graph"] == graph]
+        for graph in dict.fromkeys(row["graph_id"] for row in nodes):
+            names = [row["node"] for row in nodes if row["graph_id"] == graph]
             size, order = len(names), np.argsort(names)
             matrix, flat = flat[: size**2].reshape(size, size), flat[size**2 :]
             found[graph] = matrix[order][:, order]
@@ -119,7 +119,7 @@ def test_rows_without_ends_are_nodes_and_empty_graphs(tmp_path):
     compute(tmp_path / "e.parquet", tmp_path / "out", weighted=True, metrics="closeness,pagerank")
     assert values(tmp_path / "out") == {(1, 5): 0.5, (1, 6): 0.5, (1, 9): 0, (3, 4): 0}
     graphs = pq.read_table(tmp_path / "out/graphs").to_pylist()
-    assert [(row["graph"], row["nodes"], row["edges"]) for row in graphs] == [
+    assert [(row["graph_id"], row["nodes"], row["edges"]) for row in graphs] == [
         (1, 3, 1), (2, 0, 0), (3, 1, 0),
     ]  # fmt: skip
 
@@ -174,8 +174,8 @@ def test_bad_weights_fail_their_graphs_alone(tmp_path):
     report = compute(tmp_path / "e.parquet", tmp_path / "out", weighted=True)
     assert report.failed == 2
     assert failures(tmp_path / "out") == [
-        {"graph": 2, "reason": "an edge has the weight -1"},
-        {"graph": 3, "reason": "an edge has the weight nan"},
+        {"graph_id": 2, "reason": "an edge has the weight -1"},
+        {"graph_id": 3, "reason": "an edge has the weight nan"},
     ]
     found = values(tmp_path / "out")
     assert (found[1, 0], found[2, 0], found[3, 1], found[4, 1]) == (0.5, None, None, 1.0)
@@ -257,7 +257,7 @@ def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch, weighted):
         for graph, matrix in wanted.items():
             np.testing.assert_array_equal(found[graph], matrix)
         for key, by in (("nodes", ["node"]), ("graphs", []), ("edges", ["source", "target"])):
-            order = [(one, "ascending") for one in ["graph", *by]]
+            order = [(one, "ascending") for one in ["graph_id", *by]]
             one = pq.read_table(tmp_path / "whole" / key).sort_by(order)
             other = pq.read_table(tmp_path / f"out-{name}" / key).sort_by(order)
             assert one.column_names == other.column_names
@@ -272,7 +272,7 @@ def test_large_graphs_are_shared_over_tasks(tmp_path, monkeypatch, weighted):
     rows = [*rows_of(zoo), (999, "0", "1", -2.0)]
     pq.write_table(table_of(rows), tmp_path / "bad.parquet")
     report = compute(tmp_path / "bad.parquet", tmp_path / "out-bad", **options)
-    assert failures(tmp_path / "out-bad")[0]["graph"] == 999
+    assert failures(tmp_path / "out-bad")[0]["graph_id"] == 999
     same_as_networkx(tmp_path / "out-bad", zoo, weight="weight", only=zoo.keys() - {999})
 
 
@@ -546,7 +546,9 @@ def test_weights_whose_sums_overflow(tmp_path):
     pq.write_table(table_of([(1, 0, 1, 1e308), (1, 1, 2, 1e308), (2, 0, 1, 1e280)]), path)
     options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
     assert centrality(path, tmp_path / "out", **options).failed == 1
-    assert failures(tmp_path / "out") == [{"graph": 1, "reason": "an edge has the weight 1e+308"}]
+    assert failures(tmp_path / "out") == [
+        {"graph_id": 1, "reason": "an edge has the weight 1e+308"}
+    ]
 
 
 # -- one rule a metric, whatever the input ----------------------------------------------------

@@ -37,7 +37,7 @@ def test_all_graphs_of_proteins_are_networkxs(data, tmp_path):
     direct = tmp_path / "direct"
     centrality(data / "zoo/PROTEINS", direct, cluster=ClusterSpec(cluster="threads"))
     found = pq.read_table(direct / "nodes")
-    assert found["graph"].to_pylist() == table["graph"].to_pylist()
+    assert found["graph_id"].to_pylist() == table["graph_id"].to_pylist()
     for metric in ("closeness", "betweenness"):
         np.testing.assert_allclose(
             np.array(found[metric]), np.array(table[metric]), rtol=1e-12, atol=1e-15
@@ -67,7 +67,7 @@ def test_all_graphs_of_a_control_flow_file_are_networkxs(data, tmp_path, dtype, 
         cluster=ClusterSpec(cluster="threads"),
     )  # fmt: skip
     found = pq.read_table(tmp_path / "out/nodes").to_pylist()
-    values = {(row["graph"], row["node"]): row for row in found}
+    values = {(row["graph_id"], row["node"]): row for row in found}
     assert len(values) == len(found) == sum(map(len, zoo.values()))
     for number, graph in zoo.items():
         for metric, wanted in (

@@ -343,6 +343,21 @@ def test_text_ids_are_numbered_in_the_order_of_their_bytes(
     assert Graph.open(tmp_path / "g").user_ids().to_pylist() == sorted(set(ids), key=str.encode)
 
 
+@pytest.mark.parametrize(
+    ("name", "given"), [("m.npz", "m.npz"), ("m.dat", "m.dat"), ("d/m.npz", "d")]
+)
+def test_a_matrix_names_its_nodes_however_it_is_named(
+    tmp_path: Path, cluster: ClusterSpec, name: str, given: str
+) -> None:
+    import scipy.sparse as sp
+
+    (tmp_path / "d").mkdir()
+    with (tmp_path / name).open("wb") as file:
+        sp.save_npz(file, sp.coo_matrix(([1.0, 1.0], ([0, 1], [1, 0])), (5, 5)))
+    etl(tmp_path / given, tmp_path / "g", cluster=cluster, format="npz")
+    assert Graph.open(tmp_path / "g").num_nodes == 5
+
+
 @pytest.mark.parametrize("once", [True, False])
 def test_a_symmetric_matrix_lists_each_edge_twice(
     tmp_path: Path, cluster: ClusterSpec, once: bool
