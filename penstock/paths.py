@@ -11,11 +11,13 @@ from __future__ import annotations
 import glob
 import itertools
 import os
+import re
 from pathlib import Path
 
 from penstock.errors import UsageError
 
 A_PATH = "text, or a Path"
+_URL = re.compile(r"[A-Za-z][\w+.-]+:/+\w")  # pathlib takes one of two slashes away
 _LOCAL = ("file", "local")  # protocols of fsspec for files of this machine
 
 
@@ -26,6 +28,8 @@ def client_path(path: str | os.PathLike[str]) -> Path:
     """
     if not isinstance(path, str | os.PathLike):
         raise UsageError("a path is not valid", expected=A_PATH, got=repr(path))
+    if _URL.match(str(path)):
+        raise UsageError(f"{path} is a URL", expected="a file or folder of this machine")
     return _without_dots(Path(os.path.expanduser(path)).absolute())  # noqa: PTH111  (~nobody)
 
 

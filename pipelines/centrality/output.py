@@ -1,8 +1,8 @@
 """Where centralities go: Parquet by node, graph and edge, and centrality.json, written last.
 
 centrality.json             what was computed, of what, how, and which files hold it
-nodes/part-00000.parquet    graph (of a zoo: the user's id), node (the user's id), a column a metric
-graphs/part-00000.parquet   graph_id, nodes, edges, and what is of a whole graph: diameter, components
+nodes/part-00000.parquet    graph_id and node (the user's ids), one column per metric
+graphs/part-00000.parquet   graph_id, nodes, edges, and what is of a whole graph: diameter
 edges/part-00000.parquet    graph_id, source, target, betweenness: with edge-betweenness
 distances/00000.npy         with --distances: matrices of the graphs of a part, one after another
 failures.parquet            graph_id, reason: graphs, or metrics of them, that could not be computed

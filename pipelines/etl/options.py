@@ -135,7 +135,7 @@ class EtlOptions:
     delimiter: str | None = None
     """what separates columns in text files [default: a comma in csv, a tab in tsv and triples]"""
     id_type: Literal["auto", "int64", "uint64", "string"] = "auto"
-    """what node ids are; auto decides by the first rows"""
+    """what ids are; string: those of graphs, too; auto decides by the first rows"""
 
     directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
     """keep the edges' direction, or store every edge both ways [default: triples, and tables with a

@@ -127,8 +127,8 @@ def open_stream(path: str) -> Iterator[Any]:
     """Open a file for reading from its beginning, decompressed on the way."""
     codec = codec_of(path)
     with open_file(path) as file:
-        if codec is None:
-            yield file
+        if codec is None:  # fsspec's files read no line of a limited length
+            yield io.BufferedReader(file) if _is_url(path) else file
             return
         import pyarrow as pa
 

@@ -167,5 +167,5 @@ def test_graphs_that_fail_are_listed_and_the_others_are_there() -> None:
     answer = command("centrality g.jsonl out --metrics closeness --weighted --json -q")
     assert (answer.returncode, json.loads(answer.stdout)["failed"]) == (1, 1)
     assert columns("out/failures.parquet")["graph_id"] == ["bad"]
-    table = pd.DataFrame(columns("out/nodes")).query("graph == 'good'")
+    table = pd.DataFrame(columns("out/nodes")).query("graph_id == 'good'")
     np.testing.assert_allclose(table["closeness"], [2 / 3, 1, 2 / 3])

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 from golden import columns, command, run
@@ -28,6 +29,14 @@ def parquet(rows: list[tuple[int, int, float]], **more: int) -> bytes:
     for name, value in more.items():
         table = table.append_column(name, pa.array([value] * len(rows)))
     pq.write_table(table, file, row_group_size=1)
+    return file.getvalue()
+
+
+def arrow(rows: list[tuple[int, int, float]]) -> bytes:
+    file = io.BytesIO()
+    table = pq.read_table(io.BytesIO(parquet(rows)))
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
     return file.getvalue()
 
 
@@ -49,6 +58,8 @@ FILES = {
     "lake/night/.part-2.parquet.crc": b"no table",
     "lake/texts/a.csv": text(ROWS[:1]),
     "lake/texts/b.csv.gz": gzip.compress(text(ROWS[1:])),
+    "lake/whole/edges.arrow": arrow(ROWS),
+    "lake/vectors.txt": b"3 2\na 1.0 0.0\nb 0.9 0.1\nc 0.0 1.0\n",
     "lake/bad.csv": b"src,dst\n1,2\n3,\n",
     "lake/books/a.txt": TEXT,
     "lake/books/more/b.txt.gz": gzip.compress(TEXT),
@@ -101,6 +112,19 @@ def test_etl_reads_a_web_server(store: str, name: str) -> None:
     pytest.importorskip("aiohttp")
     run(f"etl {store}/lake/{name} g --directed --weight weight")
     assert weighted("g") == sorted(ROWS[:3] if name.endswith("parquet") else ROWS[:1])
+
+
+def test_a_web_server_may_know_no_ranges(store: str) -> None:
+    pytest.importorskip("aiohttp")
+    run(f"etl {store}/lake/whole/edges.arrow g --directed --weight weight")
+    assert weighted("g") == sorted(ROWS)
+
+
+def test_vectors_in_text_are_read_from_a_web_server(store: str) -> None:
+    pytest.importorskip("aiohttp")
+    answer = run(f"similar {store}/lake/vectors.txt a -k 1")
+    (found,) = answer["neighbours"]
+    assert [one["id"] for one in found["neighbours"]] == ["b"]
 
 
 @pytest.mark.parametrize(

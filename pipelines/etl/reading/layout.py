@@ -198,6 +198,8 @@ def _text_layout(sample: Sample, header: bool, options: EtlOptions, kind: str) -
     for role in ("relation", "graph"):
         if role in columns:
             found[f"{role}_type"] = _whole_or_text(columns[role])
+    if "graph" in columns and options.id_type == "string":
+        found["graph_type"] = "string"
     return Layout(**found, header=header, delimiter=sample.delimiter, names=tuple(names))
 
 
@@ -211,7 +213,7 @@ def _json_layout(path: str, options: EtlOptions, *, several: bool) -> Layout | N
     texts = [["" if one is None else str(one) for one in row] for row in found.rows]
     layout = _text_layout(Sample(path, ",", [found.names, *texts]), True, options, "json")
     kinds: dict[str, Any] = {"directed": found.directed}
-    if any(isinstance(row[0], str) for row in found.rows):
+    if options.id_type == "string" or any(isinstance(row[0], str) for row in found.rows):
         kinds["graph_type"] = "string"
     named = any(isinstance(one, str) for row in found.rows for one in row[1:3])
     if named and options.id_type == "auto":
