@@ -127,7 +127,7 @@ def days_ago(count: int) -> str:
 def test_missed_days_run_as_themselves_and_once(home, capsys, serve):
     state = add(home, "--catch-up", "2", days=5)
     server = serve(state)
-    server.wait_for(lambda: len(ended(home)) == 2)
+    server.wait_for(lambda: len(lines(home, "passed")) == 2)
     sockets = [one for one in psutil.Process(server.process.pid).net_connections() if one.laddr]
     assert [one for one in sockets if one.status == psutil.CONN_LISTEN] == []
     assert server.end() == 0
