@@ -4,8 +4,8 @@
 
 functions   two functions of one's own as stages, in one process, by penstock.run_flow
 cluster     a job on a cluster of one worker, which every flow starts and closes, in one process
-serve       a job, a function and a publication, by penstock schedule serve, one every few seconds:
-            what the scheduler holds, and what the runs that it has started left behind
+serve       a job, a function and a publication, by penstock schedule serve, for missed days: what
+            the scheduler holds, and what the runs that it has started left behind
 
 Each process first warms up: imports, pools, what the allocator takes and keeps. Then every flow may
 leave at most MOST of memory and objects, and nothing else: no descriptor, no thread, no process
@@ -14,9 +14,11 @@ for its record in runs/. Ends with 1 if it does.
 """
 
 import argparse
+import datetime as dt
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,8 +35,7 @@ MOST = {"kilobytes": 80.0, "objects": 40.0}
 # The scheduler's pool has a second thread once a run began while the last one's still reports.
 THREADS = {"serve": 1}
 LONGEST = 120.0  # seconds that a flow may take to begin and end
-SECONDS = 3.0  # in which a scheduler runs a flow, about
-EVERY = 8  # seconds: longer than that, also if cores are busy, so that it is idle in between
+SECONDS = 3.0  # in which a scheduler is looked at
 MARK = "PENSTOCK_SOAK"  # in the environment of its processes
 MODULE = """
 def make(*given, value=1):
@@ -128,30 +129,28 @@ def in_one_process(text: str, flows: int, warm: int, home: Path) -> tuple[Held, 
 
 
 def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
-    """Have penstock schedule serve run flows, one every few seconds."""
-    from apscheduler.triggers.interval import IntervalTrigger
+    """Have penstock schedule serve run flows: days that were missed, one after the other."""
+    from penstock.pipelines.flow.records import FOLDER, State, all_runs
+    from penstock.pipelines.schedule.entry import Schedules, entry_of
+    from penstock.pipelines.schedule.options import ScheduleOptions
 
-    from penstock.pipelines.schedule.serve import run_scheduled
-    from penstock.pipelines.schedule.store import runs_of, schedules
+    flow, schedules = home / "flow.yaml", Schedules(home / "state")
+    flow.write_text(SERVED)
 
-    (home / "flow.yaml").write_text(SERVED)
-    state = home / "state" / "schedule.db"
-    state.parent.mkdir()
-    with schedules(state) as scheduler:
-        scheduler.add_job(
-            run_scheduled, IntervalTrigger(seconds=EVERY),
-            args=(str(state), "soak", str(home / "flow.yaml"), [], 0, 1.0),
-            id="soak", coalesce=True, max_instances=1, misfire_grace_time=None,
-        )  # fmt: skip
-
-    def until(count: int) -> None:
-        deadline = time.monotonic() + LONGEST
-        while sum(one.code is not None for one in runs_of(state, last=1000)) < count:
+    def run_missed(days: int) -> None:
+        shutil.rmtree(home / FOLDER, ignore_errors=True)
+        options = ScheduleOptions(cron="0 0 * * *", timezone="UTC", catch_up=days)
+        since = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
+        schedules.save(entry_of(flow, {}, options, "soak", since))
+        deadline = time.monotonic() + LONGEST * days
+        while sum(run.state == State.PASSED for run in all_runs(home / FOLDER)) < days:
             assert server.poll() is None, "the scheduler ended"
             assert time.monotonic() < deadline, "a flow hangs"
-            time.sleep(0.05)
+            time.sleep(0.1)
 
-    command = [sys.executable, "-P", "-m", "penstock", "schedule", "serve", "--state", str(state)]
+    (home / "state").mkdir(mode=0o700)
+    command = [sys.executable, "-P", "-m", "penstock", "schedule", "serve"]
+    command += ["--state", str(home / "state")]
     environment = os.environ | {MARK: str(os.getpid())}
     with (
         (home / "log").open("wb") as log,
@@ -159,18 +158,15 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
     ):
         try:
             process = psutil.Process(server.pid)
-            for count in range(1, warm + 1):
-                until(count)
+            run_missed(1)  # it publishes: so does each of the next two, and two stay
+            run_missed(warm)
             before = idle(process, home)
-            for count in range(warm + 1, warm + flows + 1):
-                until(count)
+            run_missed(flows)
             after = idle(process, home)
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(LONGEST)
     after.processes += len(descendants())
-    failed = [one for one in runs_of(state, last=1000) if one.code not in (0, None)]
-    assert not failed, failed
     return before, after
 
 
