@@ -169,8 +169,8 @@ def vectors(
     """Return the vectors of a run with the user's ids, as ``penstock.similar`` takes them.
 
     Those that were trained in memory are mapped from the checkpoint, and read when they are
-    accessed; training that goes on leaves them as they are. Those of several partitions are copied
-    into memory: if they do not fit, ``export`` them, and map these with ``Vectors.open``.
+    accessed; training that goes on overwrites them. Those of several partitions are copied into
+    memory: where they do not fit, ``export`` them, and map these with ``Vectors.open``.
 
     Parameters
     ----------

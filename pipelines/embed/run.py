@@ -3,9 +3,9 @@
 run.json        model, training, graph, state, identity and report
 ids.parquet     the user's id of every node, in the order of their numbers
 metrics.jsonl   a line per epoch
-checkpoints/    last.safetensors and best.safetensors have relations and name versions of
-                partitions, nodes-0003-000012.table and so on; starts.npy and places.npy say where
-                each node is
+checkpoints/    last.safetensors and best.safetensors have relations and name versions of partitions
+                in nodes.table, or of several ranks in nodes-000.table and so on; starts.npy and
+                places.npy say where each node is
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@
                     step(buffer.values, buffer.state, ..., negatives_from=phase.ranges)
             if time_to_save:
                 buffer.flush()
-                table.publish(versions.changed)
+                position = {"epoch": epoch, "start": visit.number + 1}
+                checkpoints.save(table, versions, relation_arrays, position)
 
 All slots are one array, so that a batch names rows of any partition in the buffer: the row of a
 node is ``first_rows[partition] + its row in the partition``.
@@ -31,8 +32,8 @@ from penstock.arrays import AnyArray
 from penstock.kernels import kernel
 from penstock.partition.order import State
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
-from penstock.workers.embed.storage import Moved, Slot
-from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes
+from penstock.workers.embed.storage import Moved, PartitionFile, Slot
+from penstock.workers.embed.storage.direct import aligned_bytes
 from penstock.workers.embed.storage.versions import Versions
 
 Initial = Callable[[int, Slot], None]
@@ -101,8 +102,6 @@ class PartitionBuffer:
         trained, and in which order, is the same.
     xp
         NumPy, or CuPy for slots on the current GPU.
-    spare
-        Whether there is a slot besides, for a partition on its way from rank to rank.
     before_visit
         Called with the epoch and the number of each state, before its partitions are taken:
         they may come from another rank.
@@ -118,7 +117,7 @@ class PartitionBuffer:
 
     def __init__(
         self,
-        table: PartitionFiles,
+        table: PartitionFile,
         versions: Versions,
         schedule: BucketSchedule,
         *,
@@ -126,7 +125,6 @@ class PartitionBuffer:
         initial: Initial,
         prefetch: bool = True,
         xp: Any = np,
-        spare: bool = False,
         before_visit: Callable[[int, int], None] | None = None,
     ) -> None:
         geometry = table.geometry
@@ -137,13 +135,11 @@ class PartitionBuffer:
         self._initial: Initial | None = initial
         self._before_visit = before_visit
         self.slots = max(len(state) for state in schedule.order.states)
-        self._all_slots = self.slots + spare
-        rows, width = self._all_slots * geometry.rows, geometry.width
+        rows, width = self.slots * geometry.rows, geometry.width
         self.values: AnyArray = _zeros(xp, rows, width)
         self.state: AnyArray = _zeros(xp, rows, geometry.states * width)
         self.traffic, self.flushed = Traffic(), Traffic()
         self._slot_of: dict[int, int] = {}
-        self._clean: set[int] = set()  # of these, partitions that are on the disk as they are here
         self._pending: list[Future[Moved]] = []
         self._found: list[Any] = []  # whether partitions that left were numbers, as ``finite`` says
 
@@ -186,7 +182,6 @@ class PartitionBuffer:
             if self._before_visit is not None:
                 self._before_visit(epoch, step.number)
             self.hold(step.buffer)
-            self._clean.clear()  # all are trained now
             kept = tuple(p for p in step.buffer if p not in step.evict)
             which = 2 * (epoch * len(self.schedule) + step.number)
             visit = BufferVisit(
@@ -202,16 +197,18 @@ class PartitionBuffer:
             self.wait()
 
     def flush(self) -> None:
-        """Write what was trained since it was read or written, and wait."""
+        """Write every partition in the buffer, and wait: a checkpoint may follow."""
+        self._write(self.flushed)
+
+    def _write(self, traffic: Traffic) -> None:
         self.wait()
         writes = []
-        for partition in self._slot_of.keys() - self._clean:
+        for partition in self._slot_of:
             version = self.versions.next(partition)
             writes.append((version, self.table.write(self.slot(partition), version)))
-        self._wait_for([future for _, future in writes], self.flushed)
+        self._wait_for([future for _, future in writes], traffic)
         for version, _ in writes:
             self.versions.wrote(version)
-        self._clean.update(self._slot_of)
 
     def finite(self) -> bool:
         """Return whether all vectors and states that were trained since the last call are numbers.
@@ -262,9 +259,7 @@ class PartitionBuffer:
             store, wanted = self.versions.next(evict), self.versions.current(load)
             number = self._slot_of.pop(evict)
             self._slot_of[load] = number
-            self._clean.discard(evict)
             if wanted.number:
-                self._clean.add(load)
                 future = self.table.exchange(slot, store=store, load=wanted)
             else:
                 future = self._filled_after(self.table.write(slot, store), load)
@@ -288,11 +283,12 @@ class PartitionBuffer:
         self.swap(exchanged)
         self.wait()
 
-    def take(self, partition: int) -> None:
-        """Have a partition in a slot that holds none."""
+    def take(self, partition: int) -> Slot:
+        """Return a slot of the buffer, which holds nothing yet, with a partition in it."""
         self._slot_of[partition] = self._free()
         self._pending.append(self._load(partition))
         self.wait()
+        return self.slot(partition)
 
     def receive(self, partition: int) -> None:
         """Give a partition a slot, which is filled by who calls."""
@@ -305,33 +301,27 @@ class PartitionBuffer:
         return [array[first : first + rows] for array in (self.values, self.state)]
 
     def replace(self, leaving: int, coming: int) -> None:
-        """Note that the slot of one partition was filled with another, of another rank."""
+        """Note that the slot of one partition was filled with another."""
         self._slot_of[coming] = self._slot_of.pop(leaving)
-        self._clean.discard(leaving)
-        self.table.forget(leaving)
-        self.versions.dropped(leaving)
 
-    def put_away(self, partition: int) -> None:
-        """Write a partition in the buffer, and forget it."""
-        self._look_at(partition)
-        version = self.versions.next(partition)
-        self._wait_for([self.table.write(self.slot(partition), version)], self.traffic)
-        self.versions.wrote(version)
-        self.forget(partition)
+    def empty(self) -> None:
+        """Write every partition in the buffer, and forget them."""
+        for partition in self._slot_of:
+            self._look_at(partition)
+        self._write(self.traffic)
+        self._slot_of.clear()
 
     def forget(self, partition: int) -> None:
         """Forget a partition in the buffer, as it is."""
         del self._slot_of[partition]
-        self._clean.discard(partition)
 
     def _free(self) -> int:
         taken = self._slot_of.values()
-        return next(n for n in range(self._all_slots) if n not in taken)
+        return next(n for n in range(self.slots) if n not in taken)
 
     def _load(self, partition: int) -> Future[Moved]:
         version = self.versions.current(partition)
         if version.number:
-            self._clean.add(partition)
             return self.table.read(version, self.slot(partition))
         now = time.perf_counter()
         self._fill(partition)

@@ -18,7 +18,6 @@ class TrainTask:
     training    with ``model`` and ``partitions`` as they are for this graph and machine
     init        another run, with whose vectors those of the same ids begin; its relations
     init_sha256  of the checkpoint of that run, which all ranks are to read; None: any
-    spare        versions that the disk holds besides those of checkpoints; None: of all partitions
     """
 
     graph: Path
@@ -27,7 +26,6 @@ class TrainTask:
     init: Path | None = None
     init_relations: tuple[str, ...] = ()
     init_sha256: str | None = None
-    spare: int | None = None
 
     @property
     def partitions(self) -> int:

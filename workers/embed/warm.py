@@ -136,7 +136,7 @@ class WarmStart:
         try:
             yield from self.source.blocks(partition)
         except GraphError:
-            self._check_same()  # its files are removed once no checkpoint names them
+            self._check_same()  # its places are written over once they have no checkpoint's name
             raise
 
     def fill_relations(self, values: Array, state: Array) -> None:

@@ -13,7 +13,6 @@ from penstock.errors import PenstockError
 from penstock.partition.order import order
 from penstock.workers.embed import buffer as module
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
-from penstock.workers.embed.storage.direct import OpenFile
 
 ORDERS = [("prefetch", 3), ("beta", 3), ("beta", 4), ("legend", 3)]
 
@@ -133,14 +132,14 @@ def test_a_table_that_fits_touches_the_disk_at_checkpoints_only(small):
         one.epoch(epoch)
     one.save({"epoch": 4})
     assert (one.buffer.traffic.bytes_read, one.buffer.traffic.bytes_written) == (0, 0)
-    assert one.buffer.flushed.bytes_written == one.geometry.file_bytes
+    assert one.buffer.flushed.bytes_written == one.geometry.partition_bytes
 
 
 def test_bytes_are_counted(small):
     one = small(partitions=7)
     one.epoch(0)
     one.buffer.flush()
-    swaps, size = one.schedule.order.swaps, one.geometry.file_bytes
+    swaps, size = one.schedule.order.swaps, one.geometry.partition_bytes
     traffic = one.buffer.traffic
     assert traffic.swaps == swaps
     assert traffic.bytes_written == swaps * size
@@ -163,14 +162,14 @@ def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):
         trained.clear()
         real(buffer, pairs)
 
-    pwrite = OpenFile.write_bytes
+    pwrite = one.table.write_bytes
 
-    def write_bytes(file, data, offset):
+    def write_bytes(data, offset):
         met.append(trained.wait(timeout=20))
-        pwrite(file, data, offset)
+        pwrite(data, offset)
 
     monkeypatch.setattr(module.PartitionBuffer, "swap", swap)
-    monkeypatch.setattr(OpenFile, "write_bytes", write_bytes)
+    monkeypatch.setattr(one.table, "write_bytes", write_bytes)
     for state in one.buffer.visits(1):
         for phase in state:
             one.train(phase)
@@ -185,10 +184,10 @@ def test_an_error_of_a_swap_ends_the_training(small, monkeypatch, prefetch):
     one = small(partitions=7, prefetch=prefetch)
     one.epoch(0)
 
-    def broken(file, out, offset):
+    def broken(out, offset):
         raise PenstockError("cannot read the table at offset 7")
 
-    monkeypatch.setattr(OpenFile, "read_bytes", broken)
+    monkeypatch.setattr(one.table, "read_bytes", broken)
     with pytest.raises(PenstockError):
         one.epoch(1)
     one.buffer.close()

@@ -2,31 +2,24 @@
 
 Partitions are grouped into two blocks a rank. In a round every rank has two blocks, and trains all
 edges from one to the other; over the rounds of an epoch all blocks meet (partition/tournament.py).
+Edges within a block can be trained in every round: they are divided equally among all, so that
+they are mixed with as many others as there are.
 
-The edges of a round are no sample of the graph: a node meets but those of two blocks. Where memory
-holds both blocks and moving is cheap, an epoch is therefore several laps: in each all blocks meet,
-to train another part of every bucket. Edges within a block are divided equally among all rounds, so
-that they are mixed with as many others as there are. (On FB15k-237 with two ranks, ten epochs long,
-one lap an epoch cost 1.5 % of the MRR, and four 1.0 %.) What a rank has at the end of a lap is
-divided anew into two blocks, and nothing is moved for that.
+The edges of a round are no sample of the graph: a node meets but those of two blocks. Where all is
+in memory and moving is cheap, an epoch is therefore several laps: in each all blocks meet, to train
+another part of every bucket. (On FB15k-237 with two ranks, after ten epochs, one lap an epoch cost
+1.5 % of the MRR, and four 1.0 %.)
 
-Where memory holds a few partitions, those that are there at the end of a round are those with which
-the next one begins. Edges within a block are trained in the first round of an epoch, in the order
-of one rank. In the others most of one block stays in memory while the other one passes, and reads
-and writes are half as many as in an order in which training can hide them.
-
-Negatives come from the two blocks that are there: over the epochs they are a sample of the whole
-graph all the same.
+Which partitions are a block is redrawn in each lap. Negatives come from the two blocks that are
+there: over the epochs they are a sample of the whole graph all the same.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -34,7 +27,7 @@ from penstock.arrays import Array
 from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.streams import Stream
 from penstock.partition.order import PartitionOrder, State
-from penstock.partition.tournament import moves, tournament
+from penstock.partition.tournament import tournament
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, ScheduledState, Share
 from penstock.workers.embed.spec import BATCH, Training
 
@@ -77,39 +70,6 @@ def order_in_memory(partitions: int) -> PartitionOrder:
     return PartitionOrder("memory", partitions, partitions, (tuple(range(partitions)),))
 
 
-def moves_of(
-    rank: int, before: Sequence[int], after: Sequence[int]
-) -> Iterator[tuple[int, int, int, int]]:
-    """Yield what leaves a rank and for which, and what comes in its place and from which.
-
-    before, after  the rank of each partition
-    """
-    for step in moves(before, after):
-        mine = [move for move in step if rank in move[1:]]
-        if mine:
-            ((leaving, to),) = ((p, there) for p, here, there in mine if here == rank)
-            ((coming, source),) = ((p, here) for p, here, there in mine if there == rank)
-            yield leaving, to, coming, source
-
-
-def order_between_blocks(size: int, held: int) -> PartitionOrder:
-    """Return an order in which partitions 0 .. size - 1 meet each of as many others.
-
-    A few of the first ones stay while the others pass, there and back.
-    """
-    few = min(held - 1, size)
-    staying, passing = [*range(few)], [*range(size, 2 * size)]
-    states = [(*staying, passing[0])]
-    for first in range(0, size, few):
-        for place, partition in enumerate(range(first, min(first + few, size))):
-            if staying[place] != partition:
-                staying[place] = partition
-                states.append((*staying, passing[0]))
-        states += [(*staying, partition) for partition in passing[1:]]
-        passing.reverse()
-    return PartitionOrder("blocks", 2 * size, held, tuple(states))
-
-
 class RankSchedule(BucketSchedule):
     """The steps of one rank, as ``BucketSchedule`` has them of a rank that is alone.
 
@@ -117,9 +77,8 @@ class RankSchedule(BucketSchedule):
 
     ranks, rank  how many there are, and which this is
     partitions   of all ranks, a multiple of 2 * ranks
-    made         returns the order in which a number of partitions meet in the buffer
+    made         returns the order in which a number of partitions meet in the buffer; None: all fit
     laps         of an epoch: how often all blocks meet
-    whole        whether memory holds both blocks
     """
 
     def __init__(
@@ -127,7 +86,7 @@ class RankSchedule(BucketSchedule):
         ranks: int,
         rank: int,
         partitions: int,
-        made: Callable[[int], PartitionOrder],
+        made: Callable[[int], PartitionOrder] | None,
         *,
         laps: int = 1,
         seed: int = 0,
@@ -135,31 +94,23 @@ class RankSchedule(BucketSchedule):
         assert partitions % (2 * ranks) == 0
         self.laps = laps
         self.ranks, self.rank, self.partitions = ranks, rank, partitions
-        super().__init__(made(partitions // ranks), seed=seed, spread=True)
-        self.whole = len(self.order.states) == 1
+        mine = partitions // ranks
+        super().__init__((order_in_memory if made is None else made)(mine), seed=seed, spread=True)
         self.rounds = tournament(ranks)
-        between = self.order
-        if not self.whole:
-            held = max(map(len, self.order.states))
-            between = order_between_blocks(partitions // ranks // 2, held)
-        orders = [self.order, *[between] * (len(self.rounds) - 1)]
-        self._within = [BucketSchedule(order, relabel=False, spread=True) for order in orders]
-        self._ends = list(accumulate(len(order.states) for order in orders))
-        # What was drawn for each lap and each round, of which every one depends on the one before.
-        self._laps: list[tuple[State, ...]] = []
-        self._rounds: list[tuple[int, ...]] = []
+        self._blocks = cache(self._draw_blocks)
+        self._within = BucketSchedule(self.order, relabel=False, spread=True)
 
     def __len__(self) -> int:
         """How many states an epoch has."""
-        return self.laps * self._ends[-1]
+        return self.laps * len(self.rounds) * len(self.order.states)
 
     @cached_property
     def hiding(self) -> float:
         """How many buckets are trained while a partition is exchanged, at the least.
 
-        In the rounds in which training hides that; and of some epochs, as which partitions meet is
-        drawn in each of them; of many partitions, the worst comes in nearly every one. While
-        partitions go from one rank to another, nothing is trained.
+        Of some epochs, as which partitions meet is drawn in each of them; of many partitions, the
+        worst comes in nearly every one. Where partitions go from one rank to another, nothing is
+        trained.
         """
         epochs = min(_MOST_EPOCHS, max(1, _LOOKED_AT // self.partitions))
         return min(
@@ -167,18 +118,16 @@ class RankSchedule(BucketSchedule):
                 sum(1 / share.of for share in step.during) / len(step.evict)
                 for epoch in range(epochs)
                 for step in self.scheduled(epoch)
-                if step.evict and step.during
+                if step.evict
             ),
             default=math.inf,
         )
 
     def holders(self, epoch: int, number: int) -> tuple[int, ...]:
         """Return which rank has each partition in a state of an epoch."""
-        lap, state = divmod(number, self._ends[-1])
-        return self._holders(epoch * self.laps + lap, bisect_right(self._ends, state))
-
-    def _holders(self, lap: int, turn: int) -> tuple[int, ...]:
-        found, blocks = [-1] * self.partitions, self._drawn(lap)
+        found = [-1] * self.partitions
+        lap, turn = divmod(number // len(self.order.states), len(self.rounds))
+        blocks = self._blocks(epoch * self.laps + lap)
         for rank, pair in enumerate(self.rounds[turn]):
             for block in pair:
                 for partition in blocks[block]:
@@ -187,86 +136,35 @@ class RankSchedule(BucketSchedule):
 
     def scheduled(self, epoch: int) -> Iterator[ScheduledState]:
         """Yield the steps of ``epoch``."""
-        turns, state = len(self.rounds), 0
+        states, turns = self.order.states, len(self.rounds)
         for number in range(self.laps * turns):
             lap, turn = divmod(number, turns)
-            blocks = self._drawn(epoch * self.laps + lap)
-            pair = [blocks[block] for block in self.rounds[turn][self.rank]]
-            here = self._placed(epoch * self.laps * turns + number)
-            block_of = {p: i for i, of in enumerate(pair) for p in of}
+            blocks = self._blocks(epoch * self.laps + lap)
+            one, other = (blocks[block] for block in self.rounds[turn][self.rank])
+            here = [*one, *other]
+            keys = self._keys(_WITHIN, epoch * self.laps * turns + number, len(here))
+            here = [here[i] for i in np.argsort(keys, kind="stable")]
             # Other parts of the edges in the same round of each epoch.
-            part = (lap + epoch) % self.laps, self.laps
-            within: tuple[int, int] | None = (turn + epoch) % turns, turns
-            if not self.whole:
-                within = None if turn else (0, 1)
-            place = _Round(block_of, part, within)
-            for step in self._within[turn].scheduled(epoch):
+            lap, turn = (lap + epoch) % self.laps, (turn + epoch) % turns
+            block_of = {p: i for i, of in enumerate((one, other)) for p in of}
+            place = _Round(block_of, (lap, self.laps), (turn, turns))
+            for step in self._within.scheduled(epoch):
                 buffer, evict, load = (
                     tuple(here[p] for p in some) for some in (step.buffer, step.evict, step.load)
                 )
                 before, during = (
-                    tuple(place.shares(shares, here)) for shares in (step.before, step.during)
+                    tuple(place.share(share, here) for share in shares)
+                    for shares in (step.before, step.during)
                 )
+                state = number * len(states) + step.number
                 yield ScheduledState(state, buffer, evict, load, before, during)
-                state += 1
-
-    def _placed(self, number: int) -> tuple[int, ...]:
-        """Return this rank's partitions in a round, in the places of its order."""
-        while len(self._rounds) <= number:
-            self._rounds.append(self._draw_here(len(self._rounds)))
-        return self._rounds[number]
-
-    def _draw_here(self, number: int) -> tuple[int, ...]:
-        lap, turn = divmod(number, len(self.rounds))
-        blocks = [self._drawn(lap)[block] for block in self.rounds[turn][self.rank]]
-        keys = self._keys(_WITHIN, number, 2 * len(blocks[0]))
-        here = [partition for block in blocks for partition in block]
-        drawn = [here[i] for i in np.argsort(keys, kind="stable")]
-        if self.whole or number == 0:
-            return tuple(drawn)
-        held = self._held_after(number - 1)
-        drawn.sort(key=lambda partition: partition not in held)  # these first
-        if turn:
-            # The block of which more is there stays.
-            counts = [len(held.intersection(block)) for block in blocks]
-            stays = blocks[counts[1] > counts[0]]
-            drawn.sort(key=lambda partition: partition not in stays)
-            return tuple(drawn)
-        first = self.order.states[0]
-        places = [*first, *(place for place in range(len(drawn)) if place not in first)]
-        return tuple(partition for _, partition in sorted(zip(places, drawn, strict=True)))
-
-    def _held_after(self, number: int) -> set[int]:
-        """Return what the buffer holds after a round, partitions that came in place of others."""
-        lap, turn = divmod(number, len(self.rounds))
-        here, order = self._placed(number), self._within[turn].order
-        held = {here[place] for place in order.states[-1]}
-        following = divmod(number + 1, len(self.rounds))
-        for leaving, _, coming, _ in moves_of(
-            self.rank, self._holders(lap, turn), self._holders(*following)
-        ):
-            if leaving in held:
-                held = held - {leaving} | {coming}
-        return held
-
-    def _drawn(self, lap: int) -> tuple[State, ...]:
-        """Return the partitions of every block in a lap."""
-        while len(self._laps) <= lap:
-            self._laps.append(self._draw_blocks(len(self._laps)))
-        return self._laps[lap]
 
     def _draw_blocks(self, lap: int) -> tuple[State, ...]:
+        """Return the partitions of every block in a lap."""
         keys = self._keys(_BLOCKS, lap, self.partitions)
         drawn = [int(p) for p in np.argsort(keys, kind="stable")]
         size = self.partitions // (2 * self.ranks)
-        if lap == 0:
-            return tuple(tuple(drawn[i : i + size]) for i in range(0, len(drawn), size))
-        holders = self._holders(lap - 1, len(self.rounds) - 1)
-        blocks: list[State] = [()] * (2 * self.ranks)
-        for rank, pair in enumerate(self.rounds[0]):
-            mine = [partition for partition in drawn if holders[partition] == rank]
-            blocks[pair[0]], blocks[pair[1]] = tuple(mine[:size]), tuple(mine[size:])
-        return tuple(blocks)
+        return tuple(tuple(drawn[i : i + size]) for i in range(0, len(drawn), size))
 
     def _keys(self, what: int, number: int, count: int) -> Array:
         first = (what << 60) + (number << 20)
@@ -279,21 +177,17 @@ class _Round:
 
     block_of  which of its two blocks a partition is in
     lap       which part of all edges is trained in this lap, and of how many
-    within    of these, which part of the edges within a block in this round, and of how many; None:
-              another round trains them
+    turn      of these, which part of the edges within a block in this round, and of how many
     """
 
     block_of: dict[int, int]
     lap: tuple[int, int]
-    within: tuple[int, int] | None
+    turn: tuple[int, int]
 
-    def shares(self, given: Sequence[Share], here: Sequence[int]) -> Iterator[Share]:
-        """Yield what of shares is trained, whose buckets name places in ``here``."""
-        for of in given:
-            i, j = bucket = here[of.bucket[0]], here[of.bucket[1]]
-            part, parts = self.lap
-            if self.block_of[i] == self.block_of[j]:
-                if self.within is None:
-                    continue
-                part, parts = part * self.within[1] + self.within[0], parts * self.within[1]
-            yield Share(bucket, part * of.of + of.part, parts * of.of)
+    def share(self, of: Share, here: list[int]) -> Share:
+        """Return what of a share is trained, whose bucket names positions in ``here``."""
+        i, j = bucket = here[of.bucket[0]], here[of.bucket[1]]
+        part, parts = self.lap
+        if self.block_of[i] == self.block_of[j]:  # they meet in every round
+            part, parts = part * self.turn[1] + self.turn[0], parts * self.turn[1]
+        return Share(bucket, part * of.of + of.part, parts * of.of)

@@ -70,10 +70,6 @@ class BucketSchedule:
         """How many states an epoch has."""
         return len(self.order.states)
 
-    def holders(self, epoch: int, number: int) -> tuple[int, ...]:
-        """Return which rank has each partition in a state of an epoch: the only one."""
-        return (0,) * self.order.partitions
-
     @cached_property
     def hiding(self) -> float:
         """How many buckets are trained while a partition is exchanged, at the least.

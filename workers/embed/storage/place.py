@@ -1,6 +1,6 @@
 """The page before a partition: which version it is, and the sum of every chunk.
 
-It is written after the data and to the same file: who finds it with the number that he expects,
+It is written after the data and in the same place: who finds it with the number that he expects,
 and finds its sums in the data, has all of that version and nothing of another.
 """
 
@@ -34,7 +34,7 @@ class Chunk:
     array: int
     start: int
     stop: int
-    offset: int  # in the file
+    offset: int  # in the file, from the beginning of the place
 
 
 def chunks(geometry: Geometry) -> Iterator[Chunk]:
@@ -74,11 +74,11 @@ def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path
     """Return the sums of ``version``; CorruptFile where the page is that of another, or damaged."""
     found = _HEADER.unpack_from(page)
     (crc,) = struct.unpack_from("<I", page, PAGE - 4)
-    what = f"{path} is damaged"
+    what = f"partition {version.partition} in {path} is damaged"
     if found[0] != _MAGIC or crc != zlib.crc32(page[: PAGE - 4]):
         raise CorruptFile(
             what,
-            expected=f"the page of version {version.number} of partition {version.partition}",
+            expected=f"the page of version {version.number} in place {version.place}",
             got="a page that was never written" if not any(page) else "other bytes",
             remedy=RESTORE,
         )
@@ -93,19 +93,20 @@ def read_page(version: Version, geometry: Geometry, page: memoryview, path: Path
     if found[2:4] != (version.partition, version.number):
         raise CorruptFile(
             what,
-            expected=f"version {version.number} of partition {version.partition}",
+            expected=f"version {version.number} in place {version.place}",
             got=f"version {found[3]} of partition {found[2]}",
             remedy=RESTORE,
         )
     return list(struct.unpack_from(f"<{found[8]}Q", page, _SUMS))
 
 
-def check_sum(chunk: Chunk, expected: int, got: int, path: Path) -> None:
+def check_sum(version: Version, chunk: Chunk, expected: int, got: int, path: Path, at: int) -> None:
     """Raise CorruptFile unless a chunk has the sum that it was written with."""
     if expected != got:
         raise CorruptFile(
-            f"{path} is damaged at offset {chunk.offset}",
-            expected=f"{chunk.stop - chunk.start} bytes with sum {expected:016x}",
+            f"partition {version.partition} in {path} is damaged at offset {at}",
+            expected=f"{chunk.stop - chunk.start} bytes of version {version.number} "
+            f"with sum {expected:016x}",
             got=f"{got:016x}",
             remedy=RESTORE,
         )

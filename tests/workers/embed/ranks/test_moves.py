@@ -1,8 +1,6 @@
-"""Partitions come whole to the rank that is to have them, in memory and from disk to disk."""
+"""Partitions come whole to the rank that is to have them, in memory and from file to file."""
 
-import tempfile
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +8,9 @@ import pytest
 from penstock.partition.order import order
 from penstock.workers.embed.buffer import PartitionBuffer
 from penstock.workers.embed.ranks.moves import Moves
-from penstock.workers.embed.ranks.rounds import RankSchedule, order_in_memory
-from penstock.workers.embed.storage import Geometry
-from penstock.workers.embed.storage.direct import open_table
-from penstock.workers.embed.storage.versions import Versions
+from penstock.workers.embed.ranks.rounds import RankSchedule
+from penstock.workers.embed.storage import Geometry, open_table
+from penstock.workers.embed.storage.versions import Checkpoints, table_path
 
 SIZE = 20
 
@@ -28,28 +25,24 @@ class Holder:
 
     def __init__(self, comm, folder, partitions, name, states):
         self.schedule = RankSchedule(
-            comm.size,
-            comm.rank,
-            partitions,
-            order_in_memory if name is None else partial(order, name),
-            seed=1,
+            comm.size, comm.rank, partitions, None if name is None else partial(order, name), seed=1
         )
-        geometry = Geometry.of(partitions, SIZE, 16, states)
-        self.versions = Versions(partitions)
-        scratch = Path(tempfile.mkdtemp(dir=folder))
-        self.table = open_table(folder, geometry, scratch=scratch, device=False)
+        geometry = Geometry.of(partitions, SIZE, 16, states, 3, files=comm.size)
+        self.checkpoints = Checkpoints(folder)
+        self.versions = self.checkpoints.rank_versions(geometry, comm.rank)
+        path = table_path(folder, geometry, comm.rank)
+        self.table = open_table(path, geometry, device=False)
         self.buffer = PartitionBuffer(
             self.table,
             self.versions,
             self.schedule,
             sizes=[SIZE] * partitions,
             initial=initial,
-            spare=name is not None,
             before_visit=lambda epoch, number: self.moves.to(self.schedule.holders(epoch, number)),
         )
         whole = name is None
         holders = self.schedule.holders(0, 0)
-        self.moves = Moves(comm, self.buffer, holders, whole=whole)
+        self.moves = Moves(comm, self.buffer, self.versions, holders, whole=whole)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

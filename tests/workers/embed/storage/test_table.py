@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import CorruptFile, MissingFile, TruncatedFile
-from penstock.workers.embed.storage import PAGE, Geometry, Version
+from penstock.errors import (
+    CorruptFile,
+    MissingFile,
+    PenstockError,
+    TruncatedFile,
+)
+from penstock.workers.embed.storage import PAGE, Geometry, Version, open_table
 from penstock.workers.embed.storage import direct as module
-from penstock.workers.embed.storage.direct import PartitionFiles, aligned_bytes
+from penstock.workers.embed.storage.direct import DirectFile, aligned_bytes
 from penstock.workers.embed.storage.place import chunks
 
 GEOMETRY = Geometry.of(3, 100, 100, 1)
@@ -20,7 +25,7 @@ GEOMETRY = Geometry.of(3, 100, 100, 1)
 
 @pytest.fixture
 def table(tmp_path):
-    made = PartitionFiles(tmp_path, GEOMETRY)
+    made = open_table(tmp_path / "nodes.table", GEOMETRY, device=False)
     yield made
     made.close()
 
@@ -40,18 +45,19 @@ def same(one, other):
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@given(st.integers(1, 10**7), st.integers(1, 3000), st.integers(0, 2))
-def test_files_are_whole_pages_and_chunks_are_all_of_a_file(rows, width, states):
-    geometry = Geometry.of(5, rows, width, states)
+@given(st.integers(1, 10**7), st.integers(1, 3000), st.integers(0, 2), st.integers(2, 3))
+def test_places_are_whole_pages_and_chunks_are_all_of_a_place(rows, width, states, places):
+    geometry = Geometry.of(5, rows, width, states, places)
     assert geometry.rows >= rows
     assert (geometry.rows - rows) * width * 4 < PAGE * width * 4
     assert geometry.array_bytes % PAGE == 0
+    assert geometry.file_bytes == 5 * places * geometry.partition_bytes
     at = PAGE
     for number, chunk in enumerate(chunks(geometry)):
         assert (chunk.number, chunk.offset) == (number, at)
         assert chunk.offset % PAGE == 0
         at += chunk.stop - chunk.start
-    assert at == geometry.file_bytes
+    assert at == geometry.partition_bytes
     assert number < 480
 
 
@@ -59,124 +65,111 @@ def test_files_are_whole_pages_and_chunks_are_all_of_a_file(rows, width, states)
 @pytest.mark.parametrize("direct", [True, False])
 def test_what_is_read_is_what_was_written(tmp_path, aligned, direct, monkeypatch):
     monkeypatch.setattr("penstock.workers.embed.storage._CHUNK", 3 * PAGE)
-    table = PartitionFiles(tmp_path, GEOMETRY, direct=direct)
-    assert len(table.chunks) > 10
-    slots = [a_slot(seed=seed, aligned=aligned) for seed in range(3)]
-    versions = [Version(p, 5) for p in range(3)]
+    table = DirectFile(tmp_path / "t", GEOMETRY, direct=direct)
+    assert len(table._chunks) > 10
+    slots = [a_slot(seed=seed, aligned=aligned) for seed in range(6)]
+    versions = [Version(p, place, 5 + place) for p in range(3) for place in range(2)]
     for future in [table.write(s, v) for s, v in zip(slots, versions, strict=True)]:
         moved = future.result()
-        assert moved.bytes_written == GEOMETRY.file_bytes
+        assert moved.bytes_written == GEOMETRY.partition_bytes
         assert moved.ended >= moved.started
     table.close()
-    table = PartitionFiles(tmp_path, GEOMETRY, direct=direct)
+    table = DirectFile(tmp_path / "t", GEOMETRY, direct=direct)
     for slot, version in zip(slots, versions, strict=True):
         found = a_slot(seed=99, aligned=aligned)
-        assert table.read(version, found).result().bytes_read == GEOMETRY.file_bytes
+        assert table.read(version, found).result().bytes_read == GEOMETRY.partition_bytes
         assert same(found, slot)
     table.close()
 
 
 def test_an_exchange_writes_one_and_reads_another(table):
     first, second = a_slot(seed=1), a_slot(seed=2)
-    table.write(second, Version(1, 4)).result()
+    table.write(second, Version(1, 0, 4)).result()
     memory = [array.copy() for array in first]
-    moved = table.exchange(memory, store=Version(0, 9), load=Version(1, 4)).result()
-    assert moved.bytes_read == moved.bytes_written == GEOMETRY.file_bytes
+    moved = table.exchange(memory, store=Version(0, 1, 9), load=Version(1, 0, 4)).result()
+    assert moved.bytes_read == moved.bytes_written == GEOMETRY.partition_bytes
     assert same(memory, second)
-    table.read(Version(0, 9), memory).result()
+    table.read(Version(0, 1, 9), memory).result()
     assert same(memory, first)
 
 
-def test_another_version_than_the_page_says_is_refused(tmp_path, table):
+def test_another_version_than_the_page_says_is_refused(table):
     slot = a_slot()
-    with pytest.raises(MissingFile):
-        table.read(Version(0, 1), slot).result()
-    table.write(slot, Version(0, 7)).result()
-    (tmp_path / Version(0, 7).name).rename(tmp_path / Version(0, 8).name)
     with pytest.raises(CorruptFile):
-        table.read(Version(0, 8), slot).result()
+        table.read(Version(0, 0, 1), slot).result()
+    table.write(slot, Version(0, 0, 7)).result()
+    with pytest.raises(CorruptFile):
+        table.read(Version(0, 0, 8), slot).result()
 
 
-@pytest.mark.parametrize("what", ["bit", "page", "older page", "first page"])
-def test_a_torn_file_is_found_by_its_sums(table, what):
-    slot, version, at = a_slot(), Version(2, 4), 3 * PAGE
-    table.write(a_slot(seed=5), version).result()
-    older = table.path(version).read_bytes()[at : at + PAGE]
-    table.write(slot, version).result()
-    table.read(version, slot).result()
-    with table.path(version).open("r+b") as file:
+@pytest.mark.parametrize("what", ["bit", "page", "older page"])
+def test_a_torn_place_is_found_by_its_sums(table, what):
+    slot = a_slot()
+    table.write(a_slot(seed=5), Version(2, 1, 3)).result()
+    at = table.offset(Version(2, 1, 3)) + PAGE + 2 * PAGE
+    with table.path.open("rb") as file:
+        file.seek(at)
+        older = file.read(PAGE)
+    table.write(slot, Version(2, 1, 4)).result()
+    table.read(Version(2, 1, 4), slot).result()
+    with table.path.open("r+b") as file:
         file.seek(at)
         byte = file.read(1)
-        file.seek(40 if what == "first page" else at)
+        file.seek(at)
         changed = {"bit": bytes([byte[0] ^ 4]), "page": bytes(PAGE), "older page": older}
-        file.write(changed.get(what, b"\xff"))
+        file.write(changed[what])
     with pytest.raises(CorruptFile) as error:
-        table.read(version, slot).result()
-    assert version.name in str(error.value)
+        table.read(Version(2, 1, 4), slot).result()
+    assert "nodes.table" in str(error.value)
+
+
+def test_a_damaged_page_is_found(table):
+    slot = a_slot()
+    table.write(slot, Version(0, 0, 1)).result()
+    with table.path.open("r+b") as file:
+        file.seek(table.offset(Version(0, 0, 1)) + 40)
+        file.write(b"\xff")
+    with pytest.raises(CorruptFile):
+        table.read(Version(0, 0, 1), slot).result()
 
 
 def test_another_geometry_is_said(tmp_path):
-    one, two = (
-        PartitionFiles(tmp_path, Geometry.of(2, rows, 4096 // rows, 1)) for rows in (1024, 512)
-    )
-    one.write(a_slot(one.geometry), Version(0, 1)).result()
-    with pytest.raises(CorruptFile):
-        two.read(Version(0, 1), a_slot(two.geometry)).result()
+    one = open_table(tmp_path / "t", Geometry.of(2, 1024, 4, 1), device=False)
+    other = Geometry.of(2, 512, 8, 1)
+    one.write(a_slot(one.geometry), Version(0, 0, 1)).result()
     one.close()
+    two = open_table(tmp_path / "t", other, device=False)
+    with pytest.raises(CorruptFile):
+        two.read(Version(0, 0, 1), a_slot(other)).result()
     two.close()
 
 
-def test_the_space_of_a_file_is_taken_when_it_is_made(table):
-    table.write(a_slot(), Version(0, 1)).result()
-    assert table.path(Version(0, 1)).stat().st_blocks * 512 >= GEOMETRY.file_bytes
+def test_the_space_of_a_table_is_taken_when_it_is_made(table):
+    assert table.path.stat().st_blocks * 512 >= GEOMETRY.file_bytes
 
 
-def test_a_file_that_was_cut_off_says_so(table):
-    table.write(a_slot(), Version(2, 1)).result()
-    os.truncate(table.path(Version(2, 1)), GEOMETRY.file_bytes - PAGE)
-    for does in (table.read(Version(2, 1), a_slot()).result, lambda: table.check([Version(2, 1)])):
-        with pytest.raises(TruncatedFile):
-            does()
+def test_a_table_that_is_only_read_is_neither_made_nor_written(tmp_path, table):
+    with pytest.raises(MissingFile):
+        open_table(tmp_path / "none", GEOMETRY, device=False, read_only=True)
+    assert not (tmp_path / "none").exists()
+    slot, found = a_slot(), a_slot(seed=1)
+    table.write(slot, Version(0, 0, 1)).result()
+    reader = open_table(table.path, GEOMETRY, device=False, read_only=True)
+    reader.read(Version(0, 0, 1), found).result()
+    assert same(slot, found)
+    with pytest.raises(PenstockError):
+        reader.write(slot, Version(0, 1, 2)).result()
+    reader.close()
+    os.truncate(table.path, GEOMETRY.file_bytes - 1)
+    with pytest.raises(TruncatedFile):
+        open_table(table.path, GEOMETRY, device=False, read_only=True)
 
 
-@pytest.mark.parametrize("other_disk", [False, True])
-def test_a_version_is_on_scratch_until_it_is_published(tmp_path, monkeypatch, other_disk):
-    """Moved, or copied to another disk; what is published is not written again."""
-
-    def refused(*paths):
-        raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-    if other_disk:
-        whole = module.Path.replace
-        monkeypatch.setattr(
-            module.Path, "replace",
-            lambda here, to: refused() if here.parent != to.parent else whole(here, to),
-        )  # fmt: skip
-    folder, scratch = tmp_path / "run", tmp_path / "scratch"
-    folder.mkdir()
-    scratch.mkdir()
-    table, first, second = (
-        PartitionFiles(folder, GEOMETRY, scratch=scratch),
-        a_slot(),
-        a_slot(seed=1),
-    )
-    found = a_slot(seed=2)
-    table.write(second, Version(0, 1)).result()
-    table.write(first, Version(0, 1)).result()
-    assert [path.name for path in scratch.iterdir()] == [Version(0, 1).name]
-    assert not [*folder.iterdir()]
-    table.publish([Version(0, 1)])
-    assert [path.name for path in folder.iterdir()] == [Version(0, 1).name]
-    assert len([*scratch.iterdir()]) == other_disk
-    table.read(Version(0, 1), found).result()
-    assert same(found, first)
-    table.write(second, Version(0, 2)).result()
-    assert [path.name for path in scratch.iterdir()] == [Version(0, 2).name]
-    table.read(Version(0, 1), found).result()
-    assert same(found, first)
-    table.forget(0)
-    assert not [*scratch.iterdir()]
-    table.close()
+def test_a_file_that_was_cut_off_says_where(table):
+    table.write(a_slot(), Version(2, 1, 1)).result()
+    os.truncate(table.path, GEOMETRY.file_bytes - PAGE)
+    with pytest.raises(TruncatedFile):
+        table.read(Version(2, 1, 1), a_slot()).result()
 
 
 @pytest.mark.parametrize("where", ["open", "read"])
@@ -195,10 +188,10 @@ def test_a_file_system_without_o_direct_is_read_by_the_page_cache(tmp_path, monk
 
     monkeypatch.setattr(module.os, "open", refusing_open)
     monkeypatch.setattr(module.os, "preadv", refusing_read)
-    table = PartitionFiles(tmp_path, GEOMETRY)
+    table = DirectFile(tmp_path / "t", GEOMETRY)
     slot, found = a_slot(), a_slot(seed=3)
-    table.write(slot, Version(1, 1)).result()
-    table.read(Version(1, 1), found).result()
+    table.write(slot, Version(1, 0, 1)).result()
+    table.read(Version(1, 0, 1), found).result()
     assert same(slot, found)
     table.close()
 
@@ -208,13 +201,20 @@ def _is_direct(fd):
 
 
 def test_requests_in_flight_together_do_not_mix(table):
-    slots = [a_slot(seed=seed) for seed in range(3)]
-    for number in range(1, 6):
-        writes = [table.write(slot, Version(p, number)) for p, slot in enumerate(slots)]
+    versions = [Version(p, place, 1) for p in range(3) for place in range(2)]
+    slots = [a_slot(seed=seed) for seed in range(6)]
+    for round_ in range(5):
+        writes = [
+            table.write(s, Version(v.partition, v.place, round_ + 1))
+            for s, v in zip(slots, versions, strict=True)
+        ]
         for write in writes:
             write.result()
         found = [a_slot(seed=9) for _ in slots]
-        reads = [table.read(Version(p, number), slot) for p, slot in enumerate(found)]
+        reads = [
+            table.read(Version(v.partition, v.place, round_ + 1), s)
+            for s, v in zip(found, versions, strict=True)
+        ]
         for read in reads:
             read.result()
         assert all(same(a, b) for a, b in zip(slots, found, strict=True))
@@ -228,20 +228,20 @@ def test_a_table_of_a_gpu_is_that_of_the_host(tmp_path, by_kvikio):
 
     if by_kvikio:
         pytest.importorskip("kvikio")
-        from penstock.workers.embed.storage.gpu import KvikioFiles as Kind
+        from penstock.workers.embed.storage.gpu import KvikioFile as Kind
     else:
-        Kind = PartitionFiles  # noqa: N806
-    table = Kind(tmp_path, GEOMETRY, device=True)
+        Kind = DirectFile  # noqa: N806
+    table = Kind(tmp_path / "t", GEOMETRY, device=True)
     slot = a_slot()
     on_device = [cupy.asarray(array) for array in slot]
-    table.write(on_device, Version(0, 1)).result()
+    table.write(on_device, Version(0, 0, 1)).result()
     for array in on_device:
         array[:] = 0
-    table.exchange(on_device, store=Version(1, 1), load=Version(0, 1)).result()
+    table.exchange(on_device, store=Version(1, 0, 1), load=Version(0, 0, 1)).result()
     assert same([array.get() for array in on_device], slot)
     table.close()
-    plain = PartitionFiles(tmp_path, GEOMETRY)
+    plain = DirectFile(tmp_path / "t", GEOMETRY)
     found = a_slot(seed=7)
-    plain.read(Version(0, 1), found).result()
+    plain.read(Version(0, 0, 1), found).result()
     assert same(found, slot)
     plain.close()

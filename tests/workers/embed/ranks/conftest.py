@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pytest
 
 
 class World:
@@ -96,23 +97,31 @@ class Rank:
             raise KeyboardInterrupt
 
 
-def gang(ranks: int, function: Callable[[Any], Any], stop: int | None = None) -> list[Any]:
-    """Call ``function(comm)`` on ranks at once, and return what each returned."""
-    world = World(ranks)
+Gang = Callable[..., list[Any]]
 
-    def one(rank: int) -> Any:
-        try:
-            return function(Rank(world, rank, stop))
-        except BaseException:
-            world.broken.set()
-            world.meeting.abort()
-            raise
 
-    with ThreadPoolExecutor(ranks) as pool:
-        futures = [pool.submit(one, rank) for rank in range(ranks)]
-    errors = [future.exception() for future in futures]
-    for error in errors:
-        if error is not None and not isinstance(error, Gone):
-            raise error
-    gang.world = world  # type: ignore[attr-defined]
-    return [future.result() for future in futures]
+@pytest.fixture
+def gang() -> Gang:
+    """Return what calls ``function(comm)`` on ranks at once, and returns what each returned."""
+
+    def run(ranks: int, function: Callable[[Any], Any], stop: int | None = None) -> list[Any]:
+        world = World(ranks)
+
+        def one(rank: int) -> Any:
+            try:
+                return function(Rank(world, rank, stop))
+            except BaseException:
+                world.broken.set()
+                world.meeting.abort()
+                raise
+
+        with ThreadPoolExecutor(ranks) as pool:
+            futures = [pool.submit(one, rank) for rank in range(ranks)]
+        errors = [future.exception() for future in futures]
+        for error in errors:
+            if error is not None and not isinstance(error, Gone):
+                raise error
+        run.world = world  # type: ignore[attr-defined]
+        return [future.result() for future in futures]
+
+    return run
