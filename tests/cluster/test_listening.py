@@ -23,13 +23,13 @@ MPIEXEC = ("mpiexec", "hydra_pmi_proxy")
 
 
 STAGE = """
-import json, os, sys
+import json, sys
 from pathlib import Path
 sys.path.append("{tests}")
 from test_listening import look
 def make(out):
     before = map(tuple, json.loads(Path("{folder}/before").read_text()))
-    Path("{folder}/seen").write_text(json.dumps(look(os.getppid(), *before)))
+    Path("{folder}/seen").write_text(json.dumps(look({flow}, *before)))
     out.mkdir()
 """
 
@@ -78,7 +78,9 @@ def look(pid: int, *before: tuple[str, int]) -> tuple[list[str], list[int | None
 def running(kind: str, folder: Path) -> Iterator[Path | int]:
     """Start a cluster; give the process that has its scheduler, or what a stage of a flow saw."""
     if kind == "flow":
-        (folder / "mine.py").write_text(STAGE.format(tests=Path(__file__).parent, folder=folder))
+        (folder / "mine.py").write_text(
+            STAGE.format(tests=Path(__file__).parent, folder=folder, flow=os.getpid())
+        )
         (folder / "flow.yaml").write_text('stages: {a: {python: "mine:make"}}')
         assert run(["run", str(folder / "flow.yaml"), "-q"]) == 0
         yield folder / "seen"

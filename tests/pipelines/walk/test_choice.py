@@ -24,10 +24,10 @@ EVEN, SKEWED = WeightStatistics(alike=False, trials=1.7), WeightStatistics(alike
 @pytest.mark.parametrize(
     ("statistics", "memory", "options", "sampler", "why"),
     [
-        (WeightStatistics(), MUCH, {}, Sampler.DIRECT, "alike"),
+        (WeightStatistics(), MUCH, {}, Sampler.DIRECT, "equally"),
         (EVEN, MUCH, {}, Sampler.REJECTION, "1.70 proposals"),
         (EVEN, LITTLE, {}, Sampler.REJECTION, "no tables"),
-        (EVEN, MUCH, {"weighted": False}, Sampler.DIRECT, "alike"),
+        (EVEN, MUCH, {"weighted": False}, Sampler.DIRECT, "equally"),
         (SKEWED, MUCH, {}, Sampler.ALIAS, "50.00 proposals"),
         (SKEWED, 60_000, {}, Sampler.ITS, "50.00 proposals"),
         (SKEWED, MUCH, {"temporal": True}, Sampler.ITS, "with its tables"),
@@ -37,7 +37,7 @@ EVEN, SKEWED = WeightStatistics(alike=False, trials=1.7), WeightStatistics(alike
         (EVEN, MUCH, {"app": "custom", "weight": "1"}, Sampler.RESERVOIR, "run time"),
         (SKEWED, MUCH, {"sampler": "rejection"}, Sampler.REJECTION, "rejection"),
         (EVEN, MUCH, {"sampler": "reservoir"}, Sampler.RESERVOIR, "reservoir"),
-        (WeightStatistics(), MUCH, {"sampler": "alias"}, Sampler.DIRECT, "alike"),
+        (WeightStatistics(), MUCH, {"sampler": "alias"}, Sampler.DIRECT, "equally"),
         (EVEN, MUCH, {"app": "metapath", "schema": "0"}, Sampler.REJECTION, "no tables"),
     ],
 )
