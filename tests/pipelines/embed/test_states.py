@@ -60,7 +60,7 @@ def same(one: Path, other: Path) -> None:
 
 def before_a_checkpoint(run: Path) -> None:
     """Make of a run what a kill before its first checkpoint leaves."""
-    for path in (run / "checkpoints").glob("*.json"):
+    for path in (run / "checkpoints").glob("*.safetensors"):
         path.unlink()
     edit(run / "run.json", lambda body: body.update(state="training", report=None))
 
