@@ -22,7 +22,10 @@ MORE_MEMORY = (
 
 def is_disk_full(error: BaseException) -> bool:
     """Return whether the disk, or the user's share of it, is full."""
-    return isinstance(error, OSError) and error.errno in DISK_FULL
+    if not isinstance(error, OSError):
+        return False
+    # NumPy's errors of a file that it could not write whole have no number.
+    return error.errno in DISK_FULL or (error.errno is None and " written" in str(error))
 
 
 def disk_full(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.tables.parquet import check_names, naming, plain
 from penstock.pipelines.tables.rows import BATCH_ROWS
@@ -20,8 +19,7 @@ def open_arrow(path: str, columns: Sequence[str] | None = None) -> Iterator[Any]
     """Open an Arrow IPC file, to read some columns of it or all, or say that it is none."""
     import pyarrow as pa
 
-    with open_file(path) as opened, _naming(path):
-        raw = _seekable(opened)
+    with open_file(path) as raw, _naming(path):
         file = pa.ipc.open_file(pa.PythonFile(raw, mode="r"))
         check_names(file.schema.names, path)
         if columns is not None:
@@ -49,18 +47,6 @@ def count_rows(path: str, batches: int, more: int) -> int:
     with open_arrow(path) as file:
         before: int = sum(file.get_batch(number).num_rows for number in range(batches))
         return more + before
-
-
-def _seekable(file: BinaryIO) -> BinaryIO:
-    """Return a file that can be read from its end; some HTTP servers send files from 0 only."""
-    try:
-        file.seek(max(file.seek(0, io.SEEK_END) - 1, 0))
-        file.read(1)
-    except ValueError:
-        file.seek(0)
-        return io.BytesIO(file.read())
-    file.seek(0)
-    return file
 
 
 def _naming(path: str) -> AbstractContextManager[None]:

@@ -113,13 +113,28 @@ def open_file(path: str) -> Iterator[BinaryIO]:
     try:
         if _is_url(path):
             system, inside = _filesystem(path)
-            file = system.open(inside, "rb")
+            file = _seekable(system.open(inside, "rb"), path)
         else:
             file = Path(_local(path)).open("rb")  # noqa: SIM115
     except OSError as error:
         raise InputError(f"cannot read {path}", got=str(error)) from error
     with file:
         yield file
+
+
+def _seekable(file: BinaryIO, path: str) -> BinaryIO:
+    """Return a file that can be read from anywhere; some web servers send files from 0 only."""
+    if not path.startswith(("http://", "https://")):
+        return file
+    try:
+        file.seek(max(file.seek(0, io.SEEK_END) - 1, 0))
+        file.read(1)
+    except ValueError:
+        with file:
+            file.seek(0)
+            return io.BytesIO(file.read())
+    file.seek(0)
+    return file
 
 
 @contextmanager

@@ -59,6 +59,8 @@ FILES = {
     "lake/texts/a.csv": text(ROWS[:1]),
     "lake/texts/b.csv.gz": gzip.compress(text(ROWS[1:])),
     "lake/whole/edges.arrow": arrow(ROWS),
+    "lake/whole/edges.parquet": parquet(ROWS),
+    "lake/whole/edges.csv.gz": gzip.compress(text(ROWS)),
     "lake/vectors.txt": b"3 2\na 1.0 0.0\nb 0.9 0.1\nc 0.0 1.0\n",
     "lake/bad.csv": b"src,dst\n1,2\n3,\n",
     "lake/books/a.txt": TEXT,
@@ -114,9 +116,10 @@ def test_etl_reads_a_web_server(store: str, name: str) -> None:
     assert weighted("g") == sorted(ROWS[:3] if name.endswith("parquet") else ROWS[:1])
 
 
-def test_a_web_server_may_know_no_ranges(store: str) -> None:
+@pytest.mark.parametrize("name", ["edges.arrow", "edges.parquet", "edges.csv.gz"])
+def test_a_web_server_may_know_no_ranges(store: str, name: str) -> None:
     pytest.importorskip("aiohttp")
-    run(f"etl {store}/lake/whole/edges.arrow g --directed --weight weight")
+    run(f"etl {store}/lake/whole/{name} g --directed --weight weight")
     assert weighted("g") == sorted(ROWS)
 
 
