@@ -109,6 +109,7 @@ class Vectors:
             return cls(found, values, source, about)
         files = find_files([source], "vectors")
         if home.suffix.lower() == ".npy":
+            home = client_path(source)  # which is mapped
             listed = tables.sibling_ids(home) if ids is None else client_path(ids)
             found, values = tables.read_npy(home, listed)
         elif format_of(files[0]) in ("parquet", "arrow"):
