@@ -69,7 +69,7 @@ class Publisher:
         entries = []
         for (stage, near), place in self._places.items():
             key, before = contents[stage], self._last(stage, near)
-            same = before is not None and before.get("key") == key
+            same = before is not None and before.get("moved") and before.get("key") == key
             if same and self._shows(place, str(before["version"]), stage):  # type: ignore[index]
                 continue
             version = version_of(record.name, record.date)

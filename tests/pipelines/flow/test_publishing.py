@@ -191,6 +191,20 @@ def test_the_next_run_moves_what_could_not_be_moved(
     assert all_seen(home) == ["2"] * 3
 
 
+def test_a_place_that_could_not_be_reached_is_moved_when_the_run_publishes(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(one(home), 1)
+    with monkeypatch.context() as patch:
+        fail_at(patch, "move", 1)
+        with pytest.raises(PenstockError):
+            publish(one(home), 2)
+    with monkeypatch.context() as patch:
+        fail_at(patch, "move", 1)  # what the run before has left
+        publish(one(home), 2)
+    assert seen(home / "pub") == "2"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "count", "new"), [("put", 2, False), ("move", 2, True)])
 def test_a_run_that_is_killed_while_it_publishes(
