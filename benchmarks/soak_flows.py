@@ -143,7 +143,10 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
         since = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
         schedules.save(entry_of(flow, {}, options, "soak", since))
         deadline = time.monotonic() + LONGEST * days
-        while sum(run.state == State.PASSED for run in all_runs(home / FOLDER)) < days:
+        while (
+            sum(run.state == State.PASSED for run in all_runs(home / FOLDER)) < days
+            or process.children()
+        ):
             assert server.poll() is None, "the scheduler ended"
             assert time.monotonic() < deadline, "a flow hangs"
             time.sleep(0.1)
@@ -156,8 +159,8 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
         (home / "log").open("wb") as log,
         subprocess.Popen(command, stdout=log, stderr=log, env=environment) as server,
     ):
+        process = psutil.Process(server.pid)
         try:
-            process = psutil.Process(server.pid)
             run_missed(1)  # it publishes: so does each of the next two, and two stay
             run_missed(warm)
             before = idle(process, home)

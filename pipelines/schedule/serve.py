@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -68,9 +69,11 @@ class _Server:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._seen: dict[str, Any] = {}  # what each schedule was when it was last looked at
         self._late: dict[str, dt.date] = {}
+        self._one_run: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._scheduler: BaseScheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(32)},
-            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            # One runs; one may wait, so that what changes meanwhile is looked at again.
+            job_defaults={"coalesce": True, "max_instances": 2, "misfire_grace_time": None},
         )
 
     def run(self) -> None:
@@ -122,6 +125,10 @@ class _Server:
 
     def _run_due(self, name: str) -> None:
         """Run the days that are due, one after the other; APScheduler calls this."""
+        with self._one_run[name]:
+            self._run_days(name)
+
+    def _run_days(self, name: str) -> None:
         while not self._stopping.is_set():
             entry = self.schedules.load(name)
             before = entry.runs()[-1:]
