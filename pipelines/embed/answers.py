@@ -25,7 +25,7 @@ from penstock.pipelines.embed.report import AnswerReport
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
-from penstock.pipelines.tables.read import read_texts
+from penstock.pipelines.tables.read import read_columns
 from penstock.sizes import plural
 from penstock.workers.embed.evaluation.evaluate import SHOWN, unknown
 from penstock.workers.embed.evaluation.predict import (
@@ -116,7 +116,8 @@ def _questions(at: Path, run: Run, options: AnswerOptions) -> tuple[Array, int]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = read_texts(str(options.queries), ("head", "tail", "relation"))
+    table = {name: column.cast(pa.string()) for name, column in
+             read_columns(str(options.queries), ("head", "tail", "relation")).items()}  # fmt: skip
     if not {"head", "tail"} & {*table}:
         raise InputError(f"{options.queries} has no questions", expected="columns head or tail")
     rows = len(next(iter(table.values())))
