@@ -63,6 +63,8 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
     """Rank the answers of edges among all nodes."""
     at, run = folder.path, Run.load(folder.path)
     checkpoint = checkpoint_name(at, options.checkpoint, run)
+    if options.by_relation and run.relations is None:
+        raise UsageError(f"{at} was trained without relations", remedy="Leave --by-relation out")
     graph, split = graph_of(folder, options.graph, run), options.split or "test"
     same = graph.digest == run.graph_sha256
     _check_edges(graph, split, at, run, options)
@@ -103,6 +105,8 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         sample=options.sample,
         skip_unknown=options.unknown == "skip",
         seed=options.seed,
+        at=options.at,
+        by_relation=options.by_relation,
         own=filters[1].path if len(filters) > 1 else None,
     )
     found: Evaluated = workers.ranks(evaluate, (task,), title="evaluate")[0]
@@ -120,6 +124,10 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         scores=found.scores,
         tail=found.sides.get("tail"),
         head=found.sides.get("head"),
+        at=options.at,
+        lists=found.lists,
+        kinds=found.kinds,
+        relations=found.relations,
         unseen=found.unseen,
     )
 

@@ -194,6 +194,10 @@ class EvaluateOptions(GraphOptions):
     """rank among this many nodes, drawn at random, and the answer [default: among all nodes]"""
     sample: Count | None = None
     """evaluate this many edges, drawn at random [default: all]"""
+    at: Annotated[int, Field(ge=1)] = 10
+    """length of the lists of best answers whose recall, precision and NDCG are reported"""
+    by_relation: Annotated[bool, Parameter(negative="")] = False
+    """also report the scores of each relation and of each kind of relation: 1-1, 1-N, N-1, N-N"""
     unknown: Literal["error", "skip"] = "error"
     """edges of --triples or of another --graph whose nodes or relation the run does not have"""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
