@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +163,6 @@ def _graph_of_the_run(run: Run) -> Graph | None:
 
 def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int]:
     """Return the edges of a file as numbers of the run, and how many were skipped."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     typed = run.relations is not None
     wide = 3 if typed else 2
     try:
@@ -186,15 +184,28 @@ def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int
                 got=plural(len(row), "column"),
                 remedy="Separate columns by tabs",
             )
-    ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
+    columns = [[row[i] for row in rows] for i in range(wide)]
+    return edge_numbers(at, run, columns, str(path), unknown_ones)
 
-    def numbers(column: list[str], values: Any) -> Array:
+
+def edge_numbers(
+    at: Path, run: Run, columns: Sequence[Any], where: str, unknown_ones: str = "error"
+) -> tuple[Array, int]:
+    """Return heads, relations and tails as numbers of a run, (3, n), and how many were skipped.
+
+    columns  heads, relations if the run has some, and tails, as text
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def numbers(column: Any, values: pa.Array) -> Array:
         found = pc.index_in(pa.array(column, pa.string()), value_set=values)
         return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
 
-    columns = [[row[i] for row in rows] for i in range(wide)]
+    typed = run.relations is not None
+    ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
     heads, tails = numbers(columns[0], ids), numbers(columns[-1], ids)
-    relations = np.zeros(len(rows), np.int64)
+    relations = np.zeros(len(heads), np.int64)
     if typed:
         relations = numbers(columns[1], pa.array(run.relations, pa.string()))
     good = (heads >= 0) & (tails >= 0) & (relations >= 0)
@@ -208,11 +219,11 @@ def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int
             name for name, row in zip(columns[1], relations, strict=True) if typed and row < 0
         )
         raise unknown(
-            bad, len(strange), list(strange)[:SHOWN], len(lost), list(lost)[:SHOWN], str(path)
+            bad, len(strange), list(strange)[:SHOWN], len(lost), list(lost)[:SHOWN], where
         )
     if bad and not good.any():
         raise UsageError(
-            f"no edge of {path} is known to {at}",
+            f"no edge of {where} is known to {at}",
             expected="an edge of nodes and relations that it was trained on",
             got=f"{plural(bad, 'edge')}, which --unknown skip leaves out",
         )

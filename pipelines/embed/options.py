@@ -272,8 +272,8 @@ class AnswerOptions(GraphOptions):
     """
 
     queries: ClientPath | None = None
-    """a Parquet, Arrow IPC, CSV or TSV file with the columns head, relation and tail: of head and
-    tail each row has one, and asks for the other [default: ask for every node]"""
+    """a Parquet, Arrow IPC, CSV or TSV file with the columns head, relation and tail: each row
+    leaves one of them empty and asks for it [default: ask for every node]"""
     side: Literal["tail", "head"] | None = None
     """without --queries: which end of an edge is asked for [default: tail]"""
     relation: str | None = None

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.errors import UsageError, warn
 from penstock.kernels.embed_rules import Side
-from penstock.pipelines.embed.evaluation import graph_of, plan_ranking
+from penstock.pipelines.embed.evaluation import edge_numbers, graph_of, plan_ranking
 from penstock.pipelines.embed.options import AnswerOptions, PredictOptions
 from penstock.pipelines.embed.report import PredictReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job.declare import Context, RunFolder
-from penstock.workers.embed.evaluation.predict import Predicted, PredictTask, predict
+from penstock.pipelines.tables.streams import ArrowStream
+from penstock.workers.embed.edges import Edges
+from penstock.workers.embed.evaluation.predict import (
+    Predicted,
+    PredictTask,
+    predict,
+    score_edges,
+)
 from penstock.workers.embed.warm import IDS
 
 if TYPE_CHECKING:
@@ -75,6 +83,24 @@ def prediction_task(
         checkpoint=checkpoint,
         top=min(options.top, run.nodes),
         graph=None if graph is None else graph.path,
+    )
+
+
+def score_triples(at: Path, triples: Any, checkpoint: str) -> Array:
+    """Return the scores of triples, which are a table or a list."""
+    import pyarrow as pa
+
+    run = Run.load(at)
+    names = ("head", "relation", "tail") if run.relations is not None else ("head", "tail")
+    if isinstance(triples, ArrowStream):
+        table = pa.table(triples)
+        columns = [table.column(name).cast(pa.string()).to_pylist() for name in names]
+    else:
+        columns = [[str(row[i]) for row in triples] for i in range(len(names))]
+    edges, _ = edge_numbers(at, run, columns, "triples")
+    name = checkpoint_name(at, checkpoint, run)
+    return score_edges(
+        at, name, run.training, len(run.relations or ()), Edges(*edges), device=False
     )
 
 

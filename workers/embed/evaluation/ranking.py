@@ -155,7 +155,7 @@ def _rank_block(
     chosen: Array | None,
     work: Any,
 ) -> Array:
-    asked, given, answers = _ask(source, rules, edges, side)
+    asked, given, answers = ask(source, rules, edges, side)
     kernels = kernel("embed", asked)
     scores = kernels.answer_scores(asked, given, rules)
     counts = _like(asked, np.zeros((edges.count, 2), np.int64))
@@ -182,7 +182,7 @@ def _rank_block(
     return ranks
 
 
-def _ask(
+def ask(
     source: VectorSource, rules: EmbedRules, edges: Edges, side: Side
 ) -> tuple[AnyArray, AnyArray, Array]:
     """Return the queries of a side, the vectors of their answers, and the answers' positions."""
