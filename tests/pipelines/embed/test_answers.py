@@ -167,7 +167,8 @@ def test_scores_of_triples_are_those_of_answers(
     triples = [("e7", "r2", one["id"]) for one in answers]
     wanted = pytest.approx([one["score"] for one in answers], rel=1e-5)
     assert embed.score(trained[0], triples).tolist() == wanted
-    table = pa.table(dict(zip(("head", "relation", "tail"), zip(*triples), strict=True)))
+    columns = [[row[i] for row in triples] for i in range(3)]
+    table = pa.table(columns, ["head", "relation", "tail"])
     assert embed.score(trained[0], table).tolist() == wanted
     with pytest.raises(InputError):
         embed.score(trained[0], [("e7", "r2", "nobody"), *triples])
