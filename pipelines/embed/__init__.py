@@ -69,7 +69,14 @@ def _varying(options: EmbedOptions) -> tuple[str, ...]:
 
 
 # What a recipe gives are options like others.
-@job("embed train", writes="run", passing=("recipe",), varying=_varying, on_gpu=True)
+@job(
+    "embed train",
+    writes="run",
+    files=("candidates",),
+    passing=("recipe",),
+    varying=_varying,
+    on_gpu=True,
+)
 def train(context: Context, graph: Graph, run: RunOutput, options: EmbedOptions) -> TrainReport:
     """Train a vector for every node and relation, so that edges score above non-edges.
 
@@ -126,7 +133,7 @@ def predict(context: Context, run: RunFolder, options: PredictOptions) -> Predic
     return predict_answers(context, run, options)
 
 
-@job("embed answer", reads=RUN, writes="answers", files=("queries",), on_gpu=True)
+@job("embed answer", reads=RUN, writes="answers", files=("queries", "candidates"), on_gpu=True)
 def answer(context: Context, run: RunFolder, out: Output, options: AnswerOptions) -> AnswerReport:
     """Write the most likely answers to many questions, or of every node, as Parquet.
 

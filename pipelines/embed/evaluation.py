@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from penstock.arrow import read_column
 from penstock.csr import id_dtype
 from penstock.errors import InputError, MissingFile, PenstockError, UsageError, warn
 from penstock.graph import Graph
+from penstock.pipelines.embed.candidates import find_candidates
 from penstock.pipelines.embed.options import EvaluateOptions
 from penstock.pipelines.embed.planning import memory_to_rank
 from penstock.pipelines.embed.report import EvaluateReport
@@ -21,6 +23,7 @@ from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
 from penstock.sizes import plural
+from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.evaluation.evaluate import (
     SHOWN,
     Evaluated,
@@ -39,6 +42,18 @@ _KNOWN = 40  # of a known answer, while all of them are sorted
 def graph_of(folder: RunFolder, given: Path | None, run: Run) -> Graph:
     """Open the graph that is given, or else that of the run."""
     return Graph.open(folder.graph_path(given, run.graph, "Say where it is with --graph"))
+
+
+def graph_of_training(folder: RunFolder, given: Path | None, run: Run) -> Graph:
+    """Open the graph that a run was trained on, whose nodes have the run's numbers."""
+    graph = graph_of(folder, given, run)
+    if graph.digest != run.graph_sha256:
+        raise UsageError(
+            f"{graph.path} is not the graph that {folder.path} was trained on",
+            expected="the graph of the run",
+            remedy="Say where that is with --graph",
+        )
+    return graph
 
 
 def plan_ranking(
@@ -74,6 +89,12 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
             f"{graph.path} has changed since {at} was trained: its edges are ranked by the ids of "
             "their nodes"
         )
+    candidates: int | Candidates | None
+    if isinstance(options.candidates, int):
+        candidates = options.candidates
+    else:
+        own_graph = partial(graph_of_training, folder, options.graph, run)
+        candidates = find_candidates(options.candidates, at, run.nodes, own_graph)
     filters, unfiltered = [graph], None
     if options.filtered and not same:
         own = _graph_of_the_run(run)
@@ -102,7 +123,7 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         triples=triples,
         same=same,
         filtered=options.filtered,
-        candidates=options.candidates,
+        candidates=candidates,
         sample=options.sample,
         skip_unknown=options.unknown == "skip",
         seed=options.seed,

@@ -11,6 +11,7 @@ from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import Rules, flag, given_options, refuse_ignored
+from penstock.pipelines.embed.candidates import keep_candidates, mask_of
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     batch_problem,
@@ -33,6 +34,7 @@ from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import plural
+from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
@@ -66,6 +68,9 @@ def train_vectors(
     training = training.for_graph(has_relations=graph.manifest.relations is not None)
     check_graph(graph, training, ranks)
     refuse_ignored(options, _IGNORED, graph.manifest)
+    mask = None
+    if options.candidates is not None:
+        mask = mask_of(options.candidates, graph.user_ids().combine_chunks(), lambda: graph)
     init = _init(options, training, checkpoints, before, out.result)
     begin = 0
     if init is not None and options.init is not None:
@@ -122,6 +127,8 @@ def train_vectors(
     )
     out.begin(FORMAT, run.to_dict())
     keep_ids(out.result, graph)
+    if mask is not None:
+        keep_candidates(out.result, mask)
     task = TrainTask(
         graph.path,
         out.result,
@@ -129,6 +136,7 @@ def train_vectors(
         None if init is None else options.init,
         () if init is None else init.relations or (),
         run.init_sha256,
+        None if mask is None else Candidates.of(mask),
     )
     told = False
 

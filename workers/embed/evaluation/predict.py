@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,11 @@ from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.output import Pieces
 from penstock.workers.embed.edges import Edges, all_edges, in_no_edge
+from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.evaluation.ranking import (
     KnownAnswers,
     ask,
+    chosen_of,
     known_answers,
     known_like,
     queries_of,
@@ -47,7 +50,8 @@ _gpu = threading.Lock()  # one task at a time computes there
 class PredictTask:
     """What is asked of a run: what nodes lead to by a relation, or what leads to them.
 
-    graph      whose edges are no answers; None: they may be
+    graph      whose edges are not answers; None: they may be
+    candidates what may be answers; None: all nodes
     relations  the run's, by number; None: it has none
     top        how many answers
     """
@@ -58,6 +62,7 @@ class PredictTask:
     checkpoint: str
     top: int
     graph: Path | None = None
+    candidates: Candidates | None = None
 
 
 @dataclass(frozen=True)
@@ -144,19 +149,34 @@ def _answered(
         positions, order = source.layout.positions, source.layout.order
         at = nodes if positions is None else positions[nodes]
         known = None if task.graph is None else _known(task, nodes, relations, side, source)
-        for begin in range(0, len(nodes), BLOCK):
-            some = slice(begin, begin + BLOCK)
+        groups = None if task.candidates is None else task.candidates.groups(source.layout)
+
+        def answer_block(some: Array, chosen: Array | None) -> None:
             needed, where = np.unique(at[some], return_inverse=True)
             rows = source.gather(needed)
             query = queries_of(source, rules, rows, where, relations[some], side)
-            theirs = None if known is None else known_like(query, known.of(some))
+            theirs = None if known is None else known.take(some)
+            if theirs is not None:
+                theirs = theirs if chosen is None else theirs.among(chosen)
+                theirs = known_like(query, theirs.of(slice(None)))
             kernels, found = kernel("embed", query), None
             with kernels.workspace(threads) as work:
                 for first, values in source.parts():
-                    found = kernels.top(query, values, rules, task.top, first, theirs, found, work)
-            assert found is not None
+                    before, values = chosen_of(chosen, first, values)
+                    if len(values):
+                        given = query, values, rules, task.top, before, theirs, found, work
+                        found = kernels.top(*given)
+            assert found is not None  # there is a candidate
             scores[some], ids = map(to_host, found)
+            if chosen is not None:
+                ids = np.where(ids >= 0, chosen[ids], -1)
             best[some] = ids if order is None else np.where(ids >= 0, order[ids], -1)
+
+        everything: Iterable[tuple[Array | slice, Array | None]] = [(slice(None), None)]
+        for of, chosen in everything if groups is None else groups(side, relations):
+            rows = np.arange(len(nodes))[of]
+            for begin in range(0, len(rows), BLOCK):
+                answer_block(rows[begin : begin + BLOCK], chosen)
 
     if len(nodes):
         read_checkpoint(task.run / "checkpoints", task.checkpoint, answer, device=gpu())
