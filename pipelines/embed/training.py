@@ -77,6 +77,12 @@ def train_vectors(
         begin = memory_to_begin(graph, options.init, init)
     given = options.partitions is not None
 
+    def with_tables(training: Training) -> Training:
+        """Return a training that takes as much memory: candidates are drawn as by degree."""
+        if mask is None or training.negatives == "all":
+            return training
+        return replace(training, by_degree=training.by_degree or 1.0)
+
     def problem_of(workers: Workers, training: Training) -> PenstockError | None:
         """Return the error of what does not fit these workers, or the buckets; None: it will do."""
         if workers.capacity.on_gpu and training.model in DISTANCES:
@@ -84,7 +90,7 @@ def train_vectors(
             widest = min(ask_workers(workers.client, _widest).values())
             if (problem := too_wide(training, widest)) is not None:
                 return problem
-        large = too_large(graph, training, workers.capacity, ranks, begin=begin)
+        large = too_large(graph, with_tables(training), workers.capacity, ranks, begin=begin)
         return large or batch_problem(graph, training, ranks, partitions_given=given)
 
     if training.partitions is not None and (
@@ -98,13 +104,13 @@ def train_vectors(
     workers = context.ranks(None, ranks)
     has = workers.capacity
     count = training.partitions or fewest_partitions(
-        graph, training, memory_there(has), ranks, has, begin=begin
+        graph, with_tables(training), memory_there(has), ranks, has, begin=begin
     )
     training = replace(training, partitions=count)
     where = "in memory" if count == 1 else f"{count} partitions on disk, {training.held} in memory"
     if ranks > 1:
         where += f", on {ranks} ranks"
-    needed = memory_to_train(graph, training, ranks, has, begin=begin)
+    needed = memory_to_train(graph, with_tables(training), ranks, has, begin=begin)
     disk = disk_to_train(graph, training, ranks)
     context.plan(
         f"vectors of {graph.num_nodes:,} nodes, {epochs_text(training.epochs, seen)}",
