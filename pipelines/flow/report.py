@@ -66,7 +66,12 @@ class FlowReport:
             lines.append(f"  {name:<{width}}  {state:<11} {seconds}  {_about(one)}".rstrip())
         for one in self.published:
             if isinstance(one, dict):
-                lines.append(f"  published {one.get('stage')}: {shown_target(str(one.get('to')))}")
+                name, to = one.get("stage"), shown_target(str(one.get("to")))
+                lines.append(
+                    f"  not published {name}: {to} stays at {stays}"
+                    if (stays := one.get("stays"))
+                    else f"  published {name}: {to}"
+                )
         lines += ["", f"  {shown(self.run)}"]
         if self.report is not None:
             lines.append(f"  {shown(self.report)}")
