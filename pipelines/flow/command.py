@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from penstock.errors import PenstockError, warn
+from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import save_text
 from penstock.options import ClientPath
 from penstock.pipelines.display import Display
@@ -39,7 +39,10 @@ def command(
     flow
         a YAML file of stages
     """
-    for day in options.days():
+    days = options.days()
+    if output.json and len(days) > 1:
+        raise UsageError("--json is of one run, --dates of several", remedy="Give each its --date")
+    for day in days:
         before = time.time()
         try:
             _run(read_flow(flow, settings(options.set), date=day), options, output, plan=plan)

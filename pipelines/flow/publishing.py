@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, warn
 from penstock.pipelines.flow.document import Flow
 from penstock.pipelines.flow.places import Place, version_of
 from penstock.pipelines.flow.records import FOLDER, RunRecord, all_runs
@@ -84,6 +84,7 @@ class Publisher:
                 entry = {"stage": stage, "to": masked(str(place)), "place": near}
                 if (later := place.later(version)) is not None:
                     stays.append({**entry, "stays": later})
+                    warn(f"{stage} is not published: {entry['to']} shows a later date, {later}")
                     continue
                 entries.append({**entry, "to": f"{entry['to']}/{version}", "version": version,
                                 "key": contents[stage], "moved": False})  # fmt: skip

@@ -318,7 +318,7 @@ def _remote(url: str) -> str:
     try:
         system, inside = fsspec.url_to_fs(url)
         system.invalidate_cache()
-        found = []
+        found: list[Any] = []
         for one in system.glob(inside) or [inside]:
             known = system.info(one)
             folder = known.get("type") == "directory"
