@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Each at least 3 : 1 against a white page and, inverted, against a dark one.
 COLOURS = (
-    "#0b62a8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#be185d", "#0e7490", "#57534e",
+    "#0b62a8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#57534e", "#0e7490", "#be185d",
     "#4d7c0f", "#717171",
 )  # fmt: skip
 _MARKERS = {
@@ -132,7 +132,7 @@ def _lines(table: Table) -> figure:
     assert table.chart is not None
     made = _figure(table, {"series": "@name", "x": "@at", "y": "@y{0.[000000]}"})
     firsts = [row[0] for row in table.rows]
-    named = any(number(one) is None for one in firsts)
+    named = isinstance(firsts[0], str)
     at = list(range(len(firsts))) if named else firsts
     if named:
         made.xaxis.ticker = at
@@ -141,7 +141,7 @@ def _lines(table: Table) -> figure:
         )
         made.xaxis.major_label_orientation = 0.7
     for i, (name, values) in enumerate(_columns(table)):
-        pairs = [(x, y) for x, y in zip(at, values, strict=True) if y is not None]
+        pairs = [(x, y) for x, y in zip(at, values, strict=True) if None not in (x, y)]
         step = max(len(pairs) // _MARKED, 1)
         made.line([x for x, _ in pairs], [y for _, y in pairs], color=_colour(i), width=2)
         source = {

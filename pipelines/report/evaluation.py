@@ -30,10 +30,11 @@ def evaluation(output: StageOutput) -> Iterator[Table]:
         yield Table(f"{name}: scores{of}{how}", ("Score", "Value"), scores)
     at_end = report.get("metrics")
     sides = {**report, **(at_end if isinstance(at_end, dict) else {})}
-    for title, keys in {
-        "at the best epoch": ("train", "valid", "test"), "ranks": ("tail", "head", "validation"),
-    }.items():  # fmt: skip
-        if found := [{"": key, **sides[key]} for key in keys if sides.get(key)]:
+    for title, first, keys in (
+        ("at the best epoch", "Split", ("train", "valid", "test")),
+        ("ranks by what is predicted", "Predicted", ("tail", "head", "validation")),
+    ):
+        if found := [{first: key, **sides[key]} for key in keys if sides.get(key)]:
             yield _rows(f"{name}: {title}", found)
     if classes := report.get("classes"):
         yield from _classes(name, classes, report)

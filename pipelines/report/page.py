@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from penstock.pipelines.report.times import times
 from penstock.pipelines.report.training import training
 
 _VERDICT: dict[str, str] = {State.RUNNING: "Still running"}
+_SIGN = re.compile(r"(?<=[./:_])(?=[^\W\d])")  # after which a long name may end a line
 _MOST_CHARTS = 16  # of one section: the rest of a flow of a hundred training runs has its tables
 
 
@@ -121,7 +123,7 @@ def _template() -> Any:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, undefined=StrictUndefined,
     )  # fmt: skip
-    made.filters |= {"shown": shown, "place": id}
+    made.filters |= {"shown": shown, "place": id, "pieces": _SIGN.split}
     made.globals |= {"legend": drawing.legend, "height": drawing.height, "most": MOST_ROWS}
     made.tests |= {
         "text": lambda one: isinstance(one, str),
