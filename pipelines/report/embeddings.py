@@ -55,20 +55,15 @@ def _of_store(name: str, folder: Path, manifest: dict[str, Any]) -> Table:
 def _of_predictions(name: str, folder: Path, manifest: dict[str, Any]) -> Table:
     """Return the picture of a GNN's embeddings, out of a few row groups of its predictions."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow.dataset as ds
 
     from penstock.arrow import take
 
-    files = [pq.ParquetFile(file) for file in sorted(folder.glob("*.parquet"))]
-    try:
-        groups = [(file, i) for file in files for i in range(file.num_row_groups)]
-        chosen = [groups[i] for i in thinned(len(groups), _ROW_GROUPS)]
-        read = [file.read_row_group(i, columns=["id", "embedding"]) for file, i in chosen]
-        count = sum(file.metadata.num_rows for file in files)
-    finally:
-        for file in files:
-            file.close()
-    found = pa.concat_tables(read).combine_chunks()
+    dataset = ds.dataset(folder, format="parquet")
+    groups = [group for file in dataset.get_fragments() for group in file.split_by_row_group()]
+    chosen = [groups[i] for i in thinned(len(groups), _ROW_GROUPS)]
+    found = pa.concat_tables([one.to_table(columns=["id", "embedding"]) for one in chosen])
+    found, count = found.combine_chunks(), dataset.count_rows()
     some, drawn = _spread(len(found))
     fitted, shown = (
         np.asarray(take(found["embedding"].combine_chunks(), rows).flatten()).reshape(len(rows), -1)
