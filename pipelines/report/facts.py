@@ -14,8 +14,6 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
-from penstock.errors import PenstockError
-from penstock.pipelines.flow.places import Place
 from penstock.pipelines.flow.records import (
     ENDED_WELL,
     RunRecord,
@@ -84,8 +82,9 @@ def gates_of(stage: dict[str, Any]) -> list[dict[str, Any]]:
 def failures(facts: Facts) -> Iterator[Table | str]:
     """Return what failed, why, and the remedy."""
     waited: dict[str, list[str]] = {}
-    whole = {"error": facts.run.body.get("error")}
-    for name, stage in [("the run", whole)] * bool(whole["error"]) + [*facts.run.stages.items()]:
+    error = facts.run.body.get("error")
+    whole = {"the run": {"error": error}} if error else {}
+    for name, stage in {**whole, **facts.run.stages}.items():
         state = stage.get("state")
         if state in (*ENDED_WELL, State.RUNNING, State.NOT_CHOSEN):
             continue
@@ -113,23 +112,26 @@ def _log(facts: Facts, stage: str) -> Cell | None:
 
 def readers(facts: Facts) -> Iterator[Table | str]:
     """Return what readers have: which publication each place shows, of which date, since when."""
-    named = {one.name: one for one in facts.runs}
-    latest: dict[tuple[str, str], str] = {}
+    latest: dict[tuple[str, str], tuple[str, RunRecord]] = {}
     for run in facts.runs:
         for one in run.body.get("published") or []:
             if one.get("version") and one.get("moved"):
-                latest[one["stage"], one["place"]] = one["version"]
+                latest[one["stage"], one["place"]] = one["version"], run
     rows = []
-    for (stage, place), version in latest.items():
-        near = facts.run.folder.absolute().parent.parent / place  # runs/ is beside the flow's file
-        if "://" not in place:
-            with suppress(PenstockError):  # by hand it may have been rolled back
-                version = Place(str(near)).latest() or "nothing"
-        maker = named.get(version[11:])
-        since = ended(maker) if maker is not None else ""
-        mine = True if maker is not None and maker.name == facts.run.name else None
-        by = Cell("this run" if mine else version[11:] or "nobody", good=mine)
-        rows.append((stage, Cell(version[:10], good=mine), since, by, place))
+    zone = _zone(facts.run)
+    home = facts.run.folder.absolute().parent.parent  # runs/ is beside the flow's file
+    for (stage, place), (version, run) in latest.items():
+        since = began(run) + (run.seconds or 0.0)
+        if "://" not in place and "{{env." not in place:  # it may have been rolled back by hand
+            link = home / place / "latest"
+            if not link.is_symlink():
+                rows.append((stage, "nothing", "", "", place))
+                continue
+            version, since = str(link.readlink()), link.lstat().st_mtime
+        own = version[11:] == facts.run.name or None
+        when = f"{dt.datetime.fromtimestamp(since, zone):%Y-%m-%d %H:%M}"
+        by = Cell("this run" if own else version[11:], good=own)
+        rows.append((stage, Cell(version[:10], good=own), when, by, place))
     if rows:
         if facts.run.state != State.PASSED:
             yield "This run has not replaced what readers have:"
@@ -139,13 +141,10 @@ def readers(facts: Facts) -> Iterator[Table | str]:
         yield "No run of this flow has published anything."
 
 
-def ended(run: RunRecord) -> str:
-    """Return when a run ended, to the minute."""
-    begin, took = began(run), number(run.body.get("seconds")) or 0.0
-    if not begin:
-        return ""
-    zone = dt.datetime.fromisoformat(str(run.body["began"])).tzinfo
-    return f"{dt.datetime.fromtimestamp(begin + took, zone):%Y-%m-%d %H:%M}"
+def _zone(run: RunRecord) -> dt.tzinfo | None:
+    with suppress(ValueError):
+        return dt.datetime.fromisoformat(str(run.body.get("began"))).tzinfo
+    return None
 
 
 def gates(facts: Facts) -> Iterator[Table | str]:
@@ -266,6 +265,8 @@ def differences(one: RunRecord, other: RunRecord) -> list[tuple[str, str, Any, A
 
 def stages(facts: Facts) -> Iterator[Table | str]:
     """Return when each stage ran, as a timeline."""
+    if facts.run.body.get("single"):
+        return
     spans = {}
     for name, stage in facts.run.stages.items():
         begin, took = number(stage.get("began")), number(stage.get("seconds"))
@@ -276,19 +277,17 @@ def stages(facts: Facts) -> Iterator[Table | str]:
     rows = []
     for name, stage in facts.run.stages.items():
         begin, took = spans.get(name, (None, None))
-        start = None if begin is None else begin - first
-        bar = Cell("")
-        if start is not None and took is not None:
+        start, bar = None, ""
+        if begin is not None and took is not None:
+            start = begin - first
             bar = Cell("", bar=(100 * start / whole, max(100 * took / whole, 0.3)))
-        good = None if stage.get("state") in (*ENDED_WELL, State.NOT_CHOSEN) else False
-        state = Cell(shown_state(str(stage.get("state"))), good=good)
+        well = stage.get("state") in (*ENDED_WELL, State.NOT_CHOSEN)
         log = _log(facts, name)
-        named = Cell(name, log.href if log else "")
-        rows.append(
-            (named, state, seconds(start), seconds(took), bar, stage.get("job"), stage.get("why"))
-        )
-    if facts.run.body.get("single"):
-        return
+        rows.append((
+            Cell(name, log.href if log else ""),
+            Cell(shown_state(str(stage.get("state"))), good=None if well else False),
+            seconds(start), seconds(took), bar, stage.get("job"), stage.get("why"),
+        ))  # fmt: skip
     heads = ("Stage", "State", "Began (s)", "Took (s)", "Timeline", "Job", "Why")
     if rows:
         yield Table("When each stage ran; its name leads to its log", heads, rows, open=True)

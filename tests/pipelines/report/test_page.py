@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -76,7 +78,10 @@ def test_a_failed_run_says_why_and_what_readers_have(html, tmp_path):
     moved = {"stage": "a", "place": "public", "version": version, "moved": True}
     record(tmp_path, 1, stages={"a": stage(1)}, published=[moved])
     (tmp_path / "public" / version).mkdir(parents=True)
-    (tmp_path / "public/latest").symlink_to(version)
+    link = tmp_path / "public/latest"
+    link.symlink_to(version)
+    at = datetime(2026, 1, 1, 4, 32, tzinfo=UTC).timestamp()
+    os.utime(link, (at, at), follow_symlinks=False)
     error = {"what": "no space", "expected": "1 GB", "got": "0 B", "remedy": "make some"}
     stages = {
         "a": {"state": "failed", "error": error, "job": "walk"},
