@@ -117,7 +117,7 @@ def readers(facts: Facts) -> Iterator[Table | str]:
         for one in run.body.get("published") or []:
             if one.get("version") and one.get("moved"):
                 latest[one["stage"], one["place"]] = one["version"], run
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     zone = _zone(facts.run)
     home = facts.run.folder.absolute().parent.parent  # runs/ is beside the flow's file
     for (stage, place), (version, run) in latest.items():
@@ -277,7 +277,7 @@ def stages(facts: Facts) -> Iterator[Table | str]:
     rows = []
     for name, stage in facts.run.stages.items():
         begin, took = spans.get(name, (None, None))
-        start, bar = None, ""
+        start, bar = None, Cell("")
         if begin is not None and took is not None:
             start = begin - first
             bar = Cell("", bar=(100 * start / whole, max(100 * took / whole, 0.3)))
