@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import sys
-import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -48,8 +47,6 @@ class RunServer(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
-        self._making = threading.Lock()  # a page at a time: each may read large outputs
-        self._made: dict[str, tuple[int, str]] = {}
         try:
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
@@ -69,19 +66,6 @@ class RunServer(ThreadingHTTPServer):
         """Ignore readers that have disconnected."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
-
-    def page_of(self, run: RunRecord) -> str:
-        """Return the page of a run as it was written, or make it if the record is newer."""
-        changed = (run.folder / "run.json").stat().st_mtime_ns
-        written = run.folder / NAME
-        if written.is_file() and written.stat().st_mtime_ns >= changed:
-            return written.read_text(encoding="utf-8")
-        with self._making:
-            known = self._made.get(run.name)
-            if known is None or known[0] != changed or run.state in (State.RUNNING, State.KILLED):
-                known = (changed, page(run))
-                self._made = {run.name: known}  # the last one: pages are large
-            return known[1]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -121,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
         logs = {f"logs/{one.name}": one for one in run.folder.glob("logs/*.log")} if run else {}
         if run is not None and inner == NAME:
             # Anyone who may write to the folder can have written the page: it may load nothing.
-            self._send(self.server.page_of(run), policy="sandbox allow-scripts")
+            self._send(_page(run), policy="sandbox allow-scripts")
         elif inner in logs:
             with logs[inner].open("rb") as file:
                 file.seek(max(file.seek(0, 2) - _LOG_BYTES, 0))
@@ -146,6 +130,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+def _page(run: RunRecord) -> str:
+    """Return the page of a run as it was written, or make it if the record is newer."""
+    written = run.folder / NAME
+    changed = (run.folder / "run.json").stat().st_mtime_ns
+    if written.is_file() and written.stat().st_mtime_ns >= changed:
+        return written.read_text(encoding="utf-8")
+    return page(run)
 
 
 def index(folder: Path) -> str:
