@@ -166,7 +166,9 @@ def gates(facts: Facts) -> Iterator[Table | str]:
             trends.setdefault((name, metric), []).append(gate)
     if not rows:
         return
-    heads = ("Stage", "Gate", "Metric", "Expected", "Value", "Last runs, oldest first", "Note")
+    heads = ["Stage", "Gate", "Metric", "Expected", "Value", "Last runs, oldest first", "Note"]
+    if not any(note for *_, note in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
     yield Table("Gates, and their metrics over the last runs", heads, rows, open=True)
     yield from [one for key, own in trends.items() if (one := trend(runs, key, own))][:_MOST_TRENDS]
 

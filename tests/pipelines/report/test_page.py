@@ -57,7 +57,7 @@ def test_gates_and_changes_since_the_run_of_the_date_before(html, tmp_path):
     assert "Compared with f-20260101-000001 (passed)" in page.text
     assert page.tables["Metrics of gates that changed"][1:] == [["train", "score", "0.95", "0.97"]]
     _, gate, _ = page.tables["Gates, and their metrics over the last runs"]
-    assert gate == ["train", "met", "score", ">= 0.9", "0.97", "0.95 → 0.8 → 0.97", ""]
+    assert gate == ["train", "met", "score", ">= 0.9", "0.97", "0.95 → 0.8 → 0.97"]
     trend = [["01-01", "0.95"], ["01-02", "0.8"], ["01-03", "0.97"]]
     assert page.tables["train: score"][1:] == trend
     lines = page.columns("train: score")
