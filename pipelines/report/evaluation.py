@@ -53,9 +53,10 @@ def evaluation(output: StageOutput) -> Iterator[Table]:
 
 
 def _rows(title: str, found: list[dict[str, Any]]) -> Table:
-    """Return a row for each dict."""
-    rows = [[PurePath(v).name if k == "file" else v for k, v in one.items()] for one in found]
-    return Table(title, [_named(key) for key in found[0]], rows)
+    """Return a row for each dict, by the keys of the first."""
+    keys = list(found[0])
+    rows = [[PurePath(one[k]).name if k == "file" else one.get(k) for k in keys] for one in found]
+    return Table(title, [_named(key) for key in keys], rows)
 
 
 def _named(key: str) -> str:
