@@ -13,10 +13,12 @@ _NAMES = {
     "mrr": "MRR", "mr": "Mean rank", "hits1": "Hits@1", "hits3": "Hits@3", "hits10": "Hits@10",
     "micro_f1": "Micro F1", "macro_f1": "Macro F1", "roc_auc": "ROC-AUC", "mse": "MSE",
     "mae": "MAE", "r2": "R2", "3cosadd": "3CosAdd", "3cosmul": "3CosMul", "share": "Trained on",
-    "unknown": "With unknown words",
+    "unknown": "With unknown words", "ndcg": "NDCG", "mrr_of_tails": "MRR of tails",
+    "mrr_of_heads": "MRR of heads",
 }  # fmt: skip
 _SCORES = ("accuracy", "micro_f1", "macro_f1", "roc_auc", "mse", "mae", "r2",
            "mrr", "mr", "hits1", "hits3", "hits10")  # fmt: skip
+_SIDES = ("tail", "head")
 _CONFUSIONS = 20
 
 
@@ -32,13 +34,21 @@ def evaluation(output: StageOutput) -> Iterator[Table]:
     sides = {**report, **(at_end if isinstance(at_end, dict) else {})}
     for title, first, keys in (
         ("at the best epoch", "Split", ("train", "valid", "test")),
-        ("ranks by what is predicted", "Predicted", ("tail", "head", "validation")),
+        ("ranks by what is predicted", "Predicted", (*_SIDES, "validation")),
     ):
         if found := [{first: key, **sides[key]} for key in keys if sides.get(key)]:
             yield _rows(f"{name}: {title}", found)
     if classes := report.get("classes"):
         yield from _classes(name, classes, report)
     lists: dict[str, Any] = {
+        f"the best {report.get('at')} answers": [
+            {"predicted": side, **of} for side, of in (report.get("lists") or {}).items()
+        ],
+        "relations and their kinds": [
+            {"name": one, "edges": of["edges"], **{f"mrr_of_{s}s": of[s]["mrr"] for s in _SIDES}}
+            for names in (report.get("kinds"), report.get("relations"))
+            for one, of in (names or {}).items()
+        ],
         "labels predicted from vectors": (report.get("labels") or {}).get("shares"),
         "similarity of word pairs": report.get("pairs"),
         "analogies": [
