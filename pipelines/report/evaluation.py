@@ -47,7 +47,8 @@ def evaluation(output: StageOutput) -> Iterator[Table]:
         "relations and their kinds": [
             {"name": one, "edges": of["edges"], **{f"mrr_of_{s}s": of[s]["mrr"] for s in _SIDES}}
             for names in (report.get("kinds"), report.get("relations"))
-            for one, of in (names or {}).items()
+            if isinstance(names, dict)  # of a training, a number
+            for one, of in names.items()
         ],
         "labels predicted from vectors": (report.get("labels") or {}).get("shares"),
         "similarity of word pairs": report.get("pairs"),
