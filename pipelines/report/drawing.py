@@ -182,7 +182,7 @@ def _bars(table: Table) -> figure:
 
 def _points(table: Table) -> figure:
     assert table.chart is not None
-    made = _figure(table, {"what": "@what"}, match_aspect=True)
+    made = _figure(table, {"id": "@what"}, match_aspect=True)
     points = table.chart.points
     groups = list(enumerate(_series(table)))
     for i, group in reversed(groups):  # the first on top

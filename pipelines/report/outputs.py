@@ -84,7 +84,7 @@ def _there(run: RunRecord, name: str, stage: dict[str, Any]) -> Path | None:
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return the content of our output's manifest; an empty dict if there is none."""
+    """Return the content of an output's manifest; an empty dict if there is none."""
     for name in _MANIFESTS:
         body = _read(folder / name)
         kind = str(body.get("format"))
