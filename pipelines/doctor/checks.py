@@ -167,7 +167,8 @@ def gpu(folder: str, seconds: float) -> Iterator[Finding]:
 
     seen = look()
     if not seen.shown:
-        yield Finding("GPU", "absent", "none", None, {"devices": "CPU"})
+        text = seen.reason if find_spec("cupy") else "none"
+        yield Finding("GPU", "absent", text, None, {"devices": "CPU"})
         return
     if find_spec("cupy") is None:
         text = "CuPy is not installed, so jobs do not use the GPU"

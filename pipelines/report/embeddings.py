@@ -19,7 +19,7 @@ from penstock.pipelines.report.content import Chart, Table, thinned
 from penstock.pipelines.report.outputs import StageOutput, manifest_of
 
 _FITTED, _DRAWN = 20_000, 2_000  # vectors that decide the plane; points
-_GROUPS = 9  # that have a colour; all others share one
+_GROUPS = 10  # that have a colour; if there are more, all others share one
 _MOST_NODES = 5_000_000  # of a graph whose ids or labels are read for a picture
 _MOST_EDGES = 1_000_000  # of one whose communities are found for it
 _ROUNDS = 16
@@ -110,12 +110,9 @@ def _of_training(name: str, folder: Path) -> Iterator[Table | str]:
 
 
 def _spread(count: int) -> tuple[Array, Array]:
-    """Return which of ``count`` rows decide the plane, and which are drawn, evenly spread."""
-    some, drawn = (
-        np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
-        for most in (_FITTED, _DRAWN)
-    )
-    return some, drawn
+    """Return which of ``count`` rows decide the plane, and which are drawn."""
+    fitted, drawn = (np.array(thinned(count, most), np.int64) for most in (_FITTED, _DRAWN))
+    return fitted, drawn
 
 
 def _picture(
@@ -127,10 +124,10 @@ def _picture(
     """
     by, groups = _groups(str(about.get("graph")), str(about.get("graph_sha256")), ids)
     good = np.asarray(np.isfinite(drawn).all(axis=1))
-    points, shares = principal_plane(fitted[np.isfinite(fitted).all(axis=1)], drawn)
-    large = [group for group, _ in Counter(groups).most_common(_GROUPS)]
-    if len(set(groups)) == _GROUPS + 1:
-        large = list(set(groups))
+    finite = fitted[np.isfinite(fitted).all(axis=1)]
+    points, shares = principal_plane(finite, np.where(good[:, None], drawn, 0))
+    few = len(set(groups)) <= _GROUPS
+    large = [group for group, _ in Counter(groups).most_common(_GROUPS if few else _GROUPS - 1)]
     order = {group: i for i, group in enumerate(sorted(large, key=_natural))}
     named = [group if group in order else "all others" for group in groups]
     labels = [str(one)[:_LABEL] + (f" ({group[:_LABEL]})" if by else "")
