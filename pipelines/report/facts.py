@@ -133,10 +133,10 @@ def readers(facts: Facts) -> Iterator[Table | str]:
         by = Cell("this run" if own else version[11:], good=own)
         rows.append((stage, Cell(version[:10], good=own), when, by, place))
     if rows:
-        if facts.run.state != State.PASSED:
-            yield "This run has not replaced what readers have:"
+        kept = "" if facts.run.state == State.PASSED else " This run has not replaced it."
+        yield f"As of {dt.datetime.now(zone):%Y-%m-%d %H:%M}, when this page was written.{kept}"
         heads = ("Output", "Of the date", "Since", "Published by", "Where")
-        yield Table("What each place shows now", heads, rows)
+        yield Table("What each place shows", heads, rows)
     elif facts.run.state != State.PASSED and not facts.run.body.get("single"):
         yield "No run of this flow has published anything."
 

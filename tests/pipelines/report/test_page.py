@@ -95,7 +95,7 @@ def test_a_failed_run_says_why_and_what_readers_have(html, tmp_path):
         ["Log", "a.log"],
     ]  # fmt: skip
     assert "b, as a failed" in page.text
-    _, readers = page.tables["What each place shows now"]
+    _, readers = page.tables["What each place shows"]
     assert readers == [
         "a", "2026-01-01", "2026-01-01 04:32", "f-20260101-000001", "public",
     ]  # fmt: skip
@@ -112,9 +112,9 @@ def test_what_readers_have_after_a_publication_was_rolled_back(html, tmp_path):
         folder = record(tmp_path, number, published=[moved], stages={"a": stage(1)})
         (tmp_path / "public" / version).mkdir(parents=True)
     (tmp_path / "public/latest").symlink_to(version)
-    assert html(folder).tables["What each place shows now"][1][3] == "this run"
+    assert html(folder).tables["What each place shows"][1][3] == "this run"
     assert penstock(["publish", "--rollback", str(tmp_path / "public")]) == 0
-    readers = html(folder).tables["What each place shows now"][1]
+    readers = html(folder).tables["What each place shows"][1]
     assert (readers[1], readers[3]) == ("2026-01-01", "f-20260101-000001")
 
 
