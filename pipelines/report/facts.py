@@ -46,10 +46,8 @@ class Facts:
 
     @cached_property
     def runs(self) -> list[RunRecord]:
-        """The runs of the same flow, by date; a job that ran without a flow has none."""
+        """The runs of the same flow, by date."""
         body = self.run.body
-        if body.get("single"):
-            return []
         found = all_runs(self.run.folder.absolute().parent, str(body.get("flow")))
         found = [one for one in found if same_file(one.body.get("file"), body.get("file"))]
         return sorted(found, key=_order)
@@ -137,7 +135,7 @@ def readers(facts: Facts) -> Iterator[Table | str]:
         yield f"As of {dt.datetime.now(zone):%Y-%m-%d %H:%M}, when this page was written.{kept}"
         heads = ("Output", "Of the date", "Since", "Published by", "Where")
         yield Table("What each place shows", heads, rows)
-    elif facts.run.state != State.PASSED and not facts.run.body.get("single"):
+    elif facts.run.state != State.PASSED:
         yield "No run of this flow has published anything."
 
 
@@ -204,8 +202,7 @@ def changes(facts: Facts) -> Iterator[Table | str]:
     """Return the metrics that differ from the run before, those of gates first."""
     before = facts.before
     if before is None:
-        if not facts.run.body.get("single"):
-            yield "There is no earlier run to compare with."
+        yield "There is no earlier run to compare with."
         return
     was = f"{before.name} ({before.state})"
     found = changed_metrics(before, facts.run)
@@ -267,8 +264,6 @@ def differences(one: RunRecord, other: RunRecord) -> list[tuple[str, str, Any, A
 
 def stages(facts: Facts) -> Iterator[Table | str]:
     """Return when each stage ran, as a timeline."""
-    if facts.run.body.get("single"):
-        return
     spans = {}
     for name, stage in facts.run.stages.items():
         begin, took = number(stage.get("began")), number(stage.get("seconds"))
@@ -304,5 +299,4 @@ def origin(facts: Facts) -> Iterator[Table | str]:
     for kind in ("variables", "versions"):
         found = body.get(kind)
         rows += [*found.items()] if isinstance(found, dict) else []
-    if not body.get("single"):
-        yield Table("Host, file, variables and versions", ("What", "Which"), rows)
+    yield Table("Host, file, variables and versions", ("What", "Which"), rows)

@@ -31,19 +31,20 @@ def sections(run: Facts) -> list[Section]:
     exported = [str(one.manifest.get("run")) for one in outputs
                 if one.format == "penstock-vectors"]  # fmt: skip
     pictured = [one for one in outputs if str(one.at) not in exported]  # once is enough
+    of_flow = [] if run.run.body.get("single") else [run]
     made = [
         _section("Failures", facts.failures, [run]),
-        _section("What readers have", facts.readers, [run]),
-        _section("Gates", facts.gates, [run]),
-        _section("Since the last run", facts.changes, [run]),
-        _section("Stages", facts.stages, [run]),
+        _section("What readers have", facts.readers, of_flow),
+        _section("Gates", facts.gates, of_flow),
+        _section("Since the last run", facts.changes, of_flow),
+        _section("Stages", facts.stages, of_flow),
         _section("Training", training, outputs),
         _section("Where the time went", times, [outputs]),
         _section("Evaluation", evaluation, outputs),
         _section("Embeddings", embeddings, pictured),
         _section("Partitions", graphs.partitions, outputs),
         _section("Degrees", graphs.degrees, outputs),
-        _section("Where it ran", facts.origin, [run]),
+        _section("Where it ran", facts.origin, of_flow),
     ]
     return [one for one in made if one.parts]
 
