@@ -15,9 +15,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 from penstock.errors import UsageError
-from penstock.limits import usable_memory
 from penstock.workers import plugin
-from penstock.workers.plugin import Resources, register_plugin, resources
+from penstock.workers.plugin import Resources, register_plugin
 from penstock.workers.profiling import without_profile
 from penstock.workers.resources import device
 
@@ -104,27 +103,6 @@ def on_each(client: Client, function: Callable[..., Any], *args: Any) -> list[An
 
 
 # -- in workers -----------------------------------------------------------------------------------
-
-
-def test_worker_processes(steps: Any, tmp_path: Path) -> None:
-    root = tmp_path / "scratch"
-    with cluster(processes=True, memory_limit="1GB") as client:
-        register_plugin(client, device="cpu", scratch=str(root))
-        assert list(root.iterdir()) == []  # found and tried, and nothing made before it is used
-        assert on_each(client, steps.loaded) == [(False, False)] * 2
-        seen = on_each(client, steps.look)
-        assert len({pid for _, pid, _, _ in seen}) == 2
-        folders = {Path(folder) for _, _, folder, _ in seen}
-        assert len(folders) == 2
-        assert all(folder.is_dir() and folder.is_relative_to(root) for folder in folders)
-        assert {where for *_, where in seen} == {None}
-        assert on_each(client, steps.look) == seen
-        assert on_each(client, steps.look_from_a_thread) == [True] * 2
-        assert on_each(client, steps.hold_an_array) == [(80, usable_memory(10**9) // 4)] * 2
-        assert client.run(lambda dask_worker: resources(dask_worker).device) == dict.fromkeys(
-            client.run(lambda: None)
-        )
-    assert list(root.iterdir()) == []
 
 
 def test_a_worker_killed_and_started_again(steps: Any, tmp_path: Path) -> None:

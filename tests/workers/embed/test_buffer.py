@@ -1,8 +1,7 @@
 """A buffer of partitions: every bucket once an epoch, nothing lost, the same without prefetch."""
 
-import math
 import threading
-from itertools import compress, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.errors import PenstockError
 from penstock.partition.order import order
 from penstock.workers.embed import buffer as module
-from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
+from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 
 ORDERS = [("prefetch", 3), ("beta", 3), ("beta", 4), ("legend", 3)]
 
@@ -46,35 +45,6 @@ def test_every_bucket_is_trained_once_an_epoch(data):
     for one, two in pairwise(steps):
         assert set(one.buffer) - set(one.evict) | set(one.load) == set(two.buffer)
     assert steps[-1].evict == ()
-
-
-@pytest.mark.parametrize("spread", [False, True])
-@pytest.mark.parametrize(
-    ("name", "n"), [("prefetch", 2), ("prefetch", 13), ("beta", 9), ("cover", 16)]
-)
-def test_buckets_are_divided_among_the_states_that_hold_them(name, n, spread):
-    """As they meet, one after another, with another part of the edges in each epoch."""
-    schedule = BucketSchedule(order(name, n), seed=3, spread=spread)
-    for epoch in (0, 1, 5):
-        states = schedule.states(epoch)
-        places = {}
-        for number, state in enumerate(states):
-            for bucket in ((i, j) for i in state for j in state):
-                places.setdefault(bucket, []).append(number)
-        shares = [[] for _ in states]
-        for bucket, numbers in places.items():
-            chosen = numbers if spread else numbers[:1]
-            for turn, number in enumerate(chosen):
-                part = (turn + epoch) % len(chosen)
-                shares[number].append(Share(bucket, part, len(chosen)))
-        hidden = math.inf
-        for step, expected in zip(schedule.scheduled(epoch), shares, strict=True):
-            leaving = [bool({*share.bucket} & {*step.evict}) for share in expected]
-            assert list(step.before) == list(compress(expected, leaving))
-            assert list(step.during) == [s for s in expected if s not in step.before]
-            if step.evict:
-                hidden = min(hidden, sum(1 / s.of for s in step.during) / len(step.evict))
-        assert schedule.hiding == pytest.approx(hidden)
 
 
 @settings(deadline=None, max_examples=40)
@@ -124,31 +94,6 @@ def test_what_is_in_memory_is_what_was_trained(small, prefetch, name, capacity, 
     one.buffer.flush()
     np.testing.assert_array_equal(one.contents(), whole)
     assert (one.buffer.traffic.swaps > 0) == (partitions > capacity)
-
-
-def test_a_table_that_fits_touches_the_disk_at_checkpoints_only(small):
-    one = small(partitions=1)
-    for epoch in range(4):
-        one.epoch(epoch)
-    one.save({"epoch": 4})
-    assert (one.buffer.traffic.bytes_read, one.buffer.traffic.bytes_written) == (0, 0)
-    assert one.buffer.flushed.bytes_written == one.geometry.partition_bytes
-
-
-def test_bytes_are_counted(small):
-    one = small(partitions=7)
-    one.epoch(0)
-    one.buffer.flush()
-    swaps, size = one.schedule.order.swaps, one.geometry.partition_bytes
-    traffic = one.buffer.traffic
-    assert traffic.swaps == swaps
-    assert traffic.bytes_written == swaps * size
-    assert one.buffer.flushed.bytes_written == 3 * size  # is no swap
-    # What was never written is computed, not read: 7 partitions.
-    assert traffic.bytes_read == (swaps - 4) * size
-    assert traffic.io_seconds > 0
-    assert traffic.bandwidth > 0
-    assert traffic.exposed_seconds > 0
 
 
 def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from penstock.graph import Graph
 from penstock.partition.part import partition_path
 from penstock.pipelines.generate import generate
 from penstock.pipelines.partition import partition_graph
-from penstock.workers.gnn.halo.overlap import summary
 from penstock.workers.gnn.plan.facts import facts_of
 from penstock.workers.gnn.plan.lowering import lower
 from penstock.workers.gnn.plan.rates import GUESS
@@ -36,30 +34,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     generate("sbm", path, quiet=True, nodes=300, blocks=CLASSES, width=6, noise=2, seed=3)
     partition_graph(Graph.open(path), k=2, method="random", quiet=True)
     return path
-
-
-@pytest.mark.parametrize(
-    ("exposed", "whole", "told"),
-    [
-        ([6.0, 10.5, 16.6], [1.4, 10.4, 18.1], False),  # a link of 10 Gbit/s, two cores
-        ([8.0, 12.9, 18.0], [38.0, 42.1, 46.1], True),  # of 1 Gbit/s
-        ([1.0, 4.0, 9.0], [10.0, 10.0, 10.0], False),
-        ([1.0, 4.0, 8.0], [10.0, 10.0, 10.0], True),
-        ([4.0, 4.0, 4.0], [1.0, 10.0, 10.0], False),
-    ],
-)
-def test_a_share_whose_quartiles_are_far_apart_is_not_told(
-    exposed: list[float], whole: list[float], told: bool
-) -> None:
-    ones = np.full(9, 1000.0)
-
-    def rounds(quartiles: list[float]) -> Any:
-        return ones + np.repeat(quartiles, 3)  # 3 of 9 each: the quartiles are these
-
-    found = summary(np.stack([rounds(exposed), ones, rounds(whole)], axis=1))
-    assert found["exposed"] == pytest.approx(exposed)
-    assert found["whole"] == pytest.approx(whole)
-    assert (found["hidden"] is not None) == told
 
 
 # -- on ranks --------------------------------------------------------------------------------------
