@@ -68,19 +68,6 @@ def ring(tmp_path: Path) -> Callable[..., Graph]:
 # -- train, evaluate, predict ----------------------------------------------------------------------
 
 
-def test_blocks_are_learnt(trained: tuple[Path, gnn.TrainReport], cluster: ClusterSpec) -> None:
-    folder, report = trained
-    assert report.trained.metrics["test"]["score"] > 0.95
-    assert len(metrics(folder)) == 40
-    assert len(report.to_dict()["profile"]["ranks"]) == 1
-    assert "layer" in report.text()
-    body = gnn.evaluate(folder, cluster=cluster).to_dict()
-    assert body["accuracy"] == pytest.approx(report.trained.metrics["test"]["score"])
-    assert body["roc_auc"] > 0.99
-    assert np.sum(body["confusion"]) == body["nodes"]
-    assert not list(folder.glob(".evaluate*"))
-
-
 def test_predictions_have_the_users_ids(
     trained: tuple[Path, gnn.TrainReport], blocks: Graph, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
@@ -287,31 +274,6 @@ def test_another_graph_is_standardised_as_the_first(
         gnn.predict(tmp_path / "run", tmp_path / "q", graph=other, cluster=cluster)
 
 
-def test_values_and_several_classes(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    label = np.linspace(0, 1, 60)
-    label[7] = np.nan
-    graph = ring(label.astype(np.float32), labels="value")
-    gnn.train(graph, tmp_path / "value", epochs=5, hidden=8, cluster=cluster)
-    found = gnn.evaluate(tmp_path / "value", split="all", cluster=cluster)
-    assert found.scores["nodes"] == 59
-    assert found.scores["mse"] > 0
-    shutil.rmtree(graph.path)
-    lists = pa.array([[i % 3, 3] if i % 2 else [] for i in range(60)], pa.list_(pa.int32()))
-    graph = ring(lists, labels="multi", classes=("a", "b", "c", "d"))
-    gnn.train(graph, tmp_path / "multi", epochs=5, hidden=8, cluster=cluster)
-    gnn.predict(tmp_path / "multi", tmp_path / "named", cluster=cluster)
-    rows = table(tmp_path / "named").to_pylist()
-    assert [row["predicted_label"] for row in rows] == [
-        ["abcd"[number] for number in row["prediction"]] for row in rows
-    ]
-    assert any(row["prediction"] for row in rows)
-    found = gnn.evaluate(tmp_path / "multi", cluster=cluster)
-    test = [lists[int(i)].as_py() for i in np.flatnonzero(graph.split("test"))]
-    assert [row[0] + row[2] for row in found.scores["confusion"]][3] == sum(3 in x for x in test)
-
-
 @pytest.mark.parametrize("kind", ["class", "value", "multi"])
 def test_nodes_without_a_label_count_nowhere(
     ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec, kind: str
@@ -339,18 +301,6 @@ def test_nodes_without_a_label_count_nowhere(
 
 
 # -- plans -----------------------------------------------------------------------------------------
-
-
-def test_a_prediction_has_no_backward_pass(
-    trained: tuple[Path, gnn.TrainReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for command, *out in (("predict", str(tmp_path / "p")), ("evaluate",)):
-        line = ["gnn", command, str(trained[0]), *out, "--plan", "--cluster", "threads"]
-        assert run([*line, "--json"]) == 0
-        body = json.loads(capsys.readouterr().out)
-        assert 0 < body["memory_bytes"] == body["detail"]["memory_bytes"]
-        assert body["detail"]["backward"] is False
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_weights_that_training_replaces_meanwhile_are_read_again(
