@@ -145,16 +145,6 @@ def test_the_share_is_dropped_and_the_mean_kept(share):
         assert abs(correlation) < 4.5 / np.sqrt(gone.size)
 
 
-def test_what_is_dropped_does_not_depend_on_where_a_row_is(backend):
-    like = np.empty((ROWS, 9), np.float32)
-    order = np.random.default_rng(0).permutation(ROWS)
-    ids = np.arange(ROWS, dtype=np.int64)
-    factors = backend.module("activation").factors
-    whole = backend.get(factors(drop(backend.put(ids)), 0, ROWS, backend.put(like)))
-    part = backend.get(factors(drop(backend.put(ids[order])), 0, ROWS, backend.put(like)))
-    np.testing.assert_array_equal(part, whole[order])
-
-
 @pytest.mark.parametrize(("dtype", "index"), [("float32", "int32"), ("float64", "int64")])
 def test_sparse_features_are_dropped_like_dense_ones(backend, dtype, index):
     generator = np.random.default_rng(0)
@@ -251,16 +241,3 @@ def test_sparse_features_take_the_epoch_from_the_gpu(of_epochs):
         found.append(cupy.zeros(5 * ROWS, np.float32))
         activation.drop_values(block, each, found[-1], rows_are_columns=False)
     differ_by_epoch(found)
-
-
-@pytest.mark.gpu
-def test_an_epoch_of_another_type_is_refused(of_epochs):
-    import cupy
-
-    from penstock.errors import UsageError
-    from penstock.kernels.cuda import activation
-
-    z = cupy.asarray(values("float32", 4))
-    wrong = Epilogue(drop=replace(of_epochs[0], epoch_at=cupy.zeros(2, np.int64)))
-    with pytest.raises(UsageError):
-        activation.apply_epilogue(z, z, wrong, 0, ROWS)
