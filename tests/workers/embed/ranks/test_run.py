@@ -157,13 +157,9 @@ def test_what_does_not_matter(
 @pytest.mark.parametrize(
     "more",
     [
-        {"model": "dot"},
-        {"model": "transe", "norm": 2, "corrupt": "tail"},
         {"model": "rotate", "loss": "self-adversarial", "lr": 0.05},
-        {"negatives": "all"},
         {"by_degree": 0.5, **OUT_OF_CORE},
         {"order": "cover", "partitions": 8, "batch": 4},
-        {"partitions": 4, "batch": 16},
     ],
     ids=lambda more: "-".join(f"{value}" for value in more.values()),
 )

@@ -21,8 +21,6 @@ from penstock.workers.training import checkpoint
 
 MODELS = {
     "gcn": Model(layers=(Layer("gcn", 8, dropout=0.4), Layer("gcn")), input_dropout=0.2),
-    "gin": Model(layers=(Layer("gin", 8, norm="batch"), Layer("gin"))),
-    "gat": Model(layers=(Layer("gat", 8, heads=2, attention_dropout=0.3), Layer("gat"))),
     "sage": Model(layers=(Layer("sage", 8, aggregate="max", residual=True), Layer("sage"))),
 }
 CLASSES = 4
@@ -34,9 +32,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     generate("sbm", path, quiet=True, nodes=300, blocks=CLASSES, width=6, noise=2, seed=3)
     partition_graph(Graph.open(path), k=2, method="random", quiet=True)
     return path
-
-
-# -- on ranks --------------------------------------------------------------------------------------
 
 
 def task_of(graph: Path, model: Model, training: Training, folder: Path) -> TrainTask:
