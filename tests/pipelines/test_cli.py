@@ -77,13 +77,6 @@ def test_every_command_has_help_and_the_common_options(command, capsys):
 # -- bad usage: exit 2, one paragraph -----------------------------------------------------------
 
 
-def test_bad_usage_as_json(capsys):
-    assert run(["info", "--json"]) == 2
-    body = json.loads(capsys.readouterr().out)
-    assert body.keys() == {"error", "what", "expected", "got", "remedy"}
-    assert body["error"] == "UsageError"
-
-
 def test_a_bad_value_is_not_shown(job, capsys):
     """It may be a secret."""
     for line in ("job g --parts hunter2", "job g --parts 1 --shares hunter2 1"):

@@ -35,13 +35,10 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     "command",
     [
-        ["centrality", "blocks", "OUT", "--metrics", "pagerank"],
         ["centrality", "named", "OUT", "--metrics", "pagerank,strong-component"],
         ["walk", "blocks", "OUT"],
-        ["walk", "blocks", "OUT", "--ids", "internal"],
         ["walk", "named", "OUT"],
         ["similar", "vectors.npy", "--all", "OUT"],
-        ["gnn", "predict", "run", "OUT"],
         ["gnn", "predict", "run", "OUT", "--embeddings", "--probabilities"],
     ],
     ids=" ".join,

@@ -117,6 +117,7 @@ def on(device: str) -> Any:
     return pytest.param(device, marks=pytest.mark.gpu) if device == "gpu" else device
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", on("gpu")])
 def test_an_expression_reads_weights_that_are_all_equal(tmp_path: Path, device: str) -> None:
     graph, around = weighted(tmp_path / "g", [5] * 5), [0, 1, 2, 3]
