@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -45,6 +46,21 @@ def test_what_it_asks_for() -> None:
     lines = script.splitlines()
     assert lines[0] == "#!/bin/bash"
     assert all(line.startswith("#SBATCH") for line in lines[1 : 1 + len(requests(script))])
+
+
+@pytest.mark.parametrize(
+    ("spec", "job"),
+    [
+        ({"cluster": "local"}, {}),
+        ({"hosts": "h1:4"}, {}),
+        ({}, {"gpus_per_node": 2, "ranks_per_node": 3}),
+        ({}, {"command": ("penstock", "walk", "g", "-n", "4")}),
+        ({}, {"time": "soon"}),
+    ],
+)
+def test_bad_options(spec: dict[str, Any], job: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        slurm_script(ClusterSpec(**spec), SlurmScript(**job))
 
 
 @given(st.text(st.characters(codec="ascii"), min_size=1), st.text(min_size=1))

@@ -108,6 +108,21 @@ def test_failures_are_one_paragraph_and_exit_1(job, error, capsys):
     assert body["what"].split("\n")[0] in err
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        # Commands without an output; the others are in tests/faults/test_bad_input.py.
+        *("info X", "validate X", "report X", "run X"),
+        *("embed evaluate X", "gnn evaluate X", "word2vec evaluate X"),
+    ],
+)
+def test_an_input_that_is_missing_is_no_bad_usage(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(line.replace("X", "nowhere").split()) == 1
+    assert "nowhere" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 # -- completion -----------------------------------------------------------------------------------
 
 

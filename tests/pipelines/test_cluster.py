@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import psutil
 import pytest
 
 from penstock.cluster.connect import connect
-from penstock.cluster.daemon.registry import find
+from penstock.cluster.daemon import registry
+from penstock.cluster.daemon.registry import all_registered, find
 from penstock.cluster.security import of_folder
 from penstock.pipelines.cli import run
 
@@ -197,3 +199,17 @@ def test_the_foreground_ends_when_told(number: signal.Signals, state: Path) -> N
         assert process.communicate(timeout=20)[0] == ""
     assert process.returncode == 0
     assert left(state) == ([], [])
+
+
+# -- several hosts, one home folder ---------------------------------------------------------------
+
+
+def test_a_cluster_of_another_host(state: Path) -> None:
+    mine = registry.this_process("default", "mpi")
+    # No process listens there; on its own host the daemon may still run.
+    there = replace(mine, host="far.host", address="tcp://127.0.0.1:1", workers=4, pid_started=1)
+    registry.claim(there, registry.draft())
+    assert run(["cluster", "status"]) == 0
+    assert run(["cluster", "stop"]) == 1
+    assert run(["cluster", "stop", "--all"]) == 0
+    assert all_registered() == [there]

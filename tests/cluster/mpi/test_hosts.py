@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.mpi.hosts import parse_hosts
+from penstock.cluster.mpi.hosts import check_hosts, parse_hosts
 from penstock.errors import UsageError
 
 HOSTFILE = """
@@ -42,3 +42,8 @@ def test_a_bad_line_is_named(line: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         parse_hosts(str(file))
     assert line in str(caught.value)
+
+
+def test_fewer_slots_than_ranks() -> None:
+    with pytest.raises(UsageError):
+        check_hosts(parse_hosts("h1:2,h2:1"), 8)

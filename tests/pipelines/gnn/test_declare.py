@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Graph
+from penstock import Graph, gnn
 from penstock.errors import MissingFile, UsageError
 from penstock.pipelines.gnn.declare import (
     check_graph,
@@ -65,3 +65,12 @@ def test_graphs_that_cannot_be_learnt(
 ) -> None:
     with pytest.raises(UsageError):
         check_graph(manifest_of(**changes), Training(**training))
+
+
+def test_python_takes_a_training(blocks: Graph) -> None:
+    training = gnn.Training(epochs=7, feature_layout="dense", order="transform")
+    one = gnn.plan(blocks, training=training, hidden=8)
+    other = gnn.plan(blocks, epochs=7, feature_layout="dense", order="transform", hidden=8)
+    assert one == other != gnn.plan(blocks, order="aggregate", hidden=8)
+    with pytest.raises(UsageError):
+        gnn.train(blocks, "unused", training=training, epochs=3)

@@ -64,6 +64,19 @@ def ring(tmp_path: Path) -> Callable[..., Graph]:
     return make
 
 
+def test_blocks_are_learnt(trained: tuple[Path, gnn.TrainReport], cluster: ClusterSpec) -> None:
+    folder, report = trained
+    assert report.trained.metrics["test"]["score"] > 0.95
+    assert len(metrics(folder)) == 40
+    assert len(report.to_dict()["profile"]["ranks"]) == 1
+    assert "layer" in report.text()
+    body = gnn.evaluate(folder, cluster=cluster).to_dict()
+    assert body["accuracy"] == pytest.approx(report.trained.metrics["test"]["score"])
+    assert body["roc_auc"] > 0.99
+    assert np.sum(body["confusion"]) == body["nodes"]
+    assert not list(folder.glob(".evaluate*"))
+
+
 # -- train, evaluate, predict ----------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from penstock.workers.gnn.data.local import LocalGraph
 from penstock.workers.gnn.layers.network import Network
 from penstock.workers.gnn.plan.facts import Facts
 from penstock.workers.gnn.plan.lowering import Memory, lower
-from penstock.workers.gnn.plan.rates import GUESS, Rates
+from penstock.workers.gnn.plan.rates import GUESS, Rates, machine_rates
 from penstock.workers.gnn.plan.spec import Layer, Model, Training
 from penstock.workers.gnn.thread_pool import ThreadPool
 
@@ -64,3 +64,13 @@ def test_the_memory_is_what_a_network_takes(layer: Layer) -> None:
         network.backward(grad)
     predicted = sum(plan.memory[kind] for kind in (Memory.ACTIVATIONS, Memory.GRADIENTS))
     assert 0.5 * predicted < network.bytes < 1.1 * predicted
+
+
+def test_rates_are_measured_once_and_kept(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert machine_rates("cpu", measure=False) == GUESS["cpu"]
+    first = machine_rates("cpu")
+    assert first.measured
+    assert min(first.dense, first.sparse, first.gather, first.stream) > 1e6
+    assert 0 <= first.tau < 1  # 0 where the machine was busy during the dense product
+    assert machine_rates("cpu") == first
