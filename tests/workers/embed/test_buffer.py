@@ -1,74 +1,12 @@
 """A buffer of partitions: every bucket once an epoch, nothing lost, the same without prefetch."""
 
 import threading
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
-from penstock.partition.order import order
 from penstock.workers.embed import buffer as module
-from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
-
-ORDERS = [("prefetch", 3), ("beta", 3), ("beta", 4), ("legend", 3)]
-
-
-def schedules(draw):
-    name, capacity = draw(st.sampled_from(ORDERS))
-    n = draw(st.integers(1, 17))
-    return BucketSchedule(
-        order(name, n, capacity), seed=draw(st.integers(0, 99)), relabel=draw(st.booleans()),
-        spread=draw(st.booleans()),
-    )  # fmt: skip
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.data())
-def test_every_bucket_is_trained_once_an_epoch(data):
-    schedule, epoch = schedules(data.draw), data.draw(st.integers(0, 4))
-    n = schedule.order.partitions
-    parts, steps = {}, list(schedule.scheduled(epoch))
-    assert len(steps) == len(schedule)
-    for step in steps:
-        for share in step.before + step.during:
-            assert set(share.bucket) <= set(step.buffer)
-            assert share.part not in parts.setdefault((share.bucket, share.of), set())
-            parts[share.bucket, share.of].add(share.part)
-        assert all(not set(share.bucket).isdisjoint(step.evict) for share in step.before)
-        assert all(set(share.bucket).isdisjoint(step.evict) for share in step.during)
-        assert len(set(step.buffer)) == len(step.buffer)
-    assert sorted(bucket for bucket, _ in parts) == [(i, j) for i in range(n) for j in range(n)]
-    assert all(len(found) == of for (_, of), found in parts.items())
-    for one, two in pairwise(steps):
-        assert set(one.buffer) - set(one.evict) | set(one.load) == set(two.buffer)
-    assert steps[-1].evict == ()
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.data())
-def test_labels_are_drawn_anew_and_nothing_moves_between_epochs(data):
-    name, capacity = data.draw(st.sampled_from(ORDERS))
-    n = data.draw(st.integers(5, 17))
-    schedule = BucketSchedule(order(name, n, capacity), seed=data.draw(st.integers(0, 99)))
-    for epoch in range(4):
-        assert sorted(schedule.labels(epoch)) == list(range(n))
-        assert set(schedule.states(epoch)[-1]) == set(schedule.states(epoch + 1)[0])
-    assert len({schedule.labels(epoch) for epoch in range(6)}) > 1
-    # Whoever resumes asks for a later epoch first.
-    again = BucketSchedule(order(name, n, capacity), seed=schedule.seed)
-    assert again.labels(4) == schedule.labels(4)
-
-
-def test_every_partition_is_as_likely_under_a_label():
-    counts = np.zeros((6, 6))
-    for seed in range(1200):
-        schedule = BucketSchedule(order("prefetch", 6), seed=seed)
-        for label, partition in enumerate(schedule.labels(2)):
-            counts[label, partition] += 1
-    assert ((counts - 200) ** 2 / 200).sum() < 25 + 4 * 50**0.5 + 10
 
 
 @pytest.mark.parametrize("prefetch", [True, False])
