@@ -72,7 +72,13 @@ class EtlJob:
         cls, edges: str | Path | Iterable[str | Path], options: EtlOptions, *_: bool
     ) -> EtlJob:
         """Find the files of the edges and their columns, and decide what the options leave open."""
-        listed = [edges] if isinstance(edges, str | Path) else list(edges)
+        try:
+            listed = [edges] if isinstance(edges, str | Path) else list(edges)
+        except TypeError as error:
+            raise UsageError(
+                f"a {type(edges).__name__} is not a table",
+                expected="paths, or what has __arrow_c_stream__, such as a DataFrame",
+            ) from error
         job = cls([client_input(one) for one in listed], options)
         job._open()
         return job
@@ -173,8 +179,7 @@ class EtlJob:
                 ("self loops", f"{self.options.self_loops}, {self.counts.loops_because}"),
             ),
             memory=memory,
-            # Text shrinks and compressed files grow: four times the input has held for both.
-            scratch=4 * self.size,
+            scratch=self.scratch_bytes,
         )
 
     def read(self, step: Any, calls: list[Any], pieces: list[Piece]) -> list[Any]:
@@ -222,6 +227,17 @@ class EtlJob:
                 asked = "once"
         counts.both_directions = asked or "add"
         return counts.both_directions
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes on disk while the graph is made, about.
+
+        Four times the input has held for text, which shrinks, and compressed files, which grow. But
+        a column of Parquet may be tiny indices into a few values: numbers of 8 bytes for each row.
+        """
+        columns = sum(getattr(self.layout, role) is not None for role in KNOWN)
+        return sum(max(4 * piece.bytes, 8 * (columns + 1) * piece.rows)
+                   for pieces in self.pieces.values() for piece in pieces)  # fmt: skip
 
     @property
     def size(self) -> int:

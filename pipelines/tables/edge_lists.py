@@ -63,7 +63,7 @@ def list_pieces(files: Sequence[str], names: Sequence[str], target: int) -> Iter
         last = number + 1
         if size >= target or last - first >= _FILES or last == len(files):
             taken = tuple(files[first:last]), tuple(names[first:last])
-            yield Piece(path, "edgelists", 0, -1, size, 0, *taken)
+            yield Piece(path, "edgelists", 0, -1, size, 0, 0, *taken)
             first, size = last, 0
 
 

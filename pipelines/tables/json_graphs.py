@@ -29,6 +29,7 @@ from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.rows import Column, RowChecks, Rows, RowSource
 from penstock.pipelines.tables.sources import read_fully
 from penstock.pipelines.tables.text import BLOCK, lines_before, open_piece, without_mark
+from penstock.sizes import format_bytes, need_memory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 ENDS = ("source", "target")
 _TAKEN = {*SOURCES, *TARGETS, "graph", "graph_id"}  # names that are no attributes of edges
 _SAMPLE, _SAMPLE_BYTES = 1000, 1 << 20  # lines
+_LONG, _LINE_MEMORY = 1 << 20, 32  # a long line; bytes that one takes while it is parsed, per byte
 _WRONG = (ValueError, TypeError, KeyError, AttributeError)
 
 # Source, target, and attributes.
@@ -64,7 +66,7 @@ def sample_graphs(piece: Piece) -> Sampled:
         if (size := size + len(line)) > _SAMPLE_BYTES and graphs:
             break
         try:
-            body = _body(line)
+            body = _body(line, piece.path)
             said = body.get("directed")
             if not graphs:
                 directed = None if said is None else bool(said)
@@ -120,7 +122,7 @@ class _Lines:
         edges: list[_Edge] = []
         ends: tuple[list[Any], list[Any]] = [], []
         try:
-            body = _body(line)
+            body = _body(line, self.piece.path)
             graph = _id_of(body, None)
             if graph is None:
                 graph = _default_id(self.piece, self.before() + number)
@@ -197,7 +199,13 @@ def _reason(error: Exception) -> str:
     return f"no {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0][:200]
 
 
-def _body(line: bytes) -> dict[str, Any]:
+def _body(line: bytes, path: str) -> dict[str, Any]:
+    if len(line) > _LONG:
+        need_memory(
+            _LINE_MEMORY * len(line),
+            f"a graph in one line of {path}, {format_bytes(len(line))}",
+            remedy="Write so large a graph as a table of edges, or give more memory",
+        )
     body = parse_json(line)
     if not isinstance(body, dict):
         raise ValueError("the line is no object")

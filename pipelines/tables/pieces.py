@@ -17,6 +17,7 @@ class Piece:
     start: int = 0  # first row group, batch or byte
     stop: int = -1  # one past the last; -1: to the end
     bytes: int = 0  # size on disk, for balance and progress
+    rows: int = 0  # if the file says how many
     number: int = 0  # position among all pieces: fixes the order of results
     files: tuple[str, ...] = ()  # of edgelists: what it reads, a graph each
     names: tuple[str, ...] = ()  # the graphs of these; of JSON the file's, if there are several
@@ -31,14 +32,14 @@ def row_group_pieces(
     start = raw = packed = rows = 0
     groups: int = metadata.num_row_groups  # type: ignore[attr-defined]
     for group in range(groups):
-        rows += metadata.row_group(group).num_rows  # type: ignore[attr-defined]
         more_raw, more_packed = column_bytes(metadata, group, columns)
         if raw and raw + more_raw > target:
-            yield Piece(path, "parquet", start, group, packed)
-            start, raw, packed = group, 0, 0
+            yield Piece(path, "parquet", start, group, packed, rows)
+            start, raw, packed, rows = group, 0, 0, 0
         raw, packed = raw + more_raw, packed + more_packed
-    if rows and start < groups:
-        yield Piece(path, "parquet", start, groups, packed)
+        rows += metadata.row_group(group).num_rows  # type: ignore[attr-defined]
+    if rows:
+        yield Piece(path, "parquet", start, groups, packed, rows)
 
 
 def batch_pieces(path: str, batches: int, size: int, target: int) -> Iterator[Piece]:

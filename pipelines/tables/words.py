@@ -6,6 +6,7 @@ Blanks are those of ``str.split``, and Arrow's.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,7 @@ def read_words(piece: Piece) -> Iterator[tuple[pa.Array, Array]]:
         try:
             text = pa.array([data], pa.large_binary()).cast(pa.large_string())
         except pa.ArrowInvalid:
-            raise _not_utf8(piece.path, at, data) from None
+            raise _not_utf8(piece, at, data) from None
         # Trimmed: of two blanks at the end Arrow takes the last one for a word.
         lines = pc.utf8_trim_whitespace(pc.split_pattern(text, "\n").flatten())
         lists = pc.utf8_split_whitespace(lines)
@@ -64,15 +65,19 @@ def _blocks(piece: Piece) -> Iterator[tuple[int, bytes]]:
             yield at, rest
 
 
-def _not_utf8(path: str, at: int, data: bytes) -> InputError:
+def _not_utf8(piece: Piece, at: int, data: bytes) -> InputError:
     try:
         data.decode()
         bad = 0
     except UnicodeDecodeError as error:
         bad = error.start
+    line = 1 + data.count(b"\n", 0, bad)
+    with open_piece(replace(piece, start=0, stop=-1)) as (stream, _):
+        while at > 0 and (part := read_fully(stream, min(BLOCK, at))):
+            line, at = line + part.count(b"\n"), at - len(part)
     return InputError(
-        f"{path} is not UTF-8: byte {at + bad:,} of its text",
+        f"{piece.path}, line {line:,}: not UTF-8",
         expected="text in UTF-8",
-        got=f"the byte 0x{data[bad]:02x} there",
+        got=f"the byte 0x{data[bad]:02x}",
         remedy="Convert it, as with iconv -f LATIN1 -t UTF-8",
     )

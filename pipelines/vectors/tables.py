@@ -14,10 +14,10 @@ from penstock.errors import CorruptFile, InputError
 from penstock.files import save_npy
 from penstock.graph import load_npy
 from penstock.pipelines.tables.pieces import Piece
-from penstock.pipelines.tables.read import read_rows, schema_with_rows
+from penstock.pipelines.tables.read import read_ids, read_rows, schema_with_rows
 from penstock.pipelines.tables.rows import Rows
-from penstock.pipelines.tables.sources import format_of, open_stream
-from penstock.pipelines.tables.text import TextShape, without_mark
+from penstock.pipelines.tables.sources import format_of
+from penstock.pipelines.tables.text import TextShape
 from penstock.pipelines.tables.types import is_list
 from penstock.pipelines.vectors import store
 from penstock.sizes import need_memory
@@ -149,37 +149,17 @@ def _mapped(path: Path, kind: str) -> Array:
 
 
 def _read_ids(path: Path) -> pa.Array:
-    """Return the ids of a file: a line each, the first column of Parquet, or .npy."""
-    import pyarrow as pa
-
-    if format_of(str(path)) in _TABLES:
-        kind = format_of(str(path)) or ""
-        schema = schema_with_rows(str(path), kind)
-        if schema is None or not schema.names:
-            raise InputError(f"{path} has no ids", expected="ids in the first column")
-        name = schema.names[0]
-        read = read_rows(Piece(str(path), kind), {name: "string"}, _NO_TEXT)
-        return pa.concat_arrays([rows.columns[name] for rows in read])
-    if path.suffix.lower() == ".npy":
-        ids = np.array(_mapped(path, "str"))
-        if ids.ndim != 1:
-            raise InputError(
-                f"{path} holds no ids",
-                expected="an id for each vector, along one axis",
-                got=f"an array of shape {ids.shape}",
-            )
-        return store.as_ids(ids)
-    with open_stream(str(path)) as file:
-        data = without_mark(file.read(), str(path))
-    try:
-        # Not splitlines, which also cuts at what may stand in an id.
-        lines = data.decode().split("\n")
-    except UnicodeDecodeError as error:
+    """Return the ids of a file: .npy, or what ``read_ids`` reads."""
+    if path.suffix.lower() != ".npy":
+        return read_ids(str(path))
+    ids = np.array(_mapped(path, "str"))
+    if ids.ndim != 1:
         raise InputError(
-            f"cannot read {path}", expected="text in UTF-8, an id a line", got=str(error)
-        ) from error
-    lines = [line.removesuffix("\r") for line in lines]
-    return pa.array(lines[:-1] if lines and not lines[-1] else lines)
+            f"{path} holds no ids",
+            expected="an id for each vector, along one axis",
+            got=f"an array of shape {ids.shape}",
+        )
+    return store.as_ids(ids)
 
 
 def write_npy(path: Path, ids: pa.Array, values: Array) -> None:

@@ -62,8 +62,8 @@ class TableInput(CentralityInput):
         self.searched, self.files = job.searched(), list(job.inputs)
         self.has_weights = job.layout.weight is not None
         self.directed, self.bytes = bool(job.options.directed), job.size
-        self.nodes = self.bytes // 16  # nodes have some edges each
-        self.scratch_bytes = 5 * self.bytes  # numbers are longer than most are in files
+        self.scratch_bytes = job.scratch_bytes
+        self.nodes = self.scratch_bytes // 64  # nodes have some edges each
 
     def stamps(self) -> dict[str, Any]:
         """Return those of the files that are there."""

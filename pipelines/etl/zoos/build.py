@@ -105,8 +105,7 @@ def write_runs(
 ) -> tuple[list[Run], list[dict[str, Any]]]:
     """Sort all rows by graph into runs, and return these and what ``write_run`` says of each."""
     pieces = job.pieces["train"]
-    # As for one large graph: text shrinks and compressed files grow.
-    need_disk(scratch, 4 * job.size, f"the rows of {job.edges[0]}")
+    need_disk(scratch, job.scratch_bytes, f"the rows of {job.edges[0]}")
     folders = [scratch / "runs" / f"{i:05d}" for i in range(len(pieces))]
     calls = [(p, job.layout, job.options, f) for p, f in zip(pieces, folders, strict=True)]
     spilled = workers.tasks("read", spill_piece, calls, [piece.bytes for piece in pieces], "B")

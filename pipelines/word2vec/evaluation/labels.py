@@ -18,6 +18,7 @@ from penstock.arrays import Array
 from penstock.arrow import as_numpy
 from penstock.errors import InputError, UsageError
 from penstock.graph import Graph
+from penstock.pipelines.tables.read import read_columns
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.word2vec.evaluation.options import EvaluateOptions
 from penstock.threads import spread
@@ -168,27 +169,17 @@ def read_labels(vectors: Vectors, path: Path, shares: Sequence[float]) -> Labels
 
 
 def _columns(path: Path) -> tuple[pa.Array, pa.Array]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    if (path / "graph.json").exists():
+        from penstock.pipelines.vectors.store import as_ids
 
-    from penstock.pipelines.vectors.store import as_ids
-
-    if path.is_dir():
         graph = Graph.open(path)
         if graph.manifest.labels is None or graph.manifest.labels == "value":
             raise UsageError(f"{path} has no classes", got=f"labels {graph.manifest.labels}")
         return as_ids(graph.user_ids()), as_ids(graph.node_column("label"))
-    if not path.is_file():
-        raise InputError(f"there are no labels at {path}", expected="a graph, or a .parquet file")
-    try:
-        table = pq.read_table(path)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"cannot read {path} as Parquet", got=str(error)) from error
-    names = table.column_names
-    if "label" not in names or len(names) < 2:
-        raise InputError(f"{path} has no labels", expected="columns id and label", got=str(names))
-    first = "id" if "id" in names else next(name for name in names if name != "label")
-    return as_ids(table.column(first)), as_ids(table.column("label"))
+    columns = read_columns(str(path), ("id", "label"), first=True)
+    if len(columns) < 2:
+        raise InputError(f"{path} has no labels", expected="columns id and label")
+    return columns["id"], columns["label"]
 
 
 def _pairs(labels: pa.Array, path: Path) -> tuple[Array, pa.Array]:

@@ -34,7 +34,7 @@ class EvaluateOptions:
     """a file of analogies, a b c d a line, with sections that begin with a colon: accuracy of
     3CosAdd and 3CosMul; may be repeated"""
     labels: ClientPath | None = None
-    """a graph with labels, or a Parquet file of id and label: F1 of one-vs-rest logistic
+    """a graph with labels, or a table of id and label: F1 of one-vs-rest logistic
     regression, by training share"""
     id_file: ClientPath | None = None
     """for an .npy file: the file of its ids [default: as in penstock similar]"""

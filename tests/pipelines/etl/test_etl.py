@@ -10,6 +10,8 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock import Graph, etl, walk_array
@@ -571,3 +573,20 @@ def test_the_plan_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert plan["memory_bytes"] is plan["problem"] is None
     assert run([*words, "--source", "nobody"]) == 1
     assert "nobody" in capsys.readouterr().err
+
+
+def test_the_plan_of_columns_that_are_small_on_disk_has_room_for_their_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, path = 100_000, tmp_path / "zoo.parquet"
+    columns = {
+        "graph_id": np.arange(rows) // 100,
+        "source": np.zeros(rows),
+        "target": np.ones(rows),
+    }
+    pq.write_table(pa.table(columns), path)
+    for job in ("etl", "centrality"):
+        words = [job, str(path), str(tmp_path / "out"), "--format", "zoo", "--plan", "--json"]
+        assert run(words) == 0
+        least = 10 * path.stat().st_size
+        assert json.loads(capsys.readouterr().out)["disk_bytes"] >= max(3 * 8 * rows, least)
