@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import (
@@ -29,17 +30,6 @@ from penstock.workers.embed.spec import Training
 Trained = tuple[Path, embed.TrainReport]
 ROOT = Path(__file__).resolve().parents[3]
 SMALL: dict[str, Any] = {"dim": 8, "batch": 200, "negatives": 16, "epochs": 2}
-
-
-def values(run: Path) -> Any:
-    """Return the vectors of the last checkpoint, by node."""
-    source, found = open_checkpoint(run / "checkpoints", "last")
-    try:
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        rows = np.concatenate([part.copy() for _, part in source.parts()])
-        return rows[np.argsort(order)], found.tensors["relations"]
-    finally:
-        source.close()
 
 
 # -- train, evaluate, predict, export --------------------------------------------------------------

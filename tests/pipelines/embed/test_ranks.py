@@ -9,25 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from embed_runs import values
 
 from penstock import ClusterSpec, Graph, embed
 from penstock.errors import GraphError, UsageError
 from penstock.pipelines.vectors import Vectors
-from penstock.workers.embed.source import open_checkpoint
 
 TWO = ClusterSpec(cluster="mpi", workers=2)
 SMALL: dict[str, Any] = {"dim": 16, "batch": 100, "epochs": 8}
-
-
-def values(run: Path) -> Any:
-    """Return the vectors of the last checkpoint, by node."""
-    source, found = open_checkpoint(run / "checkpoints", "last")
-    try:
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        rows = np.concatenate([part.copy() for _, part in source.parts()])
-        return rows[np.argsort(order)], found.tensors["relations"]
-    finally:
-        source.close()
 
 
 DISK = {"partitions": 12, "batch": 25}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import (
@@ -29,7 +30,7 @@ from penstock.pipelines.embed.planning import (
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed.layout.buckets import build_buckets, largest_bucket
-from penstock.workers.embed.source import TableSource, open_checkpoint
+from penstock.workers.embed.source import TableSource
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import node_layout, train
@@ -37,17 +38,6 @@ from penstock.workers.training import checkpoint
 
 Trained = tuple[Path, embed.TrainReport]
 SMALL: dict[str, Any] = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
-
-
-def values(run: Path) -> Any:
-    """Return the vectors of the last checkpoint, by node."""
-    source, found = open_checkpoint(run / "checkpoints", "last")
-    try:
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        rows = np.concatenate([part.copy() for _, part in source.parts()])
-        return rows[np.argsort(order)], found.tensors["relations"]
-    finally:
-        source.close()
 
 
 def same(one: Path, other: Path) -> None:
