@@ -62,14 +62,12 @@ def test_each_question_has_the_answers_that_predict_gives(
         assert {row["head" if tail is None else "tail"] for row in mine} == {head or tail}
 
 
-def test_every_node_is_asked_for_by_any_workers(
+def test_every_node_is_asked_for(
     trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
 ) -> None:
     run = trained[0]
-    for name, workers in (("one", cluster), ("two", ClusterSpec(cluster="local", workers=2))):
-        embed.answer(run, tmp_path / name, relation="r3", side="head", top=3, cluster=workers)
-    assert rows_of(tmp_path / "one") == rows_of(tmp_path / "two")
-    rows = rows_of(tmp_path / "one")
+    embed.answer(run, tmp_path / "a", relation="r3", side="head", top=3, cluster=cluster)
+    rows = rows_of(tmp_path / "a")
     assert [row["question"] for row in rows] == np.repeat(np.arange(400), 3).tolist()
     held = rows_of_graph(run)
     assert not held.intersection((row["head"], "r3", row["tail"]) for row in rows)
