@@ -61,14 +61,17 @@ class Made:
         found, now = [], self.kept()
         if before.get("job") != self.job:
             found.append(f"job was {before.get('job')}")
-        for what in ("options", "inputs"):
-            old, new = before.get(what) or {}, now[what]
-            for name in sorted({*old, *new}):
-                if old.get(name) != new.get(name):
-                    change = f"{name}: {_short(old.get(name))} -> {_short(new.get(name))}"
-                    found.append(
-                        f"option {change}" if what == "options" else f"input {name} changed"
-                    )
+        old, new = before.get("options") or {}, now["options"]
+        found += [
+            f"option {name}: {_short(old.get(name))} -> {_short(new.get(name))}"
+            for name in sorted({*old, *new}) if old.get(name) != new.get(name)
+        ]  # fmt: skip
+        old, new = before.get("inputs") or {}, now["inputs"]
+        found += [
+            f"input {name} {'changed' if name in old else 'is new'}"
+            for name in sorted(new) if old.get(name) != new[name]
+        ]  # fmt: skip
+        found += [f"input {name} is not read any more" for name in sorted({*old} - {*new})]
         if before.get("version") != self.version:
             found.append(f"made by {before.get('version')}")
         return found
