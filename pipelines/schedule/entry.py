@@ -90,12 +90,13 @@ class Entry:
             if last.state in (State.KILLED, State.INTERRUPTED):
                 found[day] = start
             # A day may have several runs: those that were due before the last one are done.
-            following = dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), zone) - _TICK
-            since = max(since, min(start, following))
+            midnight = dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), zone)
+            since = max(since, min(start, midnight.astimezone(dt.UTC) - _TICK))
         moment = self.following(max(since, now - _LONGEST) + _TICK)
         while moment is not None and moment <= now:
             found[moment.astimezone(zone).date()] = moment
-            moment = self.following(moment + _TICK)
+            # In a zone, a second after the second of two equal times is after the first.
+            moment = self.following(moment.astimezone(dt.UTC) + _TICK)
         passed = {(run.date, began(run)) for run in all_runs(self.flow.parent / FOLDER)
                   if run.state == State.PASSED and _same_flow(run, self.flow)}  # fmt: skip
         days = [day for day, fired in sorted(found.items())
@@ -109,17 +110,18 @@ class Entry:
         if self.options.late_after is None:
             return None
         zone = zone_of(self.zone)
-        today = now.astimezone(zone)
-        until = dt.time.fromisoformat(self.options.late_after)
-        limit = dt.datetime.combine(today.date(), until, zone)
-        midnight = dt.datetime.combine(today.date(), dt.time(), zone)
+        today = now.astimezone(zone).date()
+        midnight, limit = (
+            dt.datetime.combine(today, time, zone).astimezone(dt.UTC)
+            for time in (dt.time(), dt.time.fromisoformat(self.options.late_after))
+        )
         fires = self.following(max(midnight, self.added))
-        if today < limit or fires is None or fires > limit:
+        if now < limit or fires is None or fires > limit:
             return None
         runs = all_runs(self.flow.parent / FOLDER)
-        passed = any(run.state == State.PASSED and run.date == today.date().isoformat()
+        passed = any(run.state == State.PASSED and run.date == today.isoformat()
                      and _same_flow(run, self.flow) for run in runs)  # fmt: skip
-        return None if passed else today.date()
+        return None if passed else today
 
 
 def entry_of(
