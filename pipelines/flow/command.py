@@ -39,6 +39,12 @@ def command(
     flow
         a YAML file of stages
     """
+    if options.detach and not plan:
+        from penstock.pipelines.flow.detach import detach
+
+        made = read_flow(flow, settings(options.set), date=options.days()[0])
+        output.show(detach(made, options))
+        return
     for day in options.days():
         before = time.time()
         try:
