@@ -9,12 +9,12 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from penstock.cluster.daemon.registry import TOKEN, find
 from penstock.cluster.running import log_tail
 from penstock.errors import PenstockError
+from penstock.options import flag, given_options
 from penstock.output_lock import own_directory
 from penstock.paths import shown
 from penstock.pipelines.display import CountsReport
@@ -49,7 +49,7 @@ def detach(flow: Flow, options: RunOptions) -> Detached:
     log = base / f"{flow.name}.log"
     with log.open("ab") as opened:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "penstock", "run", str(flow.path), *words_of(options)],
+            [sys.executable, "-P", "-m", "penstock", "run", str(flow.path), *_words(options)],
             stdin=subprocess.DEVNULL, stdout=opened, stderr=opened, env=os.environ | token,
             start_new_session=True,
         )  # fmt: skip
@@ -68,17 +68,13 @@ def detach(flow: Flow, options: RunOptions) -> Detached:
     )  # fmt: skip
 
 
-def words_of(options: RunOptions) -> list[str]:
+def _words(options: RunOptions) -> list[str]:
     """Return the options of a command as its words, but for ``--detach``."""
     words: list[str] = []
-    for one in fields(options):
-        value: Any = getattr(options, one.name)
-        flag = "--from" if one.name == "first" else f"--{one.name.replace('_', '-')}"
-        if one.name == "detach" or value == one.default:
-            continue
+    for name, value in given_options(options, passing=("detach",)).items():
         if isinstance(value, bool):
-            words.append(flag if value else flag.replace("--", "--no-", 1))
-        else:
-            for each in value if isinstance(value, tuple) else (value,):
-                words += [flag, str(each)]
+            words.append(flag(name if value else f"no_{name}"))
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            words += ["--from" if name == "first" else flag(name), str(each)]
     return words
