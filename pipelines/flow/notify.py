@@ -26,7 +26,7 @@ LATE = "late"
 def notify(flow: Flow, run: RunRecord) -> None:
     """Call the hook of a run that has ended; a failure is reported, and changes nothing else."""
     key = hook_of(run)
-    _call_hook(getattr(flow, key), key, run, flow.home, flow.hook_timeout)
+    _call_hook(getattr(flow.keys, key), key, run, flow.home, flow.keys.hook_timeout)
 
 
 def notify_unread(path: Path, run: RunRecord) -> None:

@@ -202,7 +202,7 @@ class FlowRun:
 
     def _follow(self, sorter: TopologicalSorter[str], check: Check) -> None:
         waiting: list[_Turn] = []
-        began, limit = time.monotonic(), self.flow.timeout
+        began, limit = time.monotonic(), self.flow.keys.timeout
         while sorter.is_active():
             if limit is not None and time.monotonic() > began + limit:
                 raise PenstockError(f"the run took longer than its timeout: {limit:g} s")

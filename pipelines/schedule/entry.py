@@ -12,16 +12,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from penstock.documents import parse_json
 from penstock.errors import PenstockError, UsageError
 from penstock.files import save_json
+from penstock.options import given_options
 from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import read_schedule
 from penstock.pipelines.flow.records import FOLDER, RunRecord, State, all_runs, began
 from penstock.pipelines.schedule.cron import Cron, parse_cron, zone_of
-from penstock.pipelines.schedule.options import ScheduleOptions
+from penstock.pipelines.schedule.options import ScheduleOptions, ScheduleTimes
 
 CATCH_UP = 7
 _LONGEST = dt.timedelta(days=366)  # before now, for what is due
@@ -125,11 +125,10 @@ class Entry:
 
 
 def entry_of(
-    flow: Path, own: dict[str, Any], given: ScheduleOptions, name: str, added: dt.datetime
+    flow: Path, own: ScheduleTimes, given: ScheduleOptions, name: str, added: dt.datetime
 ) -> Entry:
     """Return a schedule; ``own`` are the flow's options."""
-    named = {key: one for key, one in asdict(given).items() if one not in (None, ())}
-    options = replace(ScheduleOptions(**own), **named)
+    options = replace(ScheduleOptions(**asdict(own)), **given_options(given))
     if options.cron is None:
         raise UsageError(
             f"{flow} has no schedule",
@@ -166,9 +165,9 @@ class Schedules:
     def save(self, entry: Entry) -> None:
         """Keep a schedule."""
         own_directory(self.folder)
-        given = {key: one for key, one in asdict(entry.given).items() if one not in (None, ())}
-        save_json(self.path(entry.name), {"flow": str(entry.flow), "options": given,
-                                          "added": entry.added.isoformat()})  # fmt: skip
+        body = {"flow": str(entry.flow), "options": given_options(entry.given),
+                "added": entry.added.isoformat()}  # fmt: skip
+        save_json(self.path(entry.name), body)
 
     def load(self, name: str) -> Entry:
         """Return a schedule, with the options that its flow has now."""

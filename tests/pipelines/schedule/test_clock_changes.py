@@ -13,7 +13,7 @@ import pytest
 
 from penstock.pipelines.flow.records import State, begin_run
 from penstock.pipelines.schedule.entry import Entry, entry_of
-from penstock.pipelines.schedule.options import ScheduleOptions
+from penstock.pipelines.schedule.options import ScheduleOptions, ScheduleTimes
 
 STEP = dt.timedelta(minutes=30)
 # Zones, and the day before each change
@@ -42,7 +42,9 @@ def schedule(home: Path, cron: str, zone: str, added: dt.datetime, **more: str) 
     home.mkdir()
     (home / "flow.yaml").write_text("stages: {a: {job: etl}}")
     options = ScheduleOptions(cron=cron, timezone=zone, **more)
-    return entry_of(home / "flow.yaml", {}, options, "flow", added - dt.timedelta(seconds=1))
+    return entry_of(
+        home / "flow.yaml", ScheduleTimes(), options, "flow", added - dt.timedelta(seconds=1)
+    )
 
 
 def run_day(entry: Entry, day: dt.date, now: dt.datetime, state: str = State.PASSED) -> None:
