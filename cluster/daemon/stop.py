@@ -70,7 +70,7 @@ def _end_runs(token: str) -> None:
 
 def _is_run(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
-        return process.cmdline()[1:5] == ["-P", "-m", "penstock", "run"]
+        return bool(process.cmdline()[1:5] == ["-P", "-m", "penstock", "run"])
     return False
 
 

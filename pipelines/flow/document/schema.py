@@ -61,7 +61,7 @@ def _keys(kind: type) -> dict[str, Any]:
 
 def _job_properties(name: str) -> dict[str, Any]:
     command: StageCommand = command_of(_SHORT.get(name, name))
-    found: dict[str, Any] = {one: {} for one in command.single}
+    found: dict[str, Any] = {}
     for made in command.classes.values():
         found |= _properties(made)
     return {key: value for key, value in found.items() if key not in ("resume", "overwrite")}
@@ -75,7 +75,9 @@ def _or_variable(kind: dict[str, Any]) -> dict[str, Any]:
     """Return what also takes a text with a variable in it, whose value may be a number."""
     if not kind or (kind.get("type") == "string" and not {"enum", "const", "pattern"} & set(kind)):
         return kind
-    whole = {key: kind.pop(key) for key in ("default", "description") if key in kind}
+    whole: dict[str, Any] = {
+        key: kind.pop(key) for key in ("default", "description") if key in kind
+    }
     return {"anyOf": [kind, _VARIABLE], **whole}
 
 
