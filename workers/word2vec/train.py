@@ -167,7 +167,7 @@ class _Trainer(Trainer):
         return Noise(chance, alias, keep, to_device(shares))
 
     def _pairs(self) -> tuple[Pair, AnyArray]:
-        """Return pairs of each row per word of the corpus, and each row's share of the negatives."""
+        """Return pairs of each row per word of the corpus, and each row's share of negatives."""
         training, counts, rules = self.training, self.counts.astype(np.float64), self.training.rules
         kept = counts / max(counts.sum(), 1)
         if training.sample:
