@@ -233,7 +233,7 @@ class EtlJob:
         """Bytes on disk while the graph is made, about.
 
         Four times the input is enough for text, which shrinks, and compressed files, which grow.
-        But a column of Parquet may be tiny indices into a few values: numbers of 8 bytes for each row.
+        But a column of Parquet may be tiny indices into a few values, so 8 bytes per row count.
         """
         columns = sum(getattr(self.layout, role) is not None for role in KNOWN)
         return sum(max(4 * piece.bytes, 8 * (columns + 1) * piece.rows)

@@ -1,8 +1,8 @@
 """Which edges are duplicates, and how their weights and times merge: one rule for all graphs.
 
-Edges with equal ends, relation and time are duplicates. With ``merge_times`` the time does not count: the
-latest stays, or with ``first`` the time of the first edge. In an undirected graph an edge
-may be listed in both directions; the lowest bit of its key is its direction.
+Edges with equal ends, relation and time are duplicates. With ``merge_times`` the time does
+not count: the latest stays, or with ``first`` the time of the first edge. In an undirected graph an
+edge may be listed in both directions; the lowest bit of its key is its direction.
 """
 
 from __future__ import annotations
