@@ -318,7 +318,7 @@ def overlap_lines(found: dict[str, Any]) -> list[str]:
         f"hidden communication: {share} (rows by {by['rows']}, sums by {by['sums']}; "
         f"{found['rounds']} rounds)",
         f"  exposed {exposed}: what an epoch is longer than with the communication left out",
-        f"  whole {whole}: the same where nothing overlaps",
+        f"  whole {whole}: the same if nothing overlaps",
     ]
 
 
