@@ -1,4 +1,4 @@
-"""One run of ``penstock etl``: what it reads, what it plans, and from tables to a manifest."""
+"""One run of ``penstock etl``: it opens the input, plans, and makes a graph with its manifest."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ class EtlJob:
     def open(
         cls, edges: str | Path | Iterable[str | Path], options: EtlOptions, *_: bool
     ) -> EtlJob:
-        """Find the files of the edges and their columns, and decide what the options leave open."""
+        """Find the files of the edges and their columns, and complete the options."""
         try:
             listed = [edges] if isinstance(edges, str | Path) else list(edges)
         except TypeError as error:
             raise UsageError(
                 f"a {type(edges).__name__} is not a table",
-                expected="paths, or what has __arrow_c_stream__, such as a DataFrame",
+                expected="paths, or an object with __arrow_c_stream__, such as a DataFrame",
             ) from error
         job = cls([client_input(one) for one in listed], options)
         job._open()
@@ -89,7 +89,7 @@ class EtlJob:
         return self.edges[0] if self.format in ("json", "edgelists") else None
 
     def stamps(self) -> dict[str, Any]:
-        """Return every file that is read, as it is now."""
+        """Return the stamps of all files that are read."""
         return {path: stamp_of(path) for path in self.inputs}
 
     def searched(self) -> list[str]:
@@ -167,7 +167,7 @@ class EtlJob:
         memory = Need(None)
         if place in ("local", "threads"):
             has = context.cluster.worker_memory()
-            fit = f"tasks are cut to fit into what a worker has, {format_bytes(has)}"
+            fit = f"tasks are cut to fit into a worker's memory, {format_bytes(has)}"
             memory = Need(None, has, fit)
         files = len(self.inputs)
         kind = "directed" if self.counts.directed else "undirected"

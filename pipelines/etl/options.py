@@ -104,7 +104,7 @@ _IGNORED_IN_ZOOS: Rules = (
     on_bad_rows="Reading",
 )
 class EtlOptions:
-    """How edges become a graph. What each step does, and in which order, is in docs/etl.md."""
+    """How edges become a graph. docs/etl.md describes the steps and their order."""
 
     format: Format = "auto"
     """format of the edges: parquet, arrow (IPC files), csv, tsv, edgelist (text with # comments),

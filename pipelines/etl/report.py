@@ -48,7 +48,7 @@ class EtlReport(JobReport):
     splits: dict[str, int] = field(default_factory=dict)
 
     def count_input(self, result: dict[str, Any]) -> None:
-        """Add what one piece of the input counted."""
+        """Add the counts of one piece of the input."""
         self.rows_read += sum(result["rows"]) + result["bad_count"] + result["filtered"]
         self.rows_filtered += result["filtered"]
         self.count_bad(result["bad"], result["bad_count"])

@@ -47,7 +47,7 @@ def build_graph(job: EtlJob) -> Manifest:
 
 
 def with_nodes(manifest: Manifest, nodes: NodeResult) -> Manifest:
-    """Return the manifest with what was written about nodes."""
+    """Return the manifest with the entries about nodes."""
     about = replace(
         manifest,
         features=nodes.features,

@@ -256,7 +256,7 @@ def _whole_floats(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
     inside = whole & (np.abs(values) <= _EXACT)
     checks.fail(
         whole & ~inside,
-        lambda row: f"{what} {values[row]:.0f} is beyond what a float holds exactly",
+        lambda row: f"{what} {values[row]:.0f} is too large to be exact in a float",
     )
     return as_arrow(np.where(inside, values, 0.0).astype(np.int64))
 

@@ -94,7 +94,7 @@ def _write(source: ArrowStream, path: Path) -> str:
 
 
 class _Hashing:
-    """A file that hashes what is written."""
+    """A file that hashes its content."""
 
     closed = False
 

@@ -85,7 +85,7 @@ def _takes(patterns: Sequence[str], name: str) -> bool:
 
 @dataclass
 class CodedColumn:
-    """A column while it is read: what it holds, and the categories that were seen."""
+    """A column while it is read: its kind, and the categories so far."""
 
     name: str
     kind: str | None = None  # as in FeatureColumn; None: not known before it has a value
@@ -117,7 +117,7 @@ class FeatureCoder:
 
     listed      whether the features are one column of lists, whose items are not named columns
     named       whether the columns have names, which identify features
-    unknown     by column, how many values are of categories that --features-as does not have
+    unknown     by column, the number of values in categories that --features-as lacks
     """
 
     def __init__(self, options: EtlOptions) -> None:

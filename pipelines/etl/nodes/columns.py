@@ -70,7 +70,7 @@ class NodeLayout:
             need_number(kind.value_type, f"features {names[number]}", path)
             if options.standardise or options.category_columns or known is not None:
                 raise InputError(
-                    f"{path} has lists in {names[number]}, which are features as they are",
+                    f"{path} has lists in {names[number]}, whose items are features unchanged",
                     expected="columns of numbers, booleans, categories or dates",
                     remedy="Leave out --standardise, --category-columns and --features-as",
                 )

@@ -78,7 +78,7 @@ def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | 
 def _encode(
     columns: list[pa.ChunkedArray], types: pa.DictionaryArray | None, folder: Path
 ) -> tuple[int, Array]:
-    """Leave ``ids``, ``codes`` and ``types.json``; return how many ids there are, and the codes."""
+    """Leave ``ids``, ``codes`` and ``types.json``; return the number of ids, and the codes."""
     if types is None:
         distinct, codes = encode_ids(columns)
     else:

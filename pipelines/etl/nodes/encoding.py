@@ -64,7 +64,7 @@ def encoding_of(features: Any, coder: FeatureCoder | None, options: EtlOptions) 
     if twice is not None:
         raise InputError(
             f"two features of {options.nodes} are named {twice}",
-            expected="different names, by which a model knows them again",
+            expected="different names, which models identify them by",
             remedy="Rename the column",
         )
     simple = all(one.kind == "boolean" or _is_plain(one) for one in columns)

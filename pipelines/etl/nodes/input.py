@@ -152,7 +152,7 @@ def _joined(labels: list[pa.Array], name: str) -> pa.ChunkedArray:
 
 
 def _widest(kind: pa.DataType) -> pa.DataType:
-    """Return the type that stands for all of a kind: files of one table may differ in width."""
+    """Return one type per kind: files of one table may differ in width."""
     import pyarrow as pa
 
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

@@ -83,7 +83,7 @@ class SortedIds:
         return [self._item(int(i)) for i in at]
 
     def position(self, bound: Any, *, end: bool = False) -> int:
-        """Return how many ids are below ``bound``; None stands for the start, or the end."""
+        """Return the number of ids below ``bound``; None: the start, or the end."""
         if bound is None:
             return len(self) if end else 0
         low, high = 0, len(self)
@@ -230,7 +230,7 @@ class NodeIds:
         return self.columns(range(position, position + 1))["id"][0].as_py()
 
     def count_types(self, order: Array | None) -> dict[str, int]:
-        """Return how many nodes at the positions ``order`` (None: all) are of each type."""
+        """Return the number of nodes of each type at the positions ``order`` (None: all)."""
         if self.types is None:
             return {}
         numbers = self._type_numbers(range(len(self)) if order is None else order)

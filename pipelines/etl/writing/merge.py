@@ -32,7 +32,7 @@ class Merging:
 
     @classmethod
     def of(cls, options: EtlOptions) -> Merging:
-        """Return what the options ask for."""
+        """Return the rule of the options."""
         directions = None if options.directed else options.both_directions or "add"
         return cls(options.duplicates, options.merge_times, directions)
 

@@ -265,7 +265,7 @@ def _write(table: pa.Table, path: str) -> None:
 
 
 def _numbers(ends: list[pa.ChunkedArray]) -> tuple[SortedIds | None, Array, Array]:
-    """Return both ends of rows as int64: as they are, or as positions among ids that are sorted."""
+    """Return both ends of rows as int64: unchanged, or as positions among sorted ids."""
     import pyarrow as pa
 
     if pa.types.is_int64(ends[0].type):

@@ -244,7 +244,7 @@ def need_rows(path: str, numbers: Array, rows: int, what: str) -> None:
 
 
 def _graphs_of(files: dict[str, str]) -> tuple[Array, int]:
-    """Return the graph of each node, from 1, and how many graphs there are."""
+    """Return the graph of each node, from 1, and the number of graphs."""
     path = files["graph_indicator"]
     graph_of = read_numbers(path, "int64", 1)[:, 0]
     graphs = int(graph_of.max(initial=0))
