@@ -132,3 +132,43 @@ def test_unknown_questions_are_skipped_if_asked(
     assert (report.questions, report.skipped, report.count) == (1, 1, 10)
     with pytest.raises(UsageError):
         embed.answer(trained[0], tmp_path / "b", side="head", **given)
+
+
+def test_relations_between_two_nodes(
+    trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    run = trained[0]
+    held = sorted(rows_of_graph(run))
+    pairs = [(held[0][0], held[0][2]), ("e1", "e2"), (held[9][0], held[9][2])]
+    rows = {"head": [one for one, _ in pairs], "tail": [other for _, other in pairs]}
+    pq.write_table(pa.table(rows), tmp_path / "q.parquet")
+    given: Any = {"queries": tmp_path / "q.parquet", "cluster": cluster}
+    embed.answer(run, tmp_path / "all", known=True, **given)
+    found = rows_of(tmp_path / "all")
+    names = {row["relation"] for row in found}
+    assert len(found) == len(pairs) * len(names) == len(pairs) * 6
+    for number, (head, tail) in enumerate(pairs):
+        mine = [row for row in found if row["question"] == number]
+        assert {(row["head"], row["tail"]) for row in mine} == {(head, tail)}
+        scores = embed.score(run, [(head, row["relation"], tail) for row in mine])
+        assert [row["score"] for row in mine] == pytest.approx(scores.tolist(), rel=1e-5)
+        assert scores.tolist() == sorted(scores, reverse=True)
+    embed.answer(run, tmp_path / "new", top=2, **given)
+    known = rows_of_graph(run)
+    new = rows_of(tmp_path / "new")
+    assert [row["question"] for row in new] == [0, 0, 1, 1, 2, 2]
+    assert not known & {(row["head"], row["relation"], row["tail"]) for row in new}
+
+
+def test_scores_of_triples_are_those_of_answers(
+    trained: tuple[Path, embed.TrainReport], cluster: ClusterSpec
+) -> None:
+    answers = embed.predict(trained[0], head="e7", relation="r2", cluster=cluster).answers
+    triples = [("e7", "r2", one["id"]) for one in answers]
+    wanted = pytest.approx([one["score"] for one in answers], rel=1e-5)
+    assert embed.score(trained[0], triples).tolist() == wanted
+    columns = [[row[i] for row in triples] for i in range(3)]
+    table = pa.table(columns, ["head", "relation", "tail"])
+    assert embed.score(trained[0], table).tolist() == wanted
+    with pytest.raises(InputError):
+        embed.score(trained[0], [("e7", "r2", "nobody"), *triples])
