@@ -97,7 +97,7 @@ def find_layout(paths: Sequence[str], options: EtlOptions, kind: str) -> Layout:
         if layout is not None:
             return _with_moments(layout, options)
     names = ", ".join(files[:3]) + (", ..." if len(files) > 3 else "")
-    raise InputError(f"{names} has no rows", remedy="Check what wrote the input")
+    raise InputError(f"there are no rows in {names}", remedy="Check what wrote the input")
 
 
 def default_direction(kind: str, layout: Layout) -> tuple[bool, str]:
