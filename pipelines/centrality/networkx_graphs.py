@@ -55,7 +55,7 @@ class NetworkXBatch:
         lengths = None if weight is None else np.array(weights, np.float64)
         if lengths is not None and len(bad := lengths[bad_weights(lengths)]):
             raise InputError(
-                f"the attribute {weight!r} of an edge is no length",
+                f"the attribute {weight!r} of an edge is not a length",
                 expected="a number that is not negative, up to 1e290",
                 got=str(bad[0]),
             )
@@ -119,7 +119,7 @@ def _length(edge: Any, weight: str) -> float:
         return float(0 + value)  # added, as by NetworkX: this refuses a string
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"the attribute {weight!r} of an edge is no length",
+            f"the attribute {weight!r} of an edge is not a length",
             expected="a number",
             got=repr(value)[:60],
         ) from None

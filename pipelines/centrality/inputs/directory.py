@@ -100,7 +100,7 @@ class DirectoryInput(CentralityInput):
         ids: Any = read_column(graph.path / "graphs.parquet", "id").combine_chunks()
         starts = np.array([shard.start for shard in graph.manifest.shards], np.int64)
         shard = np.maximum.accumulate(np.searchsorted(starts, ptr[:-1], side="right") - 1)
-        # Behind the last nodes there is no shard.
+        # No shard follows the last nodes.
         shard = np.clip(shard, 0, max(len(starts) - 1, 0))
         weighed = items + (squares / 8).astype(np.int64) if options.distances else items
         for first, stop, large in cut(costs, weighed, shard):

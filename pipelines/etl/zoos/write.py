@@ -67,7 +67,7 @@ def cut_graphs(sizes: Array, remaining: int, shard_size: int) -> tuple[list[int]
 
 
 def row_ranges(starts: set[int], rows: int) -> list[tuple[int, int]]:
-    """Return the ranges that begin at ``starts``; one empty range if there are no rows."""
+    """Return the ranges that begin at ``starts``; one empty range without rows."""
     # Graphs without nodes can put a start at the very end.
     return list(pairwise([*sorted(starts - {rows}), rows])) if rows else [(0, 0)]
 
