@@ -9,13 +9,13 @@ Compared, each ``--rounds`` times and in turns, medians in GB/s:
     batch    the kernel that enqueues at precomputed positions, rings once and polls together
     locked   the kernel whose threads each take the queue's lock to enqueue, ring and free
 
-Before anything is timed, fresh random data are written and read by each producer and compared. Then
-batch reads while training steps run on another stream: what each costs the other. A last part moves
+Before any timing, each producer writes and reads fresh random data, which are compared. Then batch
+reads while training steps run on another stream, to measure their mutual cost. A last part moves
 pages of 4 KiB of a file in memory (/dev/shm), so that no disk hides the cost of the queues.
 
-Everything is printed as it is measured. What the threads write in a second is measured first: the
-file is smaller than --size if it would not be moved often enough within --seconds, and no
-round or part begins after them.
+Results are printed at once. The threads' rate of writing is measured first: the file is smaller
+than --size if it could not be moved often enough within --seconds, and no round or part begins
+after them.
 
 With --host the producer is that of naive/queues.py, which needs no GPU and copies pages itself, one
 round after another: this tests the controller and the benchmark; its figures have no meaning.
