@@ -132,7 +132,7 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
     """Run flows by penstock schedule serve: missed days, one after the other."""
     from penstock.pipelines.flow.records import FOLDER, State, all_runs
     from penstock.pipelines.schedule.entry import Schedules, entry_of
-    from penstock.pipelines.schedule.options import ScheduleOptions
+    from penstock.pipelines.schedule.options import ScheduleOptions, ScheduleTimes
 
     flow, schedules = home / "flow.yaml", Schedules(home / "state")
     flow.write_text(SERVED)
@@ -141,7 +141,7 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
         shutil.rmtree(home / FOLDER, ignore_errors=True)
         options = ScheduleOptions(cron="0 0 * * *", timezone="UTC", catch_up=days)
         since = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
-        schedules.save(entry_of(flow, {}, options, "soak", since))
+        schedules.save(entry_of(flow, ScheduleTimes(), options, "soak", since))
         deadline = time.monotonic() + LONGEST * days
         while (
             sum(run.state == State.PASSED for run in all_runs(home / FOLDER)) < days

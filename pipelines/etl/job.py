@@ -52,6 +52,7 @@ class EtlJob:
     options                completed from the input
     partial, connected     the folder where the graph is made, and the workers
     relations, heldout     found on the way: names of relations; folders of edges held out
+    time_cuts              the times from which edges are held out, if they are split by time
     counts                 the report of all this
     """
 
@@ -63,6 +64,7 @@ class EtlJob:
         self.edges, self.options, self.counts = edges, options, EtlReport("")
         self.pieces: dict[str, list[Piece]] = {}
         self.relations: tuple[Any, ...] = ()
+        self.time_cuts: tuple[Any, ...] | None = None
         self.heldout: dict[str, list[Path]] = {}
         self.format = ""
         self.inputs: dict[str, Any] = {}

@@ -67,6 +67,7 @@ _IGNORED: Rules = (
     ),
     (("graph_id",), "unless a zoo is read", lambda o: o.format not in ("auto", "zoo", "tu")),
     (("valid", "test"), "with --split-edges", lambda o: o.split_edges is not None),
+    (("split_edges_by",), "without --split-edges", lambda o: o.split_edges is None),
     (("split_nodes",), "with --split", lambda o: o.split is not None),
 )
 _IGNORED_IN_TABLES: Rules = (
@@ -169,6 +170,8 @@ class EtlOptions:
 
     split_edges: tuple[float, float, float] | None = None
     """fractions of edges for train, valid and test; valid and test are held out in heldout/"""
+    split_edges_by: Literal["draw", "time"] = "draw"
+    """draw: each edge draws its split by --seed; time: the oldest edges train, the newest test"""
     valid: ClientInput | None = None
     """a file of edges to hold out as heldout/valid, in the format of the edges"""
     test: ClientInput | None = None
@@ -232,6 +235,8 @@ class EtlOptions:
             if (fractions := getattr(self, name)) is not None:
                 check_fractions(name, fractions)
         refuse_ignored(self, _IGNORED)
+        if self.split_edges_by == "time" and self.time is None:
+            raise UsageError("--split-edges-by time needs the column of times: --time")
         if (self.source_type is None) != (self.target_type is None):
             raise UsageError("--source-type and --target-type go together")
         for name in ("source_type", "target_type", "node_type"):

@@ -45,7 +45,7 @@ class Engine:
 
     def __init__(self, flow: Flow, *, quiet: bool) -> None:
         self.flow, self._quiet = flow, quiet
-        self._parallel = flow.parallel or min(PARALLEL, max(cores(), 1))
+        self._parallel = flow.keys.parallel or min(PARALLEL, max(cores(), 1))
         self._open = ExitStack()
         self._running: dict[str, Running] = {}
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()

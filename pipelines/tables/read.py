@@ -76,7 +76,7 @@ def read_columns(source: str, wanted: Sequence[str], *, first: bool = False) -> 
             raise InputError(
                 f"{path} has none of the columns {', '.join(wanted)}", got=", ".join(names)
             )
-        kinds = {name: "list" if name in lists else "string" for name in columns}
+        kinds: dict[Column, str] = {name: "list" if name in lists else "string" for name in columns}
         for rows in read_rows(Piece(path, kind), kinds, shape):
             rows.checks.report(rows.source, "error")
             for name, known in columns.items():

@@ -31,6 +31,8 @@ from penstock.pipelines.tables.pieces import Piece
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_TIMES = 1025  # of a batch: a split by time is as exact as these lie
+
 
 def encode_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path) -> dict[str, Any]:
     """Read a piece and spill it as coded batches ``folder/000``, ...; a step for ``once``."""
@@ -38,6 +40,7 @@ def encode_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path
 
     def make(folder: Path) -> dict[str, Any]:
         result: dict[str, Any] = {"rows": [], "bad": [], "bad_count": 0, "filtered": 0}
+        result["times"] = []
         relations: set[str | int] = set()
         for number, batch in enumerate(read_piece(piece, layout, options)):
             target = folder / f"{number:03d}"
@@ -47,11 +50,19 @@ def encode_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path
             result["bad"] += [vars(bad) for bad in batch.bad]
             result["bad_count"] += batch.bad_count
             result["filtered"] += batch.filtered
+            if options.split_edges_by == "time" and batch.table.num_rows:
+                result["times"].append(_spread(column(batch.table, "time", None)))
             del batch  # before the next is read
         result["relations"] = sorted(relations)
         return result
 
     return spill.once(folder, make)
+
+
+def _spread(times: Array) -> tuple[int, list[Any]]:
+    """Return how many times there are, and some that lie evenly among them, ascending."""
+    ranks = np.unique(np.linspace(0, len(times) - 1, _TIMES).astype(np.int64))
+    return len(times), np.sort(times)[ranks].tolist()
 
 
 def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | int]:

@@ -31,6 +31,7 @@ from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
+    from penstock.pipelines.etl.options import EtlOptions
 
 _ID_BYTES = 64  # memory of one id while a range of ids is made distinct
 _SMALL_IDS = 4 << 20  # up to these bytes one task is faster than the start of several
@@ -82,12 +83,27 @@ def encode(job: EtlJob) -> list[EncodedBatch]:
         batches += [
             EncodedBatch(folder / f"{n:03d}", rows, use) for n, rows in enumerate(result["rows"])
         ]
+    if job.options.split_edges is not None and job.options.split_edges_by == "time":
+        train = [r for (use, _), r in zip(listed, results, strict=True) if use == "train"]
+        job.time_cuts = _time_cuts([one for r in train for one in r["times"]], job.options)
     job.relations = tuple(sorted(relations))
     if not any(batch.rows for batch in batches):
         raise InputError(
             "there are no edges to make a graph of", got=f"{job.counts.rows_read} rows, none usable"
         )
     return batches
+
+
+def _time_cuts(spread: list[tuple[int, list[Any]]], options: EtlOptions) -> tuple[Any, ...]:
+    """Return the times from which edges validate and test."""
+    assert options.split_edges is not None
+    times = np.concatenate([np.array(some) for _, some in spread])
+    weights = np.concatenate([np.full(len(some), count / len(some)) for count, some in spread])
+    order = np.argsort(times, kind="stable")
+    before = np.cumsum(weights[order]) - weights[order]
+    wanted = np.cumsum(options.split_edges[:2]) * weights.sum()
+    at = np.searchsorted(before, wanted - 1e-9 * weights.sum())
+    return tuple(times[order][i].item() if i < len(times) else math.inf for i in at.tolist())
 
 
 def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:

@@ -34,6 +34,7 @@ class EdgeSplit:
 
     fractions  for train, valid and test
     keys       a file: (nodes,) uint64 of the user's ids; relations: the same of their names
+    cuts       of a split by time: the first times of edges for validation and for test
     """
 
     fractions: Fractions
@@ -41,6 +42,7 @@ class EdgeSplit:
     directed: bool
     keys: Path
     relations: Array | None
+    cuts: tuple[Any, ...] | None = None
 
 
 def build_shard(
@@ -146,14 +148,19 @@ def _build(read: _Slices, number: int, shape: Shape, merging: Merging) -> tuple[
 
 
 def _hold_out(csr: CSR, split: EdgeSplit) -> tuple[CSR, dict[str, Edges]]:
-    sources, keys = csr.sources(), load_npy(split.keys)
-    named = None
-    if csr.relations is not None and split.relations is not None:
-        named = split.relations.astype(np.uint32)[csr.relations]
-    splits = split_edges(
-        keys[sources], keys[csr.indices], named, split.fractions, split.seed,
-        directed=split.directed,
-    )  # fmt: skip
+    sources = csr.sources()
+    if split.cuts is not None:
+        assert csr.times is not None
+        valid, test = ((csr.times >= cut).astype(np.int8) for cut in split.cuts)
+        splits = valid + test
+    else:
+        keys, named = load_npy(split.keys), None
+        if csr.relations is not None and split.relations is not None:
+            named = split.relations.astype(np.uint32)[csr.relations]
+        splits = split_edges(
+            keys[sources], keys[csr.indices], named, split.fractions, split.seed,
+            directed=split.directed,
+        )  # fmt: skip
     apart = {}
     for value, name in ((1, "valid"), (2, "test")):
         mask = splits == value

@@ -138,7 +138,8 @@ def build_shards(
         path = job.partial.scratch / f"{root.name}-keys.npy"
         np.save(path, keys)
         names = id_keys(pa.array(job.relations)) if job.relations else None
-        split = EdgeSplit(options.split_edges, options.seed, bool(options.directed), path, names)
+        directed = bool(options.directed)
+        split = EdgeSplit(options.split_edges, options.seed, directed, path, names, job.time_cuts)
     folders = [job.partial.scratch / root.name / f"{b:05d}" for b in range(shape.bins)]
     calls = [
         (b, segments, [(o[b], o[b + 1]) for o in offsets], shape, folders[b])
