@@ -42,6 +42,12 @@ def command(
     days = options.days()
     if output.json and len(days) > 1:
         raise UsageError("--json is of one run, --dates of several", remedy="Give each its --date")
+    if options.detach and not plan:
+        from penstock.pipelines.flow.detach import detach
+
+        made = read_flow(flow, settings(options.set), date=days[0])
+        output.show(detach(made, options))
+        return
     for day in days:
         before = time.time()
         try:
@@ -54,14 +60,13 @@ def command(
 
 def _run(made: Flow, options: RunOptions, output: Display, *, plan: bool) -> None:
     accepted = dict.fromkeys(options.accept, options.reason or "")
-    choice = Choice(options.force, options.first, options.only, accepted, origin=_origin(options))
-    replacing = {"replace_targets": options.replace_targets,
-                 "replace_outputs": options.replace_outputs}  # fmt: skip
+    choice = Choice(options.force, options.first, options.only, accepted, _origin(options),
+                    options.replace_targets, options.replace_outputs)  # fmt: skip
     if plan:
-        output.show(plan_flow(made, choice, **replacing))
+        output.show(plan_flow(made, choice))
         return
     page = write_page if options.report else None
-    report = run_flow_checked(made, choice, quiet=output.quiet, failed=page, **replacing)
+    report = run_flow_checked(made, choice, quiet=output.quiet, failed=page)
     if options.report:
         report.report = write_page(Path(report.run))
     output.show(report)

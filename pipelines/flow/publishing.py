@@ -132,7 +132,7 @@ class Publisher:
 
     def _move(self, entries: list[Entry]) -> None:
         for one in entries:
-            self._place(one).move(one["version"], self._flow.keep)
+            self._place(one).move(one["version"], self._flow.keys.keep)
             one["moved"] = True
 
     def _place(self, entry: Entry) -> Place:
