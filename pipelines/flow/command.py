@@ -40,14 +40,14 @@ def command(
         a YAML file of stages
     """
     days = options.days()
-    if output.json and len(days) > 1:
-        raise UsageError("--json is of one run, --dates of several", remedy="Give each its --date")
     if options.detach and not plan:
         from penstock.pipelines.flow.detach import detach
 
         made = read_flow(flow, settings(options.set), date=days[0])
         output.show(detach(made, options))
         return
+    if output.json and len(days) > 1:
+        raise UsageError("--json is of one run, --dates of several", remedy="Give each its --date")
     for day in days:
         before = time.time()
         try:
