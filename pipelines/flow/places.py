@@ -57,9 +57,10 @@ class Place:
             return str(link.readlink()) if link.is_symlink() else None
 
     def later(self, version: str) -> str | None:
-        """Return what readers are shown, if it is of a later date than a publication."""
+        """Return what readers are shown, if it is this flow's, and later than a publication."""
         now = self.latest()
-        return now if now in self.versions() and str(now)[:10] > version[:10] else None
+        later = now in self.versions() and str(now)[:10] > version[:10]
+        return now if later and self.owner() is None else None
 
     def owner(self) -> str | None:
         """Return the other flow that publishes here; None: there is none."""

@@ -286,7 +286,7 @@ def test_two_flows_do_not_take_turns_at_a_place(home: Path) -> None:
     with pytest.raises(OutputExists):
         publish(one(home, "two"), 2)
     assert not (home / "out-two/a").exists()
-    publish(one(home, "two"), 2, replace_targets=True)
+    publish(one(home, "two"), 2, replace_targets=True, date=on(1))  # also of an earlier date
     assert seen(home / "pub") == "2"
     with pytest.raises(OutputExists):  # all of its own is as it was, but its place is not
         publish(one(home), 1)
