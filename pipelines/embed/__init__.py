@@ -6,6 +6,7 @@ embed.train("g", "run", model="complex", dim=100, epochs=30)
 embed.evaluate("run", filtered=True).scores["mrr"]
 embed.predict("run", head="e12", relation="r3", top=10).answers
 embed.answer("run", "answers", relation="r3", top=10)
+embed.score("run", [("e12", "r3", "e7")])
 embed.vectors("run")["e12"]
 embed.export("run", "vectors")
 """
@@ -13,7 +14,7 @@ embed.export("run", "vectors")
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.paths import client_path
 from penstock.pipelines.embed.options import (
@@ -34,6 +35,7 @@ from penstock.pipelines.job.declare import RUN, Context, RunFolder, job
 from penstock.workers.embed.spec import RESUMABLE
 
 if TYPE_CHECKING:
+    from penstock.arrays import Array
     from penstock.graph import Graph
     from penstock.output import Output
     from penstock.pipelines.vectors import Vectors
@@ -54,6 +56,7 @@ __all__ = [
     "evaluate",
     "export",
     "predict",
+    "score",
     "train",
     "vectors",
 ]
@@ -66,7 +69,14 @@ def _varying(options: EmbedOptions) -> tuple[str, ...]:
 
 
 # What a recipe gives are options like others.
-@job("embed train", writes="run", passing=("recipe",), varying=_varying, on_gpu=True)
+@job(
+    "embed train",
+    writes="run",
+    files=("candidates",),
+    passing=("recipe",),
+    varying=_varying,
+    on_gpu=True,
+)
 def train(context: Context, graph: Graph, run: RunOutput, options: EmbedOptions) -> TrainReport:
     """Train a vector for every node and relation, so that edges score above non-edges.
 
@@ -123,7 +133,7 @@ def predict(context: Context, run: RunFolder, options: PredictOptions) -> Predic
     return predict_answers(context, run, options)
 
 
-@job("embed answer", reads=RUN, writes="answers", files=("queries",), on_gpu=True)
+@job("embed answer", reads=RUN, writes="answers", files=("queries", "candidates"), on_gpu=True)
 def answer(context: Context, run: RunFolder, out: Output, options: AnswerOptions) -> AnswerReport:
     """Write the most likely answers to many questions, or of every node, as Parquet.
 
@@ -161,6 +171,38 @@ def export(context: Context, run: RunFolder, out: Output, options: ExportOptions
     from penstock.pipelines.embed.exporting import export_run
 
     return export_run(context, run, out, options)
+
+
+def score(run: str | Path, triples: Any, *, checkpoint: Literal["best", "last"] = "best") -> Array:
+    """Return the score of each triple, by which tails are ranked; a higher one is more likely.
+
+    Parameters
+    ----------
+    run
+        Directory of a run that ``train`` wrote.
+    triples
+        A list of (head, relation, tail), or of (head, tail) if the run has no relations; or a table
+        with these columns (anything with ``__arrow_c_stream__``).
+    checkpoint
+        As for ``vectors``.
+
+    Returns
+    -------
+    numpy.ndarray
+        (triples,) float64.
+
+    Raises
+    ------
+    InputError
+        Nodes or relations that the run does not have.
+
+    Examples
+    --------
+    >>> embed.score("run", [("e12", "r3", "e7"), ("e12", "r3", "e8")])
+    """
+    from penstock.pipelines.embed.prediction import score_triples
+
+    return score_triples(client_path(run), triples, checkpoint)
 
 
 def vectors(

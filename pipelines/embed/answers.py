@@ -17,7 +17,6 @@ from penstock.arrow import read_column
 from penstock.errors import InputError, UsageError
 from penstock.files import FileRanges, file_table, part_name, save_npy
 from penstock.formats import Format
-from penstock.kernels.embed_rules import Side
 from penstock.output import Output
 from penstock.pipelines.embed.options import AnswerOptions
 from penstock.pipelines.embed.prediction import prediction_task, relation_number
@@ -25,10 +24,11 @@ from penstock.pipelines.embed.report import AnswerReport
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
-from penstock.pipelines.tables.read import read_texts
+from penstock.pipelines.tables.read import read_columns
 from penstock.sizes import plural
 from penstock.workers.embed.evaluation.evaluate import SHOWN, unknown
 from penstock.workers.embed.evaluation.predict import (
+    ASKED,
     BLOCK,
     QUESTIONS,
     AnswerTask,
@@ -107,47 +107,61 @@ def answer_all(
 
 
 def _questions(at: Path, run: Run, options: AnswerOptions) -> tuple[Array, int]:
-    """Return nodes, relations and sides, (3, n) int64, and how many questions were skipped."""
+    """Return heads, relations and tails, (3, n) int64, and how many questions were skipped.
+
+    The one of each that is asked for is ASKED.
+    """
     if options.queries is None:
         relation = relation_number(options.relation, at, run)
         every = np.arange(run.nodes, dtype=np.int64)
-        end = Side.HEAD if options.side == "head" else Side.TAIL
-        return np.stack([every, np.full_like(every, relation), np.full_like(every, end)]), 0
+        asked = np.full_like(every, ASKED)
+        ends = (asked, every) if options.side == "head" else (every, asked)
+        return np.stack([ends[0], np.full_like(every, relation), ends[1]]), 0
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = read_texts(str(options.queries), ("head", "tail", "relation"))
+    table = {name: column.cast(pa.string()) for name, column in
+             read_columns(str(options.queries), ("head", "tail", "relation")).items()}  # fmt: skip
     if not {"head", "tail"} & {*table}:
         raise InputError(f"{options.queries} has no questions", expected="columns head or tail")
     rows = len(next(iter(table.values())))
-    columns = {name: _texts(table, name, rows) for name in ("head", "tail")}
-    given = {name: np.asarray(pc.is_valid(column)) for name, column in columns.items()}
-    if len(bad := np.flatnonzero(given["head"] == given["tail"])):
+    heads, tails, types = (_texts(table, name, rows) for name in ("head", "tail", "relation"))
+    ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
+    if run.relations is None or (
+        "relation" not in table and (options.relation or heads.null_count or tails.null_count)
+    ):
+        number = relation_number(options.relation, at, run)
+        relations, types = np.full(rows, number, np.int64), None
+    else:
+        relations = _numbers(types, pa.array(run.relations, pa.string()))
+    found = np.stack([_numbers(heads, ids), relations, _numbers(tails, ids)])
+    empty = np.stack([np.asarray(column.is_null()) for column in (heads, tails)])
+    lacks_type = np.zeros(rows, bool) if types is None else np.asarray(types.is_null())
+    bad = np.flatnonzero(empty.all(axis=0) | ((empty.sum(axis=0) + lacks_type) != 1))
+    if len(bad):
         raise InputError(
             f"{options.queries}, row {int(bad[0])} is not a question",
-            expected="a head or a tail, and the other one empty",
-            got="both" if given["head"][bad[0]] else "neither",
+            expected="one of head, relation and tail empty, and the others given",
+            got=", ".join(
+                "nothing" if column is None else repr(column[int(bad[0])].as_py())
+                for column in (heads, types, tails)
+            ),
         )
-    sides = np.where(given["head"], int(Side.TAIL), int(Side.HEAD)).astype(np.int64)
-    names = pc.coalesce(columns["head"], columns["tail"])
-    ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
-    nodes = _numbers(names, ids)
-    relations, types = np.zeros(rows, np.int64), None
-    if run.relations is not None and "relation" in table:
-        types = _texts(table, "relation", rows)
-        relations = _numbers(types, pa.array(run.relations, pa.string()))
-    else:
-        relations[:] = relation_number(options.relation, at, run)
-    good = (nodes >= 0) & (relations >= 0)
+    found[np.stack([empty[0], lacks_type, empty[1]])] = ASKED
+    good = (found != -1).all(axis=0)
     skipped = int(np.count_nonzero(~good))
     if skipped and options.unknown == "error":
-        strange = pc.unique(names.filter(pa.array(nodes < 0))).to_pylist()
-        lost = [] if types is None else pc.unique(types.filter(pa.array(relations < 0))).to_pylist()
-        lists = len(strange), strange[:SHOWN], len(lost), lost[:SHOWN]
+        lost = [
+            pc.unique(column.filter(pa.array(numbers == -1))).to_pylist()
+            for column, numbers in ((heads, found[0]), (tails, found[2]), (types, found[1]))
+            if column is not None
+        ]
+        strange, typed = [*dict.fromkeys(lost[0] + lost[1])], [*lost[2:], []][0]
+        lists = len(strange), strange[:SHOWN], len(typed), typed[:SHOWN]
         raise unknown(skipped, *lists, str(options.queries), what="question")
     if not good.any():
         raise UsageError(f"{options.queries} asks nothing that {at} can answer")
-    return np.stack([nodes, relations, sides])[:, good], skipped
+    return found[:, good], skipped
 
 
 def _texts(table: Mapping[str, pa.Array], name: str, rows: int) -> pa.Array:

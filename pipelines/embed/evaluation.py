@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from penstock.arrow import read_column
 from penstock.csr import id_dtype
 from penstock.errors import InputError, MissingFile, PenstockError, UsageError, warn
 from penstock.graph import Graph
+from penstock.pipelines.embed.candidates import find_candidates
 from penstock.pipelines.embed.options import EvaluateOptions
 from penstock.pipelines.embed.planning import memory_to_rank
 from penstock.pipelines.embed.report import EvaluateReport
@@ -20,6 +23,7 @@ from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
 from penstock.sizes import plural
+from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.evaluation.evaluate import (
     SHOWN,
     Evaluated,
@@ -38,6 +42,18 @@ _KNOWN = 40  # of a known answer, while all of them are sorted
 def graph_of(folder: RunFolder, given: Path | None, run: Run) -> Graph:
     """Open the graph that is given, or else that of the run."""
     return Graph.open(folder.graph_path(given, run.graph, "Say where it is with --graph"))
+
+
+def graph_of_training(folder: RunFolder, given: Path | None, run: Run) -> Graph:
+    """Open the graph that a run was trained on, whose nodes have the run's numbers."""
+    graph = graph_of(folder, given, run)
+    if graph.digest != run.graph_sha256:
+        raise UsageError(
+            f"{graph.path} is not the graph that {folder.path} was trained on",
+            expected="the graph of the run",
+            remedy="Say where that is with --graph",
+        )
+    return graph
 
 
 def plan_ranking(
@@ -63,6 +79,8 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
     """Rank the answers of edges among all nodes."""
     at, run = folder.path, Run.load(folder.path)
     checkpoint = checkpoint_name(at, options.checkpoint, run)
+    if options.by_relation and run.relations is None:
+        raise UsageError(f"{at} was trained without relations", remedy="Leave --by-relation out")
     graph, split = graph_of(folder, options.graph, run), options.split or "test"
     same = graph.digest == run.graph_sha256
     _check_edges(graph, split, at, run, options)
@@ -71,6 +89,12 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
             f"{graph.path} has changed since {at} was trained: its edges are ranked by the ids of "
             "their nodes"
         )
+    candidates: int | Candidates | None
+    if isinstance(options.candidates, int):
+        candidates = options.candidates
+    else:
+        own_graph = partial(graph_of_training, folder, options.graph, run)
+        candidates = find_candidates(options.candidates, at, run, own_graph)
     filters, unfiltered = [graph], None
     if options.filtered and not same:
         own = _graph_of_the_run(run)
@@ -99,10 +123,12 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         triples=triples,
         same=same,
         filtered=options.filtered,
-        candidates=options.candidates,
+        candidates=candidates,
         sample=options.sample,
         skip_unknown=options.unknown == "skip",
         seed=options.seed,
+        at=options.at,
+        by_relation=options.by_relation,
         own=filters[1].path if len(filters) > 1 else None,
     )
     found: Evaluated = workers.ranks(evaluate, (task,), title="evaluate")[0]
@@ -120,6 +146,10 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         scores=found.scores,
         tail=found.sides.get("tail"),
         head=found.sides.get("head"),
+        at=options.at,
+        lists=found.lists,
+        kinds=found.kinds,
+        relations=found.relations,
         unseen=found.unseen,
     )
 
@@ -154,9 +184,6 @@ def _graph_of_the_run(run: Run) -> Graph | None:
 
 def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int]:
     """Return the edges of a file as numbers of the run, and how many were skipped."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     typed = run.relations is not None
     wide = 3 if typed else 2
     try:
@@ -178,15 +205,28 @@ def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int
                 got=plural(len(row), "column"),
                 remedy="Separate columns by tabs",
             )
-    ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
+    columns = [[row[i] for row in rows] for i in range(wide)]
+    return edge_numbers(at, run, columns, str(path), unknown_ones)
 
-    def numbers(column: list[str], values: Any) -> Array:
+
+def edge_numbers(
+    at: Path, run: Run, columns: Sequence[Any], where: str, unknown_ones: str = "error"
+) -> tuple[Array, int]:
+    """Return heads, relations and tails as numbers of a run, (3, n), and how many were skipped.
+
+    columns  heads, relations if the run has some, and tails, as text
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def numbers(column: Any, values: pa.Array) -> Array:
         found = pc.index_in(pa.array(column, pa.string()), value_set=values)
         return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
 
-    columns = [[row[i] for row in rows] for i in range(wide)]
+    typed = run.relations is not None
+    ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
     heads, tails = numbers(columns[0], ids), numbers(columns[-1], ids)
-    relations = np.zeros(len(rows), np.int64)
+    relations = np.zeros(len(heads), np.int64)
     if typed:
         relations = numbers(columns[1], pa.array(run.relations, pa.string()))
     good = (heads >= 0) & (tails >= 0) & (relations >= 0)
@@ -200,11 +240,11 @@ def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int
             name for name, row in zip(columns[1], relations, strict=True) if typed and row < 0
         )
         raise unknown(
-            bad, len(strange), list(strange)[:SHOWN], len(lost), list(lost)[:SHOWN], str(path)
+            bad, len(strange), list(strange)[:SHOWN], len(lost), list(lost)[:SHOWN], where
         )
     if bad and not good.any():
         raise UsageError(
-            f"no edge of {path} is known to {at}",
+            f"no edge of {where} is known to {at}",
             expected="an edge of nodes and relations that it was trained on",
             got=f"{plural(bad, 'edge')}, which --unknown skip leaves out",
         )

@@ -27,10 +27,16 @@ from penstock.paths import client_path
 from penstock.workers.embed.spec import Training
 
 Count = Annotated[int, Field(ge=1)]
+ALL, BY_RELATION = "all", "by-relation"  # values of --candidates
+_OF_GRAPH = ("type", "label", BY_RELATION)  # candidates that a graph knows
 # Options that would be ignored.
 _IGNORED_IN_RANKS: Rules = (
     (("split",), "with --triples, whose edges are ranked", lambda o: o.triples is not None),
-    (("seed",), "without --candidates or --sample", lambda o: not (o.candidates or o.sample)),
+    (
+        ("seed",),
+        "without --sample or a number of --candidates",
+        lambda o: not (isinstance(o.candidates, int) or o.sample),
+    ),
     (
         ("unknown",),
         "without --triples or another --graph: the run has all nodes of its own",
@@ -38,13 +44,22 @@ _IGNORED_IN_RANKS: Rules = (
     ),
 )
 _IGNORED_IN_ANSWERS: Rules = (
-    (("graph",), "with --known, which needs no graph", lambda o: o.known),
+    (
+        ("graph",),
+        "with --known, which needs no graph",
+        lambda o: o.known and (o.candidates or "").partition(":")[0] not in _OF_GRAPH,
+    ),
 )
 _IGNORED_IN_MANY: Rules = (
     *_IGNORED_IN_ANSWERS,
     (("side",), "with --queries, whose rows say it", lambda o: o.queries is not None),
     (("unknown",), "without --queries", lambda o: o.queries is None),
 )
+
+
+def _number_or_text(kind: Any, tokens: Any) -> int | str:
+    value: str = tokens[0].value
+    return int(value) if value.isdecimal() else value
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -78,6 +93,9 @@ class TrainingOptions(Training):
     init: ClientPath | None = None
     """begin with the vectors of another run: nodes and relations with the same ids keep theirs,
     with the optimizer's state; others are initialised at random"""
+    candidates: str | None = None
+    """nodes that negatives are drawn from, and that answers are ranked among: type:NAME,
+    label:NAME, or a file of ids [default: all nodes]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """ranks that train together, each with a share of the nodes in its memory [default: 1]"""
 
@@ -190,10 +208,16 @@ class EvaluateOptions(GraphOptions):
     between (head and tail where the graph has no relations)"""
     filtered: Annotated[bool, Parameter(negative="")] = False
     """leave other true answers (of all splits) out of the candidates"""
-    candidates: Count | None = None
-    """rank among this many nodes, drawn at random, and the answer [default: among all nodes]"""
+    candidates: Annotated[Count | str | None, Parameter(converter=_number_or_text)] = None
+    """rank among these nodes and the answer: a number of nodes, drawn at random; type:NAME;
+    label:NAME; a file of ids; by-relation: nodes of the types, or without types the nodes, that
+    edges of the relation lead to; or all [default: as the run was trained]"""
     sample: Count | None = None
     """evaluate this many edges, drawn at random [default: all]"""
+    at: Annotated[int, Field(ge=1)] = 10
+    """length of the lists of best answers whose recall, precision and NDCG are reported"""
+    by_relation: Annotated[bool, Parameter(negative="")] = False
+    """also report the scores of each relation and of each kind of relation: 1-1, 1-N, N-1, N-N"""
     unknown: Literal["error", "skip"] = "error"
     """edges of --triples or of another --graph whose nodes or relation the run does not have"""
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 0
@@ -243,6 +267,9 @@ class PredictOptions(GraphOptions):
     """how many answers"""
     known: bool = False
     """list known answers, too: those that are edges of the graph"""
+    candidates: str | None = None
+    """nodes that may be answers: type:NAME, label:NAME, a file of ids, by-relation, or all
+    [default: as the run was trained]"""
 
     def __post_init__(self) -> None:
         refuse_ignored(self, _IGNORED_IN_ANSWERS)
@@ -268,8 +295,8 @@ class AnswerOptions(GraphOptions):
     """
 
     queries: ClientPath | None = None
-    """a Parquet, Arrow IPC, CSV or TSV file with the columns head, relation and tail: of head and
-    tail each row has one, and asks for the other [default: ask for every node]"""
+    """a Parquet, Arrow IPC, CSV or TSV file with the columns head, relation and tail: each row
+    leaves one of them empty and asks for it [default: ask for every node]"""
     side: Literal["tail", "head"] | None = None
     """without --queries: which end of an edge is asked for [default: tail]"""
     relation: str | None = None
@@ -278,6 +305,8 @@ class AnswerOptions(GraphOptions):
     """how many answers to each question"""
     known: bool = False
     """list known answers, too: those that are edges of the graph"""
+    candidates: str | None = None
+    """as for embed predict; relations are not limited"""
     unknown: Literal["error", "skip"] = "error"
     """questions whose node or relation the run does not have"""
 

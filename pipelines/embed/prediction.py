@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.arrays import Array
 from penstock.arrow import read_column
 from penstock.errors import UsageError, warn
 from penstock.kernels.embed_rules import Side
-from penstock.pipelines.embed.evaluation import graph_of, plan_ranking
+from penstock.pipelines.embed.candidates import find_candidates
+from penstock.pipelines.embed.evaluation import edge_numbers, graph_of_training, plan_ranking
 from penstock.pipelines.embed.options import AnswerOptions, PredictOptions
 from penstock.pipelines.embed.report import PredictReport
 from penstock.pipelines.embed.run import Run, checkpoint_name
 from penstock.pipelines.job.declare import Context, RunFolder
-from penstock.workers.embed.evaluation.predict import Predicted, PredictTask, predict
+from penstock.pipelines.tables.streams import ArrowStream
+from penstock.workers.embed.edges import Edges
+from penstock.workers.embed.evaluation.predict import (
+    Predicted,
+    PredictTask,
+    predict,
+    score_edges,
+)
 from penstock.workers.embed.warm import IDS
 
 if TYPE_CHECKING:
@@ -59,15 +69,9 @@ def prediction_task(
     """Return what a run is asked by these options."""
     at = folder.path
     checkpoint = checkpoint_name(at, options.checkpoint, run)
-    # Of a graph only its edges are needed, which are no answers.
-    graph = None if options.known else graph_of(folder, options.graph, run)
-    if graph is not None and graph.digest != run.graph_sha256:
-        raise UsageError(
-            f"{graph.path} is not the graph that {at} was trained on, so its edges cannot be left "
-            "out",
-            expected="the graph of the run",
-            remedy="Say where that is with --graph, or list known answers, too: --known",
-        )
+    # Edges of the graph are not answers.
+    own = partial(graph_of_training, folder, options.graph, run)
+    graph = None if options.known else own()
     return PredictTask(
         run=at,
         training=run.training,
@@ -75,6 +79,25 @@ def prediction_task(
         checkpoint=checkpoint,
         top=min(options.top, run.nodes),
         graph=None if graph is None else graph.path,
+        candidates=find_candidates(options.candidates, at, run, own),
+    )
+
+
+def score_triples(at: Path, triples: Any, checkpoint: str) -> Array:
+    """Return the scores of triples, which are a table or a list."""
+    import pyarrow as pa
+
+    run = Run.load(at)
+    names = ("head", "relation", "tail") if run.relations is not None else ("head", "tail")
+    if isinstance(triples, ArrowStream):
+        table = pa.table(triples)
+        columns = [table.column(name).cast(pa.string()).to_pylist() for name in names]
+    else:
+        columns = [[str(row[i]) for row in triples] for i in range(len(names))]
+    edges, _ = edge_numbers(at, run, columns, "triples")
+    name = checkpoint_name(at, checkpoint, run)
+    return score_edges(
+        at, name, run.training, len(run.relations or ()), Edges(*edges), device=False
     )
 
 

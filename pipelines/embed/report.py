@@ -15,6 +15,8 @@ from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import Trained
 from penstock.workers.training.stopped import Stopped
 
+_SHOWN = 10  # relations
+
 
 @dataclass
 class TrainReport(JobReport):
@@ -135,11 +137,16 @@ class EvaluateReport(JobReport):
     edges, skipped
         How many were ranked, and how many have unknown nodes or relations.
     candidates
-        Nodes that each answer was ranked among.
+        Nodes that each answer was ranked among; by relation, the mean.
     seconds
         Of the whole command.
     scores, tail, head
         mr, mrr, hits1, hits3 and hits10, of both sides and of one each.
+    at, lists
+        recall, precision and ndcg of the best ``at`` answers, means of all ``queries``, by side
+        (tail, head).
+    kinds, relations
+        Scores by kind of relation (1-1, 1-N, N-1, N-N) and by relation, with ``by_relation``.
     filters
         The graphs whose edges were no candidates; None: all were.
     unfiltered
@@ -167,6 +174,10 @@ class EvaluateReport(JobReport):
     filters: list[str] | None = None
     unfiltered: str | None = None
     unseen: int | None = None
+    at: int = 10
+    lists: dict[str, dict[str, float]] = field(default_factory=dict)
+    kinds: dict[str, Any] | None = None
+    relations: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, for ``--json``."""
@@ -190,6 +201,21 @@ class EvaluateReport(JobReport):
                 f"{name:<9}{of['mrr']:>8.4f}{of['mr']:>10.1f}{of['hits1']:>9.4f}"
                 f"{of['hits3']:>9.4f}{of['hits10']:>9.4f}"
             )
+        for side, of in self.lists.items():
+            yield (
+                f"best {self.at} {side}s, {plural(int(of['queries']), 'question')}: "
+                f"recall {of['recall']:.4f}, precision {of['precision']:.4f}, NDCG {of['ndcg']:.4f}"
+            )
+        for names in (self.kinds or {}, self.relations or {}):
+            shown_ones = sorted(names.items(), key=lambda item: -item[1]["edges"])[:_SHOWN]
+            wide = max((len(name) for name, _ in shown_ones), default=0)
+            for name, of in shown_ones:
+                yield (
+                    f"{name:<{wide}}  {plural(of['edges'], 'edge')}: MRR of tails "
+                    f"{of['tail']['mrr']:.4f}, of heads {of['head']['mrr']:.4f}"
+                )
+            if len(names) > len(shown_ones):
+                yield f"and {len(names) - len(shown_ones):,} more, which --json has"
         if self.unfiltered is not None:
             yield (
                 f"{self.unfiltered} is not there any more as it was trained on: its edges were "

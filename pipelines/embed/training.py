@@ -11,6 +11,7 @@ from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import sha256_of
 from penstock.graph import Graph
 from penstock.options import Rules, flag, given_options, refuse_ignored
+from penstock.pipelines.embed.candidates import keep_candidates, mask_of
 from penstock.pipelines.embed.options import EmbedOptions
 from penstock.pipelines.embed.planning import (
     batch_problem,
@@ -33,6 +34,7 @@ from penstock.pipelines.job.training_bar import TrainingBar
 from penstock.pipelines.job.workers import Workers
 from penstock.run_output import RunOutput
 from penstock.sizes import plural
+from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.spec import DISTANCES, Training
 from penstock.workers.embed.storage.versions import LAST, Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
@@ -66,11 +68,20 @@ def train_vectors(
     training = training.for_graph(has_relations=graph.manifest.relations is not None)
     check_graph(graph, training, ranks)
     refuse_ignored(options, _IGNORED, graph.manifest)
+    mask = None
+    if options.candidates is not None:
+        mask = mask_of(options.candidates, graph.user_ids().combine_chunks(), lambda: graph)
     init = _init(options, training, checkpoints, before, out.result)
     begin = 0
     if init is not None and options.init is not None:
         begin = memory_to_begin(graph, options.init, init)
     given = options.partitions is not None
+
+    def with_tables(training: Training) -> Training:
+        """Return a training that takes as much memory: candidates are drawn as by degree."""
+        if mask is None or training.negatives == "all":
+            return training
+        return replace(training, by_degree=training.by_degree or 1.0)
 
     def problem_of(workers: Workers, training: Training) -> PenstockError | None:
         """Return the error of what does not fit these workers, or the buckets; None: it will do."""
@@ -79,7 +90,7 @@ def train_vectors(
             widest = min(ask_workers(workers.client, _widest).values())
             if (problem := too_wide(training, widest)) is not None:
                 return problem
-        large = too_large(graph, training, workers.capacity, ranks, begin=begin)
+        large = too_large(graph, with_tables(training), workers.capacity, ranks, begin=begin)
         return large or batch_problem(graph, training, ranks, partitions_given=given)
 
     if training.partitions is not None and (
@@ -93,13 +104,13 @@ def train_vectors(
     workers = context.ranks(None, ranks)
     has = workers.capacity
     count = training.partitions or fewest_partitions(
-        graph, training, memory_there(has), ranks, has, begin=begin
+        graph, with_tables(training), memory_there(has), ranks, has, begin=begin
     )
     training = replace(training, partitions=count)
     where = "in memory" if count == 1 else f"{count} partitions on disk, {training.held} in memory"
     if ranks > 1:
         where += f", on {ranks} ranks"
-    needed = memory_to_train(graph, training, ranks, has, begin=begin)
+    needed = memory_to_train(graph, with_tables(training), ranks, has, begin=begin)
     disk = disk_to_train(graph, training, ranks)
     context.plan(
         f"vectors of {graph.num_nodes:,} nodes, {epochs_text(training.epochs, seen)}",
@@ -122,6 +133,8 @@ def train_vectors(
     )
     out.begin(FORMAT, run.to_dict())
     keep_ids(out.result, graph)
+    if mask is not None:
+        keep_candidates(out.result, mask)
     task = TrainTask(
         graph.path,
         out.result,
@@ -129,6 +142,7 @@ def train_vectors(
         None if init is None else options.init,
         () if init is None else init.relations or (),
         run.init_sha256,
+        None if mask is None else Candidates.of(mask, training.corrupt),
     )
     told = False
 

@@ -59,7 +59,7 @@ class WalkingOptions:
     start: tuple[Annotated[str, BeforeValidator(_id)], ...] = ()
     """ids of the nodes to start from; may be repeated [default: every node]"""
     starts: ClientPath | None = None
-    """a file of ids to start from, one per line, or the first column of a .parquet file"""
+    """a file of ids to start from, one per line, or the first column of Parquet or Arrow IPC"""
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     """start from this fraction of the nodes, drawn by the seed"""
 

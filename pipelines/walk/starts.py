@@ -14,6 +14,8 @@ from penstock.files import save_npy
 from penstock.graph import Graph
 from penstock.kernels.streams import Stream
 from penstock.kernels.walk_rules import MAX_WALKS
+from penstock.pipelines.tables.read import read_ids
+from penstock.pipelines.tables.sources import format_of
 from penstock.pipelines.walk.options import WalkingOptions
 from penstock.workers.walk.starts import Starts
 
@@ -71,18 +73,10 @@ def _share(nodes: int, fraction: float, seed: int) -> Array:
 def _read(path: Path) -> tuple[Any, Any]:
     if not path.is_file():
         raise InputError(f"the file of starts {path} does not exist")
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        column = pq.read_table(path).column(0).combine_chunks()
-        return column, range(1, len(column) + 1)
-    try:
-        # Not splitlines, which also cuts at characters that an id may contain.
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"cannot read {path}", expected="text in UTF-8, one id per line", got=str(error)
-        ) from error
+    ids = read_ids(str(path))
+    if format_of(str(path)) in ("parquet", "arrow"):
+        return ids, range(1, len(ids) + 1)
+    lines = [line.strip() for line in ids.to_pylist()]
     numbers = [i for i, line in enumerate(lines, 1) if line]
     return [lines[i - 1] for i in numbers], numbers
 

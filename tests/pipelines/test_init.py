@@ -15,6 +15,7 @@ from penstock.pipelines.cli import run
 from penstock.pipelines.flow.document import read_flow
 
 
+@pytest.mark.slow
 def test_the_flow_runs_on_a_table_of_edges(tmp_path: Path) -> None:
     assert run(["init", str(tmp_path), "-q"]) == 0
     ends = np.random.default_rng(0).integers(0, 200, (2, 2000))

@@ -11,7 +11,7 @@ from penstock.errors import InputError, OutputExists, UsageError
 from penstock.kernels.naive import neighbours as naive
 from penstock.pipelines.cli import run
 from penstock.pipelines.similar import similar
-from penstock.pipelines.vectors import Vectors, write_vectors
+from penstock.pipelines.vectors import write_vectors
 
 
 @pytest.fixture
@@ -28,20 +28,6 @@ def folder(tmp_path, values):
     path.mkdir()
     write_vectors(path, np.arange(250) * 3, values)
     return path
-
-
-def test_one_id_and_text_for_a_number(folder):
-    one = similar(folder, 21, k=3).neighbours
-    assert similar(Vectors.open(folder), "21", k=3).neighbours == one
-    assert one[21][0] == (120, pytest.approx(1))
-
-
-def test_ranges_of_rows_are_searched_by_several_threads(tmp_path):
-    values = np.random.default_rng(1).standard_normal((40_000, 4)).astype(np.float32)
-    np.save(tmp_path / "x.npy", values)
-    found = similar(tmp_path / "x.npy", [7, 39_000], k=300).neighbours
-    rows, _ = naive.nearest(values[[7, 39_000]], values, 300, skip=np.array([[7], [39_000]]))
-    assert [[one for one, _ in found[row]] for row in (7, 39_000)] == rows.tolist()
 
 
 def test_what_cannot_be_asked(folder, tmp_path):
@@ -102,8 +88,52 @@ def test_vectors_of_a_run(tmp_path):
     ]
 
 
-def test_one_vector_has_no_neighbour(tmp_path):
-    write_vectors(tmp_path, np.array([1]), np.ones((1, 2), np.float32))
-    assert similar(tmp_path, 1).neighbours == {1: []}
+# -- candidates and an index -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+def test_neighbours_among_candidates(folder, values, tmp_path, metric):
+    rows = np.arange(0, 250, 3)
+    (tmp_path / "c.txt").write_text("".join(f"{3 * row}\n" for row in rows))
+    given = {"k": 5, "metric": metric, "candidates": tmp_path / "c.txt"}
+    near = values[rows]
+    skip = np.where(np.arange(250) % 3 == 0, np.arange(250) // 3, -1)[:, None]
+    truth, _ = naive.nearest(values, near, 5, skip=skip, cosine=metric == "cosine")
+    similar(folder, out=tmp_path / "out", **given)
+    found = pq.read_table(tmp_path / "out")["neighbour"].to_numpy().reshape(250, 5)
+    np.testing.assert_array_equal(found, 3 * rows[truth])
+    some = similar(folder, [21, 24], **given).neighbours
+    assert [[one for one, _ in some[i]] for i in (21, 24)] == (3 * rows[truth[[7, 8]]]).tolist()
+    with pytest.raises(InputError):
+        (tmp_path / "c.txt").write_text("1\n2\n")
+        similar(folder, out=tmp_path / "none", **given)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+@pytest.mark.parametrize("limited", [False, True], ids=["all", "candidates"])
+def test_an_index_finds_nearly_all(tmp_path, metric, limited):
+    pytest.importorskip("usearch")
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((40, 16))[rng.integers(0, 40, 3000)]
+    values = (values + 0.5 * rng.standard_normal((3000, 16))).astype(np.float32)
+    values[17] = 0
+    np.save(tmp_path / "x.npy", values)
+    given = {"k": 10, "metric": metric}
+    if limited:
+        (tmp_path / "c.txt").write_text("".join(f"{row}\n" for row in range(0, 3000, 2)))
+        given["candidates"] = tmp_path / "c.txt"
+    report = similar(tmp_path / "x.npy", out=tmp_path / "near", approximate=True, **given)
+    assert report.recall > 0.9
+    similar(tmp_path / "x.npy", out=tmp_path / "exact", **given)
+    pairs = []
+    for name in ("near", "exact"):
+        rows = pq.read_table(tmp_path / name).to_pylist()
+        assert not any(row["id"] == row["neighbour"] for row in rows)
+        pairs.append({(row["id"], row["neighbour"]): row["score"] for row in rows})
+    near, exact = pairs
+    both = near.keys() & exact.keys()
+    assert len(both) > 0.9 * len(exact)
+    assert all(near[pair] == pytest.approx(exact[pair], abs=1e-5) for pair in both)
+    assert not list(tmp_path.glob("near/*.usearch"))
     with pytest.raises(UsageError):
-        similar(tmp_path, out=tmp_path / "out")
+        similar(tmp_path / "x.npy", [3], approximate=True)

@@ -35,7 +35,8 @@ class Edges:
         return len(self.heads)
 
 
-def _train_pieces(graph: Graph) -> Iterator[Edges]:
+def train_pieces(graph: Graph) -> Iterator[Edges]:
+    """Yield the edges of a graph's shards, some at a time."""
     dtype = id_dtype(graph.num_nodes)
     for piece in row_pieces(graph):
         csr = rows_of(graph, piece)
@@ -50,7 +51,7 @@ def _train_pieces(graph: Graph) -> Iterator[Edges]:
 
 def train_edges(graph: Graph) -> Edges:
     """Return the edges of a graph's shards, as they are stored: undirected ones in both ways."""
-    found = list(_train_pieces(graph))
+    found = list(train_pieces(graph))
     if len(found) == 1:
         return found[0]
     columns = ("heads", "relations", "tails")
@@ -73,7 +74,7 @@ def split_edges(graph: Graph, split: str) -> Edges:
 def in_no_edge(graph: Graph) -> Array:
     """Return of every node whether no training edge has it: only negatives move its vector."""
     alone = np.ones(graph.num_nodes, bool)
-    for edges in _train_pieces(graph):
+    for edges in train_pieces(graph):
         alone[edges.heads] = False
         alone[edges.tails] = False
     return alone
@@ -84,7 +85,7 @@ def all_edges(graph: Graph) -> Iterator[Edges]:
 
     Shards have both directions of an undirected edge, held-out edges have one.
     """
-    yield from _train_pieces(graph)
+    yield from train_pieces(graph)
     for name in graph.manifest.heldout:
         held = split_edges(graph, name)
         yield held

@@ -31,13 +31,20 @@ Draw = Callable[[int, int], AnyArray]
 class Negatives:
     """The negatives of a training run.
 
-    kernels  those of the device that trains
+    kernels     those of the device that trains
+    candidates  whether each node may be a negative; None: all may
     """
 
     def __init__(
-        self, graph: Graph, training: Training, layout: NodeLayout, kernels: ModuleType
+        self,
+        graph: Graph,
+        training: Training,
+        layout: NodeLayout,
+        kernels: ModuleType,
+        candidates: Array | None = None,
     ) -> None:
         self.graph, self.training, self.layout, self.kernels = graph, training, layout, kernels
+        self.candidates = candidates
         self.sides = len(training.rules(1).sides)
 
     def of(self, phase: Phase, pair: Set[int], first_rows: Mapping[int, int]) -> Draw:
@@ -45,9 +52,11 @@ class Negatives:
         count, seed = self.training.negatives, self.training.seed
         if count == "all":
             # In the order of the phase, whatever slots its partitions have: sums stay the same.
-            at = [(first_rows[p], self.layout.sizes[p]) for p in phase.partitions]
-            rows = [np.arange(first, first + size, dtype=np.int32) for first, size in at]
-            everything = to_device(np.concatenate(rows)[None, None])
+            every = np.concatenate([first_rows[p] + self._rows(p) for p in phase.partitions])
+            if not len(every):  # no candidate is in memory
+                sizes = ((first_rows[p], self.layout.sizes[p]) for p in phase.partitions)
+                every = np.concatenate([first + np.arange(size) for first, size in sizes])
+            everything = to_device(every.astype(np.int32)[None, None])
             return lambda chunks, number: everything
         pool = self.pool(phase, pair, first_rows)
 
@@ -58,12 +67,19 @@ class Negatives:
 
         return draw
 
+    def _rows(self, partition: int) -> Array:
+        """Return the rows of a partition that may be negatives."""
+        rows = np.arange(self.layout.sizes[partition])
+        if self.candidates is None:
+            return rows
+        return rows[self.candidates[self.layout.nodes_of(partition)]]
+
     def pool(self, phase: Phase, pair: Set[int], first_rows: Mapping[int, int]) -> NegativePool:
         """Return the rows that negatives of edges between two partitions are drawn from."""
         others = [p for p in phase.partitions if p not in pair]
         own = [p for p in phase.partitions if p in pair]
         partitions, sizes = own + others, self.layout.sizes
-        if self.training.by_degree:
+        if self.training.by_degree or self.candidates is not None:
             first, start = _ranges([(first_rows[p], sizes[p]) for p in partitions])
             chance, other = self._alias(own, others)
             alias = 2**32, to_device(chance), to_device(other)  # the table decides all
@@ -80,7 +96,7 @@ class Negatives:
         """Return the alias table of the nodes of partitions, one after another.
 
         Nodes of own partitions are as likely as if the whole graph were there, those of the others
-        as likely as all that are left together.
+        as likely as all that are left together. If none of them is a candidate, all are.
         """
         from penstock.kernels.cpu.walk.tables import alias_table
 
@@ -90,7 +106,10 @@ class Negatives:
         )
         left = self._chances.sum() - sum(part.sum() for part in mine)
         there = sum(part.sum() for part in theirs)
-        weights = np.concatenate([*mine, *(part * (left / there) for part in theirs)])
+        scale = left / there if there else 0.0
+        weights = np.concatenate([*mine, *(part * scale for part in theirs)])
+        if not weights.any():
+            weights[:] = 1
         indptr = np.array([0, len(weights)], np.int64)
         chance, other = alias_table(indptr, weights.astype(np.float32))
         return chance, other
@@ -102,12 +121,15 @@ class Negatives:
         Its degree is the number of edges that it is in; without any it counts as with one.
         """
         graph, share = self.graph, self.training.by_degree
+        if not share:
+            assert self.candidates is not None
+            return self.candidates.astype(np.float64)
         degree = graph.degrees.copy()
         for number in range(graph.num_shards):
             degree += np.bincount(graph.shard(number).indices, minlength=graph.num_nodes)
         degree = np.maximum(degree, 1)
         found: Array = 1 - share + share * degree / degree.mean()
-        return found
+        return found if self.candidates is None else found * self.candidates
 
 
 def _ranges(ranges: list[tuple[int, int]]) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.spec import Training
 from penstock.workers.training.stopped import Stopped
 
@@ -18,6 +19,7 @@ class TrainTask:
     training    with ``model`` and ``partitions`` as they are for this graph and machine
     init        another run, with whose vectors those of the same ids begin; its relations
     init_sha256  of the checkpoint of that run, which all ranks are to read; None: any
+    candidates  nodes that are negatives, and that answers are ranked among; None: all
     """
 
     graph: Path
@@ -26,6 +28,7 @@ class TrainTask:
     init: Path | None = None
     init_relations: tuple[str, ...] = ()
     init_sha256: str | None = None
+    candidates: Candidates | None = None
 
     @property
     def partitions(self) -> int:

@@ -177,7 +177,10 @@ class EmbedTrainer(Trainer):
         )
         self.buffer = opened.enter_context(buffer)
         self.kernels = kernel("embed", self.buffer.values)
-        self.negatives = Negatives(graph, training, self.layout, self.kernels)
+        mask = self.candidates = None
+        if task.candidates is not None:
+            mask, self.candidates = task.candidates.mask, task.candidates.groups(self.layout)
+        self.negatives = Negatives(graph, training, self.layout, self.kernels, mask)
         self.work = opened.enter_context(self.kernels.workspace(cores_of_rank(comm), self.rules))
         self.relations = self._initial_relations()
         self.position, self.batches = Position(), 0
@@ -310,18 +313,18 @@ class EmbedTrainer(Trainer):
         if not self.checkpoints.has(BEST):
             position.best_epoch, position.best, position.scores, position.bad = 0, None, None, 0
             return
-        edges, known = self.validation
+        edges, _ = self.validation
         if position.scores.get("ranks") == edges.count * len(self.rules.sides):
             return
         self.buffer.receive(0)  # nothing else is in the buffer yet
         folder, slot = self.task.checkpoints, self.buffer.slot(0)
         source, _ = open_checkpoint(folder, BEST, device=gpu(), slot=slot)
         try:
-            ranks = rank(source, self.rules, edges, known=known, work=self.work)
+            scores = self._scores(source)
         finally:
             source.close()
             self.buffer.forget(0)
-        position.scores = self._agreed(Scores.of(np.concatenate(list(ranks.values()))).to_dict())
+        position.scores = self._agreed(scores)
         position.best = position.scores["mrr"]
 
     def _agreed(self, scores: dict[str, Any]) -> dict[str, Any]:
@@ -584,10 +587,15 @@ class EmbedTrainer(Trainer):
         """Rank held-out edges."""
         if not self.is_finite():
             return Evaluation(math.nan, {}, finite=False)
-        edges, known = self.validation
-        ranks = rank(self._source(), self.rules, edges, known=known, work=self.work)
-        scores = Scores.of(np.concatenate(list(ranks.values()))).to_dict()
+        scores = self._scores(self._source())
         return Evaluation(scores["mrr"], scores)
+
+    def _scores(self, source: VectorSource) -> dict[str, Any]:
+        """Return the scores of the validation edges."""
+        edges, known = self.validation
+        given = {"known": known, "candidates": self.candidates, "work": self.work}
+        ranks = rank(source, self.rules, edges, **given)
+        return Scores.of(np.concatenate(list(ranks.values()))).to_dict()
 
     def figures(
         self, evaluated: Evaluation | None, seconds: float

@@ -124,50 +124,6 @@ def test_rows_without_ends_are_nodes_and_empty_graphs(tmp_path):
     ]  # fmt: skip
 
 
-def test_columns_by_name(tmp_path):
-    zoo = draw(4)
-    table = table_of(rows_of(zoo), ("function", "caller", "callee", "calls"))
-    pq.write_table(table, tmp_path / "e.parquet")
-    names = {"graph_id": "function", "source": "caller", "target": "callee", "weight": "calls"}
-    compute(tmp_path / "e.parquet", tmp_path / "out", weighted=True, **names)
-    same_as_networkx(tmp_path / "out", zoo, weight="weight")
-    for wrong in ({}, {**names, "weight": "weights"}, {**names, "source": "callee"}):
-        with pytest.raises(PenstockError):
-            compute(tmp_path / "e.parquet", tmp_path / "out2", weighted=bool(wrong), **wrong)
-
-
-def test_extreme_ids(tmp_path):
-    big = 2**64 - 1
-    table = pa.table(
-        {
-            "graph_id": pa.array([big, big], pa.uint64()),
-            "source": pa.array([big, 0], pa.uint64()),
-            "target": pa.array([0, 2**63], pa.uint64()),
-        }
-    )
-    pq.write_table(table, tmp_path / "e.parquet")
-    compute(tmp_path / "e.parquet", tmp_path / "out")
-    graph = nx.Graph([(big, 0), (0, 2**63)])
-    same_as_networkx(tmp_path / "out", {big: graph})
-
-
-@pytest.mark.parametrize("dictionary", [False, True])
-def test_ids_of_several_types(tmp_path, dictionary):
-    """Integers of several widths, and strings that are long, or kept as dictionaries."""
-    (tmp_path / "e").mkdir()
-    kinds = [(pa.int8(), pa.int32()), (pa.uint16(), pa.int64())]
-    for number, (source, target) in enumerate(kinds):
-        graph = pa.array([*"ab"[number:], "c"], [pa.string(), pa.large_string()][number])
-        columns = {"graph_id": graph, "source": pa.array([1] * len(graph), source)}
-        columns["target"] = pa.array(range(2 + number, 2 + number + len(graph)), target)
-        if dictionary:
-            columns = {name: column.dictionary_encode() for name, column in columns.items()}
-        pq.write_table(pa.table(columns), tmp_path / f"e/{number}.parquet")
-    compute(tmp_path / "e", tmp_path / "out")
-    zoo = {"a": [(1, 2)], "b": [(1, 3), (1, 3)], "c": [(1, 4), (1, 4)]}
-    same_as_networkx(tmp_path / "out", {name: nx.Graph(rows) for name, rows in zoo.items()})
-
-
 def test_bad_weights_fail_their_graphs_alone(tmp_path):
     rows = [(1, 0, 1, 2.0), (2, 0, 1, -1.0), (3, 0, 1, None), (4, 0, 1, 1.0)]
     pq.write_table(table_of(rows), tmp_path / "e.parquet")
@@ -350,14 +306,6 @@ BAD_LINES = [
 ]
 
 
-def test_json_lines_of_several_files(tmp_path):
-    for name in ("a", "b"):
-        lines_of(tmp_path / f"in/{name}.jsonl", [{"edges": [[1, 2]]}, {"edges": [[1, 3], [3, 4]]}])
-    compute(tmp_path / "in", tmp_path / "out")
-    found = {f"{name}.jsonl:{n}" for name in "ab" for n in (0, 1)}
-    assert {graph for graph, _ in values(tmp_path / "out")} == found
-
-
 def test_bad_lines_of_json_are_named_or_skipped(tmp_path):
     good = '{"id": "good", "edges": [["a", "b"]]}'
     for number, line in enumerate(BAD_LINES):
@@ -418,18 +366,6 @@ def test_lists_have_one_header(tmp_path):
     folder = lists(tmp_path / "names", {"g.txt": "anna berta\nclara dora\n"})
     compute(folder, tmp_path / "out3", header="yes", format="edgelists")
     same_as_networkx(tmp_path / "out3", {"g": nx.Graph([("clara", "dora")])})
-
-
-def test_options_that_etl_refuses(tmp_path):
-    pq.write_table(table_of(rows_of(draw(3))), tmp_path / "e.parquet")
-    with pytest.raises(UsageError):
-        compute(tmp_path / "e.parquet", tmp_path / "out", header="no")
-    folder = lists(tmp_path / "lists", {"g.txt": "1 2 3\n"})
-    for options in ({}, {"format": "edgelists", "graph_id": "0"}):  # neither a zoo by itself
-        with pytest.raises(UsageError):
-            compute(folder, tmp_path / "out", **options)
-    compute(folder, tmp_path / "out", format="zoo")
-    assert values(tmp_path / "out").keys() == {(1, 2), (1, 3)}
 
 
 def test_a_tu_folder(tmp_path):
@@ -513,31 +449,6 @@ def test_a_list_with_a_bad_line(tmp_path, text):
         compute(folder, tmp_path / "out", **given)
     assert compute(folder, tmp_path / "out", on_bad_rows="skip", **given).bad_rows == 1
     assert len(values(tmp_path / "out")) == 4
-
-
-def test_nodes_of_a_list_are_as_they_are_written(tmp_path):
-    folder = lists(tmp_path / "lists", {"a.txt": "007 7\n7 8\n"})
-    compute(folder, tmp_path / "out", format="edgelists")
-    assert set(values(tmp_path / "out")) == {("a", "007"), ("a", "7"), ("a", "8")}
-
-
-def test_weights_beyond_what_float64_holds_exactly(tmp_path):
-    path = tmp_path / "a.parquet"
-    pq.write_table(table_of([(1, 0, 1, 2**63 - 1), (2, 0, 1, 2)]), path)
-    options = {"metrics": "closeness", "weighted": True, "cluster": THREADS}
-    assert not centrality(path, tmp_path / "out", **options).failed
-    assert values(tmp_path / "out")[1, 0] == pytest.approx(2.0**-63)
-
-
-def test_a_tu_folder_whose_attributes_are_missing(tmp_path):
-    folder = tmp_path / "X"
-    folder.mkdir()
-    for name, text in {
-        "A": "1, 2\n", "graph_indicator": "1\n1\n", "node_attributes": "1.0\nnan\n",
-    }.items():  # fmt: skip
-        (folder / f"X_{name}.txt").write_text(text)
-    centrality(folder, tmp_path / "out", metrics="closeness", cluster=THREADS)
-    assert values(tmp_path / "out") == {(1, 1): 1.0, (1, 2): 1.0}
 
 
 def test_weights_whose_sums_overflow(tmp_path):

@@ -16,8 +16,16 @@ from penstock.kernels import kernel
 from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.sizes import plural
-from penstock.workers.embed.edges import Edges, all_edges, in_no_edge, split_edges
-from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
+from penstock.workers.embed.edges import Edges, all_edges, in_no_edge, split_edges, train_pieces
+from penstock.workers.embed.evaluation.candidates import Candidates, mean_candidates
+from penstock.workers.embed.evaluation.metrics import grouped_scores, list_scores, relation_kinds
+from penstock.workers.embed.evaluation.ranking import (
+    Scores,
+    drawn,
+    known_answers,
+    rank,
+    sample,
+)
 from penstock.workers.embed.source import TableSource, read_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoint
@@ -41,7 +49,9 @@ class EvaluateTask:
     same        whether the graph is that of the training run, so that its numbers are the run's
     own         of another graph: that of the run, whose edges are known as well; None: it is
                 not there
-    candidates  rank among so many; None: all nodes
+    candidates  rank among so many, or among these; None: all nodes
+    at          length of the lists of best answers
+    by_relation whether relations and their kinds have scores of their own
     """
 
     graph: Path
@@ -53,10 +63,12 @@ class EvaluateTask:
     triples: Array | None
     same: bool
     filtered: bool
-    candidates: int | None
+    candidates: int | Candidates | None
     sample: int | None
     skip_unknown: bool
     seed: int
+    at: int
+    by_relation: bool
     own: Path | None = None
 
 
@@ -64,8 +76,10 @@ class EvaluateTask:
 class Evaluated:
     """Scores over all ranks, and of each side.
 
+    lists   recall, precision and NDCG of the best answers, of each side
     unseen  edges with a node that no training edge has; None: they were not counted, which is
             another pass over all edges, as filtering is
+    relations, kinds  scores of the edges of each relation, and of each kind of relation
     """
 
     edges: int
@@ -73,7 +87,10 @@ class Evaluated:
     candidates: int
     scores: dict[str, Any]
     sides: dict[str, dict[str, Any]]
+    lists: dict[str, dict[str, float]]
     unseen: int | None = None
+    relations: dict[str, Any] | None = None
+    kinds: dict[str, Any] | None = None
 
 
 def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
@@ -119,14 +136,19 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
             )
         first = next(source.parts())[1]
         with kernel("embed", first).workspace(cores()) as work:
-            return found.number, source.layout.nodes, rank(
-                source, rules, mine,
-                known=known, candidates=task.candidates, seed=task.seed, work=work,
-            )  # fmt: skip
+            groups, nodes = None, source.layout.nodes
+            if isinstance(task.candidates, int):
+                groups = drawn(nodes, task.candidates, task.seed)
+            elif task.candidates is not None:
+                groups = task.candidates.groups(source.layout)
+            ranks = rank(source, rules, mine, known=known, candidates=groups, work=work)
+            return found.number, mean_candidates(groups, edges, nodes), ranks
 
     folder = task.run / "checkpoints"
     for _ in range(_ATTEMPTS):
-        number, nodes, own_ranks = read_checkpoint(folder, task.checkpoint, ranked, device=gpu())
+        number, candidates, own_ranks = read_checkpoint(
+            folder, task.checkpoint, ranked, device=gpu()
+        )
         ends = comm.allreduce(np.array([number, -number]), "max")
         if ends[0] == -ends[1]:
             break
@@ -147,9 +169,22 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
     if task.filtered and trained_on is not None:
         alone = in_no_edge(Graph.open(trained_on))
         unseen = int(np.count_nonzero(alone[edges.heads] | alone[edges.tails]))
+    lists = {
+        side.name.lower(): list_scores(edges, found, side, task.at, filtered=task.filtered)
+        for side, found in ranks.items()
+    }
+    by_relation = by_kind = None
+    if task.by_relation:
+        names = list(task.relations or ())
+        of_run = (translated.of_run(one) for one in train_pieces(graph))
+        kinds = np.array(relation_kinds(of_run, len(names)))
+        every = sorted({*kinds.tolist()})
+        by_relation = grouped_scores(ranks, edges.relations, names)
+        by_kind = grouped_scores(ranks, np.searchsorted(every, kinds)[edges.relations], every)
     return Evaluated(
-        edges.count, skipped, min(task.candidates or nodes, nodes), scores.to_dict(), sides, unseen
-    )
+        edges.count, skipped, candidates, scores.to_dict(), sides, lists,
+        unseen, by_relation, by_kind,
+    )  # fmt: skip
 
 
 class Translation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,11 @@ from penstock.kernels.embed_rules import Side
 from penstock.limits import cores
 from penstock.output import Pieces
 from penstock.workers.embed.edges import Edges, all_edges, in_no_edge
+from penstock.workers.embed.evaluation.candidates import Candidates
 from penstock.workers.embed.evaluation.ranking import (
     KnownAnswers,
+    ask,
+    chosen_of,
     known_answers,
     known_like,
     queries_of,
@@ -35,7 +39,10 @@ if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
 QUESTIONS = "questions.npy"
+ASKED = -2
 BLOCK = 1 << 12  # questions that are answered together
+_TRIPLES = 1 << 20  # that are scored together, to find relations
+_VALUES = 1 << 23  # of the vectors of edges that are scored together
 _gpu = threading.Lock()  # one task at a time computes there
 
 
@@ -43,7 +50,8 @@ _gpu = threading.Lock()  # one task at a time computes there
 class PredictTask:
     """What is asked of a run: what nodes lead to by a relation, or what leads to them.
 
-    graph      whose edges are no answers; None: they may be
+    graph      whose edges are not answers; None: they may be
+    candidates what may be answers; None: all nodes
     relations  the run's, by number; None: it has none
     top        how many answers
     """
@@ -54,6 +62,7 @@ class PredictTask:
     checkpoint: str
     top: int
     graph: Path | None = None
+    candidates: Candidates | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,10 @@ class Predicted:
 
 @dataclass(frozen=True)
 class AnswerTask:
-    """Many questions: QUESTIONS in ``folder`` has nodes, relations and sides, (3, n) int64."""
+    """Many questions: QUESTIONS in ``folder`` has heads, relations and tails, (3, n) int64.
+
+    One of each is ASKED.
+    """
 
     asked: PredictTask
     folder: Path
@@ -95,26 +107,25 @@ def answer_questions(task: AnswerTask, number: int) -> None:
     import pyarrow.parquet as pq
 
     first, last = task.files.range(number)
-    nodes, relations, sides = np.load(task.folder / QUESTIONS, mmap_mode="r")[:, first:last]
+    questions = np.load(task.folder / QUESTIONS, mmap_mode="r")[:, first:last]
+    heads, relations, tails = questions
     scores = np.empty((last - first, task.asked.top))
-    best = np.empty(scores.shape, np.int64)
+    best = np.full(scores.shape, -1, np.int64)
     with _gpu if gpu() else nullcontext():
-        for side in Side:
-            of = np.flatnonzero(sides == side)
-            asked = nodes[of], relations[of].astype(np.int32), side
-            scores[of], best[of] = _answered(task.asked, *asked, threads=1)
+        for side, nodes, asked in ((Side.TAIL, heads, tails), (Side.HEAD, tails, heads)):
+            of = np.flatnonzero(asked == ASKED)
+            known = nodes[of], relations[of].astype(np.int32), side
+            scores[of], best[of] = _answered(task.asked, *known, threads=1)
+        of = np.flatnonzero(relations == ASKED)
+        scores[of], best[of] = _relations_between(task.asked, heads[of], tails[of])
     row, rank = np.nonzero(best >= 0)
-    given, found = nodes[row], best[row, rank]
-    is_tail = sides[row] == Side.TAIL
+    answers = np.where(questions[:, row] == ASKED, best[row, rank], questions[:, row])
     ids = read_column(task.asked.run / IDS, "id").combine_chunks()
-    columns = {
-        "question": as_arrow(first + row),
-        "head": take(ids, np.where(is_tail, given, found)),
-    }
+    columns = {"question": as_arrow(first + row), "head": take(ids, answers[0])}
     if task.asked.relations is not None:
-        columns["relation"] = take(pa.array(task.asked.relations), relations[row])
+        columns["relation"] = take(pa.array(task.asked.relations), answers[1])
     columns |= {
-        "tail": take(ids, np.where(is_tail, found, given)),
+        "tail": take(ids, answers[2]),
         "rank": as_arrow((rank + 1).astype(np.int32)),
         "score": as_arrow(scores[row, rank]),
     }
@@ -138,23 +149,99 @@ def _answered(
         positions, order = source.layout.positions, source.layout.order
         at = nodes if positions is None else positions[nodes]
         known = None if task.graph is None else _known(task, nodes, relations, side, source)
-        for begin in range(0, len(nodes), BLOCK):
-            some = slice(begin, begin + BLOCK)
+        groups = None if task.candidates is None else task.candidates.groups(source.layout)
+
+        def answer_block(some: Array, chosen: Array | None) -> None:
             needed, where = np.unique(at[some], return_inverse=True)
             rows = source.gather(needed)
             query = queries_of(source, rules, rows, where, relations[some], side)
-            theirs = None if known is None else known_like(query, known.of(some))
+            theirs = None
+            if known is not None:
+                answers = known.take(some)
+                answers = answers if chosen is None else answers.among(chosen)
+                theirs = known_like(query, answers.of(slice(None)))
             kernels, found = kernel("embed", query), None
             with kernels.workspace(threads) as work:
                 for first, values in source.parts():
-                    found = kernels.top(query, values, rules, task.top, first, theirs, found, work)
-            assert found is not None
+                    before, values = chosen_of(chosen, first, values)
+                    if len(values):
+                        given = query, values, rules, task.top, before, theirs, found, work
+                        found = kernels.top(*given)
+            assert found is not None  # there is a candidate
             scores[some], ids = map(to_host, found)
+            if chosen is not None:
+                ids = np.where(ids >= 0, chosen[ids], -1)
             best[some] = ids if order is None else np.where(ids >= 0, order[ids], -1)
+
+        everything: Iterable[tuple[Array | slice, Array | None]] = [(slice(None), None)]
+        for of, chosen in everything if groups is None else groups(side, relations):
+            rows = np.arange(len(nodes))[of]
+            for begin in range(0, len(rows), BLOCK):
+                answer_block(rows[begin : begin + BLOCK], chosen)
 
     if len(nodes):
         read_checkpoint(task.run / "checkpoints", task.checkpoint, answer, device=gpu())
     return scores, best
+
+
+def _relations_between(task: PredictTask, heads: Array, tails: Array) -> tuple[Array, Array]:
+    """Return the best relations from heads to tails: scores (n, top), relations (n, top) or -1."""
+    count = len(task.relations or ())
+    top = min(task.top, count)
+    scores = np.empty((len(heads), task.top))
+    best = np.full(scores.shape, -1, np.int64)
+    if not len(heads):
+        return scores, best
+    size = max(1, _TRIPLES // count)
+    for begin in range(0, len(heads), size):
+        some = slice(begin, begin + size)
+        number = len(heads[some])
+        every = np.tile(np.arange(count, dtype=np.int32), number)
+        edges = Edges(np.repeat(heads[some], count), every, np.repeat(tails[some], count))
+        run = task.run, task.checkpoint, task.training
+        found = score_edges(*run, count, edges, device=gpu()).reshape(number, count)
+        if task.graph is not None:
+            found[_known_relations(task, heads[some], tails[some])] = -np.inf
+        order = np.argsort(-found, axis=1, kind="stable")[:, :top]
+        values = np.take_along_axis(found, order, axis=1)
+        scores[some, :top] = values
+        best[some, :top] = np.where(np.isfinite(values), order, -1)
+    return scores, best
+
+
+def _known_relations(task: PredictTask, heads: Array, tails: Array) -> tuple[Array, Array]:
+    """Return the relations that edges of the graph have between heads and tails, by question."""
+    assert task.graph is not None
+    graph = Graph.open(task.graph)
+    asked = heads * graph.num_nodes + tails
+    order = np.argsort(asked, kind="stable")
+    rows, relations = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for some in all_edges(graph):
+        keys = some.heads.astype(np.int64) * graph.num_nodes + some.tails
+        low, high = (np.searchsorted(asked[order], keys, side) for side in ("left", "right"))
+        hit = np.flatnonzero(high > low)
+        counts = (high - low)[hit]
+        before = np.repeat(np.cumsum(counts) - counts, counts)
+        rows.append(order[np.repeat(low[hit], counts) + np.arange(counts.sum()) - before])
+        relations.append(np.repeat(some.relations[hit], counts))
+    return np.concatenate(rows), np.concatenate(relations)
+
+
+def score_edges(
+    run: Path, checkpoint: str, training: Training, relations: int, edges: Edges, *, device: bool
+) -> Array:
+    """Return the score of each edge, by which tails are ranked: (n,) float64."""
+    scores = np.empty(edges.count)
+
+    def score(source: TableSource, found: Checkpoint) -> None:
+        rules, size = training.rules(relations), max(1, _VALUES // training.dim)
+        for begin in range(0, edges.count, size):
+            some = slice(begin, begin + size)
+            asked, answers, _ = ask(source, rules, edges.take(some), Side.TAIL)
+            scores[some] = to_host(kernel("embed", asked).answer_scores(asked, answers, rules))
+
+    read_checkpoint(run / "checkpoints", checkpoint, score, device=device)
+    return scores
 
 
 def _known(

@@ -20,6 +20,7 @@ from penstock.kernels.cpu.philox import random_keys
 from penstock.kernels.embed_rules import EmbedRules, Known, Side
 from penstock.kernels.streams import Stream
 from penstock.workers.embed.edges import Edges
+from penstock.workers.embed.evaluation.candidates import Groups, same_for_all
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import VectorSource
 from penstock.workers.resources.device import to_host
@@ -76,7 +77,7 @@ class KnownAnswers:
     unique: Known
     row: Array
 
-    def take(self, queries: slice) -> KnownAnswers:
+    def take(self, queries: Array | slice) -> KnownAnswers:
         """Return those of some queries."""
         return KnownAnswers(self.unique, self.row[queries])
 
@@ -87,7 +88,7 @@ class KnownAnswers:
 
     def among(self, chosen: Array) -> KnownAnswers:
         """Return those answers that are among the chosen positions, by where they are there."""
-        at = _within(self.unique.indices, chosen)
+        at = within(self.unique.indices, chosen)
         return self._kept(at < len(chosen), at)
 
     def pieces(self) -> Iterator[tuple[slice, Known]]:
@@ -122,26 +123,21 @@ def rank(
     edges: Edges,
     *,
     known: dict[Side, KnownAnswers] | None = None,
-    candidates: int | None = None,
-    seed: int = 0,
+    candidates: Groups | None = None,
     work: Any = None,
 ) -> dict[Side, Array]:
     """Return the rank of every edge's tail and head: (edges,) float64 each.
 
-    known       true answers that are no candidates, of each side's queries
-    candidates  rank among so many nodes, drawn for all edges; None: among all
+    known       true answers that are not candidates, of each side's queries
+    candidates  among which answers are ranked [default: all nodes]
     """
     ranks = {side: np.empty(edges.count, np.float64) for side in rules.sides}
-    chosen = None
-    if candidates is not None and candidates < source.layout.nodes:
-        keys = random_keys(seed, Stream.EMBED_CANDIDATE, _CANDIDATES, source.layout.nodes)
-        chosen = np.sort(np.argpartition(keys, candidates)[:candidates])
     size = max(1, min(BLOCK, VALUES // rules.dim))
     for begin in range(0, edges.count, size):
         block = slice(begin, min(begin + size, edges.count))
         for side in rules.sides:
             mine = None if known is None else known[side].take(block)
-            found = _rank_block(source, rules, edges.take(block), side, mine, chosen, work)
+            found = _rank_block(source, rules, edges.take(block), side, mine, candidates, work)
             ranks[side][block] = found
     return ranks
 
@@ -152,37 +148,69 @@ def _rank_block(
     edges: Edges,
     side: Side,
     known: KnownAnswers | None,
-    chosen: Array | None,
+    candidates: Groups | None,
     work: Any,
 ) -> Array:
-    asked, given, answers = _ask(source, rules, edges, side)
+    asked, given, answers = ask(source, rules, edges, side)
     kernels = kernel("embed", asked)
     scores = kernels.answer_scores(asked, given, rules)
-    counts = _like(asked, np.zeros((edges.count, 2), np.int64))
 
-    def count(first: int, values: AnyArray, answers: Array, known: KnownAnswers | None) -> None:
-        theirs = _like(asked, answers)
-        every: Iterable[tuple[slice, Known | None]] = [(slice(None), None)]
-        for some, of in every if known is None else known.pieces():
-            kernels.count(
-                asked[some], scores[some], theirs[some], values, rules, counts[some], first,
-                known_like(asked, of), work,
-            )  # fmt: skip
+    class Group:
+        """Some of the edges, with their candidates."""
 
-    if chosen is None:
-        for first, values in source.parts():
-            here = None if known is None else known.within(first, first + len(values))
-            count(first, values, answers, here)
-        counts = source.total(counts)
-    else:
-        here = None if known is None else known.among(chosen)
-        count(0, source.gather(chosen), _within(answers, chosen), here)
-    found = to_host(counts)
-    ranks: Array = 1 + found[:, 0] + found[:, 1] / 2
+        def __init__(self, of: Array | slice, chosen: Array | None) -> None:
+            here = of if isinstance(of, slice) else _like(asked, of)
+            self.of, self.chosen, self.asked, self.scores = of, chosen, asked[here], scores[here]
+            self.known = None if known is None else known.take(of)
+            self.answers = answers[of]
+            if chosen is not None:
+                self.answers = within(self.answers, chosen)
+                self.known = None if self.known is None else self.known.among(chosen)
+            self.counts = _like(asked, np.zeros((len(self.answers), 2), np.int64))
+
+        def count(self, first: int, values: AnyArray) -> None:
+            first, values = chosen_of(self.chosen, first, values)
+            if not len(values):
+                return
+            here = None if self.known is None else self.known.within(first, first + len(values))
+            theirs = _like(asked, self.answers)
+            every: Iterable[tuple[slice, Known | None]] = [(slice(None), None)]
+            for some, of in every if here is None else here.pieces():
+                kernels.count(
+                    self.asked[some], self.scores[some], theirs[some], values, rules,
+                    self.counts[some], first, known_like(asked, of), work,
+                )  # fmt: skip
+
+    everything: Iterable[tuple[Array | slice, Array | None]] = [(slice(None), None)]
+    of_side = everything if candidates is None else candidates(side, edges.relations)
+    groups = [Group(*one) for one in of_side]
+    for first, values in source.parts():
+        for group in groups:
+            group.count(first, values)
+    ranks = np.empty(edges.count)
+    for group in groups:
+        found = to_host(source.total(group.counts))
+        ranks[group.of] = 1 + found[:, 0] + found[:, 1] / 2
     return ranks
 
 
-def _ask(
+def chosen_of(chosen: Array | None, first: int, values: AnyArray) -> tuple[int, AnyArray]:
+    """Return those of a part's rows that are chosen, and how many of all these are before them."""
+    if chosen is None:
+        return first, values
+    low, high = np.searchsorted(chosen, [first, first + len(values)]).tolist()
+    return low, values[_like(values, chosen[low:high] - first)]
+
+
+def drawn(nodes: int, count: int, seed: int) -> Groups | None:
+    """Return ``count`` nodes, drawn for all edges, as candidates; None: there are no more."""
+    if count >= nodes:
+        return None
+    keys = random_keys(seed, Stream.EMBED_CANDIDATE, _CANDIDATES, nodes)
+    return same_for_all(np.sort(np.argpartition(keys, count)[:count]))
+
+
+def ask(
     source: VectorSource, rules: EmbedRules, edges: Edges, side: Side
 ) -> tuple[AnyArray, AnyArray, Array]:
     """Return the queries of a side, the vectors of their answers, and the answers' positions."""
@@ -278,7 +306,7 @@ def _keys(edges: Edges, side: Side, relations: int) -> Array:
     return given.astype(np.int64) * relations + edges.relations
 
 
-def _within(positions: Array, chosen: Array) -> Array:
+def within(positions: Array, chosen: Array) -> Array:
     """Return where positions are among the chosen ones; behind all of them where they are not."""
     at = np.searchsorted(chosen, positions)
     there = at < len(chosen)

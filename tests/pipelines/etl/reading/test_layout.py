@@ -79,110 +79,6 @@ def test_no_format(tmp_path):
         guess_format([str(tmp_path / "nothing")], EtlOptions())
 
 
-@pytest.mark.parametrize(
-    ("header", "columns"),
-    [
-        ("src,dst", ("src", "dst")),
-        ("x,Target,Source", ("Source", "Target")),
-        ("weight,from,to", ("from", "to")),
-        ("# head , tail", ("head", "tail")),
-        ('"subject","object"', ("subject", "object")),
-        ("u,v,source,target", ("source", "target")),
-    ],
-)
-def test_usual_names(layout, header, columns):
-    row = ",".join("5" for _ in header.split(","))
-    found = layout("a.csv", f"{header}\n{row}\n")
-    assert (found.source, found.target) == columns
-    assert found.header
-    assert found.weight == ("weight" if "weight" in header else None)
-
-
-def test_columns_by_option(layout):
-    text = "when,follower,followed,strength,kind\n5,a,b,0.5,x\n"
-    found = layout(
-        "a.csv",
-        text,
-        source="follower",
-        target="2",
-        weight="strength",
-        time="when",
-        relation="kind",
-    )
-    assert (found.source, found.target, found.weight) == ("follower", "followed", "strength")
-    assert (found.time, found.relation, found.header) == ("when", "kind", True)
-    assert (found.id_type, found.time_type, found.relation_type) == ("string", "int64", "string")
-
-
-def test_columns_by_number_without_header(layout):
-    found = layout("a.txt", "7 1 2 0.5\n8 2 3 0.5\n", source="1", target="2", weight="3", time="0")
-    assert (found.source, found.target, found.weight, found.time) == (1, 2, 3, 0)
-    assert not found.header
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "header"),
-    [
-        ("a.csv", "src,dst\n1,2\n", True),
-        ("a.csv", "1,2\n3,4\n", False),
-        ("a.csv", "a,b\nc,d\n", False),
-        ("a.txt", "# FromNodeId ToNodeId\n1 2\n", False),
-        ("a.txt", "% comment\nsource target\n1 2\n", True),
-        ("a.tsv", "source\ttarget\na\tb\n", True),
-        ("a.csv", "alice,1\n5,2\n", False),  # one number is enough to be no header
-    ],
-)
-def test_header_is_recognised(layout, name, text, header):
-    found = layout(name, text)
-    assert found.header is header
-
-
-def test_header_by_its_numbers(layout):
-    found = layout("a.csv", "user,item\n1,2\n3,4\n", source="0", target="1")
-    assert found.header
-    assert found.names == ("user", "item")
-    assert (found.source, found.target) == ("user", "item")
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "options", "delimiter"),
-    [
-        ("a.csv", "1,2\n", {}, ","),
-        ("a.tsv", "1\t2\n", {}, "\t"),
-        ("a.csv", "1;2\n", {"delimiter": ";"}, ";"),
-        ("a.txt", "1|2\n", {"delimiter": "|"}, "|"),
-        ("a.txt", "1\t2\n", {}, " "),
-        ("a.txt", "1,2\n", {}, ","),
-        ("a.csv", "1\t2\n", {"delimiter": "tab"}, "\t"),
-        ("a.txt", "a\tb\tc\n", {"format": "triples"}, "\t"),
-        ("a.txt", "a b c\n", {"format": "triples"}, " "),
-        ("a.csv", "a,b,c\n", {"format": "triples"}, ","),
-    ],
-)
-def test_delimiters(layout, name, text, options, delimiter):
-    assert layout(name, text, **options).delimiter == delimiter
-
-
-@pytest.mark.parametrize(
-    ("ids", "id_type"),
-    [
-        (["1", "2"], "int64"),
-        (["-5", " 7 "], "int64"),
-        (["1", "2", "x"], "int64"),  # the odd one is told when it is read
-        (["x1", "x2", "3"], "string"),
-        (["007", "12"], "string"),  # leading zeros would be lost
-        (["0", "10"], "int64"),
-        ([str(2**64 - 1), "1"], "uint64"),
-        ([str(2**63), "-1"], "int64"),  # no type holds both: the first is told when it is read
-        (["6ba7b810-9dad-11d1-80b4-00c04fd430c8"], "string"),
-    ],
-)
-def test_id_types_of_text(layout, ids, id_type):
-    text = "".join(f"{i},{i}\n" for i in ids)
-    assert layout("a.csv", text, header="no").id_type == id_type
-    assert layout("a.csv", text, header="no", id_type="string").id_type == "string"
-
-
 def test_ids_beyond_64_bits(layout):
     text = f"{2**64},{2**70}\n"
     with pytest.raises(InputError, match=r"a\.csv"):
@@ -223,11 +119,6 @@ def test_window(layout):
             layout("a.csv", text, time="t", **given)
 
 
-def test_a_number_says_which_column_of_one_name(layout):
-    assert layout("a.csv", "src,dst,w,w\n1,2,3,4\n", weight="3").weight == 3
-    assert layout("a.csv", "src,dst,w,w\n1,2,3,4\n", weight="none").weight is None
-
-
 @pytest.mark.parametrize(
     ("name", "text", "options", "named"),
     [
@@ -258,18 +149,6 @@ def test_the_first_file_with_rows_counts(tmp_path):
     (tmp_path / "b.csv").write_text("src,dst\nx,y\n")
     found = find_layout([str(tmp_path)], EtlOptions(), "csv")
     assert (found.id_type, found.source) == ("string", "src")
-
-
-def test_triples_and_zoo_have_their_order(layout):
-    triples = layout("a.txt", "a\tlikes\tb\n")
-    assert (triples.source, triples.relation, triples.target) == (0, 1, 2)
-    zoo = layout("a.csv", "0,1,2\n0,2,3\n", format="zoo")
-    assert (zoo.graph, zoo.source, zoo.target, zoo.graph_type) == (0, 1, 2, "int64")
-    named = layout("b.csv", "graph_id,src,dst\ng1,1,2\n", format="zoo")
-    assert (named.graph, named.source, named.graph_type) == ("graph_id", "src", "string")
-    table = pd.DataFrame({"head": ["a"], "relation": ["r"], "tail": ["b"]})
-    parquet = layout("a.parquet", table, format="triples")
-    assert (parquet.source, parquet.relation, parquet.target) == ("head", "relation", "tail")
 
 
 @pytest.mark.parametrize(

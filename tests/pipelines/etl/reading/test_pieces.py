@@ -1,11 +1,6 @@
 import gzip
-from itertools import pairwise
 
-import fsspec
-import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import InputError
@@ -20,28 +15,6 @@ def pieces(paths, kind="csv", target_bytes=64 << 20, **options):
     return find_pieces(paths, kind, find_layout(paths, checked, kind), checked, target_bytes)
 
 
-@pytest.fixture
-def memory():
-    """The in-memory filesystem of fsspec, empty before and after."""
-    system = fsspec.filesystem("memory")
-    system.rm("/", recursive=True) if system.ls("/") else None
-    yield system
-    for name in list(system.store):
-        system.rm(name)
-
-
-def test_byte_ranges_cover_a_file(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("1,2\n" * 1000)
-    found = pieces([path], target_bytes=999)
-    assert len(found) == 5
-    assert (found[0].start, found[-1].stop) == (0, 4000)
-    assert all(a.stop == b.start for a, b in pairwise(found))
-    assert sum(piece.bytes for piece in found) == 4000
-    assert max(piece.bytes for piece in found) <= 999
-    assert [piece.number for piece in found] == list(range(5))
-
-
 def test_what_cannot_be_cut_is_one_piece(tmp_path):
     (tmp_path / "quoted.csv").write_text('"1","2"\n' * 1000)
     (tmp_path / "packed.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 1000))
@@ -52,20 +25,6 @@ def test_what_cannot_be_cut_is_one_piece(tmp_path):
     assert len(pieces([tmp_path / "names.csv"], target_bytes=3000)) == 2
     (tmp_path / "quotes.txt").write_text('"1" "2"\n' * 1000)  # edge lists do not quote
     assert len(pieces([tmp_path / "quotes.txt"], "edgelist", 4000, id_type="string")) == 2
-
-
-def test_row_groups_are_grouped_by_size(tmp_path):
-    table = pa.table({"src": np.arange(1000), "dst": np.arange(1000), "other": ["x" * 100] * 1000})
-    path = tmp_path / "a.parquet"
-    pq.write_table(table, path, row_group_size=100, use_dictionary=False, compression="none")
-    one = pq.ParquetFile(path).metadata.row_group(0)
-    size = sum(one.column(i).total_uncompressed_size for i in range(2))  # other is not needed
-    found = pieces([path], "parquet", 3 * size)
-    assert [(piece.start, piece.stop) for piece in found] == [(0, 3), (3, 6), (6, 9), (9, 10)]
-    assert [(p.start, p.stop) for p in pieces([path], "parquet", 1)] == [
-        (i, i + 1) for i in range(10)
-    ]
-    assert found[0].bytes == 3 * size
 
 
 def test_order_is_by_path(tmp_path):
@@ -85,25 +44,6 @@ def test_order_is_by_path(tmp_path):
         found = pieces(paths)
         assert [piece.path for piece in found] == [str(tmp_path / name) for name in names]
         assert [piece.number for piece in found] == [0, 1, 2, 3]
-
-
-def test_files_without_suffix_in_a_folder(tmp_path):
-    for name in ("part-00000", "part-00001", "_SUCCESS"):
-        (tmp_path / name).write_text("1\t2\n")
-    assert len(pieces([tmp_path], "edgelist")) == 2
-
-
-def test_urls(memory):
-    for name in ("/in/b.csv", "/in/a.csv", "/in/_SUCCESS", "/in/a.parquet"):
-        memory.pipe(name, b"1,2\n")
-    urls = ["memory:///in/a.csv", "memory:///in/b.csv"]
-    for paths in (["memory://in"], ["memory://in/*.csv"], urls):
-        found = [piece.path for piece in pieces(paths)]
-        assert [path.replace(":///", "://") for path in found] == [
-            "memory://in/a.csv", "memory://in/b.csv",
-        ]  # fmt: skip
-    with pytest.raises(InputError, match="there is no memory://in/c.csv"):
-        pieces(["memory://in/c.csv"])
 
 
 def test_missing_and_empty_files(tmp_path):

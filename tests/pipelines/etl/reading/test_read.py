@@ -1,7 +1,5 @@
 """Tables are written by pandas, read in pieces of every size, and compared with what they were."""
 
-import tarfile
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -16,7 +14,7 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.reading.layout import find_layout, guess_format
 from penstock.pipelines.etl.reading.pieces import find_pieces
 from penstock.pipelines.etl.reading.read import read_piece
-from penstock.pipelines.tables import parquet, text
+from penstock.pipelines.tables import text
 
 
 def batches(path, target_bytes=64 << 20, **options):
@@ -145,17 +143,6 @@ def test_wiki_vote(data):
     same(table(path, 10_000), expected)
 
 
-def test_fb15k_237(data, tmp_path):
-    with tarfile.open(data / "kg" / "FB15k-237.tar.gz") as archive:
-        archive.extract("valid.txt", tmp_path, filter="data")
-    path = tmp_path / "valid.txt"
-    expected = pd.read_csv(path, sep="\t", names=["head", "relation", "tail"])
-    read = table(path, 100_000)
-    assert read.num_rows == 17_535
-    for ours, theirs in (("source", "head"), ("relation", "relation"), ("target", "tail")):
-        assert read[ours].to_pylist() == expected[theirs].tolist()
-
-
 def test_cora(data):
     path = data / "nodes" / "cora.npz"
     parts = np.load(path)
@@ -182,16 +169,6 @@ def test_matrices_that_are_none(tmp_path):
 UNSIGNED = np.array([0, 2**63, 2**64 - 1, 5], np.uint64)
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_unsigned_ids_keep_their_order(tmp_path, suffix):
-    frame = pd.DataFrame({"src": UNSIGNED, "dst": UNSIGNED[::-1]})
-    path = tmp_path / f"a.{suffix}"
-    frame.to_parquet(path) if suffix == "parquet" else frame.to_csv(path, index=False)
-    read = table(path)["source"].to_numpy()
-    assert read.dtype == np.int64
-    assert [int(x) + 2**63 for x in read] == UNSIGNED.tolist()
-
-
 DAYS = ["2026-11-19", "2026-11-20", "2026-11-21", "2026-11-22"]
 
 
@@ -212,14 +189,6 @@ def test_times_and_their_window(tmp_path, kind):
     (batch,) = batches(path, time="t", since=since, until=until)
     assert batch.table["source"].to_pylist() == [1, 2]
     assert batch.filtered == 2
-
-
-def test_nanoseconds_are_exact_at_the_edge_of_the_window(tmp_path):
-    edge = pd.Timestamp("2026-11-20").value
-    stamps = pa.array([edge - 1, edge], pa.timestamp("ns"))
-    pq.write_table(pa.table({"src": [0, 1], "dst": [0, 1], "t": stamps}), tmp_path / "a.parquet")
-    (batch,) = batches(tmp_path / "a.parquet", time="t", since="2026-11-20")
-    assert batch.table["source"].to_pylist() == [1]
 
 
 BASE, NOON = 17 * 10**17, "2026-11-20T12:00:00"
@@ -329,23 +298,6 @@ def test_times_beyond_nanoseconds(tmp_path):
     assert skipped(tmp_path / "a.parquet", time="t")[1] == [2]
 
 
-def test_dates_that_are_none(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("1,2,2026-11-20\n1,2,2026-11-20T00:00Z\n1,2,someday\n1,2,2026-11-21\n")
-    kept, bad = skipped(path, time="2")
-    assert bad == [3]
-    day = 86_400 * 10**9
-    first = pd.Timestamp("2026-11-20").value
-    assert kept["time"].to_pylist() == [first, first, first + day]
-
-
-def test_mixed_types_name_the_remedy(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("src,dst\n1,2\n3,4\n5,alice\n")
-    refused(path, "row 4", "'alice'")
-    assert table(path, id_type="string")["target"].to_pylist() == ["2", "4", "alice"]
-
-
 def test_a_header_where_none_was_promised(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("src,dst\n1,2\n3,4\n")
@@ -387,16 +339,6 @@ def test_only_ten_bad_rows_are_kept(tmp_path):
     (batch,) = batches(path, on_bad_rows="skip")
     assert (batch.bad_count, batch.table.num_rows) == (25, 30)
     assert [row.row for row in batch.bad] == list(range(32, 42))
-
-
-def test_batches_of_parquet_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "BATCH_ROWS", 7)
-    monkeypatch.setattr(parquet, "_LEAST_ROWS", 1)
-    frame = pd.DataFrame({"src": range(40), "dst": range(40)})
-    frame.to_parquet(tmp_path / "a.parquet", row_group_size=30)
-    read = batches(tmp_path / "a.parquet")
-    assert max(batch.table.num_rows for batch in read) <= 7
-    same(pa.concat_tables([batch.table for batch in read]), frame)
 
 
 def test_a_damaged_parquet_file_is_named(tmp_path):

@@ -71,7 +71,8 @@ def test_ranks_are_those_of_all_scores(
     if filtered:
         known = known_answers(held, asked, rules.sides, layout, RELATIONS)
     source = Held(values, relations, layout)
-    found = rank(source, rules, asked, known=known, candidates=candidates, seed=5)
+    groups = None if candidates is None else ranking.drawn(NODES, candidates, 5)
+    found = rank(source, rules, asked, known=known, candidates=groups)
     chosen = np.ones(NODES, bool)
     if candidates is not None:
         keys = ranking.random_keys(5, ranking.Stream.EMBED_CANDIDATE, ranking._CANDIDATES, NODES)

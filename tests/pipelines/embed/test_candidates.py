@@ -1,0 +1,137 @@
+"""Candidates limit negatives, the ranks of evaluation, and answers, to nodes that count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import ClusterSpec, Graph, embed, etl
+from penstock.errors import InputError, UsageError
+
+USERS, ITEMS = 60, 25
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Users that like items of their group, and see any; nodes have types."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("shop")
+    users = rng.integers(0, USERS, 2500)
+    likes = rng.random(2500) < 0.8
+    items = np.where(likes, users % 5 + 5 * rng.integers(0, 5, 2500), rng.integers(0, ITEMS, 2500))
+    names = np.where(likes, "likes", "sees")
+    rows = sorted({f"{u}\t{r}\t{i}\n" for u, r, i in zip(users, names, items, strict=True)})
+    (folder / "e.tsv").write_text("user\trelation\titem\n" + "".join(rows))
+    given: dict[str, Any] = {"source": "user", "target": "item", "relation": "relation"}
+    given |= {"source_type": "u", "target_type": "i", "split_edges": (0.8, 0.1, 0.1)}
+    etl(folder / "e.tsv", folder / "g", directed=True, **given)
+    return folder / "g"
+
+
+def trained(shop: Path, out: Path, cluster: ClusterSpec, **options: Any) -> embed.TrainReport:
+    given = {"model": "distmult", "dim": 8, "epochs": 3, "batch": 50, "negatives": 16} | options
+    return embed.train(shop, out, cluster=cluster, **given)
+
+
+@pytest.fixture(scope="module")
+def run(shop: Path, tmp_path_factory: pytest.TempPathFactory, cluster: ClusterSpec) -> Path:
+    out = tmp_path_factory.mktemp("candidates") / "run"
+    trained(shop, out, cluster)
+    return out
+
+
+def tail_ranks(shop: Path, run: Path, allowed: Any) -> list[float]:
+    """Return the filtered ranks of tails among allowed(relation), by DistMult's definition."""
+    graph = Graph.open(shop)
+    nodes, relations = embed.vectors(run), embed.vectors(run, relations=True)
+    values, names = np.asarray(nodes.values, np.float64), graph.manifest.relations or ()
+    csr = graph.csr()
+    known = {
+        *zip(csr.sources().tolist(), csr.relations.tolist(), csr.indices.tolist(), strict=True)
+    }
+    held = {}
+    for name in ("valid", "test"):
+        of = graph.heldout(name)
+        columns = (of[key].tolist() for key in ("sources", "relations", "targets"))
+        held[name] = [*zip(*columns, strict=True)]
+        known |= {*held[name]}
+    ranks = []
+    for h, r, t in held["test"]:
+        scores = (values[h] * np.asarray(relations[names[r]], np.float64)) @ values.T
+        among = [n for n in allowed(r) if n != t and (h, r, n) not in known]
+        ranks.append(1 + sum(scores[n] > scores[t] for n in among))
+    return ranks
+
+
+@pytest.mark.parametrize("how", ["type:i", "by-relation", "file", "all"])
+def test_answers_are_ranked_among_candidates(
+    shop: Path, run: Path, tmp_path: Path, cluster: ClusterSpec, how: str
+) -> None:
+    graph = Graph.open(shop)
+    ids, types = graph.user_ids().to_pylist(), graph.node_column("type").to_pylist()
+    items = [n for n, kind in enumerate(types) if kind == "i"]
+    chosen = {"file": items[:9], "all": range(len(ids))}.get(how, items)
+    if how == "file":
+        (tmp_path / "items.txt").write_text("".join(f"{ids[n]}\n" for n in chosen))
+    given = str(tmp_path / "items.txt") if how == "file" else how
+    found = embed.evaluate(run, filtered=True, candidates=given, cluster=cluster)
+    assert found.candidates == len(chosen)
+    wanted = tail_ranks(shop, run, lambda relation: chosen)
+    assert found.tail is not None
+    assert found.tail["mr"] == pytest.approx(np.mean(wanted), rel=1e-3)
+    assert found.tail["mrr"] == pytest.approx(np.mean(1 / np.array(wanted)), rel=1e-3)
+
+
+@pytest.mark.parametrize("how", ["type:i", "by-relation"])
+def test_answers_are_candidates(
+    shop: Path, run: Path, tmp_path: Path, cluster: ClusterSpec, how: str
+) -> None:
+    given: dict[str, Any] = {"relation": "likes", "candidates": how, "cluster": cluster}
+    embed.answer(run, tmp_path / "a", top=5, **given)
+    rows = pq.read_table(tmp_path / "a").to_pylist()
+    assert {row["tail"][:2] for row in rows} == {"i:"}
+    mine = [row for row in rows if row["head"] == "u:7"]
+    single = embed.predict(run, head="u:7", top=5, **given).answers
+    assert [row["tail"] for row in mine] == [one["id"] for one in single]
+    free = embed.predict(run, head="u:7", relation="likes", top=USERS + ITEMS, cluster=cluster)
+    items = [one["id"] for one in free.answers if one["id"].startswith("i:")]
+    assert items[:5] == [one["id"] for one in single]
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"negatives": "all"}, {"by_degree": 0.5}, {"partitions": 6, "batch": 25}]
+)
+def test_negatives_and_what_follows_a_training_are_its_candidates(
+    shop: Path, tmp_path: Path, cluster: ClusterSpec, more: dict[str, Any]
+) -> None:
+    given = {"candidates": "type:i", "corrupt": "tail", **more}
+    report = trained(shop, tmp_path / "run", cluster, epochs=8, **given)
+    assert report.trained.validation is not None
+    found = embed.evaluate(tmp_path / "run", filtered=True, checkpoint="last", cluster=cluster)
+    assert found.candidates == ITEMS
+    assert found.tail is not None
+    assert found.tail["mrr"] > 0.3  # of a random order: 0.15
+    lifted = embed.evaluate(tmp_path / "run", candidates="all", cluster=cluster)
+    assert lifted.candidates == USERS + ITEMS
+    answers = embed.predict(tmp_path / "run", head="u:7", relation="likes", cluster=cluster).answers
+    assert {one["id"][:2] for one in answers} == {"i:"}
+
+
+def test_candidates_that_match_nothing(
+    shop: Path, run: Path, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    (tmp_path / "none.txt").write_text("nobody\n")
+    for given, error in (
+        (str(tmp_path / "none.txt"), InputError),
+        ("type:shop", InputError),
+        ("label:3", InputError),
+        (str(tmp_path / "missing"), UsageError),
+    ):
+        with pytest.raises(error):
+            embed.evaluate(run, candidates=given, cluster=cluster)
+        with pytest.raises(error):
+            trained(shop, tmp_path / "run", cluster, candidates=given)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,82 @@
+"""Lists of best answers, and scores by relation, are those that all scores give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock import ClusterSpec, Graph, embed
+
+
+def complex_scores(asked: Any, relation: Any, values: Any) -> Any:
+    """Return the scores of all nodes as tails of ``asked``, by ComplEx' definition."""
+    half = values.shape[1] // 2
+    join = lambda x: x[..., :half] + 1j * x[..., half:]  # noqa: E731
+    return ((join(asked) * join(relation)) @ join(values).conj().T).real
+
+
+def lists(graph: Graph, run: Path, k: int) -> tuple[Any, dict[str, list[float]]]:
+    """Return recall, precision and NDCG of each (head, relation), and the tails of each."""
+    nodes, relations = embed.vectors(run), embed.vectors(run, relations=True)
+    values, names = np.asarray(nodes.values), list(graph.manifest.relations or ())
+    of_relation = np.stack([relations[name] for name in names])
+    csr, sources = graph.csr(), graph.csr().sources()
+    known: dict[tuple[int, int], set[int]] = {}
+    for h, r, t in zip(sources, csr.relations, csr.indices, strict=True):
+        known.setdefault((int(h), int(r)), set()).add(int(t))
+    held = {name: graph.heldout(name) for name in ("valid", "test")}
+    columns = ("sources", "relations", "targets")
+    for h, r, t in zip(*(held["valid"][name] for name in columns), strict=True):
+        known.setdefault((int(h), int(r)), set()).add(int(t))
+    asked: dict[tuple[int, int], set[int]] = {}
+    for h, r, t in zip(*(held["test"][name] for name in columns), strict=True):
+        asked.setdefault((int(h), int(r)), set()).add(int(t))
+    found: dict[str, list[float]] = {"recall": [], "precision": [], "ndcg": []}
+    for (h, r), true in asked.items():
+        scores = complex_scores(values[h], of_relation[r], values)
+        scores[sorted(known.get((h, r), set()) - true)] = -np.inf
+        best = np.argsort(-scores)[:k].tolist()
+        hits = [node in true for node in best]
+        found["recall"].append(sum(hits) / len(true))
+        found["precision"].append(sum(hits) / k)
+        ideal = sum(1 / np.log2(2 + i) for i in range(min(k, len(true))))
+        found["ndcg"].append(sum(1 / np.log2(2 + i) for i, hit in enumerate(hits) if hit) / ideal)
+    return asked, found
+
+
+@pytest.mark.parametrize("k", [3, 10])
+def test_lists_of_best_answers(
+    graph: Graph, trained: tuple[Path, Any], cluster: ClusterSpec, k: int
+) -> None:
+    found = embed.evaluate(trained[0], filtered=True, at=k, cluster=cluster)
+    asked, wanted = lists(graph, trained[0], k)
+    assert found.lists["tail"]["queries"] == len(asked)
+    for name, values in wanted.items():
+        assert found.lists["tail"][name] == pytest.approx(np.mean(values), rel=1e-6), name
+    assert found.lists["head"].keys() == found.lists["tail"].keys()
+
+
+def test_relations_and_their_kinds(
+    graph: Graph, trained: tuple[Path, Any], cluster: ClusterSpec
+) -> None:
+    found = embed.evaluate(trained[0], filtered=True, by_relation=True, cluster=cluster)
+    for groups in (found.relations, found.kinds):
+        assert groups is not None
+        edges = [of["edges"] for of in groups.values()]
+        assert sum(edges) == found.edges
+        for side, scores in (("tail", found.tail), ("head", found.head)):
+            assert scores is not None
+            mean = np.average([of[side]["mrr"] for of in groups.values()], weights=edges)
+            assert mean == pytest.approx(scores["mrr"])
+    assert found.relations.keys() <= {*(graph.manifest.relations or ())}
+    csr = graph.csr()
+    triples = np.stack([csr.sources(), csr.relations, csr.indices])
+    kinds = {}
+    for number, name in enumerate(graph.manifest.relations or ()):
+        heads, _, tails = triples[:, triples[1] == number]
+        many = [len(heads) / len({*ends.tolist()}) >= 1.5 for ends in (tails, heads)]
+        kinds[name] = "-".join("N" if one else "1" for one in many)
+    assert found.kinds.keys() == {kinds[name] for name in found.relations}

@@ -1,0 +1,117 @@
+"""Which nodes may be answers: the same for all questions, or those that a relation leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.graph import Graph
+from penstock.kernels.embed_rules import Side
+from penstock.workers.embed.edges import Edges, train_pieces
+from penstock.workers.embed.layout.nodes import NodeLayout
+
+Groups = Callable[[Side, Array], Iterator[tuple[Array | slice, Array | None]]]
+"""Of questions of a side, given their relations: groups with the positions of their candidates,
+ascending; None: all nodes."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a task is given.
+
+    nodes  of the run
+    bits   one per node, packed; None: by relation
+    graph  by relation: the one that the run was trained on
+    side   whose answers are limited; None: both
+    """
+
+    nodes: int
+    bits: bytes | None = None
+    graph: Path | None = None
+    side: Side | None = None
+
+    @staticmethod
+    def of(mask: Array, corrupt: str) -> Candidates:
+        """Return the nodes of a mask, for the side that a training corrupts."""
+        return Candidates(len(mask), np.packbits(mask).tobytes()).limiting(corrupt)
+
+    def limiting(self, corrupt: str) -> Candidates:
+        """Return these for the side that a training corrupts: tail, head or both."""
+        return replace(self, side=None if corrupt == "both" else Side[corrupt.upper()])
+
+    @property
+    def mask(self) -> Array:
+        """Whether each node is one."""
+        assert self.bits is not None
+        packed = np.frombuffer(self.bits, np.uint8)
+        return np.unpackbits(packed, count=self.nodes).view(bool)
+
+    def groups(self, layout: NodeLayout) -> Groups:
+        """Return what divides questions by their candidates."""
+        if self.bits is not None:
+            return same_for_all(_placed(np.flatnonzero(self.mask), layout), self.side)
+        assert self.graph is not None
+        return _by_relation(Graph.open(self.graph), layout)
+
+
+def same_for_all(positions: Array, only: Side | None = None) -> Groups:
+    """Return one group with these candidates, of a side or of both."""
+
+    def groups(side: Side, relations: Array) -> Iterator[tuple[Array | slice, Array | None]]:
+        yield slice(None), positions if only in (None, side) else None
+
+    return groups
+
+
+def _by_relation(graph: Graph, layout: NodeLayout) -> Groups:
+    """Candidates are nodes of the types that a relation has led to, or without types the nodes.
+
+    A relation that no training edge has leads to any node.
+    """
+    types = None
+    if graph.manifest.types:
+        types = np.asarray(graph.node_column("type").combine_chunks().dictionary_encode().indices)
+    count = graph.num_nodes if types is None else int(types.max(initial=0)) + 1
+    ends: dict[Side, list[Array]] = {side: [np.empty(0, np.int64)] for side in Side}
+    for edges in train_pieces(graph):
+        for side, answers in ((Side.TAIL, edges.tails), (Side.HEAD, edges.heads)):
+            of = answers if types is None else types[answers]
+            ends[side].append(np.unique(edges.relations.astype(np.int64) * count + of))
+    seen = {side: np.unique(np.concatenate(keys)) for side, keys in ends.items()}
+
+    @cache
+    def positions(side: Side, relation: int) -> Array | None:
+        low, high = np.searchsorted(seen[side], [relation * count, (relation + 1) * count])
+        found = seen[side][low:high] - relation * count
+        if not len(found):
+            return None
+        return _placed(found if types is None else np.flatnonzero(np.isin(types, found)), layout)
+
+    def groups(side: Side, relations: Array) -> Iterator[tuple[Array | slice, Array | None]]:
+        for relation in np.unique(relations).tolist():
+            yield np.flatnonzero(relations == relation), positions(side, relation)
+
+    return groups
+
+
+def _placed(nodes: Array, layout: NodeLayout) -> Array:
+    return nodes if layout.positions is None else np.sort(layout.positions[nodes])
+
+
+def mean_candidates(groups: Groups | None, edges: Edges, nodes: int) -> int:
+    """Return how many candidates a question of the edges has, in the mean, of the limited side."""
+    if groups is None or not edges.count:
+        return nodes
+    means = []
+    for side in Side:
+        of_side = [
+            len(edges.heads[of]) * (nodes if chosen is None else len(chosen))
+            for of, chosen in groups(side, edges.relations)
+        ]
+        means.append(round(sum(of_side) / edges.count))
+    return min(means)

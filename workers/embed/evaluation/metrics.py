@@ -1,0 +1,79 @@
+"""What ranks of answers say of lists of the best k, of relations, and of kinds of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from penstock.arrays import Array
+from penstock.kernels.embed_rules import Side
+from penstock.workers.embed.edges import Edges
+from penstock.workers.embed.evaluation.ranking import Scores
+
+_SEVERAL = 1.5  # answers to a query of a relation, in the mean: one or N (Bordes et al., 2013)
+
+
+def list_scores(
+    edges: Edges, ranks: Array, side: Side, k: int, *, filtered: bool
+) -> dict[str, float]:
+    """Return recall, precision and NDCG of the best ``k`` answers, the means of all queries.
+
+    A query is a head and a relation, or for heads a tail and a relation; its answers are those of
+    ``edges``. Filtered ranks leave out the other answers of a query, which lists have: those that
+    are before an answer move it back.
+    """
+    given, answers = (edges.heads, edges.tails)[:: 1 if side == Side.TAIL else -1]
+    triples = np.stack([given, edges.relations, answers]).astype(np.int64)
+    _, once = np.unique(triples, axis=1, return_index=True)
+    triples, ranks = triples[:, once], ranks[once]
+    order = np.lexsort((ranks, triples[1], triples[0]))
+    triples, ranks = triples[:, order], ranks[order]
+    first = np.ones(len(ranks), bool)
+    first[1:] = (triples[:2, 1:] != triples[:2, :-1]).any(axis=0)
+    starts = np.flatnonzero(first)
+    counts = np.diff(starts, append=len(ranks))
+    place = np.arange(len(ranks)) - np.repeat(starts, counts)
+    at = ranks + place if filtered else ranks
+    hit = at <= k
+    gains = np.where(hit, 1 / np.log2(1 + at), 0.0)
+    best = np.concatenate([[0.0], np.cumsum(1 / np.log2(2 + np.arange(k)))])
+    hits = np.add.reduceat(hit.astype(np.float64), starts)
+    ndcg = np.add.reduceat(gains, starts) / best[np.minimum(counts, k)]
+    return {
+        "recall": float((hits / counts).mean()),
+        "precision": float((hits / k).mean()),
+        "ndcg": float(ndcg.mean()),
+        "queries": len(starts),
+    }
+
+
+def relation_kinds(pieces: Iterable[Edges], relations: int) -> list[str]:
+    """Return of every relation how many heads have how many tails: 1-1, 1-N, N-1 or N-N."""
+    edges = np.zeros(relations, np.int64)
+    heads, tails = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for some in pieces:
+        edges += np.bincount(some.relations, minlength=relations)
+        for found, ends in ((heads, some.heads), (tails, some.tails)):
+            found.append(np.unique(ends.astype(np.int64) * relations + some.relations))
+    different = (
+        np.bincount(np.unique(np.concatenate(found)) % relations, minlength=relations)
+        for found in (heads, tails)
+    )
+    of_head, of_tail = (edges / np.maximum(count, 1) for count in different)
+    return [
+        f"{'N' if by_tail >= _SEVERAL else 1}-{'N' if by_head >= _SEVERAL else 1}"
+        for by_head, by_tail in zip(of_head, of_tail, strict=True)
+    ]
+
+
+def grouped_scores(ranks: dict[Side, Array], group: Array, names: list[str]) -> dict[str, Any]:
+    """Return the scores of both sides for each group of edges that has some."""
+    found = {}
+    for number, name in enumerate(names):
+        of = group == number
+        if of.any():
+            sides = {side.name.lower(): Scores.of(one[of]).to_dict() for side, one in ranks.items()}
+            found[name] = {"edges": int(of.sum()), **sides}
+    return found
