@@ -5,9 +5,11 @@ document     the file: stages, inputs, variables, checked; what a stage can run:
              command line; the paths that stages write and publish, which must not overlap
 gates        what metrics are expected to be
 state        the identities of outputs, so that unchanged stages are skipped
+options      the options of a run, which choose its stages
 run          one run: which stages, in which order, gates, publishing
 engine       where stages run: the scheduler, drivers, workers, time limits
 stage        what runs on a driver: a job, or python: a function of the user's, in a child process
+detach       a run that outlives its shell
 display      what is seen of a run while it is under way
 publishing   copying outputs to the places where readers find them
 records      what is kept of runs
