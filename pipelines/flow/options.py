@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Set
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -72,7 +73,7 @@ class RunOptions:
                     expected=f"one of {', '.join(flow.stages)}",
                 )
 
-    def chosen(self, flow: Flow) -> set[str]:
+    def chosen(self, flow: Flow) -> Set[str]:
         """Return the stages that may run."""
         if self.only:
             return set(self.only)
