@@ -34,7 +34,7 @@ class EdgeSplit:
 
     fractions  for train, valid and test
     keys       a file: (nodes,) uint64 of the user's ids; relations: the same of their names
-    cuts       of a split by time: the times from which edges validate and test
+    cuts       of a split by time: the first times of edges for validation and for test
     """
 
     fractions: Fractions
