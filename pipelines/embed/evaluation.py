@@ -94,7 +94,7 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         candidates = options.candidates
     else:
         own_graph = partial(graph_of_training, folder, options.graph, run)
-        candidates = find_candidates(options.candidates, at, run.nodes, own_graph)
+        candidates = find_candidates(options.candidates, at, run, own_graph)
     filters, unfiltered = [graph], None
     if options.filtered and not same:
         own = _graph_of_the_run(run)

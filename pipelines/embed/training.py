@@ -142,7 +142,7 @@ def train_vectors(
         None if init is None else options.init,
         () if init is None else init.relations or (),
         run.init_sha256,
-        None if mask is None else Candidates.of(mask),
+        None if mask is None else Candidates.of(mask, training.corrupt),
     )
     told = False
 

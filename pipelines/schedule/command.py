@@ -121,7 +121,7 @@ def _read(flow: ClientPath, options: ScheduleOptions) -> Entry:
     """Return what is to be run and when; the whole flow is checked."""
     read = read_flow(flow, settings(options.set))
     now = dt.datetime.now(dt.UTC)
-    return entry_of(flow, read.schedule, options, options.name or read.name, now)
+    return entry_of(flow, read.keys.schedule, options, options.name or read.name, now)
 
 
 def _line(name: str, entry: Entry | PenstockError) -> dict[str, Any]:

@@ -12,16 +12,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from penstock.documents import parse_json
 from penstock.errors import PenstockError, UsageError
 from penstock.files import save_json
+from penstock.options import given_options
 from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import read_schedule
 from penstock.pipelines.flow.records import FOLDER, RunRecord, State, all_runs, began
 from penstock.pipelines.schedule.cron import Cron, parse_cron, zone_of
-from penstock.pipelines.schedule.options import ScheduleOptions
+from penstock.pipelines.schedule.options import ScheduleOptions, ScheduleTimes
 
 CATCH_UP = 7
 _LONGEST = dt.timedelta(days=366)  # before now, for what is due
@@ -90,12 +90,13 @@ class Entry:
             if last.state in (State.KILLED, State.INTERRUPTED):
                 found[day] = start
             # A day may have several runs: those that were due before the last one are done.
-            following = dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), zone) - _TICK
-            since = max(since, min(start, following))
+            midnight = dt.datetime.combine(day + dt.timedelta(days=1), dt.time(), zone)
+            since = max(since, min(start, midnight.astimezone(dt.UTC) - _TICK))
         moment = self.following(max(since, now - _LONGEST) + _TICK)
         while moment is not None and moment <= now:
             found[moment.astimezone(zone).date()] = moment
-            moment = self.following(moment + _TICK)
+            # In a zone, a second after the second of two equal times is after the first.
+            moment = self.following(moment.astimezone(dt.UTC) + _TICK)
         passed = {(run.date, began(run)) for run in all_runs(self.flow.parent / FOLDER)
                   if run.state == State.PASSED and _same_flow(run, self.flow)}  # fmt: skip
         days = [day for day, fired in sorted(found.items())
@@ -109,25 +110,25 @@ class Entry:
         if self.options.late_after is None:
             return None
         zone = zone_of(self.zone)
-        today = now.astimezone(zone)
-        until = dt.time.fromisoformat(self.options.late_after)
-        limit = dt.datetime.combine(today.date(), until, zone)
-        midnight = dt.datetime.combine(today.date(), dt.time(), zone)
+        today = now.astimezone(zone).date()
+        midnight, limit = (
+            dt.datetime.combine(today, time, zone).astimezone(dt.UTC)
+            for time in (dt.time(), dt.time.fromisoformat(self.options.late_after))
+        )
         fires = self.following(max(midnight, self.added))
-        if today < limit or fires is None or fires > limit:
+        if now < limit or fires is None or fires > limit:
             return None
         runs = all_runs(self.flow.parent / FOLDER)
-        passed = any(run.state == State.PASSED and run.date == today.date().isoformat()
+        passed = any(run.state == State.PASSED and run.date == today.isoformat()
                      and _same_flow(run, self.flow) for run in runs)  # fmt: skip
-        return None if passed else today.date()
+        return None if passed else today
 
 
 def entry_of(
-    flow: Path, own: dict[str, Any], given: ScheduleOptions, name: str, added: dt.datetime
+    flow: Path, own: ScheduleTimes, given: ScheduleOptions, name: str, added: dt.datetime
 ) -> Entry:
     """Return a schedule; ``own`` are the flow's options."""
-    named = {key: one for key, one in asdict(given).items() if one not in (None, ())}
-    options = replace(ScheduleOptions(**own), **named)
+    options = replace(ScheduleOptions(**asdict(own)), **given_options(given))
     if options.cron is None:
         raise UsageError(
             f"{flow} has no schedule",
@@ -164,9 +165,9 @@ class Schedules:
     def save(self, entry: Entry) -> None:
         """Keep a schedule."""
         own_directory(self.folder)
-        given = {key: one for key, one in asdict(entry.given).items() if one not in (None, ())}
-        save_json(self.path(entry.name), {"flow": str(entry.flow), "options": given,
-                                          "added": entry.added.isoformat()})  # fmt: skip
+        body = {"flow": str(entry.flow), "options": given_options(entry.given),
+                "added": entry.added.isoformat()}  # fmt: skip
+        save_json(self.path(entry.name), body)
 
     def load(self, name: str) -> Entry:
         """Return a schedule, with the options that its flow has now."""

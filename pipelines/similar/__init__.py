@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["AllReport", "SimilarOptions", "SimilarReport", "similar"]
 
 
-@declare.job("similar", reads=VECTORS, writes="neighbours", on_gpu=True)
+@declare.job("similar", reads=VECTORS, writes="neighbours", files=("candidates",), on_gpu=True)
 def similar_all(
     context: Context, vectors: Vectors, out: Output, options: SimilarOptions
 ) -> AllReport:
@@ -58,8 +58,8 @@ def similar(
     quiet
         Print no progress.
     **options
-        Fields of ``SimilarOptions``: ``k``, ``metric``, ``id_file``; with ``out`` also ``resume``
-        and ``overwrite``.
+        Fields of ``SimilarOptions``: ``k``, ``metric``, ``candidates``, ``id_file``; with ``out``
+        also ``approximate``, ``resume`` and ``overwrite``.
 
     Returns
     -------

@@ -11,7 +11,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,8 +34,16 @@ from penstock.output import Output, Pieces
 from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.job.declare import Context
 from penstock.pipelines.job.plan import Need
+from penstock.pipelines.similar.approximate import (
+    build_index,
+    index_bytes,
+    measured_recall,
+    open_index,
+    search,
+)
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import AllReport
+from penstock.pipelines.similar.some import candidate_rows, chosen_rows, rows_among
 from penstock.pipelines.vectors import Vectors
 from penstock.pipelines.vectors.store import as_ids
 from penstock.sizes import plural
@@ -66,6 +74,8 @@ class SimilarTask:
     """One run, for its tasks.
 
     values, ids  files of the vectors and of their ids; version: of the vectors
+    among        file of the rows that may be neighbours; None: all
+    index        file of their HNSW index; None: all pairs are compared
     """
 
     values: Path
@@ -75,16 +85,24 @@ class SimilarTask:
     k: int
     cosine: bool
     pieces: Pieces
+    among: Path | None = None
+    index: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """Vectors that a worker keeps between tasks."""
+    """Vectors that a worker keeps between tasks.
+
+    chosen  the rows of candidates, None: all; near, lengths  their vectors, and their lengths
+    """
 
     values: AnyArray
+    chosen: Array | None
+    near: AnyArray
     lengths: AnyArray
     ids: pa.Array
     nbytes: int
+    index: Any = None
 
 
 def find_neighbours(task: SimilarTask, number: int) -> None:
@@ -92,19 +110,29 @@ def find_neighbours(task: SimilarTask, number: int) -> None:
     first, last = task.files.range(number)
     key = ("vectors", str(task.values), task.version)
     with resources().cache.hold(key, lambda: _load(task)) as kept:
-        skip = np.arange(first, last, dtype=np.int64)[:, None]
-        with _gpu if hasattr(kept.values, "get") else nullcontext():
-            found = kernel("neighbours", kept.values).nearest(
-                kept.values[first:last],
-                kept.values,
-                task.k,
-                cosine=task.cosine,
-                skip=to_device(skip),
-                lengths=kept.lengths,
-            )
-            rows, scores = map(to_host, found)
-        entry = _save(task, number, kept.ids, np.broadcast_to(skip, rows.shape), rows, scores)
-    task.pieces.save(part_name(number), {"ids": last - first, "pairs": int(rows.size)}, [entry])
+        of = np.arange(first, last, dtype=np.int64)
+        skip = rows_among(of, kept.chosen)[:, None]
+        if kept.index is not None:
+            values = kept.values[first:last], kept.near
+            rows, scores = search(kept.index, *values, task.k, skip, cosine=task.cosine)
+        else:
+            with _gpu if hasattr(kept.values, "get") else nullcontext():
+                found = kernel("neighbours", kept.values).nearest(
+                    kept.values[first:last],
+                    kept.near,
+                    task.k,
+                    cosine=task.cosine,
+                    skip=to_device(skip),
+                    lengths=kept.lengths,
+                )
+                rows, scores = map(to_host, found)
+        there = rows >= 0
+        if kept.chosen is not None:
+            rows = kept.chosen[rows]
+        pairs = np.broadcast_to(of[:, None], rows.shape)[there], rows[there], scores[there]
+        entry = _save(task, number, kept.ids, *pairs)
+    count = int(there.sum())
+    task.pieces.save(part_name(number), {"ids": last - first, "pairs": count}, [entry])
 
 
 def _save(
@@ -114,11 +142,7 @@ def _save(
     import pyarrow.parquet as pq
 
     name = f"{part_name(number)}.parquet"
-    columns = {
-        "id": take(ids, of.ravel()),
-        "neighbour": take(ids, rows.ravel()),
-        "score": as_arrow(scores.ravel()),
-    }
+    columns = {"id": take(ids, of), "neighbour": take(ids, rows), "score": as_arrow(scores)}
     root = task.pieces.result
     with atomic(root / name) as temporary:
         pq.write_table(
@@ -130,13 +154,21 @@ def _save(
 def _load(task: SimilarTask) -> _Kept:
     values: AnyArray = load_npy(task.values)
     ids = as_ids(read_column(task.ids, "id"))
-    if resources().device is not None:
+    on_gpu = resources().device is not None and task.index is None
+    if on_gpu:
         import cupy
 
         values = cupy.asarray(np.ascontiguousarray(values))
-    lengths = kernel("neighbours", values).norms(values)
-    mapped = 0 if isinstance(values, np.memmap) else values.nbytes
-    return _Kept(values, lengths, ids, int(lengths.nbytes + mapped))
+    chosen, near, index = None, values, None
+    if task.among is not None:
+        chosen = np.array(load_npy(task.among))
+        near = values[to_device(chosen) if on_gpu else chosen]
+    lengths = kernel("neighbours", near).norms(near)
+    if task.index is not None:
+        index = open_index(task.index, values.shape[1], cosine=task.cosine)
+    held = (values, *(() if chosen is None else (near,)), lengths)
+    size = sum(0 if isinstance(one, np.memmap) else one.nbytes for one in held)
+    return _Kept(values, chosen, near, lengths, ids, int(size), index)
 
 
 def write_neighbours(
@@ -151,40 +183,59 @@ def write_neighbours(
     if mapped is None or mapped.suffix != ".npy":  # so that tasks can map them
         mapped = None
     low, high = _ROWS_OF_FILE
+    among = candidate_rows(vectors, options.candidates)
+    near = count - 1 if among is None else len(among)
     task = SimilarTask(
         values=mapped or out.scratch / "vectors.npy",
         ids=out.scratch / "ids.parquet",
         version=str(vectors.stamps()),
         files=FileRanges(count, min(max(-(-count // _FILES), low), high)),
-        k=min(options.k, count - 1),
+        k=min(options.k, near),
         cosine=options.metric == "cosine",
         pieces=out.pieces,
+        among=None if among is None else out.scratch / "candidates.npy",
+        index=out.scratch / "index.usearch" if options.approximate else None,
     )
     # Work grows with the square: all processes are worthwhile before the input is large.
     workers = context.workers(input_bytes=count * vectors.values.nbytes >> 12)
     has = workers.capacity
     width = vectors.ids.nbytes // count
+    how, indexed = "exactly", 0
+    if options.approximate:
+        how, indexed = "by an HNSW index", index_bytes(near, vectors.values.shape[1])
+    needed = _memory(vectors, has) + indexed
     files = plural(task.files.count, "file")
     remedy = "Give workers more memory with --memory-limit, or start fewer with -n"
     if has.on_gpu:
         remedy = "Search on the CPU with --device cpu, which only maps the vectors"
     context.plan(
         f"{plural(task.k, 'neighbour')} of each of {count:,} ids, {files}",
-        steps=(("similar", f"by {options.metric}, exactly, on {has.text()}"),),
-        memory=Need(_memory(vectors, has), has.memory, f"on every {has.worker}", remedy=remedy),
+        steps=(("similar", f"by {options.metric}, {how}, on {has.text()}"),),
+        memory=Need(needed, has.memory, f"on every {has.worker}", remedy=remedy),
         # Ids, once each, neighbours and scores, without compression.
         disk=count * (width + task.k * (width + 4)),
-        scratch=0 if mapped else vectors.values.nbytes,
+        scratch=indexed + (0 if mapped else vectors.values.nbytes),
     )
     vectors.check_finite()
     save_table(out.scratch, task.ids.name, pa.table({"id": vectors.ids}))
     if mapped is None:
         save_npy(out.scratch, task.values.name, vectors.values)
+    values, own = chosen_rows(vectors.values, np.arange(count), among)
+    if among is not None:
+        save_npy(out.scratch, "candidates.npy", among)
+    began = time.monotonic()
+    if task.index is not None:
+        build_index(task.index, values, cosine=task.cosine, quiet=context.quiet)
+    indexing = time.monotonic() - began
     todo = [n for n in range(task.files.count) if not task.pieces.done(part_name(n))]
     began = time.monotonic()
     calls = [(task, n) for n in todo]
     workers.tasks("similar", find_neighbours, calls, task.files.sizes(todo), "ids")
-    searching = time.monotonic() - began
+    searching, recall = time.monotonic() - began, None
+    if task.index is not None:
+        index = open_index(task.index, values.shape[1], cosine=task.cosine)
+        given = vectors.values, values, task.k, own[:, None]
+        recall = measured_recall(index, *given, cosine=task.cosine)
     entries = [
         entry for n in range(task.files.count) for entry in task.pieces.load(part_name(n))[1]
     ]
@@ -194,6 +245,7 @@ def write_neighbours(
         "metric": options.metric,
         "k": task.k,
         "ids": count,
+        **({} if recall is None else {"recall": recall}),
         "files": file_table(entries),
     }
     out.describe(FORMAT, about)
@@ -207,7 +259,8 @@ def write_neighbours(
         resumed_files=task.files.count - len(todo),
         bytes=sum(file.bytes for file in entries),
         devices=has.text(),
-        seconds_by_step={"similar": searching},
+        seconds_by_step={"similar": searching, **({"index": indexing} if task.index else {})},
+        recall=recall,
     )
 
 

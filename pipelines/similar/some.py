@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.arrow import as_arrow
-from penstock.errors import InputError
+from penstock.errors import InputError, UsageError, warn
 from penstock.kernels import kernel
 from penstock.limits import cores
 from penstock.pipelines.similar.options import SimilarOptions
 from penstock.pipelines.similar.report import SimilarReport
+from penstock.pipelines.tables.read import read_ids
 from penstock.pipelines.vectors import Vectors
+from penstock.sizes import plural
 from penstock.threads import spread
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ def neighbours_of(
     at: str | Path | Vectors, ids: Sequence[Any], options: SimilarOptions
 ) -> SimilarReport:
     """Return the neighbours of ids among vectors."""
+    if options.approximate:
+        raise UsageError("--approximate is for all ids", remedy="Give --all, or leave it out")
     vectors = Vectors.open(at, ids=options.id_file)
     began = time.monotonic()
     rows = vectors.rows(ids)
@@ -41,8 +45,11 @@ def neighbours_of(
             got=", ".join(repr(ids[int(i)]) for i in zeros[:10]),
             remedy="Use --metric dot, or leave them out",
         )
-    k = min(options.k, max(len(vectors) - 1, 0))
-    found, scores = _nearest(queries, vectors.values, k, rows[:, None], cosine=cosine)
+    among = candidate_rows(vectors, options.candidates)
+    values, own = chosen_rows(vectors.values, rows, among)
+    k = min(options.k, len(values) - int((own >= 0).any()))
+    found, scores = _nearest(queries, values, k, own[:, None], cosine=cosine)
+    found = found if among is None else among[found]
     named = vectors.ids.take(as_arrow(np.concatenate([rows, found.ravel()]))).to_pylist()
     near = named[len(rows) :]
     neighbours = {
@@ -51,6 +58,36 @@ def neighbours_of(
     }
     seconds = time.monotonic() - began
     return SimilarReport(str(vectors.path), options.metric, neighbours, seconds)
+
+
+def candidate_rows(vectors: Vectors, file: Path | None) -> Array | None:
+    """Return the rows that may be neighbours, ascending; None: all."""
+    if file is None:
+        return None
+    ids = read_ids(str(file))
+    found = vectors.find(ids)
+    unknown = ids.filter(as_arrow(found < 0))
+    if len(unknown) == len(ids):
+        raise InputError(f"{file} has no id of {vectors.path}", expected="ids of vectors")
+    if len(unknown):
+        names = ", ".join(map(str, unknown[:10].to_pylist()))
+        warn(f"{file} has {plural(len(unknown), 'id')} without a vector, such as {names}")
+    return np.unique(found[found >= 0])
+
+
+def chosen_rows(values: Array, rows: Array, among: Array | None) -> tuple[Array, Array]:
+    """Return the values of candidates, and where each of some rows is among them, or -1."""
+    if among is None:
+        return values, rows
+    return np.ascontiguousarray(values[among]), rows_among(rows, among)
+
+
+def rows_among(rows: Array, among: Array | None) -> Array:
+    """Return where rows are among the chosen ones, or -1; None: all are chosen."""
+    if among is None:
+        return rows
+    at = np.minimum(np.searchsorted(among, rows), len(among) - 1)
+    return np.where(among[at] == rows, at, -1)
 
 
 def _nearest(

@@ -32,7 +32,7 @@ def test_what_is_commented_is_valid(tmp_path: Path) -> None:
     flow.write_text(text)
     found = read_flow(flow)
     assert {"classes", "predictions"} <= set(found.stages)
-    assert found.schedule is not None
+    assert found.keys.schedule.cron is not None
 
 
 def test_a_flow_that_exists_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

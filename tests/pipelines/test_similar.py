@@ -86,3 +86,54 @@ def test_vectors_of_a_run(tmp_path):
     assert found[:3] == [
         one for one, _ in similar(vectors, vectors.ids[0].as_py(), k=3).neighbours[0]
     ]
+
+
+# -- candidates and an index -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+def test_neighbours_among_candidates(folder, values, tmp_path, metric):
+    rows = np.arange(0, 250, 3)
+    (tmp_path / "c.txt").write_text("".join(f"{3 * row}\n" for row in rows))
+    given = {"k": 5, "metric": metric, "candidates": tmp_path / "c.txt"}
+    near = values[rows]
+    skip = np.where(np.arange(250) % 3 == 0, np.arange(250) // 3, -1)[:, None]
+    truth, _ = naive.nearest(values, near, 5, skip=skip, cosine=metric == "cosine")
+    similar(folder, out=tmp_path / "out", **given)
+    found = pq.read_table(tmp_path / "out")["neighbour"].to_numpy().reshape(250, 5)
+    np.testing.assert_array_equal(found, 3 * rows[truth])
+    some = similar(folder, [21, 24], **given).neighbours
+    assert [[one for one, _ in some[i]] for i in (21, 24)] == (3 * rows[truth[[7, 8]]]).tolist()
+    with pytest.raises(InputError):
+        (tmp_path / "c.txt").write_text("1\n2\n")
+        similar(folder, out=tmp_path / "none", **given)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+@pytest.mark.parametrize("limited", [False, True], ids=["all", "candidates"])
+def test_an_index_finds_nearly_all(tmp_path, metric, limited):
+    pytest.importorskip("usearch")
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((40, 16))[rng.integers(0, 40, 3000)]
+    values = (values + 0.5 * rng.standard_normal((3000, 16))).astype(np.float32)
+    values[17] = 0
+    np.save(tmp_path / "x.npy", values)
+    given = {"k": 10, "metric": metric}
+    if limited:
+        (tmp_path / "c.txt").write_text("".join(f"{row}\n" for row in range(0, 3000, 2)))
+        given["candidates"] = tmp_path / "c.txt"
+    report = similar(tmp_path / "x.npy", out=tmp_path / "near", approximate=True, **given)
+    assert report.recall > 0.9
+    similar(tmp_path / "x.npy", out=tmp_path / "exact", **given)
+    pairs = []
+    for name in ("near", "exact"):
+        rows = pq.read_table(tmp_path / name).to_pylist()
+        assert not any(row["id"] == row["neighbour"] for row in rows)
+        pairs.append({(row["id"], row["neighbour"]): row["score"] for row in rows})
+    near, exact = pairs
+    both = near.keys() & exact.keys()
+    assert len(both) > 0.9 * len(exact)
+    assert all(near[pair] == pytest.approx(exact[pair], abs=1e-5) for pair in both)
+    assert not list(tmp_path.glob("near/*.usearch"))
+    with pytest.raises(UsageError):
+        similar(tmp_path / "x.npy", [3], approximate=True)

@@ -177,9 +177,10 @@ class EmbedTrainer(Trainer):
         )
         self.buffer = opened.enter_context(buffer)
         self.kernels = kernel("embed", self.buffer.values)
-        mask = None if task.candidates is None else task.candidates.mask
+        mask = self.candidates = None
+        if task.candidates is not None:
+            mask, self.candidates = task.candidates.mask, task.candidates.groups(self.layout)
         self.negatives = Negatives(graph, training, self.layout, self.kernels, mask)
-        self.candidates = None if mask is None else task.candidates.groups(self.layout)
         self.work = opened.enter_context(self.kernels.workspace(cores_of_rank(comm), self.rules))
         self.relations = self._initial_relations()
         self.position, self.batches = Position(), 0

@@ -6,9 +6,9 @@
    each batch the rank of each of its ids within the range.
 3. A batch's code -> rank -> internal id is then two look-ups (``internal_ids``).
 
-Internal ids follow the order of the user's ids, whatever the pieces, ranges and workers were. Where
-nodes have types, a batch's ids lie type after type, a range holds ids of one type, and internal ids
-follow the types first.
+Internal ids follow the order of the user's ids, for any pieces, ranges and workers. If nodes have
+types, a batch's ids are stored type after type, a range holds ids of one type, and internal ids are
+ordered by type first.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from penstock.pipelines.tables.pieces import Piece
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_TIMES = 1025  # of a batch: a split by time is as exact as these lie
+
 
 def encode_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path) -> dict[str, Any]:
     """Read a piece and spill it as coded batches ``folder/000``, ...; a step for ``once``."""
@@ -38,6 +40,7 @@ def encode_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path
 
     def make(folder: Path) -> dict[str, Any]:
         result: dict[str, Any] = {"rows": [], "bad": [], "bad_count": 0, "filtered": 0}
+        result["times"] = []
         relations: set[str | int] = set()
         for number, batch in enumerate(read_piece(piece, layout, options)):
             target = folder / f"{number:03d}"
@@ -47,11 +50,19 @@ def encode_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path
             result["bad"] += [vars(bad) for bad in batch.bad]
             result["bad_count"] += batch.bad_count
             result["filtered"] += batch.filtered
+            if options.split_edges_by == "time" and batch.table.num_rows:
+                result["times"].append(_spread(column(batch.table, "time", None)))
             del batch  # before the next is read
         result["relations"] = sorted(relations)
         return result
 
     return spill.once(folder, make)
+
+
+def _spread(times: Array) -> tuple[int, list[Any]]:
+    """Return how many times there are, and some that lie evenly among them, ascending."""
+    ranks = np.unique(np.linspace(0, len(times) - 1, _TIMES).astype(np.int64))
+    return len(times), np.sort(times)[ranks].tolist()
 
 
 def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | int]:
@@ -61,7 +72,7 @@ def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | 
     begins, arrives = (
         np.bincount(half, minlength=distinct) for half in (codes[:rows], codes[rows:])
     )
-    # How often an id begins an edge bounds its degree: later steps cut rows by it.
+    # The number of edges that begin at an id bounds its degree: later steps cut rows by it.
     spill.put(folder, "counts", begins if options.directed else begins + arrives)
     spill.put(folder, "ends", (begins > 0) + 2 * (arrives > 0).astype(np.uint8))
     names = table.column_names
@@ -78,7 +89,7 @@ def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | 
 def _encode(
     columns: list[pa.ChunkedArray], types: pa.DictionaryArray | None, folder: Path
 ) -> tuple[int, Array]:
-    """Leave ``ids``, ``codes`` and ``types.json``; return how many ids there are, and the codes."""
+    """Leave ``ids``, ``codes`` and ``types.json``; return the number of ids, and the codes."""
     if types is None:
         distinct, codes = encode_ids(columns)
     else:
@@ -112,7 +123,7 @@ def type_of_all(name: str, count: int) -> pa.DictionaryArray:
 
 
 def types_in(batch: Path) -> dict[str | None, tuple[int, int]]:
-    """Return which of a batch's ids have which type; None stands for all of a graph without."""
+    """Return the type of each of a batch's ranges of ids; None if the graph has no types."""
     path = batch / "types.json"
     return (
         json.loads(path.read_text()) if path.exists() else {None: (0, len(SortedIds.load(batch)))}
@@ -140,8 +151,8 @@ def merge_ids(
 ) -> dict[str, Any]:
     """Make ids in [low, high) (None: no bound) of a type distinct; a step for ``once``.
 
-    Leaves ``ids``; ``counts`` (bound of each id's degree); ``ranks``: for each batch in turn, the
-    rank of each of its ids; ``offsets``: where each batch's ranks begin.
+    Leaves ``ids``; ``counts`` (bound of each id's degree); ``ranks`` (of each id of each batch in
+    turn); ``offsets`` (the beginning of each batch's ranks).
     """
 
     def make(folder: Path) -> dict[str, Any]:

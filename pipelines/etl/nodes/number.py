@@ -31,14 +31,15 @@ from penstock.sizes import need_memory
 
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
+    from penstock.pipelines.etl.options import EtlOptions
 
-_ID_BYTES = 64  # what one id costs while a range of them is made distinct
-_SMALL_IDS = 4 << 20  # bytes that one task makes distinct in less time than several start
+_ID_BYTES = 64  # memory of one id while a range of ids is made distinct
+_SMALL_IDS = 4 << 20  # up to these bytes one task is faster than the start of several
 
 
 @dataclass
 class EncodedBatch:
-    """A spilled batch and what it holds edges for."""
+    """A spilled batch and the purpose of its edges."""
 
     folder: Path
     rows: int
@@ -47,7 +48,7 @@ class EncodedBatch:
 
 @dataclass
 class Ids:
-    """All ids in ranges, ascending within a type; and how internal ids are numbered."""
+    """All ids in ranges, ascending within a type, and the order of internal ids."""
 
     ranges: list[Path]
     bases: list[int]
@@ -57,7 +58,7 @@ class Ids:
     order: Array | None = None  # internal id -> sorted position, None: the same
 
     def as_named(self, *, unsigned: bool) -> NodeIds:
-        """Map the user's ids, and what the nodes are called."""
+        """Map the user's ids, and the names of nodes."""
         ranges = [SortedIds.load(folder) for folder in self.ranges]
         return NodeIds(ranges, self.types, unsigned=unsigned)
 
@@ -65,7 +66,7 @@ class Ids:
 def encode(job: EtlJob) -> list[EncodedBatch]:
     """Read everything once: batches with codes for ids; node table batches come last."""
     listed = [(use, piece) for use, part in job.pieces.items() for piece in part]
-    unbounded = replace(job.layout, since=None, until=None)  # held-out edges stay as they are given
+    unbounded = replace(job.layout, since=None, until=None)  # keep held-out edges whole
     folders = [job.partial.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
     results = job.read(
         encode_piece,
@@ -82,12 +83,27 @@ def encode(job: EtlJob) -> list[EncodedBatch]:
         batches += [
             EncodedBatch(folder / f"{n:03d}", rows, use) for n, rows in enumerate(result["rows"])
         ]
+    if job.options.split_edges is not None and job.options.split_edges_by == "time":
+        train = [r for (use, _), r in zip(listed, results, strict=True) if use == "train"]
+        job.time_cuts = _time_cuts([one for r in train for one in r["times"]], job.options)
     job.relations = tuple(sorted(relations))
     if not any(batch.rows for batch in batches):
         raise InputError(
             "there are no edges to make a graph of", got=f"{job.counts.rows_read} rows, none usable"
         )
     return batches
+
+
+def _time_cuts(spread: list[tuple[int, list[Any]]], options: EtlOptions) -> tuple[Any, ...]:
+    """Return the times from which edges validate and test."""
+    assert options.split_edges is not None
+    times = np.concatenate([np.array(some) for _, some in spread])
+    weights = np.concatenate([np.full(len(some), count / len(some)) for count, some in spread])
+    order = np.argsort(times, kind="stable")
+    before = np.cumsum(weights[order]) - weights[order]
+    wanted = np.cumsum(options.split_edges[:2]) * weights.sum()
+    at = np.searchsorted(before, wanted - 1e-9 * weights.sum())
+    return tuple(times[order][i].item() if i < len(times) else math.inf for i in at.tolist())
 
 
 def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:
@@ -137,7 +153,7 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
 
 
 def _ranges(batches: list[Path], ranges: int) -> Iterator[tuple[str | None, Any, Any]]:
-    """Cut all ids into about so many ranges, each with its type, first id, and that of the next."""
+    """Cut all ids into about this many ranges: type, first id, and first id of the next."""
     sizes: Counter[str | None] = Counter()
     for batch in batches:
         sizes.update({kind: stop - start for kind, (start, stop) in types_in(batch).items()})

@@ -24,16 +24,17 @@ from penstock.writer import write_shard
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
 
-# Bytes a bin's edge needs while it is built: keys three times, order, columns, rows.
+# Bytes per edge of a bin while it is built: keys three times, order, columns, rows.
 EDGE_BYTES = 64
 
 
 @dataclass(frozen=True)
 class EdgeSplit:
-    """How edges draw the split that they are in.
+    """How edges draw their split.
 
     fractions  for train, valid and test
-    keys       a file: (nodes,) uint64, of the user's ids; relations: the same of their names
+    keys       a file: (nodes,) uint64 of the user's ids; relations: the same of their names
+    cuts       of a split by time: the first times of edges for validation and for test
     """
 
     fractions: Fractions
@@ -41,6 +42,7 @@ class EdgeSplit:
     directed: bool
     keys: Path
     relations: Array | None
+    cuts: tuple[Any, ...] | None = None
 
 
 def build_shard(
@@ -56,7 +58,7 @@ def build_shard(
 ) -> dict[str, Any]:
     """Write shard ``number`` from its slice of every batch's segments; a step for ``once``.
 
-    offsets  where the bin begins and ends in each segment
+    offsets  beginning and end of the bin in each segment
     split    None: all edges are in the shard
     """
 
@@ -77,7 +79,7 @@ def build_shard(
 
 
 def put_shard(root: Path, number: int, csr: CSR) -> dict[str, Any]:
-    """Write shard ``number``, and return what its manifest needs, as JSON can hold it."""
+    """Write shard ``number``, and return its manifest's values, fit for JSON."""
     return {
         "edges": csr.edges,
         "files": [asdict(entry) for entry in write_shard(root, number, csr)],
@@ -106,7 +108,7 @@ def manifest_of(
 
 
 class _Slices:
-    """One bin's part of what all batches left."""
+    """One bin's segments of all batches."""
 
     def __init__(self, segments: list[Path], offsets: list[tuple[int, int]]) -> None:
         self.parts = [
@@ -146,19 +148,24 @@ def _build(read: _Slices, number: int, shape: Shape, merging: Merging) -> tuple[
 
 
 def _hold_out(csr: CSR, split: EdgeSplit) -> tuple[CSR, dict[str, Edges]]:
-    sources, keys = csr.sources(), load_npy(split.keys)
-    named = None
-    if csr.relations is not None and split.relations is not None:
-        named = split.relations.astype(np.uint32)[csr.relations]
-    splits = split_edges(
-        keys[sources], keys[csr.indices], named, split.fractions, split.seed,
-        directed=split.directed,
-    )  # fmt: skip
+    sources = csr.sources()
+    if split.cuts is not None:
+        assert csr.times is not None
+        valid, test = ((csr.times >= cut).astype(np.int8) for cut in split.cuts)
+        splits = valid + test
+    else:
+        keys, named = load_npy(split.keys), None
+        if csr.relations is not None and split.relations is not None:
+            named = split.relations.astype(np.uint32)[csr.relations]
+        splits = split_edges(
+            keys[sources], keys[csr.indices], named, split.fractions, split.seed,
+            directed=split.directed,
+        )  # fmt: skip
     apart = {}
     for value, name in ((1, "valid"), (2, "test")):
         mask = splits == value
         if not split.directed:
-            mask &= sources <= csr.indices  # one direction stands for both
+            mask &= sources <= csr.indices  # one direction represents both
         columns = {n: a[mask] for n, a in csr.columns() if n != "relations"}
         relations = None if csr.relations is None else csr.relations[mask]
         apart[name] = Edges(sources[mask], csr.indices[mask], relations, columns)

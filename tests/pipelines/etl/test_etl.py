@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from penstock import Graph, etl, walk_array
 from penstock.cluster.spec import ClusterSpec
-from penstock.errors import InputError
+from penstock.errors import InputError, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.etl.job import EtlJob
 from penstock.pipelines.etl.nodes import number as number_nodes
@@ -590,3 +591,31 @@ def test_the_plan_of_columns_that_are_small_on_disk_has_room_for_their_numbers(
         assert run(words) == 0
         least = 10 * path.stat().st_size
         assert json.loads(capsys.readouterr().out)["disk_bytes"] >= max(3 * 8 * rows, least)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("kind", ["int", "date", "float"])
+def test_the_newest_edges_are_held_out(
+    tmp_path: Path, cluster: ClusterSpec, kind: str, directed: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = 20_000
+    times: Any = rng.permutation(rows)
+    if kind == "date":
+        times = pd.Timestamp("2026-01-01") + pd.to_timedelta(times, "min")
+    elif kind == "float":
+        times = times / 8
+    ends = rng.integers(0, 10**6, (rows, 2))
+    table = pd.DataFrame({"source": ends[:, 0], "target": ends[:, 1], "t": times})
+    table.to_parquet(tmp_path / "e.parquet")
+    options: dict[str, Any] = {"time": "t", "split_edges": (0.7, 0.1, 0.2), "directed": directed}
+    etl(tmp_path / "e.parquet", tmp_path / "g", cluster=cluster, split_edges_by="time", **options)
+    graph = Graph.open(tmp_path / "g")
+    parts = [graph.csr().times, *(graph.heldout(name)["times"] for name in ("valid", "test"))]
+    counts = [len(part) / (1 if directed or i else 2) for i, part in enumerate(parts)]
+    assert np.allclose(np.array(counts) / rows, (0.7, 0.1, 0.2), atol=0.002)
+    for older, newer in pairwise(parts):
+        assert older.max() < newer.min()
+    with pytest.raises(UsageError):
+        etl(tmp_path / "e.parquet", tmp_path / "h", split_edges=(0.8, 0.1, 0.1),
+            split_edges_by="time")  # fmt: skip

@@ -155,10 +155,11 @@ def _answered(
             needed, where = np.unique(at[some], return_inverse=True)
             rows = source.gather(needed)
             query = queries_of(source, rules, rows, where, relations[some], side)
-            theirs = None if known is None else known.take(some)
-            if theirs is not None:
-                theirs = theirs if chosen is None else theirs.among(chosen)
-                theirs = known_like(query, theirs.of(slice(None)))
+            theirs = None
+            if known is not None:
+                answers = known.take(some)
+                answers = answers if chosen is None else answers.among(chosen)
+                theirs = known_like(query, answers.of(slice(None)))
             kernels, found = kernel("embed", query), None
             with kernels.workspace(threads) as work:
                 for first, values in source.parts():
@@ -232,7 +233,7 @@ def score_edges(
     """Return the score of each edge, by which tails are ranked: (n,) float64."""
     scores = np.empty(edges.count)
 
-    def score(source: TableSource, _: Checkpoint) -> None:
+    def score(source: TableSource, found: Checkpoint) -> None:
         rules, size = training.rules(relations), max(1, _VALUES // training.dim)
         for begin in range(0, edges.count, size):
             some = slice(begin, begin + size)
