@@ -101,7 +101,7 @@ def _of_file(path: Path, ids: Any) -> Array:
 
     if not path.is_file():
         raise UsageError(
-            f"there is no file {path}",
+            f"{path} does not exist",
             expected="a file of ids, type:NAME, label:NAME, or another value that the help names",
         )
     wanted = read_ids(str(path)).cast(pa.string())

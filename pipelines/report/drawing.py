@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.report.content import Table, number, shown
+from penstock.pipelines.report.content import Chart, Table, number, shown
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure
 
-# Each at least 3 : 1 against a white page and, inverted, against a dark one.
+# Each at least 4.5 : 1 against a white page and, inverted, against a dark one.
 COLOURS = (
     "#0b62a8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#57534e", "#0e7490", "#be185d",
     "#4d7c0f", "#717171",
@@ -50,8 +50,12 @@ SCRIPT = """
     for (const inner of [...one.children, ...(one.shadowRoot?.children ?? [])]) skip(inner);
   };
   for (const item of JSON.parse(document.getElementById("charts").textContent)) {
-    await Bokeh.embed.embed_item(item);
-    skip(document.getElementById(item.target_id));
+    try {
+      await Bokeh.embed.embed_item(item);
+      skip(document.getElementById(item.target_id));
+    } catch (error) {
+      console.error(error);  // its numbers are below it
+    }
   }
   document.documentElement.dataset.drawn = "yes";
 })();
@@ -71,9 +75,9 @@ def item(table: Table, target: str) -> Any:
     from bokeh.embed import json_item
     from bokeh.themes import Theme
 
-    assert table.chart is not None
-    draw = {"lines": _lines, "bars": _bars, "points": _points}[table.chart.kind]
-    return json_item(draw(table), target, theme=Theme(json=_THEME))
+    chart = table.chart or Chart("lines")
+    draw = {"lines": _lines, "bars": _bars, "points": _points}[chart.kind]
+    return json_item(draw(table, chart), target, theme=Theme(json=_THEME))
 
 
 def height(table: Table) -> int:
@@ -84,27 +88,24 @@ def height(table: Table) -> int:
 
 def legend(table: Table) -> list[tuple[str, str, str]]:
     """Return colour, sign and name of each series; nothing if there is only one."""
-    names = _series(table)
-    bars = table.chart is not None and table.chart.kind == "bars"
-    signs = ["■"] if bars else list(_MARKERS.values())
+    chart = table.chart or Chart("lines")
+    names = table.heads[1 + chart.skip :]
+    if chart.kind == "points":
+        names = _groups(chart)
+    signs = ["■"] if chart.kind == "bars" else list(_MARKERS.values())
     found = [(_colour(i), signs[i % len(signs)], name) for i, name in enumerate(names)]
     return found if len(found) > 1 else []
 
 
-def _series(table: Table) -> list[str]:
-    assert table.chart is not None
-    if table.chart.kind == "points":
-        return list(dict.fromkeys(group for group, *_ in table.chart.points))
-    return list(table.heads[1 + table.chart.skip :])
+def _groups(chart: Chart) -> list[str]:
+    return list(dict.fromkeys(group for group, *_ in chart.points))
 
 
-def _columns(table: Table) -> list[tuple[str, list[float | None]]]:
+def _columns(table: Table, chart: Chart) -> list[tuple[str, list[float | None]]]:
     """Return name and numbers of every column that is drawn."""
-    names = _series(table)
-    first = len(table.heads) - len(names)
     return [
-        (_plain(name), [number(row[first + i]) for row in table.rows])
-        for i, name in enumerate(names)
+        (_plain(table.heads[i]), [number(row[i]) for row in table.rows])
+        for i in range(1 + chart.skip, len(table.heads))
     ]
 
 
@@ -112,85 +113,87 @@ def _colour(i: int) -> str:
     return COLOURS[i % len(COLOURS)]
 
 
-def _figure(table: Table, tooltips: dict[str, str], **more: Any) -> figure:
-    from bokeh.models import HoverTool
+def _marker(i: int) -> str:
+    return [*_MARKERS][i % len(_MARKERS)]
+
+
+def _figure(table: Table, chart: Chart, **more: Any) -> figure:
     from bokeh.plotting import figure
 
-    chart = table.chart
-    assert chart is not None
     if chart.log:
         more |= {"x_axis_type": "log", "y_axis_type": "log"}
-    # No tools but hovering: a finger that scrolls the page shall not move a picture. Tooltips name
-    # columns, whose values Bokeh escapes.
-    made = figure(height=height(table), tools=[], x_axis_label=_plain(chart.x) or None,
+    # No tools: a finger that scrolls the page shall not move a picture.
+    return figure(height=height(table), tools="", x_axis_label=_plain(chart.x) or None,
                   y_axis_label=_plain(chart.y) or None, **more)  # fmt: skip
-    made.add_tools(HoverTool(tooltips=[*tooltips.items()]))
-    return made
 
 
-def _lines(table: Table) -> figure:
-    assert table.chart is not None
-    made = _figure(table, {"series": "@name", "x": "@at", "y": "@y{0.[000000]}"})
+def _hover(made: figure, renderers: list[Any], **tooltips: str) -> None:
+    from bokeh.models import HoverTool
+
+    # Of columns, whose values Bokeh escapes.
+    made.add_tools(HoverTool(renderers=renderers, tooltips=[*tooltips.items()]))
+
+
+def _lines(table: Table, chart: Chart) -> figure:
+    made, renderers = _figure(table, chart), []
     firsts = [row[0] for row in table.rows]
     named = isinstance(firsts[0], str)
     at = list(range(len(firsts))) if named else firsts
+    labels = [_plain(shown(one)) for one in firsts]
     if named:
         made.xaxis.ticker = at
-        made.xaxis.major_label_overrides = dict(
-            zip(at, [_plain(shown(one)) for one in firsts], strict=True)
-        )
+        made.xaxis.major_label_overrides = dict(zip(at, labels, strict=True))
         made.xaxis.major_label_orientation = 0.7
-    for i, (name, values) in enumerate(_columns(table)):
-        pairs = [(x, y) for x, y in zip(at, values, strict=True) if None not in (x, y)]
-        step = max(len(pairs) // _MARKED, 1)
-        made.line([x for x, _ in pairs], [y for _, y in pairs], color=_colour(i), width=2)
-        source = {
-            "x": [x for x, _ in pairs], "y": [y for _, y in pairs], "name": [name] * len(pairs),
-            "at": [_plain(shown(firsts[x] if named else x)) for x, _ in pairs],
-            "size": [0 if k % step else 7 for k in range(len(pairs))],
-        }  # fmt: skip
-        made.scatter("x", "y", source=source, size="size", color=_colour(i),
-                     marker=[*_MARKERS][i % len(_MARKERS)])  # fmt: skip
-    if table.chart.level is not None:
-        ends = [at[0], at[-1]]
-        made.line(ends, [table.chart.level] * 2, color="#767677", line_dash=[4, 4])
-    if table.chart.zero:
+    columns = _columns(table, chart)
+    for i, (name, values) in enumerate(columns):
+        points = [one for one in zip(at, values, labels, strict=True) if None not in one]
+        x, y, where = map(list, zip(*points, strict=True)) if points else ([], [], [])
+        step = max(len(points) // _MARKED, 1)
+        bare = step > 1 and len(columns) == 1  # there is nothing to tell it from
+        marked = [float(not bare and k % step == 0) for k in range(len(points))]
+        source = {"x": x, "y": y, "at": where, "name": [name] * len(points), "marked": marked}
+        made.line(x, y, color=_colour(i), width=2)
+        renderers.append(made.scatter("x", "y", source=source, size=7, color=_colour(i),
+                                      alpha="marked", marker=_marker(i)))  # fmt: skip
+    if chart.level is not None:
+        made.line([at[0], at[-1]], [chart.level] * 2, color="#767677", line_dash=[4, 4])
+    if chart.zero:
         made.y_range.start = 0
+    _hover(made, renderers, series="@name", x="@at", y="@y{0.[000000]}")
     return made
 
 
-def _bars(table: Table) -> figure:
-    rows = range(len(table.rows))
-    made = _figure(table, {"what": "@what", "kind": "@kind", "value": "@value{0.[000000]}"},
-                   y_range=(len(rows) - 0.5, -0.5))  # fmt: skip
+def _bars(table: Table, chart: Chart) -> figure:
+    rows = list(range(len(table.rows)))
+    made, renderers = _figure(table, chart, y_range=(len(rows) - 0.5, -0.5)), []
     names = [_plain(shown(row[0])) for row in table.rows]
     made.x_range.start = 0
     left = [0.0] * len(rows)
-    for i, (name, values) in enumerate(_columns(table)):
+    for i, (name, values) in enumerate(_columns(table, chart)):
         lengths = [value or 0.0 for value in values]
         right = [a + b for a, b in zip(left, lengths, strict=True)]
-        source = {"y": [*rows], "left": left, "right": right, "value": lengths, "what": names,
+        source = {"y": rows, "left": left, "right": right, "value": lengths, "what": names,
                   "kind": [name] * len(rows)}  # fmt: skip
-        made.hbar("y", left="left", right="right", height=0.7, source=source,
-                  fill_color=_colour(i), line_color="white")  # fmt: skip
+        renderers.append(made.hbar("y", left="left", right="right", height=0.7, source=source,
+                                   fill_color=_colour(i), line_color="white"))  # fmt: skip
         left = right
-    made.yaxis.ticker = [*rows]
+    made.yaxis.ticker = rows
     made.yaxis.major_label_overrides = {i: _plain(name, 18) or " " for i, name in enumerate(names)}
     made.ygrid.visible = False
+    _hover(made, renderers, what="@what", kind="@kind", value="@value{0.[000000]}")
     return made
 
 
-def _points(table: Table) -> figure:
-    assert table.chart is not None
-    made = _figure(table, {"id": "@what"}, match_aspect=True)
-    points = table.chart.points
-    groups = list(enumerate(_series(table)))
-    for i, group in reversed(groups):  # the first on top
-        inside = [one for one in points if one[0] == group]
+def _points(table: Table, chart: Chart) -> figure:
+    made, renderers = _figure(table, chart, match_aspect=True), []
+    for i, group in reversed([*enumerate(_groups(chart))]):  # the first on top
+        inside = [one for one in chart.points if one[0] == group]
         source = {"x": [one[1] for one in inside], "y": [one[2] for one in inside],
                   "what": [_plain(one[3], 130) for one in inside]}  # fmt: skip
-        made.scatter("x", "y", source=source, marker=[*_MARKERS][i % len(_MARKERS)],
-                     size=5 if len(points) > 500 else 7, color=_colour(i), alpha=0.75)  # fmt: skip
+        size = 5 if len(chart.points) > 500 else 7
+        renderers.append(made.scatter("x", "y", source=source, marker=_marker(i), size=size,
+                                      color=_colour(i), alpha=0.75))  # fmt: skip
+    _hover(made, renderers, id="@what")
     return made
 
 
