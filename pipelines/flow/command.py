@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -20,7 +20,7 @@ from penstock.pipelines.flow.options import RunOptions, settings
 from penstock.pipelines.flow.planning import plan_flow
 from penstock.pipelines.flow.prometheus import save_metrics
 from penstock.pipelines.flow.records import FOLDER, State, all_runs, began, begin_run
-from penstock.pipelines.flow.run import Choice, run_flow_checked
+from penstock.pipelines.flow.run import run_flow_checked
 from penstock.pipelines.job.plan import PlanFlag
 
 
@@ -59,26 +59,17 @@ def command(
 
 
 def _run(made: Flow, options: RunOptions, output: Display, *, plan: bool) -> None:
-    accepted = dict.fromkeys(options.accept, options.reason or "")
-    choice = Choice(options.force, options.first, options.only, accepted, _origin(options),
-                    options.replace_targets, options.replace_outputs)  # fmt: skip
     if plan:
-        output.show(plan_flow(made, choice))
+        output.show(plan_flow(made, options))
         return
     page = write_page if options.report else None
-    report = run_flow_checked(made, choice, quiet=output.quiet, failed=page)
+    report = run_flow_checked(made, options, quiet=output.quiet, failed=page)
     if options.report:
         report.report = write_page(Path(report.run))
     output.show(report)
     if (failure := report.failure()) is not None:
         failure.reported = True
         raise failure
-
-
-def _origin(options: RunOptions) -> dict[str, Any]:
-    if options.scheduled is None:
-        return {}
-    return {"scheduled": options.scheduled, "attempt": options.attempt}
 
 
 def _leave_record(
@@ -90,7 +81,7 @@ def _leave_record(
         return  # it did start
     text = flow.read_text(errors="replace") if flow.is_file() else ""
     name = str(options.scheduled)
-    record = begin_run(flow, name, day or dt.date.today(), text, _origin(options))
+    record = begin_run(flow, name, day or dt.date.today(), text, options.origin)
     record.body.update({"state": State.FAILED, "seconds": 0.0, "error": dict(error.to_dict()),
                         "final": error.exit_code == 2})  # fmt: skip
     record.save()
