@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 _TAIL = 1 << 16  # bytes
 
 
-def log_tail(log: Path, *, lines: int = 20) -> str:
-    """Return the last lines of a log that are not blank; empty if it cannot be read."""
+def log_tail(log: Path, *, lines: int = 20, begin: int = 0) -> str:
+    """Return the last lines of a log that are not blank; empty if it cannot be read.
+
+    begin  the byte before which nothing is read
+    """
     try:
         with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            file.seek(max(begin, file.seek(0, os.SEEK_END) - _TAIL))
             text = file.read().decode(errors="replace")
     except OSError:
         return ""

@@ -50,8 +50,8 @@ def list_runs(
         error = run.body.get("error")  # of a run that was refused before any stage
         what = str(error.get("what"))[:_SHOWN] if isinstance(error, dict) else ""
         stages = run.stages_text() or what
-        took = f"{one['seconds'] or 0:8.1f} s"
-        line = f"{run.name:<{width}}  {run.date}  {one['state']:<11}  {took}  {stages}"
+        took = "" if run.seconds is None else f"{run.seconds:.1f} s"
+        line = f"{run.name:<{width}}  {run.date}  {one['state']:<11}  {took:>10}  {stages}"
         print(line.rstrip())
 
 

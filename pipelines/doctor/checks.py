@@ -67,7 +67,7 @@ class Check:
     seconds  that it may take: some import libraries from a shared disk, or wake a GPU
     remedy   what fixes it if it fails
     find     gets a folder, and the seconds for measuring its disk
-    needs    a package; without a GPU there is nothing to check
+    needs    a package, and a GPU that works
     without  what happens if the package is not installed
     """
 
@@ -80,8 +80,6 @@ class Check:
 
     def findings(self, folder: str, seconds: float) -> list[Finding]:
         """Return what the check finds, unless the package that it needs is absent."""
-        if self.needs and not _has_gpu():
-            return []
         if self.needs and find_spec(self.needs) is None:
             return [Finding(self.subject, "absent", f"not installed: {self.without}", _cuda())]
         return list(self.find(folder, seconds))
@@ -184,7 +182,7 @@ def gpu(folder: str, seconds: float) -> Iterator[Finding]:
     yield Finding("GPU", "ok", text, None, {"devices": found})
 
 
-@check("NCCL", 60, "pip install --force-reinstall nvidia-nccl-cu12", needs="cupy")
+@check("NCCL", 60, "pip install --force-reinstall nvidia-nccl-cu12, or -cu13", needs="cupy")
 def nccl(folder: str, seconds: float) -> Iterator[Finding]:
     """Connect a GPU with itself."""
     import cupy
@@ -205,7 +203,7 @@ def nccl(folder: str, seconds: float) -> Iterator[Finding]:
     yield Finding("NCCL", "ok", f"{number // 10000}.{number // 100 % 100}.{number % 100}")
 
 
-@check("cuDF", 90, "pip install --force-reinstall cudf-cu12", needs="cudf",
+@check("cuDF", 90, "pip install --force-reinstall cudf-cu12, or -cu13", needs="cudf",
        without="etl reads tables on CPUs")  # fmt: skip
 def cudf(folder: str, seconds: float) -> Iterator[Finding]:
     """Group a small table on the GPU."""
@@ -276,7 +274,7 @@ def mpi(folder: str, seconds: float) -> Iterator[Finding]:
     yield Finding("gangs", "broken", text, "mpiexec -n 2 python -c 'from mpi4py import MPI'")
 
 
-@check("disk", 30, "export PENSTOCK_SCRATCH=/a/folder/that/can/be/written")
+@check("disk", 30, "Name another folder, in which files can be written")
 def disk(folder: str, seconds: float) -> Iterator[Finding]:
     """Report kind, free space, bandwidth and file locks of the disk below a folder."""
     from penstock.workers.resources.storage import storage_speed
@@ -361,12 +359,6 @@ def _cuda() -> str:
     major = _driver().partition(".")[0]
     # 580 is the first branch of drivers that runs CUDA 13.
     return pip_install("cuda13" if major.isdecimal() and int(major) >= 580 else "cuda12")
-
-
-def _has_gpu() -> bool:
-    from penstock.workers.resources.device import look
-
-    return find_spec("cupy") is not None and look().used
 
 
 def main(name: str, folder: str, seconds: str) -> None:

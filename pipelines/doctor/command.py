@@ -98,7 +98,8 @@ def examine(
     try:
         at = str(find_scratch() if folder is None else folder)
     except (PenstockError, OSError) as error:
-        return [Finding("disk", "broken", str(error), CHECKS["disk"].remedy)]
+        remedy = "export PENSTOCK_SCRATCH=/a/folder/that/can/be/written"
+        return [Finding("disk", "broken", str(error), remedy)]
     seconds = _MEASURES if options.bandwidth else 0.0
     with Progress("this machine", total=len(CHECKS), unit="checks", quiet=quiet) as progress:
 
@@ -107,9 +108,15 @@ def examine(
             progress.advance(1)
             return found
 
+        def call_all(names: list[str]) -> list[Finding]:
+            return [one for several in threads.map(call, names) for one in several]
+
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            some = list(threads.map(call, [name for name in CHECKS if name != "disk"]))
-        found = [one for several in (*some, call("disk")) for one in several]
+            first = [name for name, one in CHECKS.items() if not one.needs and name != "disk"]
+            found = call_all(first)
+            if any((one.subject, one.state) == ("GPU", "ok") for one in found):
+                found += call_all([name for name, one in CHECKS.items() if one.needs])
+        found += call("disk")
     if device == "gpu":
         found = [
             replace(one, state="broken", remedy=one.remedy or "Use --device cpu")
@@ -125,6 +132,7 @@ def run_check(
 ) -> list[Finding]:
     """Return the finding of a check in its own process: a hang or crash is a finding."""
     check = CHECKS[name]
+    remedy, limit = check.remedy, timeout or check.seconds
     command = [sys.executable, "-P", "-m", "penstock.pipelines.doctor.checks"]
     process = subprocess.Popen(
         [*command, name, folder, str(seconds)],
@@ -136,7 +144,7 @@ def run_check(
         start_new_session=True,  # so that what it started ends with it
     )
     try:
-        out, said = process.communicate(timeout=timeout or check.seconds)
+        out, said = process.communicate(timeout=limit)
         if process.returncode == 0:
             return [Finding(**one) for one in json.loads(out.splitlines()[-1])]
         lines = said.strip().splitlines()
@@ -144,11 +152,12 @@ def run_check(
         if process.returncode < 0:
             text = f"it was ended by {signal.Signals(-process.returncode).name}"
     except subprocess.TimeoutExpired:
-        text = f"no answer within {timeout or check.seconds:g} s"
+        text = f"no answer within {limit:g} s"
+        remedy = f"Give it longer: --timeout {min(max(4 * limit, 60), 600):g}"
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    return [Finding(check.subject, "broken", text, check.remedy)]
+    return [Finding(check.subject, "broken", text, remedy)]
 
 
 def _of_workers(

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 
 from penstock.cluster.daemon.registry import TOKEN, find
 from penstock.cluster.running import log_tail
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UsageError
 from penstock.options import flag, given_options
 from penstock.output_lock import own_directory
 from penstock.paths import shown
 from penstock.pipelines.display import CountsReport
 from penstock.pipelines.flow.document import Flow
+from penstock.pipelines.flow.engine import check_gpus
 from penstock.pipelines.flow.options import RunOptions
 from penstock.pipelines.flow.records import FOLDER, all_runs
+from penstock.pipelines.flow.run import check_of
 
 _BEGIN_SECONDS = 60.0
 _POLL = 0.1
@@ -42,12 +44,18 @@ class Detached(CountsReport):
 
 def detach(flow: Flow, options: RunOptions) -> Detached:
     """Start the run of a flow that was read, and return when it has its record."""
+    options.check(flow)
+    check_gpus(flow)
+    with check_of(flow, options.chosen(flow)) as check:
+        check.passed()
     base = flow.home / FOLDER
     own_directory(base)
     cluster = find(flow.spec.configured().cluster)
     token = {TOKEN: cluster.token} if cluster is not None and cluster.alive() else {}
     log = base / f"{flow.name}.log"
+    before = {run.name for run in all_runs(base)}  # of which one may have had the same number
     with log.open("ab") as opened:
+        begin = opened.tell()
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "penstock", "run", str(flow.path), *_words(options)],
             stdin=subprocess.DEVNULL, stdout=opened, stderr=opened, env=os.environ | token,
@@ -56,15 +64,17 @@ def detach(flow: Flow, options: RunOptions) -> Detached:
     deadline = time.monotonic() + _BEGIN_SECONDS
     while time.monotonic() < deadline:
         ended = process.poll()
-        for run in reversed(all_runs(base, flow.name)):
-            if run.body.get("process") == process.pid:
+        for run in all_runs(base, flow.name):
+            new = run.name not in before and run.body.get("process") == process.pid
+            if new and not ended:
                 return Detached(str(run.folder), process.pid, str(log))
         if ended is not None:
             break
         time.sleep(_POLL)
-    raise PenstockError(
-        f"the run of {flow.name} did not begin", got=log_tail(log, lines=3) or None,
-        remedy=f"See {shown(log)}",
+    kind = UsageError if process.poll() == UsageError.exit_code else PenstockError
+    raise kind(
+        f"the run of {flow.name} did not begin, or has failed", remedy=f"See {shown(log)}",
+        got=log_tail(log, lines=3, begin=begin) or None,
     )  # fmt: skip
 
 

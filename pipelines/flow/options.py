@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Set
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from pydantic import Field
@@ -119,8 +119,8 @@ class ListOptions:
 
     date: str | None = None
     """those of this day"""
-    state: str | None = None
-    """those in this state, such as failed"""
+    state: Literal["running", "passed", "failed", "interrupted", "killed"] | None = None
+    """those in this state"""
     flow: str | None = None
     """those of this flow"""
     set: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,14 @@ class Place:
         with self._explained():
             link = Path(self._root, _LINK)
             return str(link.readlink()) if link.is_symlink() else None
+
+    def since(self) -> float | None:
+        """Return when ``latest`` was moved, if the place knows it."""
+        if self.local:
+            return Path(self._root, _LINK).lstat().st_mtime
+        with suppress(NotImplementedError, OSError):
+            return float(self._system.modified(f"{self._root}/{_POINTER}").timestamp())
+        return None
 
     def later(self, version: str) -> str | None:
         """Return what readers are shown, if it is this flow's, and later than a publication."""

@@ -29,7 +29,7 @@ class FlowReport:
     flow: str
     run: str
     state: str
-    seconds: float
+    seconds: float | None  # unknown while it runs, and of one that was killed
     stages: dict[str, dict[str, Any]]
     published: list[dict[str, Any]]
     error: dict[str, Any] | None = None
@@ -41,7 +41,7 @@ class FlowReport:
         body = run.body
         error, published = body.get("error"), body.get("published")
         return FlowReport(
-            str(body.get("flow")), str(run.folder), run.state, run.seconds or 0.0, run.stages,
+            str(body.get("flow")), str(run.folder), run.state, run.seconds, run.stages,
             published if isinstance(published, list) else [],
             error if isinstance(error, dict) else None,
         )  # fmt: skip
@@ -54,7 +54,8 @@ class FlowReport:
     def text(self) -> str:
         """Return lines for a person."""
         width = max([len(name) for name in self.stages], default=0)
-        lines = [f"{self.flow}: {self.state} in {self.seconds:.1f} s"]
+        whole = "" if self.seconds is None else f" in {self.seconds:.1f} s"
+        lines = [f"{self.flow}: {self.state}{whole}"]
         lines += [""] if self.stages else []
         for name, one in self.stages.items():
             state = shown_state(str(one.get("state")))
@@ -91,7 +92,8 @@ class FlowReport:
                 return PenstockError(
                     f"stage {name} of {self.flow} is not as expected, and nothing was published: "
                     f"{one.get('why')}",
-                    remedy="Read the report of the run; change expect: if this is meant",
+                    remedy="Read the report of the run; if this is meant, run it again with "
+                    f"--accept {name} --reason WHY, or change expect:",
                 )
         error = self.error or {}
         return PenstockError(
@@ -109,8 +111,10 @@ def shown_target(destination: str) -> str:
 def _about(one: dict[str, Any]) -> str:
     if one.get("state") in _NOT_WELL:
         return str((one.get("error") or {}).get("what") or one.get("why") or "")
-    gates = one.get("gates") or []
-    met = f"{plural(len(gates), 'gate')} met" if gates else ""
-    return "; ".join(
-        part for part in (one.get("why") if one.get("state") == State.DONE else "", met) if part
-    )
+    met = sum(gate.get("met") is True for gate in one.get("gates") or [])
+    parts = [
+        str(one.get("why") or "") if one.get("state") == State.DONE else "",
+        f"{plural(met, 'gate')} met" if met else "",
+        f"accepted: {one['accepted']}" if "accepted" in one else "",
+    ]
+    return "; ".join(part for part in parts if part)

@@ -11,9 +11,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from penstock.errors import PenstockError
+from penstock.pipelines.flow.document import read_targets
+from penstock.pipelines.flow.document.destinations import destination_of
+from penstock.pipelines.flow.places import Place
 from penstock.pipelines.flow.records import (
     ENDED_WELL,
     RunRecord,
@@ -25,13 +30,15 @@ from penstock.pipelines.flow.records import (
 )
 from penstock.pipelines.report.content import Cell, Chart, Table, number, seconds, shown
 from penstock.pipelines.report.outputs import StageOutput
+from penstock.secrets import masked
 
 _TREND = 10  # runs whose values of a gate's metric are shown
 _MOST_TRENDS = 12
 _REMEDIES: dict[str, str] = {
     State.KILLED: "Run the flow again: it resumes",
     State.INTERRUPTED: "Run the flow again: it resumes",
-    State.GATE_FAILED: "Nothing was published. Check what changed; change expect: if this is meant",
+    State.GATE_FAILED: "Nothing was published. Check what changed; if this is meant, run the flow "
+    "again with --accept STAGE --reason WHY, or change expect:",
 }
 
 
@@ -111,33 +118,46 @@ def _log(facts: Facts, stage: str) -> Cell | None:
 
 def readers(facts: Facts) -> Iterator[Table | str]:
     """Return what readers have: which publication each place shows, of which date, since when."""
-    latest: dict[tuple[str, str], tuple[str, RunRecord]] = {}
-    for run in facts.runs:
-        for one in run.body.get("published") or []:
-            if one.get("version") and one.get("moved"):
-                latest[one["stage"], one["place"]] = one["version"], run
     rows: list[tuple[Any, ...]] = []
     zone = _zone(facts.run)
-    home = facts.run.folder.absolute().parent.parent  # runs/ is beside the flow's file
-    for (stage, place), (version, run) in latest.items():
-        since = began(run) + (run.seconds or 0.0)
-        if "://" not in place and "{{env." not in place:  # it may have been rolled back by hand
-            link = home / place / "latest"
-            if not link.is_symlink():
-                rows.append((stage, "nothing", "", "", place))
+    for stage, target in _targets(facts):
+        place, where = Place(destination_of(target, _home(facts.run))), masked(target)
+        try:
+            version = place.latest()
+            if version is None or version not in place.versions():
+                rows.append((stage, "nothing", "", "", where))
                 continue
-            version, since = str(link.readlink()), link.lstat().st_mtime
+            since = place.since()
+        except (PenstockError, OSError) as error:
+            rows.append((stage, "unknown", "", masked(getattr(error, "got", None)), where))
+            continue
         own = version[11:] == facts.run.name or None
-        when = f"{dt.datetime.fromtimestamp(since, zone):%Y-%m-%d %H:%M}"
+        when = "" if since is None else f"{dt.datetime.fromtimestamp(since, zone):%Y-%m-%d %H:%M}"
         by = Cell("this run" if own else version[11:], good=own)
-        rows.append((stage, Cell(version[:10], good=own), when, by, place))
+        rows.append((stage, Cell(version[:10], good=own), when, by, where))
     if rows:
-        kept = "" if facts.run.state == State.PASSED else " This run has not replaced it."
-        yield f"As of {dt.datetime.now(zone):%Y-%m-%d %H:%M}, when this page was written.{kept}"
+        yield f"As of {dt.datetime.now(zone):%Y-%m-%d %H:%M}, when this page was written."
         heads = ("Output", "Of the date", "Since", "Published by", "Where")
         yield Table("What each place shows", heads, rows)
-    elif facts.run.state != State.PASSED:
-        yield "No run of this flow has published anything."
+
+
+def _targets(facts: Facts) -> list[tuple[str, str]]:
+    """Return stages and where they publish; of a flow that cannot be read, as before it."""
+
+    def of(run: RunRecord) -> list[tuple[str, str]]:
+        file, date = run.folder / "flow.yaml", dt.date.fromisoformat(run.date)
+        return read_targets(file, _home(run), run.body.get("variables") or {}, date)
+
+    try:
+        return of(facts.run)
+    except Exception:  # a run is also refused because its file is wrong, in any way
+        if facts.before is None:
+            raise
+        return of(facts.before)
+
+
+def _home(run: RunRecord) -> Path:
+    return run.folder.absolute().parent.parent  # runs/ is beside the flow's file
 
 
 def _zone(run: RunRecord) -> dt.tzinfo | None:
@@ -208,7 +228,8 @@ def changes(facts: Facts) -> Iterator[Table | str]:
     was = f"{before.name} ({before.state})"
     found = changed_metrics(before, facts.run)
     if not found:
-        yield f"No metric differs from {was}."
+        compared = any(before.metrics(one) and facts.run.metrics(one) for one in facts.run.stages)
+        yield f"No {'metric differs from' if compared else 'stage has metrics here and in'} {was}."
         return
     yield f"Compared with {was}."
     gated = {(name, str(gate.get("metric")))
@@ -255,21 +276,29 @@ def changed_metrics(
 
 def differences(one: RunRecord, other: RunRecord) -> list[tuple[str, str, Any, Any]]:
     """Return stage (empty for the run), what, and both values of what differs between two runs."""
-    found: list[tuple[str, str, Any, Any]] = []
+    found: dict[tuple[str, str], tuple[Any, Any]] = {}
 
-    def compare(stage: str, then: dict[str, Any], now: dict[str, Any]) -> None:
-        pairs = {key: (then.get(key), now.get(key)) for key in {**then, **now}}
-        found.extend((stage, key, *pair) for key, pair in pairs.items() if pair[0] != pair[1])
+    def compare(stage: str, kind: str, then: dict[str, Any], now: dict[str, Any]) -> None:
+        for key in {**then, **now}:
+            pair = then.get(key), now.get(key)
+            if str(pair[0]) != str(pair[1]):  # as text NaN is the same as NaN
+                known = found.setdefault((stage, key), pair)
+                found[stage, key if known == pair else f"{kind} {key}"] = pair
 
-    bodies = [{"date": run.date, **run.body, "state": run.state} for run in (one, other)]
-    compare("", *({key: body.get(key) for key in ("date", "state", "seconds")} for body in bodies))
+    def own(body: dict[str, Any], *keys: str) -> dict[str, Any]:
+        return {key: body.get(key) for key in keys}
+
+    both = one, other
+    bodies = [{**run.body, "date": run.date} for run in both]
+    compare("", "", *(own(body, "date", "state", "seconds") for body in bodies))
     for kind in ("variables", "versions"):
-        compare("", *(body.get(kind) or {} for body in bodies))
+        compare("", kind, *(run.body.get(kind) or {} for run in both))
     for stage in {**one.stages, **other.stages}:
-        both = [run.stages.get(stage, {}) for run in (one, other)]
-        compare(stage, *({key: some.get(key) for key in ("state", "seconds")} for some in both))
-        found += [line for line in changed_metrics(one, other) if line[0] == stage]
-    return found
+        compare(stage, "", *(own(run.stages.get(stage, {}), "state", "seconds") for run in both))
+        then, now = (run.metrics(stage) for run in both)
+        if then and now:
+            compare(stage, "metric", then, now)
+    return [(*key, *pair) for key, pair in found.items()]
 
 
 def stages(facts: Facts) -> Iterator[Table | str]:

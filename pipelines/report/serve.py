@@ -133,10 +133,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _page(run: RunRecord) -> str:
-    """Return the page of a run as it was written, or make it if the record is newer."""
+    """Return the page of a run as it was written, or make it if the record is newer.
+
+    The record of a run that is killed stays as it was when the run was under way.
+    """
     written = run.folder / NAME
     changed = (run.folder / "run.json").stat().st_mtime_ns
-    if written.is_file() and written.stat().st_mtime_ns >= changed:
+    ended = run.state not in (State.RUNNING, State.KILLED)
+    if ended and written.is_file() and written.stat().st_mtime_ns >= changed:
         return written.read_text(encoding="utf-8")
     return page(run)
 
@@ -170,9 +174,12 @@ def _trends(runs: list[RunRecord]) -> list[Section]:
         own = [run for run in runs if run.body.get("flow") == flow]
         own = sorted(own, key=lambda run: run.date)[-_TREND:]
         gated: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for name, stage in own[-1].stages.items():
-            for gate in gates_of(stage):
-                gated.setdefault((name, str(gate.get("metric"))), []).append(gate)
+        for run in own:
+            of_run: dict[tuple[str, str], list[dict[str, Any]]] = {}
+            for name, stage in run.stages.items():
+                for gate in gates_of(stage):
+                    of_run.setdefault((name, str(gate.get("metric"))), []).append(gate)
+            gated |= of_run
         tables = [made for key, gates in gated.items() if (made := trend(own, key, gates))]
         if tables:
             found.append(Section(f"Trends of {flow}", tables))

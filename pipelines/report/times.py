@@ -54,8 +54,10 @@ def split_time(output: StageOutput) -> dict[str, float]:
     """Return the seconds of a stage by kind; together they are the stage's."""
     whole = output.seconds or 0.0
     own = number(output.report.get("seconds"))
-    if own is None or own > whole:  # of a stage that failed, or of a job without a flow
+    if own is None:  # of a stage that failed, or of a job without a flow
         own = whole
+    if own > whole:  # a training that resumes reports the seconds of all epochs
+        return {"the rest of the job": whole}
     found, left = {"start and end": whole - own}, own
     for kind, took in _known(output).items():
         found[kind] = min(took, left)  # ranks and threads side by side do not make a stage longer

@@ -240,6 +240,27 @@ def read_hook(path: Path, key: str) -> tuple[str | None, float | None]:
         return None, None
 
 
+def read_targets(
+    path: Path, home: Path, settings: Mapping[str, str], date: dt.date
+) -> list[tuple[str, str]]:
+    """Return stage and target of all that a run published, or would have, of its copy of the file.
+
+    home  the folder of the flow
+    """
+    _, body = _parsed(path)
+    own = dict(body.get("variables") or {})
+    # Of values from the environment, records have the names: they are taken from there again.
+    given = {key: str(value) for key, value in settings.items() if key in own}
+    given = {key: value for key, value in given.items() if "{{" not in value}
+    names = _Variables(home / path.name, own, given, date)
+    listed = {stage: keys.get("publish") or () for stage, keys in body["stages"].items()}
+    return [
+        (stage, names.filled(target, f"stage {stage}"))
+        for stage, targets in listed.items()
+        for target in ([targets] if isinstance(targets, str) else targets)
+    ]
+
+
 def read_schedule(path: Path) -> ScheduleTimes:
     """Return the schedule in a flow's file; nothing else is checked."""
     _, body = _parsed(path)

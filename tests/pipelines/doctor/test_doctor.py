@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.pipelines.cli import run
-from penstock.pipelines.doctor.checks import Finding
-from penstock.pipelines.doctor.command import judge_workers, run_check
+from penstock.pipelines.doctor.checks import DoctorOptions, Finding
+from penstock.pipelines.doctor.command import examine, judge_workers, run_check
 
 
 def findings(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
@@ -34,6 +34,12 @@ def test_a_check_that_hangs_ends(tmp_path: Path) -> None:
     (one,) = run_check("machine", str(tmp_path), 0.0, 0.05)
     assert time.monotonic() - began < 10
     assert one.state == "broken"
+
+
+def test_what_needs_a_gpu_is_tried_only_if_one_works(tmp_path: Path) -> None:
+    found = examine(tmp_path, DoctorOptions(timeout=0.05, bandwidth=False))
+    assert {one.subject for one in found} >= {"GPU", "Numba", "disk"}
+    assert not {one.subject for one in found} & {"NCCL", "cuDF", "KvikIO"}
 
 
 def test_a_check_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

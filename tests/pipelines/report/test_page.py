@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from datetime import UTC, datetime
 
 import numpy as np
@@ -28,6 +29,17 @@ def record(base, number=1, **body):
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(whole | body))
     return folder
+
+
+def publish(base, number, to):
+    """Publish of a run, as the flow's own file says."""
+    folder, place = base / "runs" / f"f-20260101-00000{number}", Place(to)
+    (folder / "flow.yaml").write_text(f"stages: {{a: {{publish: '{to}'}}}}")
+    (base / "made").mkdir(exist_ok=True)
+    (base / "made" / "file").touch()
+    version = f"2026-01-0{number}-{folder.name}"
+    place.put(base / "made", version)
+    place.move(version)
 
 
 def stage(value, *, met=True, metric="score", **more):
@@ -74,12 +86,9 @@ def test_a_gate_that_was_accepted_says_why(html, tmp_path):
 
 
 def test_a_failed_run_says_why_and_what_readers_have(html, tmp_path):
-    version = "2026-01-01-f-20260101-000001"
-    moved = {"stage": "a", "place": "public", "version": version, "moved": True}
-    record(tmp_path, 1, stages={"a": stage(1)}, published=[moved])
-    (tmp_path / "public" / version).mkdir(parents=True)
+    record(tmp_path, 1, stages={"a": stage(1)})
+    publish(tmp_path, 1, str(tmp_path / "public"))
     link = tmp_path / "public/latest"
-    link.symlink_to(version)
     at = datetime(2026, 1, 1, 4, 32, tzinfo=UTC).timestamp()
     os.utime(link, (at, at), follow_symlinks=False)
     error = {"what": "no space", "expected": "1 GB", "got": "0 B", "remedy": "make some"}
@@ -89,6 +98,7 @@ def test_a_failed_run_says_why_and_what_readers_have(html, tmp_path):
     }
     folder = record(tmp_path, 2, state="failed", stages=stages)
     (folder / "logs/a.log").write_text("oh")
+    (folder / "flow.yaml").write_text("variables: {to: public}\nstages: {a: {publish: '{{to}}'}}")
     page = html(folder)
     assert page.tables["a"] == [
         ["What", "no space"], ["Expected", "1 GB"], ["Got", "0 B"], ["Remedy", "make some"],
@@ -105,31 +115,48 @@ def test_a_failed_run_says_why_and_what_readers_have(html, tmp_path):
     assert "script" not in [tag for tag, _ in page.tags]  # a light page has no library
 
 
-def test_what_readers_have_after_a_publication_was_rolled_back(html, tmp_path):
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+def test_what_readers_have_is_what_the_place_shows(html, tmp_path, kind):
+    to = str(tmp_path / "public") if kind == "folder" else f"memory:/{tmp_path}"
     for number in (1, 2):
-        version = f"2026-01-0{number}-f-20260101-00000{number}"
-        moved = {"stage": "a", "place": "public", "version": version, "moved": True}
-        folder = record(tmp_path, number, published=[moved], stages={"a": stage(1)})
-        (tmp_path / "public" / version).mkdir(parents=True)
-        Place(str(tmp_path / "public")).move(version)
+        folder = record(tmp_path, number, stages={"a": stage(1)})
+        publish(tmp_path, number, to)
+    shutil.rmtree(tmp_path / "runs/f-20260101-000001")  # as runs clean does
     assert html(folder).tables["What each place shows"][1][3] == "this run"
-    assert penstock(["publish", "--rollback", str(tmp_path / "public")]) == 0
+    assert penstock(["publish", "--rollback", to]) == 0
     readers = html(folder).tables["What each place shows"][1]
     assert (readers[1], readers[3]) == ("2026-01-01", "f-20260101-000001")
+    if kind == "folder":
+        shutil.rmtree(tmp_path / "public")
+        assert html(folder).tables["What each place shows"][1][1:4] == ["nothing", "", ""]
+
+
+def test_what_readers_have_after_a_run_whose_flow_cannot_be_read(html, tmp_path):
+    record(tmp_path, 1, stages={"a": stage(1)})
+    publish(tmp_path, 1, str(tmp_path / "public"))
+    folder = record(tmp_path, 2, state="failed")
+    (folder / "flow.yaml").write_text("stages: [")
+    assert html(folder).tables["What each place shows"][1][3] == "f-20260101-000001"
 
 
 def test_two_runs_are_compared(tmp_path, capsys):
-    record(tmp_path, 1, stages={"a": stage(1)}, variables={"n": 1})
-    record(tmp_path, 2, stages={"a": stage(2), "b": stage(0)}, variables={"n": 3})
+    timed = stage(2)
+    timed["metrics"]["seconds"], timed["seconds"] = 1.5, 3.0
+    record(tmp_path, 1, stages={"a": stage(1)}, variables={"n": 1, "date": "2026-01-01"})
+    record(tmp_path, 2, stages={"a": timed, "b": stage(0)},
+           variables={"n": 3, "date": "2026-01-02"})  # fmt: skip
     words = ["runs", "compare", "f-20260101-000001", "f-20260101-000002"]
     words += ["--folder", str(tmp_path / "runs")]
     assert penstock([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["differences"]
+    count = len(found)
     found = {(one["stage"], one["what"]): (one["one"], one["other"]) for one in found}
     assert found == {
         ("", "date"): ("2026-01-01", "2026-01-02"), ("", "n"): (1, 3), ("a", "score"): (1, 2),
         ("b", "state"): (None, "done"), ("b", "seconds"): (None, 2.25),
+        ("a", "seconds"): (2.25, 3.0), ("a", "metric seconds"): (None, 1.5),
     }  # fmt: skip
+    assert len(found) == count
     assert penstock(words) == 0
     assert re.search(r"a +score +1 +2", capsys.readouterr().out)
     assert penstock([*words[:3], "none"]) == 1
@@ -161,6 +188,16 @@ def test_times_add_up_to_those_of_the_stages(html, make_run):
     assert model["exposed communication"] == "0.6"
     assert tables["Exposed and hidden"][1] == ["model: communication", "0.02", "0.03"]
     assert tables["Steps within jobs"][1] == ["parts: assign", "0.5"]
+
+
+def test_the_time_of_a_training_that_only_resumed_is_its_own(html, make_run):
+    folder = make_run()
+    body = json.loads((folder / "run.json").read_text())
+    body["stages"]["model"]["seconds"] = 0.75  # its report has the seconds of all epochs
+    (folder / "run.json").write_text(json.dumps(body))
+    heads, *rows = html(folder).tables["Stages"]
+    model = dict(zip(heads, next(row for row in rows if row[0] == "model"), strict=True))
+    assert (model["the rest of the job"], model["computing"]) == ("0.75", "")
 
 
 def test_evaluations(html, make_run):

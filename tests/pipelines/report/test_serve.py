@@ -69,6 +69,20 @@ def test_the_trends_of_gates_over_dates(make_run, read_page):
     assert "model: score" in page.charts
 
 
+def test_the_newest_run_that_failed_before_its_gates_keeps_the_trends(make_run, read_page):
+    for number in (1, 2, 3):
+        folder = make_run(number, **({"state": "failed", "stages": {}} if number == 3 else {}))
+    page = read_page(index(folder.parent))
+    assert page.tables["model: score"][1:3] == [["01-01", "0.51"], ["01-02", "0.52"]]
+
+
+def test_a_run_that_was_killed_is_not_shown_as_it_was_while_it_ran(ask):
+    body = json.loads((ask.folder / "run.json").read_text())
+    (ask.folder / "run.json").write_text(json.dumps(body | {"state": "running", "process": -1}))
+    (ask.folder / "report.html").write_text("Still running")
+    assert f"<h1>Killed: {ask.folder.name}</h1>" in ask(f"/{ask.folder.name}/report.html")[1]
+
+
 def test_nothing_is_written(ask):
     before = sorted(ask.folder.parent.parent.rglob("*"))
     ask("/")
