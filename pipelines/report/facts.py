@@ -292,7 +292,7 @@ def differences(one: RunRecord, other: RunRecord) -> list[tuple[str, str, Any, A
     bodies = [{**run.body, "date": run.date} for run in both]
     compare("", "", *(own(body, "date", "state", "seconds") for body in bodies))
     for kind in ("variables", "versions"):
-        compare("", kind, *(run.body.get(kind) or {} for run in both))
+        compare("", kind[:-1], *(run.body.get(kind) or {} for run in both))
     for stage in {**one.stages, **other.stages}:
         compare(stage, "", *(own(run.stages.get(stage, {}), "state", "seconds") for run in both))
         then, now = (run.metrics(stage) for run in both)

@@ -219,6 +219,7 @@ stages: {a: {python: "mine:make", value: 1}}
     words = ["runs", "list", "--json", "--folder", str(home / "runs")]
     assert run([*words, "--date", "2026-11-02"]) == 0
     assert [one["date"] for one in json.loads(capsys.readouterr().out)] == ["2026-11-02"]
+    assert run([*words, "--state", "bogus"]) == 2
     for wrong in (["--dates", "2026-11-02..2026-11-01"], ["--date", "1.11."], ["--accept", "a"]):
         assert run(["run", str(path), *wrong]) == 2
 
