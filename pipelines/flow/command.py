@@ -15,11 +15,10 @@ from penstock.files import save_text
 from penstock.options import ClientPath
 from penstock.pipelines.display import Display
 from penstock.pipelines.flow.document import Flow, read_flow
-from penstock.pipelines.flow.notify import notify_unread
+from penstock.pipelines.flow.notify import leave_record
 from penstock.pipelines.flow.options import RunOptions, settings
 from penstock.pipelines.flow.planning import plan_flow
-from penstock.pipelines.flow.prometheus import save_metrics
-from penstock.pipelines.flow.records import FOLDER, State, all_runs, began, begin_run
+from penstock.pipelines.flow.records import FOLDER, all_runs, began
 from penstock.pipelines.flow.run import Choice, run_flow_checked
 from penstock.pipelines.job.plan import PlanFlag
 
@@ -45,7 +44,7 @@ def command(
             _run(read_flow(flow, settings(options.set), date=day), options, output, plan=plan)
         except PenstockError as error:
             if options.scheduled is not None and not plan and not error.reported:
-                _leave_record(flow, day, options, error, before)
+                _could_not_start(flow, day, options, error, before)
             raise
 
 
@@ -73,21 +72,14 @@ def _origin(options: RunOptions) -> dict[str, Any]:
     return {"scheduled": options.scheduled, "attempt": options.attempt}
 
 
-def _leave_record(
+def _could_not_start(
     flow: Path, day: dt.date | None, options: RunOptions, error: PenstockError, before: float
 ) -> None:
-    """Record a due run that could not start, and call its hook."""
     runs = [run for run in all_runs(flow.parent / FOLDER) if began(run) >= int(before)]
     if any(run.body.get("scheduled") == options.scheduled for run in runs):
         return  # it did start
-    text = flow.read_text(errors="replace") if flow.is_file() else ""
-    name = str(options.scheduled)
-    record = begin_run(flow, name, day or dt.date.today(), text, _origin(options))
-    record.body.update({"state": State.FAILED, "seconds": 0.0, "error": dict(error.to_dict()),
-                        "final": error.exit_code == 2})  # fmt: skip
-    record.save()
-    notify_unread(flow, record)
-    save_metrics(record)
+    given = settings(tuple(one for one in options.set if one.partition("=")[1]))
+    record = leave_record(flow, day or dt.date.today(), _origin(options), error, given)
     if options.report:
         write_page(record.folder)
 

@@ -14,7 +14,6 @@ from penstock.pipelines.flow.records import (
     State,
     all_runs,
     began,
-    same_file,
 )
 from penstock.pipelines.report.charts import MOST_ROWS
 from penstock.pipelines.report.values import mappings, number, text
@@ -54,7 +53,7 @@ def gather(run: RunRecord) -> RunFacts:
     """Return the content of a run's page."""
     older = [
         one for one in _runs_of_flow(run)
-        if same_file(one.body.get("file"), run.body.get("file")) and one.name != run.name
+        if one.series == run.series and one.name != run.name
         and began(one) <= began(run)
     ]  # fmt: skip
     stages = stages_of(run)
