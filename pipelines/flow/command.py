@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from cyclopts import Parameter
 from penstock.errors import PenstockError, warn
 from penstock.files import save_text
 from penstock.options import ClientPath
+from penstock.paths import client_path
 from penstock.pipelines.display import Display
 from penstock.pipelines.flow.document import Flow, read_flow
 from penstock.pipelines.flow.notify import leave_record
@@ -39,13 +41,7 @@ def command(
         a YAML file of stages
     """
     for day in options.days():
-        before = time.time()
-        try:
-            _run(read_flow(flow, settings(options.set), date=day), options, output, plan=plan)
-        except PenstockError as error:
-            if options.scheduled is not None and not plan and not error.reported:
-                _could_not_start(flow, day, options, error, before)
-            raise
+        _run(read_flow(flow, settings(options.set), date=day), options, output, plan=plan)
 
 
 def _run(made: Flow, options: RunOptions, output: Display, *, plan: bool) -> None:
@@ -72,15 +68,29 @@ def _origin(options: RunOptions) -> dict[str, Any]:
     return {"scheduled": options.scheduled, "attempt": options.attempt}
 
 
-def _could_not_start(
-    flow: Path, day: dt.date | None, options: RunOptions, error: PenstockError, before: float
-) -> None:
-    runs = [run for run in all_runs(flow.parent / FOLDER) if began(run) >= int(before)]
-    if any(run.body.get("scheduled") == options.scheduled for run in runs):
-        return  # it did start
-    given = settings(tuple(one for one in options.set if one.partition("=")[1]))
-    record = leave_record(flow, day or dt.date.today(), _origin(options), error, given)
-    if options.report:
+def could_not_start(words: list[str], error: PenstockError, since: float) -> None:
+    """Record a run of a schedule that failed before it began; its options may be what is wrong.
+
+    words  what follows ``penstock run``
+    """
+    split = [part for word in words
+             for part in (word.split("=", 1) if word.startswith("--") else [word])]  # fmt: skip
+    given = dict(pairwise(split))
+    flow = client_path(next((one for one in words if one.endswith((".yaml", ".yml"))), words[0]))
+    scheduled = given.get("--scheduled")
+    runs = all_runs(flow.parent / FOLDER)
+    began_since = (one for one in runs if began(one) >= since)
+    if any(one.body.get("scheduled") == scheduled for one in began_since) or "--plan" in words:
+        return
+    day = dt.date.today()
+    with suppress(ValueError):
+        day = dt.date.fromisoformat(given.get("--date", ""))
+    attempt = given.get("--attempt", "1/1") if error.exit_code == 1 else "1/1"
+    pairs = [value for name, value in pairwise(split) if name == "--set"]
+    variables = settings(tuple(one for one in pairs if one.partition("=")[1]))
+    origin = {"scheduled": scheduled, "attempt": attempt}
+    record = leave_record(flow, day, origin, error, variables)
+    if "--no-report" not in words:
         write_page(record.folder)
 
 

@@ -188,7 +188,7 @@ def begin_run(path: Path, name: str, date: dt.date, text: str, origin: dict[str,
             continue
     body = {
         "flow": flow, "file": str(path), "date": date.isoformat(), **origin,
-        "began": now.isoformat(timespec="seconds"), "state": State.RUNNING,
+        "began": now.isoformat(timespec="microseconds"), "state": State.RUNNING,
         "versions": versions(), "host": platform.node(), "stages": {}, "published": [],
     }  # fmt: skip
     try:

@@ -146,6 +146,7 @@ class _Server:
         """Run a day; unless it was cut off with the scheduler, there is a record that it ended."""
         attempt = "{}/{}".format(*entry.attempt(day))
         words = entry.words("--date", day.isoformat(), "--attempt", attempt)
+        since = time.time()
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -155,7 +156,6 @@ class _Server:
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
             self._running.add(process)
-        since = time.time()
         code = process.wait()
         with self._lock:
             self._running.discard(process)
@@ -186,7 +186,7 @@ class _Server:
 def _end_record(entry: Entry, day: dt.date, attempt: str, code: int, since: float) -> None:
     """Have a run that someone killed or stopped count as an attempt that failed."""
     run = max(entry.runs(), key=began, default=None)
-    if run is None or began(run) < int(since):
+    if run is None or began(run) < since:
         error: PenstockError = (UsageError if code == 2 else PenstockError)(
             f"the run ended with exit code {code} before it began"
         )

@@ -225,17 +225,40 @@ def test_a_run_that_fails_is_tried_again_and_reported_once(home, serve):
 
 
 @pytest.mark.parametrize(
-    "text", ["stages: {a: {python: nothing}}", "variables: {a: '{{env.NO_X}}'}"]
+    ("text", "more"),
+    [
+        ("stages: {a: {python: nothing}}", ()),
+        ("variables: {a: '{{env.NO_X}}'}", ()),
+        (FLOW % 0, ("--set", "region")),
+        (FLOW % 0, ("--forse",)),
+        (FLOW % 0, ("--accept", "a")),
+        (None, ()),
+    ],
 )
-def test_a_run_that_cannot_start_leaves_a_record_and_is_reported(home, text):
+def test_a_run_that_cannot_start_leaves_a_record_and_is_reported(home, text, more):
     """The hook of the file is called, or that of the last run if the file cannot be read."""
-    words = ["run", str(home / "flow.yaml"), "--scheduled", "flow", "-q", "--no-report"]
-    assert run(words) == 0
-    (home / "flow.yaml").write_text(text)
-    assert run([*words, "--attempt", "1/3"]) == 2
-    assert [one.state for one in runs(home)] == ["passed", "failed"]
-    assert runs(home)[-1].body["error"]["what"]
-    assert lines(home, "failed") == ["failed"]
+    flow = home / "flow.yaml"
+    words = ["run", str(flow), "--scheduled", "zurich", "-q", "--no-report"]
+    keep_record(home, {"date": "2026-11-01", "flow": "flow", "series": "flow"}, flow.read_text())
+    flow.unlink() if text is None else flow.write_text(text)
+    for count in (1, 2):
+        code = run([*words, "--date", "2026-11-28", "--attempt", "3/3", *more])
+        assert code == (1 if text is None else 2)
+        assert [one.state for one in runs(home)] == ["passed"] + ["failed"] * count
+        assert lines(home, "failed") == ["failed"] * count
+        record = runs(home)[-1]
+        assert record.body["error"]["what"]
+        assert (record.body["flow"], record.date) == ("flow", "2026-11-28")
+
+
+def keep_record(home: Path, body: dict[str, Any], text: str) -> None:
+    """Keep the record of a run that passed."""
+    folder = home / "runs/flow-20261101-040000"
+    folder.mkdir(parents=True)
+    (folder / "flow.yaml").write_text(text)
+    form = {"format": "penstock-run", "version": 1, "state": "passed", "stages": {}}
+    more = {"file": str(home / "flow.yaml"), "began": f"{body['date']}T04:00:00+00:00"}
+    (folder / "run.json").write_text(json.dumps({**form, **more, **body}))
 
 
 def test_a_run_that_has_not_passed_in_time_is_late(home):
