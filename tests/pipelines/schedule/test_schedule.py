@@ -272,6 +272,18 @@ def test_a_run_that_has_not_passed_in_time_is_late(home):
     assert entry.late(noon) is None
 
 
+@pytest.mark.slow
+def test_a_late_run_is_reported_once_also_by_the_next_scheduler(home, serve):
+    (home / "fails").touch()
+    state = add(home, "--late-after", "00:01", days=1)
+    for seconds in (0, 8):
+        server = serve(state)
+        server.wait_for(lambda: sorted(lines(home, "failed")) == ["failed", "late"])
+        time.sleep(seconds)
+        assert server.end() == 0
+    assert sorted(lines(home, "failed")) == ["failed", "late"]
+
+
 def test_a_run_of_the_evening_is_late_in_the_morning(home):
     state = add(home, "--late-after", "06:00", "--timezone", "UTC", days=3)
     entry = Schedules(state).load("flow")
