@@ -3,11 +3,11 @@
     python -P benchmarks/all.py --quick [--only walk,etl] [--out results.json]
     python -P benchmarks/all.py                                           in full: an hour and more
 
-Each runs in a process of its own, as it would by hand; what it prints goes to a log next to the
-results. A gate is what the benchmark checks before it times anything, and the promises that it
-makes: it fails if the process does not end with 0. One whose requirements are missing (real
-data in PENSTOCK_DATA, a GPU, several, a peer) is skipped, with the reason. Results are kept as JSON
-with machine, versions and date; ``compare.py`` lists what got slower from one file to another.
+Each runs in a separate process, as from a shell; its output goes to a log next to the results. A
+gate is the benchmark's checks before any timing, and its promises: it fails if the process does not
+end with 0. A benchmark whose requirements are missing (real data in PENSTOCK_DATA, one or several
+GPUs, a peer) is skipped, with the reason. Results are JSON with machine, versions and date;
+``compare.py`` lists slower rows of two files.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ HERE = Path(__file__).parent
 
 
 def data() -> str | None:
-    """Return why there is no real data, or an empty text."""
+    """Return an empty text, or the reason if real data is missing."""
     return None if os.environ.get("PENSTOCK_DATA") else "needs real data: set PENSTOCK_DATA"
 
 
 def gpus(count: int) -> Callable[[], str | None]:
-    """Return why there are too few GPUs, or an empty text."""
+    """Return an empty text, or the reason if there are too few GPUs."""
 
     def missing() -> str | None:
         if find_spec("cupy") is None:
@@ -56,7 +56,7 @@ def gpus(count: int) -> Callable[[], str | None]:
 
 
 def peer(module: str) -> Callable[[], str | None]:
-    """Return that a peer is not installed, or an empty text."""
+    """Return an empty text, or the reason if a peer is not installed."""
     return lambda: None if find_spec(module) else f"needs {module}: pip install '.[bench]'"
 
 
@@ -71,7 +71,7 @@ def cite(pattern: str, sentence: str) -> Callable[[str], str]:
 
 
 def centralities(text: str) -> str:
-    """Describe how many times as fast closeness and betweenness are as peers."""
+    """Describe the speed of closeness and betweenness relative to peers."""
     found = json.loads(text[text.index("{") :])
     said = []
     for name in ("closeness", "betweenness"):
@@ -85,7 +85,7 @@ def centralities(text: str) -> str:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One benchmark: its file, its arguments in full and quickly, and what it needs.
+    """One benchmark: its file, its arguments for full and quick runs, and its requirements.
 
     says  makes the table's text from its output; None: the last line
     """
@@ -99,7 +99,7 @@ class Benchmark:
     says: Callable[[str], str] | None = None
 
     def why_not(self, *, quickly: bool) -> str | None:
-        """Return why it cannot run, or None."""
+        """Return the reason if it cannot run, else None."""
         if quickly and self.quick is None:
             return "takes long: runs without --quick"
         return next((why for needed in self.needs if (why := needed())), None)
@@ -153,7 +153,7 @@ BENCHMARKS = (
 
 
 def run(one: Benchmark, *, quickly: bool, log: Path, timeout: float) -> dict[str, Any]:
-    """Run a benchmark, and return what is kept of it."""
+    """Run a benchmark, and return its record."""
     words = (one.quick if quickly else one.full) or ""
     command = [sys.executable, "-P", str(HERE / one.file), *words.split()]
     began = time.monotonic()
@@ -191,7 +191,7 @@ def figures(text: str) -> dict[str, float]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what figures depend on: processor, cores, memory, GPUs, load."""
+    """Return the properties that figures depend on: processor, cores, memory, GPUs, load."""
     model = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -227,14 +227,16 @@ def main() -> int:
     """Run them all; return 1 if a gate failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small inputs, one round: minutes")
-    parser.add_argument("--only", default="", help="names that hold one of these, with commas")
+    parser.add_argument(
+        "--only", default="", help="names that contain one of these, separated by commas"
+    )
     parser.add_argument("--out", type=Path, help="the JSON file of results")
     parser.add_argument("--timeout", type=float, help="seconds for each [600, in full 7200]")
     given = parser.parse_args()
     wanted = [word for word in given.only.split(",") if word]
     chosen = [one for one in BENCHMARKS if not wanted or any(w in one.name for w in wanted)]
     if not chosen:
-        parser.error(f"no benchmark is called so: {', '.join(one.name for one in BENCHMARKS)}")
+        parser.error(f"no such benchmark; names: {', '.join(one.name for one in BENCHMARKS)}")
     logs = Path(tempfile.mkdtemp(prefix="penstock-benchmarks-"))
     results: dict[str, dict[str, Any]] = {}
     about = {"date": dt.date.today().isoformat(), "quick": given.quick, "machine": machine(),

@@ -1,20 +1,19 @@
-"""Centralities of control-flow graphs on CPUs: our kernels and igraph, NetworKit and NetworkX.
+"""Centralities of control-flow graphs on CPUs: Penstock, igraph, NetworKit and NetworkX.
 
     PENSTOCK_DATA=... python -P benchmarks/bench_centrality.py [--files 12] [--threads 2] [--cpu]
     python -P benchmarks/bench_centrality.py --whole 10000 [--metrics closeness] [--read-delay 0.1]
 
 The graphs are those of OpenSSL's functions (zoo/openssl-cfg of the data), directed and without
-weights, each file a compiler's output. Peers are called a graph at a time, as their users do, on
-graphs that they have already; their conversion is not timed. igraph and NetworKit, if installed,
-run on one core, and in one process per thread of Penstock, graphs spread over these
-by cost; NetworKit also by its threads, which share the sources of a graph. NetworkX takes every
-STEP-th graph of each file, and its time is scaled by the number of edges times nodes that it saw.
-Nothing is timed before all our values of these graphs equal NetworkX's to 1e-9, and betweenness
-NetworKit's.
+weights; each file is the output of one compiler. Peers are called once per graph, as their users
+do, on graphs in their own form; the conversion is not timed. igraph and NetworKit, if installed,
+run on one core, and in one process per thread of Penstock, with graphs divided among these by cost;
+NetworKit also runs with its threads, which share the sources of a graph. NetworkX computes every
+STEP-th graph of each file, and its time is scaled by edges times nodes. Before any timing, all
+values of these graphs must equal NetworkX's to 1e-9, and betweenness NetworKit's.
 
-With --whole the command is timed, from Parquet to Parquet, on graphs of table 3 of the SwarmGraph
-paper, without pieces that are read and written while another is computed, and with them, in turns.
---read-delay adds seconds to every read, as of a disk that is far away.
+--whole times the command, from Parquet to Parquet, on graphs of table 3 of the SwarmGraph paper, in
+turns without and with pieces that are read and written while another is computed. --read-delay adds
+seconds to every read, to simulate a remote disk.
 """
 
 import argparse
@@ -46,7 +45,7 @@ from penstock.threads import spread
 
 STEP = 20
 REPEATS = 5
-PIECES = 64  # of all graphs, that threads take
+PIECES = 64  # pieces of all graphs, for threads
 
 
 def read_file(path: Path) -> list[list[list[int]]]:
@@ -123,7 +122,7 @@ def time_networkx(
     ptr: np.ndarray,
     clock: Callable[[], float],
 ) -> float:
-    """Check every STEP-th graph against NetworkX; return the seconds that all would take it."""
+    """Check every STEP-th graph against NetworkX; return its estimated seconds for all."""
     function = nx.closeness_centrality if metric == "closeness" else nx.betweenness_centrality
     spent, seen, total = 0.0, 0, 0
     for number, rows in enumerate(graphs):
@@ -149,7 +148,7 @@ def igraph_calls(graphs: list, metric: str) -> list[Callable[[], object]]:
         )
         for rows in graphs
     ]
-    # igraph's harmonic and plain closeness count otherwise; the searches are the same.
+    # igraph defines harmonic and plain closeness differently; the searches are the same.
     if metric == "closeness":
         return [partial(graph.closeness, mode="in") for graph in made]
     return [partial(graph.betweenness, directed=True) for graph in made]
@@ -168,7 +167,7 @@ def networkit_calls(graphs: list, metric: str, threads: int = 1) -> list[Callabl
         made.append(graph)
     if metric == "betweenness":
         return [networkit.centrality.Betweenness(graph, True).run for graph in made]
-    # The searches go along the edges, ours against them: the same total number of the same lengths.
+    # These searches follow the edges, Penstock's reverse them: the same total number and lengths.
     kind = networkit.centrality.ClosenessVariant.GENERALIZED
     some = (graph for graph in made if graph.numberOfNodes())
     return [networkit.centrality.Closeness(graph, False, kind).run for graph in some]
@@ -193,7 +192,7 @@ def _process(peer: str, graphs: list, metric: str, ready: Any, cpu: bool, times:
 def in_processes(peer: str, graphs: list, metric: str, count: int, *, cpu: bool) -> float:
     """Return the seconds of the last of several processes, or with cpu of all together.
 
-    Each has made its graphs before any begins; they are assigned by cost, the most costly first.
+    Each makes its graphs before any process begins; graphs are assigned by falling cost.
     """
     context = multiprocessing.get_context("spawn")
     ready, times = context.Barrier(count), context.Queue()
@@ -211,7 +210,7 @@ def in_processes(peer: str, graphs: list, metric: str, count: int, *, cpu: bool)
 
 
 def time_peers(graphs: list, metric: str, cores: int, *, cpu: bool) -> dict[str, float | None]:
-    """Return what every peer takes: on one core, in a process a core, NetworKit by its threads."""
+    """Return the seconds of peers: on one core, in one process per core, NetworKit by threads."""
     clock = time.process_time if cpu else time.perf_counter
     found: dict[str, float | None] = {}
     for peer, calls in PEERS.items():
@@ -227,7 +226,7 @@ def time_peers(graphs: list, metric: str, cores: int, *, cpu: bool) -> dict[str,
 
 
 def check_networkit(graphs: list, values: np.ndarray, ptr: np.ndarray) -> None:
-    """Compare our betweenness of every STEP-th graph with NetworKit's."""
+    """Compare Penstock's betweenness of every STEP-th graph with NetworKit's."""
     if find_spec("networkit") is None:
         return
     for number in range(0, len(graphs), STEP):
@@ -261,7 +260,7 @@ def whole_command(given: argparse.Namespace) -> dict[str, Any]:
     read, seconds = GraphRange.read, {}
 
     def slow(*arguments: Any) -> Any:
-        time.sleep(given.read_delay)  # stands for a disk that is far away
+        time.sleep(given.read_delay)  # simulates a remote disk
         return read(*arguments)
 
     GraphRange.read = slow
@@ -292,13 +291,17 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--cpu", action="store_true", help="CPU time of all threads, not elapsed")
+    parser.add_argument(
+        "--cpu", action="store_true", help="CPU time of all threads, not elapsed time"
+    )
     parser.add_argument(
         "--whole", type=int, metavar="GRAPHS", help="time Parquet to Parquet instead"
     )
     parser.add_argument("--metrics", default="closeness", help="of --whole")
-    parser.add_argument("--read-delay", type=float, default=0.0, help="of --whole: s a row group")
-    parser.add_argument("--items", type=int, help="of --whole: pieces of 2 to the power of that")
+    parser.add_argument(
+        "--read-delay", type=float, default=0.0, help="with --whole: seconds per row group"
+    )
+    parser.add_argument("--items", type=int, help="with --whole: pieces of 2 to this power")
     given = parser.parse_args()
     if given.whole:
         report = whole_command(given)

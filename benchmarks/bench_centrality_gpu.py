@@ -5,21 +5,19 @@
     python -P benchmarks/bench_centrality_gpu.py --parquet FOLDER [--cluster local -n 4 --threads 4]
 
 The graphs are those of table 3 of the SwarmGraph paper: 32 to 1,024 nodes in its shares, an average
-degree between 8 and 16, about half of them R-MAT, undirected. They are drawn on the GPU, a batch at
-a time, each batch fresh; drawing is not timed. Times are those of CUDA events around a call of the
-kernels' functions, from a batch in device memory to values there; of distances, which no memory
-holds for all graphs, the sum is taken on the device. Before a metric is timed, its values of a
-sample of graphs are compared with the CPU's.
+degree between 8 and 16, about half of them R-MAT, undirected. They are drawn on the GPU, batch by
+batch; drawing is not timed. CUDA events time calls of the kernels' functions, from a batch in
+device memory to values there. Distances of all graphs would not fit in memory, so they are summed
+on the device. Before a metric is timed, its values of a sample of graphs are compared with the
+CPU's.
 
-With --devices the same batches, which all fit into the memory of one, are computed on one GPU and
-on several, by a process each: packed by predicted cost, largest first, and timed from a barrier to
-the last value. With --parquet the command is timed from Parquet to Parquet; in one process (the
-kind threads) with the seconds that reading, copying, computing and writing of all threads took,
-elapsed and CPU time.
+--devices computes the same batches, which fit into one GPU's memory, on one GPU and on several,
+with one process per GPU: packed by predicted cost, largest first, and timed from a barrier to the
+last value. --parquet times the command from Parquet to Parquet; in one process (the kind threads)
+it also shows elapsed and CPU seconds of reading, copying, computing and writing in all threads.
 
-The floor counts what every source must do at least: read each edge once, and for betweenness
-once more in the backward sweep, 32 lanes an instruction, four instructions a cycle and
-multiprocessor.
+The floor is the least work per source: each edge is read once, and for betweenness once more in the
+backward sweep, with 32 lanes per instruction and four instructions per cycle and multiprocessor.
 """
 
 import argparse
@@ -46,7 +44,7 @@ from penstock.kernels.cuda import centrality as cuda
 
 # Size and share of table 3, R-MAT and random together.
 SIZES = {32: 0.1, 64: 0.1, 128: 0.2, 256: 0.2, 512: 0.2, 1024: 0.2}
-AT_MOST = {"betweenness": 25.0, "closeness": 5.0, "distances": 8.0}  # s of a million graphs
+AT_MOST = {"betweenness": 25.0, "closeness": 5.0, "distances": 8.0}  # seconds for a million graphs
 ROUNDS = 10  # of R-MAT: 1,024 nodes
 COLUMNS = 1 << 14
 RMAT = (0.57, 0.19, 0.19)
@@ -259,7 +257,7 @@ def write_table(folder: Path, graphs: int, size: int) -> None:
 
 
 class Phases:
-    """Seconds that functions took in all threads of this process: elapsed, and of the CPU."""
+    """Seconds of functions in all threads of this process: elapsed and CPU time."""
 
     def __init__(self) -> None:
         self._lock, self.spent = threading.Lock(), dict[str, list[float]]()
@@ -372,7 +370,7 @@ def main() -> None:
         return
     if given.devices:
         if cp.cuda.runtime.getDeviceCount() < given.devices:
-            sys.exit(f"{given.devices} GPUs are asked for; there are fewer")
+            sys.exit(f"{given.devices} GPUs are needed; there are fewer")
         report = several_devices(given, metrics)
         if given.json:
             print(json.dumps(report))

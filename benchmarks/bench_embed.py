@@ -1,15 +1,15 @@
-"""How fast embeddings are trained on CPUs, compared with PyTorch, and how good they get.
+"""Speed of training embeddings on CPUs, compared with PyTorch, and their quality.
 
     python -P benchmarks/bench_embed.py [--torch VENV/bin/python] [--threads 2]
     python -P benchmarks/bench_embed.py quality [--epochs 30]      FB15k-237, of PENSTOCK_DATA
 
 Speed: batches of 10,000 edges with 1,000 shared negatives for tails and for heads, vectors of 100
-values of 200,000 nodes, Adagrad. Before anything is timed, a batch of the same rules is compared
-with the naive kernels, losses and rows. PyTorch does the same batch with the same number of
-threads: scores by matrix products, cross-entropy against the true answer, sparse gradients summed
-by row, Adagrad by hand on those rows alone (its own optimizer is slower); it may live in an
-environment of its own. It does so twice: as it is written (2 times its speed are required), and
-with the loss compiled by ``torch.compile``, if it finds a C++ compiler.
+values of 200,000 nodes, Adagrad. Before any timing, losses and rows of a batch are compared with
+the naive kernels. PyTorch trains the same batch with the same number of threads: scores by matrix
+products, cross-entropy against the true answer, sparse gradients summed by row, Adagrad only on
+those rows (its own optimizer is slower); it may have a separate environment. It runs twice: eager
+(2 times its speed are required), and with the loss compiled by ``torch.compile``, if it finds a C++
+compiler.
 
 Quality: the filtered MRR of the whole test set with default options, in memory and out of core (12
 partitions, three of them in memory).
@@ -35,7 +35,7 @@ from penstock.kernels.embed_rules import Batch, EmbedRules, Model, NegativePool,
 from penstock.kernels.naive import embed as naive
 
 NODES, RELATIONS, DIM, BATCH, NEGATIVES = 200_000, 500, 100, 10_000, 1000
-TIMES_PYTORCH, WITHIN, LEAST_MRR = 2.0, 0.02, 0.31  # what is asked for
+TIMES_PYTORCH, WITHIN, LEAST_MRR = 2.0, 0.02, 0.31  # requirements
 MODELS = {"Dot": Model.DOT, "DistMult": Model.DISTMULT, "ComplEx": Model.COMPLEX}
 
 PEER = """
@@ -129,7 +129,7 @@ def batch_of(rules: EmbedRules, nodes: int, edges: int, negatives: int, number: 
 
 
 def check(model: Model, threads: int) -> None:
-    """Raise unless a batch changes rows as the naive kernels change them."""
+    """Raise unless a batch changes rows like the naive kernels."""
     rules = EmbedRules(model, DIM, sides=(Side.TAIL, Side.HEAD), chunk=500)
     seed = time.time_ns() % 10**6
     batch = batch_of(rules, 3000, 500, 200, seed)
@@ -140,15 +140,15 @@ def check(model: Model, threads: int) -> None:
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
     for mine, their in zip(ours, theirs, strict=True):
         if mine is not None and their is not None:
-            # Adagrad's first step has the length of the rate, whatever the gradient: if that is
-            # nearly nothing its sign is a matter of rounding.
+            # Adagrad's first step has the length of the rate for any gradient: if the gradient is
+            # near 0, rounding decides its sign.
             clear = their.state > 1e-10
             close = np.isclose(mine.values, their.values, rtol=1e-3, atol=1e-4) | ~clear
             assert close.mean() > 0.9999, f"{model.name}: {np.count_nonzero(~close)} values differ"
 
 
 def ours(model: Model, threads: int, steps: int) -> list[float]:
-    """Return the seconds of batches, their negatives drawn."""
+    """Return the seconds of batches, with drawn negatives."""
     rules = EmbedRules(model, DIM, sides=(Side.TAIL, Side.HEAD), chunk=BATCH)
     nodes, relations = tables(rules, NODES, RELATIONS)
     found = []
@@ -162,7 +162,7 @@ def ours(model: Model, threads: int, steps: int) -> list[float]:
 
 
 def pytorch(args: argparse.Namespace, name: str, *, compiled: bool = False) -> tuple[float, str]:
-    """Return the edges a second of PyTorch, and its version."""
+    """Return PyTorch's edges per second, and its version."""
     given = [NODES, RELATIONS, DIM, BATCH, NEGATIVES, args.threads, args.steps, name, compiled]
     done = subprocess.run(
         [args.torch, "-c", PEER, json.dumps(given)],
@@ -193,7 +193,7 @@ def speed(args: argparse.Namespace) -> bool:
 
 
 def quality(args: argparse.Namespace) -> bool:
-    """Train on FB15k-237 in memory and out of core; return whether both are as good as asked."""
+    """Train on FB15k-237 in memory and out of core; return whether both meet the requirements."""
     import tarfile
 
     source = Path(os.environ["PENSTOCK_DATA"]) / "kg/FB15k-237.tar.gz"
@@ -218,7 +218,7 @@ def quality(args: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    """Run what was requested; return 1 if a figure is missed."""
+    """Run the requested part; return 1 if a figure is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="?", choices=("speed", "quality"), default="speed")
     parser.add_argument("--torch", help="a Python that has PyTorch")

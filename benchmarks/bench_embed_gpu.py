@@ -1,4 +1,4 @@
-"""Steps of training embeddings on a GPU, compared with PyTorch's and the GPU's ceilings.
+"""Steps of training embeddings on a GPU, compared with PyTorch and the GPU's ceilings.
 
     python -P benchmarks/bench_embed_gpu.py [--torch PYTHON] [--models DOT,COMPLEX] [--quick]
     python -P benchmarks/bench_embed_gpu.py --models TRANSE_L1,TRANSE_L2,ROTATE [--dims 512,1000]
@@ -6,10 +6,10 @@
 First checked: on fresh random data, a step changes rows as the naive one does. Then timed, with
 negatives drawn: batches of 100,000 edges that share 1,000 negatives, 100 values, softmax, Adagrad,
 5 million nodes and 1,000 relations on the GPU; with tails replaced, and with tails and heads.
-PyTorch does the same with TF32 products, ``torch.unique`` and ``index_add``, in the same run: as it
-is written, and if scores are products once more with the loss compiled by ``torch.compile``;
-distances with ``torch.cdist``, RotatE's with differences of 5,000 edges at a time, a few GB.
-``--dims`` times other widths, of 200,000 nodes and without PyTorch.
+PyTorch does the same with TF32 products, ``torch.unique`` and ``index_add``, in the same run:
+eager, and if scores are products also with the loss compiled by ``torch.compile``; distances with
+``torch.cdist``, RotatE's with differences of 5,000 edges at a time, a few GB. ``--dims`` times
+other widths, with 200,000 nodes and without PyTorch.
 
 The minimal work of a step, for any implementation:
 
@@ -18,9 +18,9 @@ The minimal work of a step, for any implementation:
                 instructions on S E N d values: TRANSE_L1 10, ROTATE 16 (32 for each complex number)
     bytes       what any step has to read and write once: see ``bytes_of``
 
-Shares are of rates measured in the same run: a product of TF32 matrices and one of half precision
-by cuBLAS (through PyTorch), a copy of memory; of other distances, of one instruction a lane
-and clock.
+Shares refer to rates measured in the same run: a product of TF32 matrices and one of half precision
+by cuBLAS (through PyTorch), a copy of memory; for other distances, to one instruction per lane and
+clock.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ for model in models:
 
 
 def torch_rates(python, models, *, quick, limit):
-    """Return PyTorch's rates, its version, and the seconds and bytes of its work in the time."""
+    """Return PyTorch's rates, its version, and the seconds and bytes of its steps."""
     given = [NODES, RELATIONS, EDGES, NEGATIVES, DIM, *((5, 3) if quick else (10, 5)), models]
     try:
         done = subprocess.run(
@@ -221,14 +221,14 @@ def host(table: Table | None) -> Table | None:
 
 
 def check(model: Model, dim: int) -> None:
-    """Raise unless steps change rows as naive ones do, captured or not."""
+    """Raise unless steps, captured or not, change rows like naive steps."""
     edges, count = (500, 200) if dim <= DIM else (150, 70)
     rules = EmbedRules(model, dim, sides=BOTH, chunk=300 * edges // 500)
     nodes, relations = tables(rules, 3000, 50)
-    nodes.values[...] *= DIM / dim  # distances stay as they are, and what rounding makes of them
+    nodes.values[...] *= DIM / dim  # keeps distances, with their rounding
     for table in (nodes, relations):
         if table is not None:
-            # From 0, Adagrad's first steps have the length of the rate, and the sign is all.
+            # From 0, Adagrad's first steps have the length of the rate, so only the sign matters.
             table.state[:] = 0.5 + cp.random.random(table.state.shape, cp.float32)
     theirs = host(nodes), host(relations)
     pool = NegativePool(np.zeros(1, np.int64), np.array([0, 3000], np.int64))
@@ -250,8 +250,8 @@ def check(model: Model, dim: int) -> None:
             for name in ("values", "state"):
                 got, expected = getattr(ours, name).get(), getattr(truth, name)
                 apart = np.abs(got - expected) > close * (1 + np.abs(expected))
-                # The slope of L1 changes its sign at 0, and rounding may decide: for about ten of
-                # the 60 million differences of three steps, each of which changes three rows.
+                # The slope of L1 changes its sign at 0, and rounding may decide it: for about ten
+                # of the 60 million differences of three steps, and each changes three rows.
                 few = 100 if model == Model.TRANSE_L1 else 0
                 assert apart.sum() <= few, f"{model.name}: {apart.sum()} values of {name} differ"
 
@@ -266,7 +266,7 @@ def bytes_of(rules: EmbedRules) -> float:
 
 
 def timed(rules: EmbedRules, steps: int, rounds: int) -> tuple[float, int]:
-    """Return the median seconds of a step and the bytes that it works in."""
+    """Return the median seconds of a step and the bytes of its work memory."""
     sides, rows = rules.sides, NODES if rules.dim == DIM else WIDE_NODES
     nodes, relations = tables(rules, rows, RELATIONS)
     pool = NegativePool(cp.zeros(1, cp.int64), cp.asarray([0, rows], cp.int64))

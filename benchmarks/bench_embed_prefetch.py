@@ -1,23 +1,22 @@
-r"""Training runs whose vectors are on the disk, with and without prefetch, in cases in which it
-matters.
+r"""Training runs out of core, with and without prefetch, in cases in which it matters.
 
     python -P benchmarks/bench_embed_prefetch.py [--folder .] [--seconds 40]
     NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python -P benchmarks/bench_embed_prefetch.py \
         --device cpu  # one core trains, which leaves another to requests and their sums
     python -P benchmarks/bench_embed_prefetch.py --count
 
-An R-MAT graph, Dot with 100 values in 8 partitions, three of which are in memory; times of each
-epoch are of `penstock embed train`, the first epoch left out, which fills partitions and compiles.
+An R-MAT graph, Dot with 100 values in 8 partitions, three of them in memory. Times are those of
+epochs of `penstock embed train`, except the first, which fills partitions and compiles.
 
-With C seconds of training an epoch, I of swaps and s swaps, each swap hides behind the edges that
-are trained meanwhile, h C at the least. Prefetch can be (1 + I/C) / (1 + exposed/C) times as fast,
-which the schedule decides: most if I / s is h C, by theorem 3. So the work is chosen by
-the disk: what the table's requests move a second is measured first, and gives the size of the graph
-(--scale at most) with which everything fits in --seconds; then the number of negatives is chosen
-for I / C = --ratio, by runs without prefetch, and again if a run came out differently,
-as disks vary. Each training run with prefetch follows one without, with which it is compared.
+C: seconds of training per epoch; I: seconds of its s swaps. A swap hides behind the edges trained
+meanwhile, at least h C. Prefetch can be (1 + I/C) / (1 + exposed/C) times as fast; the gain is
+largest if I / s is h C, by theorem 3. So the disk decides the work: first the rate of the table's
+requests is measured, and gives the size of the graph (--scale at most) with which everything fits
+in --seconds; then runs without prefetch give the number of negatives for I / C = --ratio, and again
+if a run deviates, because disks vary. Each run with prefetch is compared with the run without it
+just before.
 
---count trains nothing: it counts what orders of partitions and buffers move in an epoch.
+--count trains nothing: it counts the volume that orders of partitions and buffers move in an epoch.
 """
 
 import argparse
@@ -46,7 +45,7 @@ TIMES, BUSY = 1.25, 0.9  # required if theorem 3 holds
 
 
 def hidden_shares(name, partitions):
-    """Return the share of an epoch's edges that is trained during each swap of it."""
+    """Return the share of an epoch's edges that is trained during each swap."""
     schedule = BucketSchedule(order(name, partitions), spread=True)
     return np.array(
         [
@@ -58,7 +57,7 @@ def hidden_shares(name, partitions):
 
 
 def best_ratio(shares, ratio):
-    """Return how many times as fast prefetch can be if I is ``ratio`` times C."""
+    """Return the largest possible gain of prefetch if I is ``ratio`` times C."""
     exposed = np.maximum(0.0, ratio / len(shares) - shares).sum()
     return (1 + ratio) / (1 + exposed), 1 / (1 + exposed)
 
@@ -70,7 +69,7 @@ def likely_best(shares):
 
 
 def train(graph, folder, given, negatives, *, prefetch):
-    """Return what was measured of the epochs after the first."""
+    """Return the measurements of the epochs after the first."""
     begun = time.perf_counter()
     report = embed.train(
         graph,
@@ -113,7 +112,7 @@ def train(graph, folder, given, negatives, *, prefetch):
 
 
 def negatives_for(ratio, runs):
-    """Return with how many negatives swaps take ``ratio`` of training, by runs without prefetch."""
+    """Return the number of negatives for I / C = ``ratio``, by runs without prefetch."""
     wanted = statistics.median(one["exposed"] for one in runs) / ratio  # seconds of training
     (last, *before) = sorted(runs, key=lambda one: abs(one["busy"] - wanted))
     slope = last["busy"] / last["negatives"]
@@ -152,7 +151,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, help="pairs of training runs at most")
     parser.add_argument("--seconds", type=float, default=40.0, help="in all, about")
     parser.add_argument(
-        "--count", action="store_true", help="count what is moved, and train nothing"
+        "--count", action="store_true", help="count the moved volume, and train nothing"
     )
     given = parser.parse_args()
     if given.count:
@@ -193,7 +192,7 @@ def main():
             longest = max((one["whole"] for one in alone), default=0.0)
             return time.perf_counter() - begun + count * longest < given.seconds
 
-        train(graph, run, given, given.negatives // 8, prefetch=True)  # compiles, if need be
+        train(graph, run, given, given.negatives // 8, prefetch=True)  # compiles, if needed
         negatives = given.negatives
         while not pairs or (len(pairs) < given.rounds and fits(2)):
             alone.append(train(graph, run, given, negatives, prefetch=False))
@@ -210,7 +209,7 @@ def main():
 
 
 def report(pairs, shares, limit):
-    """Print a row of every two training runs; return whether what is asked for is kept."""
+    """Print one row per pair of training runs; return whether the requirements are kept."""
     held, busy = [], []
     print(
         "\n| negatives | I / C | theorem 3 | s an epoch, without | with | times | possible | "

@@ -1,20 +1,19 @@
-"""Training embeddings on several GPUs: how many times as fast as on one, and what is waited for.
+"""Training embeddings on several GPUs: speed relative to one GPU, and the shares of waits.
 
     python -P benchmarks/bench_embed_ranks.py [--ranks 1,2] [--triples 52000000] [--device gpu]
     python -P benchmarks/bench_embed_ranks.py --device cpu --triples 400000 --entities 20000 \
         --dim 32 --negatives 200 --batch 2000
 
-The graph is a knowledge graph of `penstock generate kg`; the model RotatE with 200 values and 2,000
-negatives for tails and for heads, of which an epoch takes more than half a minute on one H100 or
-H200. First a small graph is trained for some epochs on every number of ranks: losses have to be
-nearly those of one rank, and kernels are compiled afterwards. Then an epoch of the large one is
-timed.
+The graph is a knowledge graph of `penstock generate kg`; the model is RotatE with 200 values and
+2,000 negatives for tails and for heads. An epoch takes more than half a minute on one H100 or H200.
+First a small graph is trained for some epochs on every number of ranks: losses must be nearly those
+of one rank, and kernels are compiled. Then an epoch of the large graph is timed.
 
     trains      share of the epoch in which kernels train, the mean of ranks
     exchange    share in which blocks change hands
-    waits       what is left: for other ranks, and for the host
+    waits       the rest: for other ranks, and for the host
 
-Ends with 1 if losses differ, or GPUs are slower than required.
+The exit code is 1 if losses differ, or GPUs are slower than required.
 """
 
 import argparse
@@ -37,7 +36,7 @@ SMALL_TRIPLES, SMALL_EPOCHS = 400_000, 4
 
 
 class Memory:
-    """The most memory that any GPU has had in use, as nvidia-smi reports: all processes on it."""
+    """The peak memory of any GPU, over all its processes, as reported by nvidia-smi."""
 
     def __init__(self):
         self.most, self._ended = 0, threading.Event()
@@ -134,7 +133,7 @@ def main():
         folder = Path(name)
         small = make(folder / "small", given, min(SMALL_TRIPLES, given.triples))
         losses = {}
-        most = 5000 if given.partitions is None else 500  # a batch lies in a bucket
+        most = 5000 if given.partitions is None else 500  # a batch is inside a bucket
         small_given = argparse.Namespace(**{**vars(given), "batch": min(given.batch, most)})
         for ranks in counts:
             trained, took = train(small, folder / "run", ranks, small_given, SMALL_EPOCHS)

@@ -1,15 +1,15 @@
-"""Whether swaps of an embedding table hide, and how fast the disk is read and written.
+"""Whether swaps of an embedding table hide, and the rates of reading and writing the disk.
 
     python benchmarks/bench_embed_storage.py [FOLDER] [--nodes 600000] [--dim 100] [--partitions 12]
                                              [--fio]
 
 First checked: the same training with and without prefetch leaves the same bytes on the disk. Then
 timed, in turns: the table's requests, dd and, with ``--fio``, fio with O_DIRECT in the same folder,
-and if there is a GPU the table's from its memory, by way of pinned buffers; then an epoch of
-buffer states with and without prefetch. The schedule is that of a training, which divides buckets
-among all states that hold them. The training is work of as long as theorem 3 wants: of the buckets
-that are trained during a swap at the least, what a swap takes, times ``--work``; it is NumPy on the
-rows of the phase, on one core.
+and with a GPU the table's requests from its memory, through pinned buffers; then an epoch of buffer
+states with and without prefetch. The schedule is that of a training, which divides buckets among
+all states that hold them. The training is simulated by NumPy on the rows of the phase, on one core:
+the buckets that are at least trained during a swap take the time of a swap, times ``--work``, as
+theorem 3 requires.
 """
 
 import argparse
@@ -38,11 +38,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from storage_bandwidth import measure, measure_dd, measure_fio
 
-OF_DD = 0.9  # of the rate of dd, asked for
+OF_DD = 0.9  # required share of dd's rate
 
 
 class Training:
-    """A table in a folder of its own, and epochs of made-up work on it."""
+    """A table in a separate folder, and epochs of simulated work on it."""
 
     def __init__(self, folder, options, *, prefetch):
         folder.mkdir()
@@ -171,7 +171,7 @@ def compare_prefetch(folder, options):
     for training in trainings.values():
         for number in range(2):
             training.epoch(number, 0.0)  # the first reads nothing
-    # What a swap takes when nothing else runs, and the work that two buckets must be to hide it.
+    # The time of a swap alone, and the work of two buckets that hides it.
     traffic = trainings[False].buffer.traffic
     swap = traffic.exposed_seconds / traffic.swaps
     size = trainings[False].table.geometry.partition_bytes

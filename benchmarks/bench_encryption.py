@@ -1,10 +1,10 @@
-"""What encryption costs a cluster: its start, and what workers and client send each other.
+"""The cost of encryption: the start of a cluster, and transfers between workers and client.
 
     python -P benchmarks/bench_encryption.py [--kind local] [--starts 5] [--json]
 
 Clusters of two workers with TLS and with --no-tls, in turn, after one of each that is not counted.
-Sent data is compared before anything is timed. Ends with 1 if the start of a cluster takes
-more than 0.3 s longer: the median of the differences between neighbours.
+Sent data is compared before any timing. The exit code is 1 if the start of a cluster takes more
+than 0.3 s longer: the median of the differences between neighbours.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from distributed import wait
 
 from penstock import connect
 
-MOST_SECONDS = 0.3  # that TLS may add to the start of a cluster
+MOST_SECONDS = 0.3  # the most that TLS may add to the start of a cluster
 MIB = 1 << 20
 TASKS, REPEATS = 100, 3
 
 
 def drawn(mib: int) -> np.ndarray:
-    """Return bytes that are the same wherever they are drawn."""
+    """Return bytes that are equal in every process."""
     return np.random.default_rng(0).integers(0, 256, mib * MIB, np.uint8)
 
 
@@ -35,7 +35,7 @@ def seconds_of(call) -> float:
 
 
 def start(kind: str, no_tls: bool) -> float:
-    """Return how long a cluster takes until its workers are connected."""
+    """Return the seconds until the workers of a cluster are connected."""
     begun = time.monotonic()
     with connect(kind, workers=2, no_tls=no_tls) as client:
         took = time.monotonic() - begun

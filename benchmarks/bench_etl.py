@@ -2,15 +2,15 @@
 
     python benchmarks/bench_etl.py                   50 M edges, both, and the ratio
     python benchmarks/bench_etl.py --texts           2 M edges whose ids are texts, in one file
-    python benchmarks/bench_etl.py --out-of-core     100 M edges, two workers of 1.5 GB, ours only
+    python benchmarks/bench_etl.py --out-of-core     100 M edges, two workers of 1.5 GB
 
-Polars runs its lazy API on its streaming engine, which is faster than the eager one.
-Both read the same Parquet files, drop self loops, store every edge both ways, merge duplicates,
-number the nodes 0, 1, ... in the order of their ids, and write indptr and indices as .npy and the
-ids as Parquet. Ours runs as the command line does, start of the workers included, and also
-checksums every file. The two graphs must be equal before any time is printed. Peak memory is the
-largest sum of resident memory over a run's processes, and each worker's own peak; the floor is
-what reading the input and writing the result alone would take.
+Polars runs its lazy API on its streaming engine, which is faster than the eager one. Both read the
+same Parquet files, drop self loops, store every edge both ways, merge duplicates, number the nodes
+0, 1, ... in the order of their ids, and write indptr and indices as .npy and the ids as Parquet.
+Penstock runs like the command, start of the workers included, and also checksums every file. The
+two graphs must be equal before any time is printed. Peak memory is the largest sum of resident
+memory over a run's processes, and each worker's own peak; the floor is the time of only reading the
+input and writing the result.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Run:
 
 
 def measure(command: list[str]) -> Run:
-    """Run a command to its end; fail with its own words if it fails."""
+    """Run a command to its end; if it fails, raise its message."""
     run, start = Run(), time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     while process.poll() is None:
@@ -163,7 +163,7 @@ def main() -> None:
             source, kind = rmat(folder, count, scale), f"R-MAT scale {scale}"
         size = sum(p.stat().st_size for p in source.rglob("*.parquet"))
         print(f"{kind}, {count:,} edges, {size / 1e6:,.0f} MB of Parquet")
-        etl(source, folder / "ours")  # compiles the kernels where they are not cached yet
+        etl(source, folder / "ours")  # compiles the kernels if they are not cached yet
         if options.out_of_core:
             run = etl(source, folder / "ours", "--memory-limit", "1.5GB")
             print(

@@ -1,9 +1,10 @@
-"""Gangs: how soon a world is ready, what a gang and a message cost over plain mpi4py.
+"""Gangs: the start of a world, and the cost of a gang and of a message over plain mpi4py.
 
     python -P benchmarks/bench_gang.py [--workers 4] [--json]
 
 Raw mpi4py is Isend, Irecv and Waitall; both ways exchange the same arrays between the same two
-ranks, in alternating rounds, after every result was checked. Ends with 1 if a promise is broken.
+ranks, in alternating rounds, after every result was checked. The exit code is 1 if a promise is
+broken.
 """
 
 import argparse
@@ -33,7 +34,7 @@ ROUNDS = 40
 
 
 def exchange_times(comm, mine, size: int, messages: int, repeats: int, again: bool) -> dict:
-    """Return the seconds of an exchange, raw and ours, checked on fresh data first."""
+    """Return the seconds of an exchange, raw and by Penstock, checked on fresh data first."""
     from mpi4py import MPI
 
     other = 1 - comm.rank
@@ -77,7 +78,7 @@ def exchange_times(comm, mine, size: int, messages: int, repeats: int, again: bo
             for _ in range(repeats):
                 way()
             times[way].append((time.perf_counter() - start) / repeats)
-    # The least is what the code costs; the rest is what else the machine did.
+    # The least is the cost of the code; the rest is other work of the machine.
     return {
         "raw": min(times[raw]),
         "ours": min(times[ours]),
@@ -109,7 +110,7 @@ def rank() -> None:
 
 
 def messages() -> tuple[dict, str]:
-    """Return what two ranks measured, and with which MPI."""
+    """Return the measurements of two ranks, and their MPI."""
     from penstock.cluster.mpi.mpiexec import (
         find_launcher,
         launch_command,

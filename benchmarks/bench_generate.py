@@ -1,12 +1,11 @@
-"""How fast graphs are made, compared with the limits of the machine's cores and disk.
+"""Speed of making graphs, compared with the limits of the machine's cores and disk.
 
     python benchmarks/bench_generate.py [--scale 22] [--folder /scratch]
 
-First a small graph of each kind is compared with an independent construction from the naive
-kernels (or with what it was asked to be); nothing is timed if one differs. Each kind then runs in
-a process of its own, compiled kernels cached, as the command line does; the peak is that process's
-largest resident memory. Ceilings: a file of the graph's size is written and hashed alone, and edges
-are drawn alone on one core.
+First a small graph of each kind is compared with an independent construction from the naive kernels
+(or with its options); nothing is timed if one differs. Each kind then runs in a separate process,
+like the command, with cached kernels; the peak is that process's largest resident memory. Ceilings:
+a file of the graph's size is written and hashed alone, and edges are drawn alone on one core.
 """
 
 import argparse

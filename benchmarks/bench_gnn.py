@@ -1,4 +1,4 @@
-"""How fast GNNs are trained on one device, compared with PyG and the floor, and how good they get.
+"""Speed of training GNNs on one device, compared with PyG and the floor, and their accuracy.
 
     python -P benchmarks/bench_gnn.py --pyg VENV/bin/python [--threads 2]      on CPUs
     python -P benchmarks/bench_gnn.py accuracy --pyg VENV/bin/python           Cora, ten seeds
@@ -7,18 +7,17 @@
     python -P benchmarks/bench_gnn.py write amazon-like GRAPH                  only make a graph
 
 An epoch is forward, backward and Adam's update on the whole graph, of a GCN with ReLU and biases.
-Each side trains in a process of its own, one after the other, from the same arrays and the same
-first weights; times count only if the losses of the first epochs agree. They are medians
-without the first epoch, the peak is the most that the process ever had in memory, Python and
-libraries included (on GPUs: what the pool of CuPy or torch took). On the CPU PyG is timed all its
-ways, as it is and normalising once ("cached"), and the faster one is compared with; on a GPU in
-those of --ways. Ends with 1 if a promise is broken. Cora is read from PENSTOCK_DATA. --pyg names
-a Python with torch and torch_geometric.
+Each side trains in a separate process, one after the other, from the same arrays and the same first
+weights; times count only if the losses of the first epochs agree. Times are medians without the
+first epoch. The peak is that of the process, Python and libraries included (on GPUs: of the pool of
+CuPy or torch). On CPUs all of PyG's ways are timed, also with normalisation once ("cached"), and
+the fastest counts; on a GPU those of --ways. The exit code is 1 if a promise is broken. Cora is
+read from PENSTOCK_DATA. --pyg names a Python with torch and torch_geometric.
 
-The floor is what gathered rows, indices and products take at least at rates measured first. On a
-GPU rows come from the L2 and from memory, as the power law of the sources has it, and products run
-in TF32 or, if that takes longer, as fast as memory gives their operands. Elementwise passes are
-not counted, and rows that the L1 serves can make a gather beat its floor.
+The floor is the least time of gathered rows, indices and products at rates measured first. On a
+GPU, rows come from the L2 or from memory, by the power law of the sources, and products run at the
+rate of TF32 or of their operands in memory, whichever is slower. Elementwise passes are not
+counted. A gather can beat its floor, because the L1 serves some rows.
 """
 
 import argparse
@@ -39,7 +38,7 @@ from gnn_sides import ours
 
 
 def main() -> int:
-    """Measure what was asked for."""
+    """Run the requested measurement."""
     if sys.argv[1:2] == ["ours"]:
         print(json.dumps(ours(*sys.argv[2:])))
         return 0
@@ -49,9 +48,11 @@ def main() -> int:
         return 0
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="?", choices=("speed", "accuracy"), default="speed")
-    parser.add_argument("--pyg", metavar="PYTHON", help="one that has torch and torch_geometric")
-    parser.add_argument("--threads", type=int, default=2, help="for ours and for PyG")
-    parser.add_argument("--only", default="", metavar="TEXT", help="graphs whose name has this")
+    parser.add_argument("--pyg", metavar="PYTHON", help="a Python with torch and torch_geometric")
+    parser.add_argument("--threads", type=int, default=2, help="for Penstock and for PyG")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="graphs whose name contains this"
+    )
     parser.add_argument("--gpu", action="store_true", help="the four graphs of the table, on a GPU")
     parser.add_argument(
         "--ways",

@@ -5,16 +5,14 @@
     python -P benchmarks/bench_gnn_distributed.py --graph g --device gpu --ranks 1,2,4 \
         [--method random] [--ways plain]
 
-The graph is a block model (153,064 nodes, 7.7 M edges, 100 features, 47 classes), of whose edges a
-share leads to other blocks, cut by METIS; or one of your own. The model is a GCN of 3 layers,
-hidden 32. Curves are compared epoch by epoch, with dropout and without; --ways says which. Graphs
-with edges at random have no better parts than random ones, which --method random makes sooner.
+The graph is a block model (153,064 nodes, 7.7 M edges, 100 features, 47 classes), cut by METIS,
+with a share of edges between blocks; or your own graph. The model is a GCN of 3 layers, hidden 32.
+Curves are compared epoch by epoch, with and without dropout (--ways). Graphs with random edges have
+no better parts than random ones, which --method random makes faster.
 
-After the plain training, --rounds rounds of epochs measure the hidden share, as --measure-overlap
-of penstock gnn train does: exposed is what an epoch is longer than with the communication left out,
-whole the same if nothing overlaps and each exchange begins after a barrier that is not counted,
-hidden = 1 - exposed / the median whole; medians, and quartiles in brackets. Ends with 1 if a
-promise is broken. With more ranks than cores only the curves mean something.
+After the plain training, --rounds rounds of epochs measure the hidden share, like --measure-overlap
+of penstock gnn train (see docs/gnn.md); medians, and quartiles in brackets. The exit code is 1 if a
+promise is broken. With more ranks than cores only the curves are meaningful.
 """
 
 import argparse
@@ -128,7 +126,7 @@ def compare(graph, folder, counts, given):
 
 
 def main():
-    """Measure what was asked for."""
+    """Run the requested measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", default="1,2,4", help="numbers of ranks, 1 first")
     parser.add_argument("--epochs", type=int, default=30)

@@ -3,11 +3,9 @@
     python -P benchmarks/bench_gnn_link.py [--rates 1gbit,10gbit] [--outside 0.005,0.02]
 
 Two hosts are two sets of namespaces of this machine, joined by a bridge whose ports are shaped with
-tc tbf, as in tests/netns; that takes root, and two cores, one for each host. Ranks exchange by MPI
-messages. Graph and model are those of bench_gnn_distributed.py, curves are compared there. What is
-measured is what penstock gnn train --measure-overlap measures: exposed is what an epoch is longer
-than with the communication left out, whole the same if nothing overlaps and each exchange begins
-after a barrier that is not counted, hidden = 1 - exposed / the median whole; medians, quartiles in
+tc tbf, as in tests/netns; this needs root, and two cores, one per host. Ranks exchange by MPI
+messages. Graph and model are those of bench_gnn_distributed.py, which compares curves. The hidden
+share is that of penstock gnn train --measure-overlap (see docs/gnn.md); medians, quartiles in
 brackets.
 """
 
@@ -41,7 +39,7 @@ def load_hosts():
 
 
 def train(hosts, graph, run, rounds):
-    """Train on both hosts; return what was measured."""
+    """Train on both hosts; return the measurements."""
     done = hosts.run(
         "h1",
         [*TRAIN, graph, run, *WORDS.split(), *WHERE.split(), "--measure-overlap", rounds],
@@ -57,7 +55,7 @@ def train(hosts, graph, run, rounds):
 
 
 def main():
-    """Measure what was asked for."""
+    """Run the requested measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rates", default="1gbit,10gbit", help="of the links, as tc writes them")
     parser.add_argument("--outside", default="0.005,0.02", help="shares of edges to other blocks")

@@ -1,4 +1,4 @@
-"""Reading and writing a file through queues that a GPU fills, and what the disk can do.
+"""Reading and writing a file through queues that a GPU fills, compared with the disk's rate.
 
     python -P benchmarks/bench_gpu_io.py [--folder .] [--size 268435456] [--seconds 60] [--host]
 
@@ -6,19 +6,19 @@ Compared, each ``--rounds`` times and in turns, medians in GB/s:
 
     direct   threads of the host alone, the number of the controller's, with O_DIRECT and the most
              bytes a call that the controller moves at once, to and from page-locked memory
-    batch    the kernel that enqueues at places known beforehand, rings once and polls together
+    batch    the kernel that enqueues at precomputed positions, rings once and polls together
     locked   the kernel whose threads each take the queue's lock to enqueue, ring and free
 
-Before anything is timed, fresh random data are written and read by each producer and compared. Then
-batch reads while training steps run on another stream: what each costs the other. A last part moves
+Before any timing, each producer writes and reads fresh random data, which are compared. Then batch
+reads while training steps run on another stream, to measure their mutual cost. A last part moves
 pages of 4 KiB of a file in memory (/dev/shm), so that no disk hides the cost of the queues.
 
-Everything is printed as it is measured. What the threads write in a second is measured first: the
-file is smaller than --size if it would not be moved often enough within --seconds, and no
-round or part begins after them.
+Results are printed at once. The threads' rate of writing is measured first: the file is smaller
+than --size if it could not be moved often enough within --seconds, and no round or part begins
+after them.
 
-With --host the producer is that of naive/queues.py, which needs no GPU and copies pages by itself,
-one round after another: this tries the controller and the benchmark, and is no figure of either.
+With --host the producer is that of naive/queues.py, which needs no GPU and copies pages itself, one
+round after another: this tests the controller and the benchmark; its figures have no meaning.
 """
 
 import argparse
@@ -73,7 +73,7 @@ class Device:
         return aligned(np.frombuffer(memory, np.uint8, size + 4096), size)
 
     def seconds(self, call):
-        """Return how long a call takes until its result is complete."""
+        """Return the seconds of a call until its result is complete."""
         self.wait()
         start = time.perf_counter()
         result = call()
@@ -179,16 +179,16 @@ def compare(device, path, size, form, given):
 
 
 def fitting(path, size, memory, device, given):
-    """Return how large a file can be that is moved as often as ``compare`` does, in the time."""
+    """Return the size of a file that ``compare`` can move often enough in the time."""
     part = min(size, CHECKED)
     with path.open("wb") as file:
         file.write(bytes(part))
     took = direct(path, part, Operation.WRITE, given.threads, memory)
     left = max(given.until - time.monotonic(), 1.0)
     moves = 1 + len(Operation) * (1 + len(device.producers))
-    fits = int(0.3 * left * part / took / moves)  # of one round, besides what else there is
+    fits = int(0.3 * left * part / took / moves)  # of one round
     size = max(min(size, fits // AT_ONCE * AT_ONCE), part)
-    # A file is written once before: blocks of the disk that are new to it take far longer.
+    # The file is written once before: new blocks of the disk take far longer.
     with path.open("r+b") as file:
         for _ in range(-(-size // AT_ONCE)):
             file.write(bytes(AT_ONCE))

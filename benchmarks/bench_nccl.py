@@ -2,12 +2,12 @@
 
     python benchmarks/bench_nccl.py [--ranks 4] [--sizes 1 64 1024] [--rounds 7]
 
-Starts one rank per GPU with mpiexec. All three reduce, or exchange parts of, the same float32
-arrays of 1 MB, 64 MB and 1 GB a rank, in turn; each result is compared with one computed from the
-seeds. A time is the median over rounds of the slowest rank's: "in a row" for many operations and
-one wait at the end, "each" for operations that are waited for one by one. Bus bandwidth is what
-NCCL's own tests print: 2 (n - 1) / n of the bytes for a reduction, (n - 1) / n for all-to-all, over
-the time. From 64 MB on, ours must reach 90 % of torch's.
+mpiexec starts one rank per GPU. All three reduce, or exchange parts of, the same float32 arrays of
+1 MB, 64 MB and 1 GB per rank, in turn; each result is compared with one computed from the seeds. A
+time is the median over rounds of the slowest rank: "in a row" for many operations and one wait at
+the end, "each" for operations with one wait each. Bus bandwidth is defined as in NCCL's own tests:
+2 (n - 1) / n of the bytes for a reduction, (n - 1) / n for all-to-all, over the time. From 64 MB,
+Penstock must reach 90 % of torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IN_A_ROW = {1: 50, 64: 20, 1024: 8}  # a sum of n ranks grows n-fold each time
 
 
 class Method(NamedTuple):
-    """How to begin one operation, and how to wait for all that were begun."""
+    """Functions that begin one operation, and wait for all begun ones."""
 
     begin: Callable[[], Any]
     wait: Callable[[list[Any]], Any]
@@ -88,7 +88,7 @@ class Rank:
         self.came = cupy.empty(largest // 4, np.float32)
 
     def communicator(self) -> Any:
-        """Begin two gangs, note what their communicators cost, and return the second."""
+        """Begin two gangs, record the cost of their communicators, and return the second."""
         self.cupy.zeros(1)
         free = self.cupy.cuda.runtime.memGetInfo()[0]
         first, begun = self.gang()
@@ -101,7 +101,7 @@ class Rank:
         return ours
 
     def gang(self, staged: bool = False) -> tuple[Any, float]:
-        """Return a communicator of all ranks, and in how many seconds it was made."""
+        """Return a communicator of all ranks, and the seconds of its creation."""
         from penstock.workers.comm.communicator import Communicator
         from penstock.workers.comm.exchange_device import device_exchange
         from penstock.workers.comm.exchange_staged import StagedExchange
@@ -199,7 +199,7 @@ class Rank:
         self.cupy.get_default_memory_pool().free_all_blocks()
 
     def seconds(self, method: Method, size: int, count: int, each: bool) -> float:
-        """Return how long one operation takes, on the slowest rank."""
+        """Return the time of one operation on the slowest rank."""
         self.fill(count, size)
         self.world.Barrier()
         start = time.perf_counter()
@@ -212,7 +212,7 @@ class Rank:
         return float(max(self.world.allgather(taken)))
 
     def compare(self, operation: str, megabytes: int, rounds: int) -> list[tuple[str, float]]:
-        """Check and time the three ways at one size; print a row a manner, return the ratios."""
+        """Check and time the three ways at one size; print one row per wait, return ratios."""
         size = megabytes << 20
         made = self.reductions(size) if operation == "allreduce" else self.exchanges(size)
         self.check(operation, size, made)

@@ -1,9 +1,9 @@
-"""I/O counts of the partition orders, and how long it takes to make one.
+"""I/O counts of the partition orders, and the time to make one.
 
 python benchmarks/bench_order.py
 
-Every order is replayed first: each bucket trained once, while both its partitions are in the
-buffer, and not touched by the swap that it hides.
+Every order is replayed first: each bucket is trained once, while both its partitions are in the
+buffer, and the swap that it hides does not touch them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 
 from penstock.partition.order import PartitionOrder, beta, cover, legend, lower_bound, prefetch
 
-# Legend's table 6: what the paper printed for its own order, its only published counts.
+# Legend's table 6: the paper's only published counts of its own order.
 PRINTED = {6: 8, 8: 16, 10: 24, 12: 36, 14: 50, 16: 66}
 LARGE = (33, 34, 35, 48, 64, 96, 128, 256)
 

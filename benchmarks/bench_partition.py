@@ -1,10 +1,10 @@
-"""How even parts are, what they cut, and how long it takes, compared with pymetis.
+"""Balance, cut and time of partitions, compared with pymetis.
 
     PENSTOCK_DATA=/data python benchmarks/bench_partition.py [--scale 18] [--k 2 4 8 16]
 
-Every graph is checked before its row is printed: the parts' edges are the graph's, what is sent is
-what the receiver stores, and the report's figures are counted again from the assignment. Plain
-pymetis gets the same weights and tolerance, and its parts are compared at the load they have.
+Every graph is checked before its row is printed: the parts' edges are the graph's, send lists equal
+receive lists, and the report's figures are counted again from the assignment. Plain pymetis gets
+the same weights and tolerance, and its parts are compared at their load.
 """
 
 import argparse
@@ -153,7 +153,7 @@ def main():
     )
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|")
     with tempfile.TemporaryDirectory() as folder:
-        # Compiling is not what is timed.
+        # Compile before the timing.
         warm = write(Path(folder) / "warm", np.arange(99), np.arange(1, 100), 100)
         for method in ("metis", "streaming", "greedy"):
             penstock.partition_graph(warm, k=2, method=method, overwrite=True, quiet=True)

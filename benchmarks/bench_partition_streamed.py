@@ -1,9 +1,9 @@
-"""The loss if a graph is streamed and refined, not cut by METIS.
+"""The loss of quality if a graph is streamed and refined, not cut by METIS.
 
     PENSTOCK_DATA=/data python benchmarks/bench_partition_streamed.py [--scale 18] [--k 2 8]
 
-Both get the same graph and k. A row has the stored arcs that each cuts, the ratio of the two, and
-the imbalance of load and of nodes, counted again from the assignment.
+Both get the same graph and k. A row has the cut arcs of each, their ratio, and the imbalance of
+load and of nodes, counted again from the assignment.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""How fast walks are made on the CPU, and by PecanPy; on GPUs: bench_walk_gpu.py.
+"""Speed of walks on CPUs, compared with PecanPy; on GPUs: bench_walk_gpu.py.
 
     python benchmarks/bench_walk.py [--pecanpy VENV/bin/python] [--scale 16] [--threads 2]
 
-Every sampler and application is checked before it is timed, in the same run and with other seeds
-each time: all steps are edges, and what is seen at hubs and small nodes has the exact chances of
-the naive twin. The graph is R-MAT, edge factor 16, both ways, weights in [1, 5), five relations,
-without isolated nodes. Ours is threads over the CPU kernel, in batches; PecanPy's SparseOTF gets as
-many threads. It needs an older NumPy, so it may live in an environment of its own; it is timed for
-the walk alone, compiled before, without turning numbers into names.
+Every sampler and application is checked before it is timed, in the same run and with new seeds: all
+steps are edges, and steps at hubs and small nodes have the exact chances of the naive twin. The
+graph is R-MAT, edge factor 16, both ways, weights in [1, 5), five relations, without isolated
+nodes. Penstock runs threads over the CPU kernel, in batches; PecanPy's SparseOTF gets the same
+number of threads. It needs an older NumPy, so it may have a separate environment; only its walk is
+timed, after compilation, without the conversion of numbers to names.
 """
 
 import argparse
@@ -30,11 +30,11 @@ from penstock.kernels.cpu import walk as cpu
 from penstock.kernels.naive.walk import factors, transition
 from penstock.kernels.walk_rules import Sampler, WalkGraph, WalkRules
 
-TIMES_PECANPY, STEPS_PER_SECOND = 30, 10e6  # what is asked for, with two threads
+TIMES_PECANPY, STEPS_PER_SECOND = 30, 10e6  # requirements, with two threads
 BATCH = 4096  # walks that a thread makes at once
 LENGTH = 20  # steps of Node2Vec
-LEAST_CHANCE = 1e-6  # of a right sampler looking as bad as this
-HUB = 20_000  # edges of the hub that is checked, or the nearest to it that there is
+LEAST_CHANCE = 1e-6  # probability that a right sampler deviates as much
+HUB = 20_000  # edges of the checked hub, or the nearest number
 
 REJECTION = Sampler.REJECTION
 NODE2VEC = WalkRules(
@@ -109,7 +109,7 @@ def walk_on_threads(rows, rules, walks, starts, threads):
 
 
 def rates(base, rules, threads, runs=9):
-    """Check walks of these rules, then return their steps a second, run by run."""
+    """Check walks of these rules, then return their steps per second, run by run."""
     draw, rows = np.random.default_rng(), prepare(base, rules)
     plain = base if rules.sampler != Sampler.DIRECT else replace(base, weights=None)
 
@@ -129,7 +129,7 @@ def rates(base, rules, threads, runs=9):
 
 
 def pecanpy(python, base, threads, runs=2):
-    """Return PecanPy's steps a second, run by run."""
+    """Return PecanPy's steps per second, run by run."""
     with tempfile.TemporaryDirectory() as folder:
         columns = {name: getattr(base, name) for name in ("indptr", "indices", "weights")}
         np.savez(Path(folder) / "graph.npz", **columns)
@@ -181,7 +181,7 @@ def check_edges(host, truth, paths):
     for step in range(1, paths.shape[1]):
         gone = paths[:, step] >= 0
         edges = edge_numbers(host, paths[gone, step - 1], paths[gone, step])
-        assert (edges >= 0).all(), f"step {step} is no edge"
+        assert (edges >= 0).all(), f"step {step} is not an edge"
         if truth.schema:
             assert (host.relations[edges] == truth.schema[step - 1]).all(), "another relation"
             continue
@@ -202,7 +202,7 @@ def edge_numbers(host, sources, targets):
 
 
 def check_step(walk, host, truth, node, previous, draw):
-    """Return the chance of the steps seen from a node, -1 or the node before it given."""
+    """Return the chance of the observed steps from a node, given the node before it, or -1."""
     edges, chances = transition(host, truth, node, previous, 1 if previous < 0 else 2)
     if not len(edges):
         return 1.0
@@ -242,9 +242,9 @@ def print_row(name, found, least=""):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=int, default=16, help="of the R-MAT graph")
-    parser.add_argument("--threads", type=int, default=2, help="for ours and for PecanPy")
+    parser.add_argument("--threads", type=int, default=2, help="for Penstock and for PecanPy")
     parser.add_argument(
-        "--pecanpy", default=sys.executable, metavar="PYTHON", help="one that has pecanpy"
+        "--pecanpy", default=sys.executable, metavar="PYTHON", help="a Python with pecanpy"
     )
     given = parser.parse_args()
     base = make_graph(given.scale)

@@ -1,15 +1,15 @@
-"""Walks on GPUs, compared with the floor and FlowWalker's own code as measured on an H200.
+"""Walks on GPUs, compared with the floor and with FlowWalker's own code on an H200.
 
     python -P benchmarks/bench_walk_gpu.py [--scale 22] [--ablation]
     python -P benchmarks/bench_walk_gpu.py --devices 1,2,4
 
-R-MAT of edge factor 16, symmetrised, duplicates and isolated nodes dropped, weights uniform in
-[1, 5), relations 0 to 4 at random; length 80 from every node. Every time stands behind a check of
-the same run: steps are edges, and first steps from the largest hub have their chances. Times are
-medians after a warm-up; tables are apart; "to host" is from the start of the walks to the last
-result in page-locked memory (PPR: on the GPU). The floor counts 32-byte sectors at the rate of a
-copy on the device, or the results at the rate to the host, whichever takes longer. Several devices:
-a thread each, from a barrier to the last result of all. Ends with 1 if a promise is broken.
+R-MAT of edge factor 16, symmetrised, duplicates and isolated nodes dropped, weights uniform in [1,
+5), relations 0 to 4 at random; length 80 from every node. Every time follows a check in the same
+run: steps are edges, and first steps from the largest hub have their chances. Times are medians
+after a warm-up, without tables; "to host" is from the start of the walks to the last result in
+page-locked memory (PPR: on the GPU). The floor counts 32-byte sectors at the rate of a copy on the
+device, or the results at the rate to the host, whichever takes longer. Several devices have one
+thread each, timed from a barrier to the last result. The exit code is 1 if a promise is broken.
 """
 
 import argparse
@@ -94,7 +94,7 @@ class Workload:
         steps = (paths[:, :-1].ravel().astype(cp.int64) * self.nodes + ends)[ends >= 0]
         positions = cp.minimum(cp.searchsorted(self.keys, steps), self.edges - 1)
         if not len(steps) or not bool((self.keys[positions] == steps).all()):
-            return "steps that are no edges"
+            return "steps that are not edges"
         found = made(rows, replace(rules, length=2), self.queries, self.hubs)[:, 1].get()
         found = found[found >= 0]
         low, high = (int(each) for each in self.rows.indptr[self.hub : self.hub + 2])
@@ -129,7 +129,7 @@ def median_ms(work: Callable[[], Any], repeats: int = REPEATS) -> float:
 
 
 def tables(load: Workload, rules: WalkRules) -> tuple[WalkGraph, float]:
-    """Return rows made ready for the rules, and what that took."""
+    """Return rows prepared for the rules, and the time of that."""
 
     def make() -> WalkGraph:
         rows = load.rows
@@ -233,7 +233,7 @@ def one_gpu(scale: int, *, ablation: bool) -> bool:
 
 
 def several(scale: int, counts: list[int]) -> bool:
-    """Print how the work of one GPU is shared by several; each has the whole graph."""
+    """Print the times of several GPUs that share the walks; each has the whole graph."""
     most = max(counts)
     heads = " | ".join(f"{n} GPU ms" for n in counts)
     print(f"\n| app | {heads} | times as fast |\n" + "|---" * (len(counts) + 2) + "|")

@@ -1,12 +1,11 @@
-"""Whole commands, from the shell's start to their end: a user's wait, and its parts.
+"""Whole commands, from the start of the process to its end: a user's wait, and its parts.
 
     python benchmarks/bench_whole.py [--rounds 5] [--only walk] [--gpu-scale 22]
 
-Every command runs in a fresh process: once cold (an empty folder of compiled kernels), then warm,
-the table has the best wall clock and the least CPU time; on a shared machine CPU time
-(user + sys, of all its processes) is the steadier figure. The parts of the time are shown by one
-more run under whole_phases.py. What a command wrote is checked before its times count. A row more
-is a Row in ROWS.
+Every command runs in a fresh process: once cold (an empty folder of compiled kernels), then warm.
+The table has the best wall time and the least CPU time (user + sys of all processes), which is
+steadier on a shared machine. One more run under whole_phases.py shows the parts of the time. The
+output of a command is checked before its times count. To add a row, add a Row to ROWS.
 """
 
 import argparse
@@ -37,10 +36,10 @@ def penstock(*arguments: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """A command, written as in a shell: {g} and the like are made by MAKERS."""
+    """A command, written as in a shell; MAKERS makes {g} and other inputs."""
 
     name: str
-    command: str  # behind ``penstock``; -c CODE is Python's
+    command: str  # after ``penstock``; -c CODE runs in Python
     at_most: float | None = None  # seconds, warm
     check: Callable[[Path], None] | None = None  # of its output at {out}
     gpu: bool = False
@@ -126,7 +125,7 @@ def neighbours(out: Path) -> None:
     everyone = pq.read_table(path / "part-00000.parquet")["id"].combine_chunks()
     ids = first["id"].combine_chunks()
     cosines = rows_of(path, ids[::10]) @ rows_of(path, everyone).T
-    truth = -np.sort(-cosines, axis=1)[:, 1:11].reshape(-1)  # but for the id itself
+    truth = -np.sort(-cosines, axis=1)[:, 1:11].reshape(-1)  # without the id itself
     np.testing.assert_allclose(first["score"], truth, atol=1e-4)
     pairs = rows_of(path, ids) * rows_of(path, first["neighbour"].combine_chunks())
     np.testing.assert_allclose(first["score"], pairs.sum(axis=1), atol=1e-4)
@@ -214,7 +213,7 @@ stages:
 
 
 def missing(row: Row) -> str | None:
-    """Return why a row cannot run here."""
+    """Return the reason if a row cannot run here."""
     if row.gpu:
         from penstock.workers.resources.device import devices_here
 
@@ -226,7 +225,7 @@ def missing(row: Row) -> str | None:
 
 
 class Runs:
-    """Runs a row's command in fresh processes, with a folder of compiled kernels of its own."""
+    """Runs a row's command in fresh processes, with its own folder of compiled kernels."""
 
     def __init__(self, folder: Path, gpu_scale: int) -> None:
         self._folder, self._out = folder, folder / "out"
@@ -240,7 +239,7 @@ class Runs:
         }
 
     def words(self, row: Row) -> list[str]:
-        """Return the command's words; the graphs that it names are made on first use."""
+        """Return the command's words; its graphs are made on first use."""
         import shlex
 
         names = {"out": str(self._out)}
@@ -287,7 +286,7 @@ def where(path: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", help="rows whose name holds this")
+    parser.add_argument("--only", default="", help="rows whose name contains this")
     parser.add_argument("--gpu-scale", type=int, default=22)
     options = parser.parse_args()
     print("| command | cold | warm, wall | warm, CPU | at most | where the time goes, warm |")

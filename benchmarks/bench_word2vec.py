@@ -1,4 +1,4 @@
-"""The speed and quality of word vectors, and gensim's in the same run; on a GPU if there is one.
+"""Speed and quality of word vectors, and of gensim's in the same run; on a GPU if available.
 
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py text [--words 1000000] [--ranks 1 2]
     PENSTOCK_DATA=... python benchmarks/bench_word2vec.py blogcatalog [--shared-windows 1 8]
@@ -10,17 +10,16 @@
 
 Quality is checked before any time is printed: on text the rank correlations of both with ws353 and
 SimLex999 and Google's analogies, on BlogCatalog micro and macro F1 at half of the labels. All have
-the same parameters and number of threads; gensim draws windows up to ``--window``, and ours are
+the same parameters and number of threads; gensim draws windows up to ``--window``, Penstock's are
 fixed at half of it. BlogCatalog is trained on streamed walks, then on the same walks from the disk.
-Times are of training alone for text, and of whole commands for a graph, for which PecanPy's
-SparseOTF walks and gensim trains, in an environment of their own.
+Times are those of training for text, and of whole commands for a graph, whose peer is PecanPy's
+SparseOTF followed by gensim, in a separate environment.
 
-``ranks`` trains the whole text on one and on several GPUs for three epochs, whose qualities, means
-of seeds, are compared with gensim's of the same parameters (its means of five seeds, as
-results/word2vec.md has them), and then, with ``--long``, for enough epochs that one GPU takes half
-a minute, whose speed and loss are compared. With ``--graph`` it trains walks of an R-MAT graph of
-that scale instead, and compares speed, loss, and how often edges are nearer than random pairs of
-the same degrees.
+``ranks`` trains the whole text on one and on several GPUs for three epochs, and compares the mean
+quality over seeds with gensim's (in results/word2vec.md); then, with ``--long``, it trains until
+one GPU takes half a minute, and compares speed and loss. With ``--graph`` it trains walks of an
+R-MAT graph of that scale instead, and compares speed, loss, and the share of edges that are nearer
+than random pairs of the same degrees.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ import penstock
 from penstock.limits import cores
 from penstock.pipelines.word2vec.evaluation import evaluate_vectors
 
-# By which ours may be below gensim's: rank correlations, then the share of answers (3CosAdd).
+# Allowed difference to gensim: of rank correlations, then of the share of answers (3CosAdd).
 LEAST = {"ws353.txt": 0.02, "SimLex999.txt": 0.02, "google.txt": 0.01}
 ZIPF_WORDS = 71_291
 GENSIM = {"ws353.txt": 0.5956, "SimLex999.txt": 0.2823, "google.txt": 0.1768}
 SPEEDUPS = {2: 1.7}  # of GPUs
-LONG_ENOUGH = 30.0  # seconds of one GPU, by which speeds of several are given
-WORSE = 0.01  # by which the loss of several ranks may be above that of one, of itself
-FARTHER = 0.01  # by which edges of several ranks may be nearer than random pairs less often
+LONG_ENOUGH = 30.0  # seconds of one GPU for a comparison of speeds
+WORSE = 0.01  # allowed relative excess of the loss of several ranks
+FARTHER = 0.01  # allowed decrease of the share of nearer edges with several ranks
 MICRO, MACRO = 0.40, 0.26  # of BlogCatalog at half of the labels
 
 PEER = """
@@ -188,7 +187,7 @@ def text(given: argparse.Namespace, folder: Path) -> None:
 def ranks(given: argparse.Namespace, folder: Path) -> None:
     """Compare several GPUs with one, on text or on the walks of a graph."""
     walks = {"app": "node2vec", "p": 0.5, "q": 2.0, "walks": 10, "length": 80}
-    # What is timed below finds its kernels compiled, whichever count of ranks comes first.
+    # Kernels are compiled before the timing, for any first count of ranks.
     small = folder / "small"
     if given.graph:
         penstock.generate("sbm", small, nodes=1000, quiet=True)
@@ -212,7 +211,7 @@ def on_ranks(given: argparse.Namespace, count: int, source: Path, out: Path, **h
 
 
 def compared(count: int, report: Any, one: Any, rate: float, rate_of_one: float) -> list[str]:
-    """Print how several ranks compare with one; return missed requirements."""
+    """Print a comparison of several ranks with one; return missed requirements."""
     if count == 1:
         return []
     worse, faster, asked = report.loss / one.loss - 1, rate / rate_of_one, SPEEDUPS.get(count, 0.0)
@@ -296,7 +295,7 @@ def ranks_of_graph(given: argparse.Namespace, folder: Path, walks: dict[str, Any
 
 
 def blogcatalog(given: argparse.Namespace, folder: Path) -> None:
-    """Check F1 on BlogCatalog, then print how long the whole command took."""
+    """Check F1 on BlogCatalog, then print the time of the whole command."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from scipy.io import loadmat
@@ -370,7 +369,7 @@ def graph(given: argparse.Namespace, folder: Path) -> None:
 
 
 def near_edges(path: Path, opened: penstock.Graph) -> float:
-    """Return how often the ends of an edge are nearer than two nodes of the same degrees."""
+    """Return the share of edges whose ends are nearer than two nodes of the same degrees."""
     from penstock.pipelines.vectors import Vectors
 
     vectors, csr, random = Vectors.open(path), opened.csr(), np.random.default_rng(0)
@@ -387,7 +386,7 @@ def near_edges(path: Path, opened: penstock.Graph) -> float:
 
 
 def zipf(given: argparse.Namespace, folder: Path) -> None:
-    """Time a corpus as FULL-W2V's: 17 M words, of 71,291, in sentences of 1,000."""
+    """Time a corpus like FULL-W2V's: 17 M words of 71,291, in sentences of 1,000."""
     words, length = 17_000_000, 1000
     chances = 1 / np.arange(1, ZIPF_WORDS + 1)
     drawn = np.random.default_rng(0).choice(ZIPF_WORDS, words, p=chances / chances.sum())
@@ -443,7 +442,7 @@ def whole(given: argparse.Namespace, folder: Path) -> None:
 
 
 def show_phases(path: Path) -> None:
-    """Print what whole_phases.py found: sums of the client and of other threads, and when."""
+    """Print the results of whole_phases.py: sums of the client and other threads, and spans."""
     body = json.loads(path.read_text())
     for who in ("client", "threads"):
         spent = sorted(body[who].items(), key=lambda each: -each[1])

@@ -3,7 +3,7 @@
     python benchmarks/bench_zoo.py [--graphs 250000] [--workers 2] [--memory-limit 1.5GB]
                                    [--without-polars]
 
-Graphs have 20 to 60 nodes with ids of their own and about three edges a node, in a Parquet table
+Graphs have 20 to 60 nodes with separate ids and about three edges per node, in a Parquet table
 (graph_id, src, dst), once graph after graph and once shuffled. Both sides drop loops and
 duplicates, store edges both ways, and number nodes 0, 1, ... by graph and id. The peak is the
 largest worker's unique memory, sampled every 50 ms.
@@ -58,7 +58,7 @@ class PeakMemory:
 
 
 def write_table(path: Path, graphs: int, *, shuffled: bool) -> int:
-    """Write the table piece by piece and return how many rows it has."""
+    """Write the table piece by piece and return its number of rows."""
     random = np.random.default_rng(1)
     nodes = random.integers(20, 61, graphs)
     ends = np.cumsum(3 * nodes)

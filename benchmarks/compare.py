@@ -1,11 +1,11 @@
-"""What got slower from one run of ``all.py`` to another.
+"""Rows of ``all.py`` that are slower in one run than in another.
 
     python -P benchmarks/compare.py BEFORE.json AFTER.json [--tolerance 0.1]
 
-Times, by names that end in seconds, s, ms or us, and bytes are better if they are smaller; rates
-and ratios, by names with per_second, rate, speed or ratio, if they are larger; other figures are
-not compared. Ends with 1 if anything is worse by more than the tolerance, or a gate that passed
-fails now. Results of different machines are compared, with a note first.
+Times (names that end in seconds, s, ms or us) and bytes are better if smaller; rates and ratios
+(names with per_second, rate, speed or ratio) are better if larger; other figures are not compared.
+The exit code is 1 if a figure is worse by more than the tolerance, or if a gate that passed fails
+now. Results of different machines are compared after a note.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGER = re.compile(r"(per_second|rate|speed|ratio)")
 
 
 def change(name: str, before: float, after: float) -> float | None:
-    """Return how many times worse a figure is; None if it has no better or worse."""
+    """Return the factor by which a figure is worse; None if it is not comparable."""
     if not (before > 0 and after > 0 and math.isfinite(before) and math.isfinite(after)):
         return None
     if LARGER.search(name):
@@ -32,7 +32,7 @@ def change(name: str, before: float, after: float) -> float | None:
 
 
 def compared(before: dict[str, Any], after: dict[str, Any], tolerance: float) -> list[str]:
-    """Return a line for everything that is worse."""
+    """Return one line per worse figure."""
     found = []
     for name, one in after["results"].items():
         old = before["results"].get(name)

@@ -1,4 +1,4 @@
-"""Accuracy on Cora: ours and PyG's models, each of ten seeds with its own split and weights."""
+"""Accuracy on Cora: Penstock's and PyG's models, with split and weights of each of ten seeds."""
 
 import json
 import tempfile
@@ -9,7 +9,7 @@ import numpy as np
 from gnn_graphs import Data, cora, write_case, write_graph
 from gnn_sides import PEERS, call
 
-ACCURACY = 0.01  # of PyG's that ours may be below
+ACCURACY = 0.01  # allowed difference to PyG
 SEEDS = 10
 
 MODELS = {"gcn": "GCN, 64", "sage": "SAGE mean, 64", "gat": "GAT, 8 heads of 8"}
@@ -26,7 +26,7 @@ def roles_of(labels: Any, seed: int) -> Any:
 
 
 def accuracy(python: str, threads: int, peer_results: Path | None) -> bool:
-    """Print the accuracy on Cora of our and PyG's models; return whether ours are as good."""
+    """Print the accuracy of both on Cora; return whether Penstock's models are as good."""
     data = cora()
     roles = np.stack([roles_of(data.labels, seed) for seed in range(SEEDS)])
     print(

@@ -1,4 +1,4 @@
-"""The table of bench_gnn.py on CPUs: epochs and peak memory, and those of PyG's ways."""
+"""The table of bench_gnn.py on CPUs: epochs and peak memory of Penstock and of PyG's ways."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ from gnn_sides import BENCH, LEAST_AGREEMENT, PEERS, call, disagreement, median_
 
 @dataclass(frozen=True)
 class Case:
-    """What is timed, and what is asked for: how many times as fast as which of PyG's ways."""
+    """A timed case, and its required speed relative to PyG's ways."""
 
     name: str
     make: Callable[[], Data]
@@ -69,7 +69,7 @@ CASES = (
 
 
 def speed(python: str, threads: int, only: str) -> bool:
-    """Print how fast epochs are on CPUs; return whether the promises are kept."""
+    """Print the times of epochs on CPUs; return whether the promises are kept."""
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, {threads} threads, Python "
         f"{platform.python_version()}, NumPy {np.__version__}; peer: {versions(python)}"

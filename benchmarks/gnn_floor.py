@@ -1,10 +1,9 @@
-"""The floor under an epoch: the least that gathering and multiplying take at measured rates.
+"""The floor of an epoch: the least time of gathering and multiplying at measured rates.
 
-A gather reads a row for each index, and the indices; a product multiplies. What else an epoch does
-(ReLU, loss, Adam, writing what was gathered) is not counted. On the CPU rows come at the rate at
-which arrays of the table's size are read, on a GPU from its L2 or its memory. It is a floor of
-reading from there: rows that a GPU's L1 serves, or operands of products that stay in its L2, can
-make an epoch beat it.
+A gather reads one row per index, and the indices; a product multiplies. The rest of an epoch (ReLU,
+loss, Adam, writing results) is not counted. On the CPU rows come at the rate of reading arrays of
+the table's size, on a GPU from its L2 or its memory. An epoch can beat this floor if a GPU's L1
+serves rows, or if operands of products stay in its L2.
 """
 
 from dataclasses import dataclass
@@ -25,17 +24,17 @@ class Gather:
 
     @property
     def row_bytes(self) -> int:
-        """What the rows come to, each read as often as it is asked for."""
+        """Bytes of the rows, each counted once per read."""
         return 4 * self.count * self.width
 
     @property
     def index_bytes(self) -> int:
-        """What the indices come to."""
+        """Bytes of the indices."""
         return 4 * self.count
 
     @property
     def table_bytes(self) -> int:
-        """What the table comes to, each row once."""
+        """Bytes of the table, each row once."""
         return 4 * self.table * self.width
 
 
@@ -49,26 +48,26 @@ class Product:
 
     @property
     def flops(self) -> float:
-        """How many floating point operations it takes."""
+        """The number of floating point operations."""
         return 2.0 * self.nodes * self.inputs * self.outputs
 
     @property
     def stream_bytes(self) -> int:
-        """What its two inputs and its output come to, each once."""
+        """Bytes of its two inputs and its output, each once."""
         nodes, inputs, outputs = self.nodes, self.inputs, self.outputs
         return 4 * (nodes * inputs + inputs * outputs + nodes * outputs)
 
 
 @dataclass(frozen=True)
 class Work:
-    """The least that an epoch does."""
+    """The least work of an epoch."""
 
     gathers: list[Gather]
     products: list[Product]
 
 
 def work_of(data: Data, widths: list[int]) -> Work:
-    """Return the least an epoch does.
+    """Return the least work of an epoch.
 
     A layer gathers the narrower of its input and output, forward and back; the first, with dense
     features, not at all: what it gathers is the same in every epoch. Sparse features are gathered
@@ -91,7 +90,7 @@ def work_of(data: Data, widths: list[int]) -> Work:
 
 
 def cores_floor_ms(work: Work, threads: int) -> float:
-    """Return what reading rows and indices, and the products, take at least on the CPU."""
+    """Return the least seconds of reading rows and indices, and of the products, on the CPU."""
     memory = read_rate(256 << 20, threads)
     seconds = sum(product.flops for product in work.products) / product_rate(threads)
     for gather in work.gathers:
@@ -101,7 +100,7 @@ def cores_floor_ms(work: Work, threads: int) -> float:
 
 
 def gpu_floor_ms(work: Work, rates: GpuRates) -> float:
-    """Return what reading rows and indices, and the products, take at least on a GPU.
+    """Return the least seconds of reading rows and indices, and of the products, on a GPU.
 
     Of the accesses, those to the most popular share s of sources are sqrt(s): see power_law. The L2
     holds those, and memory gives the rest. A product takes its operations or its bytes, whichever

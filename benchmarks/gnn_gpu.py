@@ -1,4 +1,4 @@
-"""The table of bench_gnn.py on one GPU: epochs and memory, of PyG and the floor too."""
+"""The table of bench_gnn.py on one GPU: epochs and memory of Penstock and PyG, and the floor."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ OUT_OF_MEMORY = "out of memory"
 
 @dataclass(frozen=True)
 class GpuCase:
-    """A row of the table: sizes, PyG's figures as they were measured, and what is asked for."""
+    """A row of the table: sizes, PyG's measured figures, and the requirements."""
 
     nodes: int
     edges: int
@@ -36,7 +36,7 @@ class GpuCase:
         return [self.width, 32, 32, self.classes]
 
     def make(self) -> Data:
-        """Draw the graph on the GPU, and leave nothing there."""
+        """Draw the graph on the GPU, and free the GPU's memory."""
         import cupy as cp
 
         data = products_like(self.nodes, self.edges, self.width, self.classes, cp)
@@ -55,7 +55,7 @@ GPU_CASES = {
 def gpu_speed(
     python: str | None, ways: tuple[str, ...], only: str, precision: str, cuda_graph: str
 ) -> bool:
-    """Print how fast epochs are on a GPU; return whether the promises are kept."""
+    """Print the times of epochs on a GPU; return whether the promises are kept."""
     # Before cupy is first imported, which reads it. The children do not get it: see call().
     os.environ["CUPY_TF32"] = "1"
     import cupy as cp
@@ -116,7 +116,7 @@ def _row(
 
 
 def _compared(mine: dict[str, Any], theirs: dict[str, dict[str, Any]]) -> tuple[str, str, bool]:
-    """Return the fastest of PyG's ways, how far losses are apart, and whether they agree."""
+    """Return the fastest of PyG's ways, the difference of losses, and whether they agree."""
     if not theirs:
         return "", "not compared", True
     found = {way: one for way, one in theirs.items() if not one.get("out_of_memory")}

@@ -1,4 +1,4 @@
-"""The graphs of bench_gnn.py, and writing them with the first weights for the two sides."""
+"""The graphs of bench_gnn.py, written with the first weights for the two sides."""
 
 import os
 from dataclasses import dataclass, replace
@@ -94,7 +94,7 @@ def cora_like(nodes: int, edges: int, width: int, words: int, classes: int = 7) 
 
 
 def write_case(folder: Path, data: Data, widths: list[int], roles: Any = None) -> None:
-    """Write the graph for us, and arrays and first weights for PyG; every node is trained on."""
+    """Write the graph, and arrays and first weights for PyG; every node is trained on."""
     nodes = data.csr.rows
     if roles is None:
         roles = np.zeros(nodes, np.int8)
@@ -123,7 +123,7 @@ def write_graph(path: Path, data: Data, roles: Any) -> None:
 
 
 def first_weights(widths: list[int]) -> dict[str, Any]:
-    """Return the weights that our network begins with, for seed 0; biases begin at 0."""
+    """Return the first weights of Penstock's network, for seed 0; biases begin at 0."""
     from penstock.workers.gnn.layers.parameters import Parameters, constant, glorot
 
     entries = []

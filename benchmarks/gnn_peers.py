@@ -4,10 +4,10 @@
     PYTHON -P gnn_peers.py accuracy FOLDER KIND THREADS
 
 Reads FOLDER/peer.npz and prints one line of JSON. WAY is edge_index or csr (a torch.sparse_csr
-adjacency), with "-cached" behind it to normalise once instead of in every epoch, and "-sparse" to
-hold the features as torch.sparse_csr. The peak is the most that the process ever had in memory,
-Python and torch included, and "imported" what it had before it read anything; on a GPU the peak is
-torch's memory there, and if memory does not suffice only "out_of_memory".
+adjacency), with the suffix "-cached" to normalise once instead of in every epoch, and "-sparse" to
+hold the features as torch.sparse_csr. The peak is that of the process, Python and torch included,
+and "imported" its memory after imports; on a GPU the peak is torch's memory there, or only
+"out_of_memory" if the memory does not suffice.
 """
 
 import json
@@ -25,14 +25,14 @@ warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta"
 
 
 def peak():
-    """Return the most bytes that this process ever had in memory."""
-    # Not ru_maxrss, in which what the parent had at the fork counts too.
+    """Return the peak bytes of this process."""
+    # Not ru_maxrss, which includes the parent's memory at the fork.
     status = Path("/proc/self/status").read_text().split("VmHWM:")[1]
     return 1024 * int(status.split()[0])
 
 
 def read(folder):
-    """Return what the file holds, as torch has it; features stay with NumPy."""
+    """Return the file's arrays as torch tensors; features stay in NumPy."""
     with np.load(Path(folder) / "peer.npz") as file:
         return {name: file[name] for name in file}
 
@@ -109,7 +109,7 @@ def epochs(folder, way, runs, threads, device):
 
 
 def epochs_that_fit(folder, way, runs, threads, device):
-    """Return what epochs() does, or only that the GPU's memory did not suffice."""
+    """Return the result of epochs(), or only that the GPU's memory did not suffice."""
     try:
         return epochs(folder, way, runs, threads, device)
     except RuntimeError as error:
@@ -121,7 +121,7 @@ def epochs_that_fit(folder, way, runs, threads, device):
 
 
 def dropped(x, share, training):
-    """Return features with some dropped; of a CSR tensor those that are stored: zeros stay."""
+    """Return features with some dropped; in a CSR tensor, zeros stay."""
     if x.layout != torch.sparse_csr:
         return functional.dropout(x, share, training)
     values = functional.dropout(x.values(), share, training)

@@ -1,4 +1,4 @@
-"""What a machine was measured to do a second: bytes read by CPUs and GPUs, and products."""
+"""Measured rates of a machine: bytes read by CPUs and GPUs, and products."""
 
 import time
 from collections.abc import Callable
@@ -12,9 +12,9 @@ import numpy as np
 
 
 def read_rate(size: int, threads: int) -> float:
-    """Return the bytes a second at which threads read arrays of together ``size`` bytes in order.
+    """Return the bytes per second of threads that read arrays of ``size`` bytes in total, in order.
 
-    Small ones come from the caches, as rows do that are gathered again and again.
+    Small ones come from the caches, like rows that are gathered repeatedly.
     """
     parts = [np.ones(size // 4 // threads, np.float32) for _ in range(threads)]
     repeats = max(4, (256 << 20) // size)
@@ -33,7 +33,7 @@ def read_rate(size: int, threads: int) -> float:
 
 
 def product_rate(threads: int) -> float:
-    """Return the floating point operations a second of a product of squares."""
+    """Return the floating point operations per second of a product of squares."""
     from threadpoolctl import threadpool_limits
 
     square = np.ones((1536, 1536), np.float32)
@@ -51,7 +51,7 @@ def product_rate(threads: int) -> float:
 
 @dataclass(frozen=True)
 class GpuRates:
-    """What a GPU was measured to do a second: bytes of its L2 and memory, and TF32 operations."""
+    """Measured rates of a GPU: bytes of its L2 and memory, and TF32 operations, per second."""
 
     cache_size: int
     cache: float
@@ -65,7 +65,7 @@ def gpu_rates() -> GpuRates:
 
     device = cp.cuda.runtime.getDeviceProperties(0)
     rates = GpuRates(device["l2CacheSize"], cache_rate(), copy_rate(2 << 30), tf32_rate())
-    cp.get_default_memory_pool().free_all_blocks()  # those who are timed need them
+    cp.get_default_memory_pool().free_all_blocks()  # the timed processes need the memory
     return rates
 
 
@@ -95,7 +95,7 @@ extern "C" __global__ void read_again(
 
 
 def cache_rate(size: int = 8 << 20) -> float:
-    """Return the bytes a second that all multiprocessors read of an array in the L2, in one launch.
+    """Return the bytes per second that all multiprocessors read from the L2, in one launch.
 
     The size is a power of two.
     """
@@ -114,7 +114,7 @@ def cache_rate(size: int = 8 << 20) -> float:
 
 
 def copy_rate(size: int) -> float:
-    """Return the bytes a second that a copy on the device reads and writes, ``size`` together."""
+    """Return the bytes per second that a copy of ``size`` bytes on the device reads and writes."""
     import cupy as cp
 
     source, target = cp.ones(size // 8, cp.float32), cp.empty(size // 8, cp.float32)
@@ -122,7 +122,7 @@ def copy_rate(size: int) -> float:
 
 
 def tf32_rate() -> float:
-    """Return the floating point operations a second of a product in TF32."""
+    """Return the floating point operations per second of a product in TF32."""
     import cupy as cp
 
     a = cp.ones((8192, 8192), cp.float32)

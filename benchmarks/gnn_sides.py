@@ -1,4 +1,4 @@
-"""The two sides of bench_gnn.py: each trains in a process of its own and returns what it saw."""
+"""The two sides of bench_gnn.py: each trains in a separate process and returns its figures."""
 
 import json
 import os
@@ -65,15 +65,15 @@ def ours(
 
 
 def _resident() -> int:
-    # Not ru_maxrss, in which what the parent had at the fork counts too.
+    # Not ru_maxrss, which includes the parent's memory at the fork.
     status = Path("/proc/self/status").read_text().split("VmHWM:")[1]
     return 1024 * int(status.split()[0])
 
 
 def call(python: str, script: Path, *words: Any, threads: int) -> dict[str, Any]:
-    """Run one side on a number of cores, and return the last line it printed.
+    """Run one side on a number of cores, and return its last line of output.
 
-    Not in TF32, which on a GPU only the floor's products are measured in.
+    Without TF32: on a GPU only the floor's products use it.
     """
     cores = sorted(os.sched_getaffinity(0))[:threads]
     inherited = {name: value for name, value in os.environ.items() if name != "CUPY_TF32"}
@@ -102,7 +102,7 @@ def disagreement(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
 
 
 def versions(python: str) -> str:
-    """Return which torch and PyG the other Python has."""
+    """Return the versions of torch and PyG in the other Python."""
     ask = "from torch import __version__ as t; from torch_geometric import __version__ as g; "
     ask += "print(f'torch {t}, PyG {g}')"
     done = subprocess.run([python, "-P", "-c", ask], capture_output=True, text=True, check=True)

@@ -38,7 +38,7 @@ def search(partitions: int, seeds: int = 1000) -> list[tuple[int, int, int]]:
     """Return a strip that meets the lower bound for ``partitions`` (4 or more, 32 or fewer).
 
     Rows are (loaded, loaded before, kept). The list is empty if no seed led to one; for 6
-    partitions there is none.
+    partitions none exists.
     """
     strip = np.zeros((_MAX_TRIANGLES, 3), np.int64)
     for seed in range(1, seeds + 1):
@@ -49,7 +49,7 @@ def search(partitions: int, seeds: int = 1000) -> list[tuple[int, int, int]]:
 
 
 def encode(strip: list[tuple[int, int, int]], alphabet: str) -> str:
-    """Return the strip as one letter a load, partitions renumbered in the order they appear."""
+    """Return the strip as one letter per load, partitions renumbered by first appearance."""
     names: dict[int, int] = {}
     for row in strip:
         for vertex in (row[2], row[1], row[0]):

@@ -2,20 +2,20 @@
 
     python -P benchmarks/soak.py [--jobs 200] [--minutes 30] [--seed 0] [--json]
 
-First every kind runs undisturbed, which gives its result and how long it takes. Then, until the
-minutes are over and the jobs are done: a random kind, a random signal to one or several random
-processes of it at random times, and the same command again (with --resume if the job has it)
-until it exits with 0. Counted are
+First every kind runs undisturbed, which gives its result and its time. Then, until the minutes are
+over and the jobs are done: a random kind, random signals to one or several of its processes at
+random times, and the same command again (with --resume if the job has it) until it exits with 0.
+Counted are
 
     wrong        results that differ from the undisturbed ones
     hangs        jobs that have not ended within LIMIT seconds
-    processes    of a job that ended, which are still there GRACE seconds later
-    files        of a job that ended with 0: in the temporary folder, in shared memory, next to its
-                 output; and of the kept cluster when it was stopped
-    descriptors  that the kept cluster's processes have more of at the end than at the beginning
-    bugs         messages that call themselves a bug of penstock
+    processes    that outlive their job by GRACE seconds
+    files        left by a job that ended with 0 (temporary folder, shared memory, next to its
+                 output), or by the stopped cluster
+    descriptors  growth in the processes of the kept cluster
+    bugs         messages that report a bug of penstock
 
-Ends with 1 unless all of them are 0.
+The exit code is 1 unless all of them are 0.
 """
 
 import argparse
@@ -42,7 +42,7 @@ LIMIT = 150.0  # seconds: a worker that is silent is lost after 30, a start give
 GRACE = 10.0
 TRIES = 12
 KEPT = "soak"
-MARK = "PENSTOCK_SOAK"  # in the environment of every process that our job starts
+MARK = "PENSTOCK_SOAK"  # in the environment of every process that a job starts
 SIGNALS = ("KILL", "TERM", "INT", "HUP", "STOP")
 
 
@@ -95,7 +95,7 @@ class Tally:
 
 
 class Soak:
-    """The folder of a soak: inputs, undisturbed results, and a temporary folder of its own."""
+    """The folder of a soak: inputs, undisturbed results, and a separate temporary folder."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.random, self.tally = folder, random.Random(seed), Tally()
@@ -135,13 +135,13 @@ class Soak:
         return KINDS[name].command.format(**names).split()
 
     def run(self, name: str, out: Path, disturb: bool) -> int | None:
-        """Run a job's command, again until it is done; return the last exit code, None: hung."""
+        """Run a job's command until it is done; return the last exit code, or None if it hung."""
         words, resume = self.words(name, out), []
         for attempt in range(TRIES):
             process = self.start(words + resume)
             self.tally.runs += 1
             plan = []
-            if disturb and attempt < TRIES - 3:  # in the end it is left alone
+            if disturb and attempt < TRIES - 3:  # the last run is not disturbed
                 count = self.random.choice((1, 1, 1, 2, 3))
                 until = 1.2 * self.seconds[name]
                 plan = sorted(self.random.uniform(0.0, until) for _ in range(count))
@@ -167,7 +167,7 @@ class Soak:
             if plan and now > plan[0]:
                 plan.pop(0)
                 self.disturb(process, stopped)
-            for pid, at in list(stopped):  # the client itself is woken up again, as by `fg`
+            for pid, at in list(stopped):  # the client itself continues, as by `fg`
                 if time.monotonic() - at > 3:
                     stopped.remove((pid, at))
                     send(pid, signal.SIGCONT)
@@ -185,7 +185,7 @@ class Soak:
         try:
             root = psutil.Process(process.pid)
             found = [root, *root.children(recursive=True)]
-            # Python's own helper: stopped it would stay, because no process is left to wake it.
+            # Python's own helper: if stopped it would stay, because no process would continue it.
             found = [one for one in found if "resource_tracker" not in " ".join(one.cmdline())]
             pid = self.random.choice(found).pid
         except (psutil.NoSuchProcess, IndexError):
@@ -199,7 +199,7 @@ class Soak:
     # -- what is left ---------------------------------------------------------------------------
 
     def processes(self) -> list[psutil.Process]:
-        """Return the processes that jobs have started; those of the kept cluster aside."""
+        """Return the processes that jobs have started, except those of the kept cluster."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -212,7 +212,7 @@ class Soak:
     kept: frozenset[int] = frozenset()
 
     def states(self) -> list[str]:
-        """Return what each process of the job does, and how long it has computed."""
+        """Return the state and the CPU time of each process of the job."""
         found = []
         for process in self.processes():
             with suppress(psutil.Error):
@@ -238,14 +238,14 @@ class Soak:
         self.kill_all()
 
     def files(self) -> set[str]:
-        """Return what lies in temporary folders and shared memory."""
+        """Return the files in temporary folders and shared memory."""
         shared = {str(path) for path in Path("/dev/shm").iterdir()}
         return shared | {str(path) for path in self.temporary.rglob("*")}
 
     # -- the whole ------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Make the inputs, and see what every kind does undisturbed."""
+        """Make the inputs, and run every kind undisturbed."""
         (self.folder / "edges").mkdir()
         draw = np.random.default_rng(0)
         import pyarrow as pa
@@ -277,7 +277,7 @@ class Soak:
             raise SystemExit(f"{words}: {(self.folder / 'log').read_text()}")
 
     def out(self, name: str) -> Path:
-        """Return the path of a job's output; a partition lies in its graph."""
+        """Return the path of a job's output; a partition is inside its graph."""
         out = self.folder / "out"
         if name == "partition":
             shutil.copytree(self.folder / "graph", out)

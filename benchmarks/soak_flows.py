@@ -1,16 +1,16 @@
-"""Many small flows in a row: what a process that runs them keeps of each.
+"""Many small flows in a row: the growth of the process that runs them.
 
     python -P benchmarks/soak_flows.py [--flows 50] [--warm 6] [--kinds functions serve] [--json]
 
-functions   two functions of one's own as stages, in one process, by penstock.run_flow
+functions   two Python functions as stages, in one process, by penstock.run_flow
 cluster     a job on a cluster of one worker, which every flow starts and closes, in one process
-serve       a job, a function and a publication, by penstock schedule serve, for missed days: what
-            the scheduler holds, and what the runs that it has started left behind
+serve       a job, a function and a publication, by penstock schedule serve, for missed days: the
+                growth of the scheduler, and remains of the runs that it has started
 
-Each process first warms up: imports, pools, what the allocator takes and keeps. Then every flow may
-leave at most MOST of memory and objects, and nothing else: no descriptor, no thread, no process
-(also no zombie), no file in the temporary folder or next to the flow, but
-for its record in runs/. Ends with 1 if it does.
+Each process first warms up: imports, pools, the allocator's own memory. Then every flow may leave
+at most MOST of memory and objects, and nothing else: no descriptor, no thread, no process (also no
+zombie), no file in the temporary folder or next to the flow, except its record in runs/. Otherwise
+the exit code is 1.
 """
 
 import argparse
@@ -30,12 +30,12 @@ from pathlib import Path
 
 import psutil
 
-# What Dask kept of every scheduler and worker were 256 kB and 1,030 objects a flow.
+# Dask used to keep 256 kB and 1,030 objects per flow, of every scheduler and worker.
 MOST = {"kilobytes": 80.0, "objects": 40.0}
-# The scheduler's pool has a second thread once a run began while the last one's still reports.
+# The scheduler's pool gets a second thread if a run begins while the last one's still reports.
 THREADS = {"serve": 1}
 LONGEST = 120.0  # seconds that a flow may take to begin and end
-SECONDS = 3.0  # in which a scheduler is looked at
+SECONDS = 3.0  # seconds between looks at a scheduler
 MARK = "PENSTOCK_SOAK"  # in the environment of its processes
 MODULE = """
 def make(*given, value=1):
@@ -66,7 +66,7 @@ stages:
 
 @dataclass
 class Held:
-    """What a process holds."""
+    """The resources of a process."""
 
     kilobytes: float
     descriptors: int
@@ -77,7 +77,7 @@ class Held:
 
 
 def held(process: psutil.Process, home: Path, *, ours: bool) -> Held:
-    """Examine a process; objects are counted in this one alone."""
+    """Examine a process; objects are only counted in this process."""
     gc.collect()
     return Held(
         process.memory_info().rss / 1e3,
@@ -90,7 +90,7 @@ def held(process: psutil.Process, home: Path, *, ours: bool) -> Held:
 
 
 def files_in(home: Path) -> int:
-    """Count the files next to a flow and in the temporary folder, which exists too."""
+    """Count the files next to a flow and in the temporary folder."""
     found = 0
     for folder, folders, files in os.walk(home):
         if Path(folder) == home:  # a record of every run is kept
@@ -111,7 +111,7 @@ def descendants() -> set[int]:
 
 
 def in_one_process(text: str, flows: int, warm: int, home: Path) -> tuple[Held, Held]:
-    """Run flows one after another in this process; what it held when warm, and at the end."""
+    """Run flows one after another in this process; return its resources then and at the end."""
     from penstock.pipelines.flow import run_flow
 
     (home / "flow.yaml").write_text(text)
@@ -122,17 +122,17 @@ def in_one_process(text: str, flows: int, warm: int, home: Path) -> tuple[Held, 
         report = run_flow(home / "flow.yaml", variables={"number": str(number)})
         assert report.state == "passed", report
         assert all(stage["state"] == "done" for stage in report.stages.values()), report
-        # What Python has not collected yet, up to some twenty flows, is no leak.
+        # Objects that Python has not collected yet, of up to about twenty flows, are not a leak.
         gc.collect()
     assert before is not None
     return before, held(process, home, ours=True)
 
 
 def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
-    """Have penstock schedule serve run flows: days that were missed, one after the other."""
+    """Run flows by penstock schedule serve: missed days, one after the other."""
     from penstock.pipelines.flow.records import FOLDER, State, all_runs
     from penstock.pipelines.schedule.entry import Schedules, entry_of
-    from penstock.pipelines.schedule.options import ScheduleOptions
+    from penstock.pipelines.schedule.options import ScheduleOptions, ScheduleTimes
 
     flow, schedules = home / "flow.yaml", Schedules(home / "state")
     flow.write_text(SERVED)
@@ -141,7 +141,7 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
         shutil.rmtree(home / FOLDER, ignore_errors=True)
         options = ScheduleOptions(cron="0 0 * * *", timezone="UTC", catch_up=days)
         since = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
-        schedules.save(entry_of(flow, {}, options, "soak", since))
+        schedules.save(entry_of(flow, ScheduleTimes(), options, "soak", ("flow", None), since))
         deadline = time.monotonic() + LONGEST * days
         while (
             sum(run.state == State.PASSED for run in all_runs(home / FOLDER)) < days
@@ -161,7 +161,7 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
     ):
         process = psutil.Process(server.pid)
         try:
-            run_missed(1)  # it publishes: so does each of the next two, and two stay
+            run_missed(1)  # the next two also publish, and two publications stay
             run_missed(warm)
             before = idle(process, home)
             run_missed(flows)
@@ -174,7 +174,7 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
 
 
 def idle(process: psutil.Process, home: Path) -> Held:
-    """Return the least that a scheduler holds while it runs a flow and waits for the next.
+    """Return the least resources of a scheduler while it runs a flow and waits for the next.
 
     Leaks exist at every moment; pipes to a run and connections to its state are not.
     """
@@ -187,7 +187,7 @@ def idle(process: psutil.Process, home: Path) -> Held:
 
 
 def grown(before: Held, after: Held, flows: int) -> dict[str, float]:
-    """Return what each flow left: a share of memory and objects, of others the whole."""
+    """Return the growth: per flow for memory and objects, in all for other resources."""
     found = {}
     for name, value in asdict(after).items():
         more = value - getattr(before, name)
@@ -196,7 +196,7 @@ def grown(before: Held, after: Held, flows: int) -> dict[str, float]:
 
 
 def soak(kind: str, flows: int, warm: int) -> dict[str, float]:
-    """Run flows of a kind and return what each left."""
+    """Run flows of a kind and return the growth."""
     with tempfile.TemporaryDirectory(prefix="penstock-soak-") as name:
         home = Path(name).resolve()
         (home / "mine.py").write_text(MODULE)

@@ -1,4 +1,4 @@
-"""How fast a folder's disk is: the table's own requests, ``dd`` and ``fio`` with O_DIRECT."""
+"""Rates of a folder's disk: the table's own requests, ``dd`` and ``fio`` with O_DIRECT."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARTITIONS = 2
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Bytes a second.
+    """Bytes per second.
 
     read, write  alone
     exchange     read and written together, both counted; None if it was not measured
@@ -41,18 +41,18 @@ class Bandwidth:
 def measure(
     folder: Path, size: int = 256 << 20, *, threads: int = THREADS, device: bool = False
 ) -> Bandwidth:
-    """Return what a table in ``folder`` reads and writes; ``size`` bytes a partition.
+    """Return the rates of a table in ``folder``, with ``size`` bytes per partition.
 
     Parameters
     ----------
     folder
-        On the disk to measure; it is left as it was.
+        On the disk to measure; it is unchanged afterwards.
     size
         Bytes of each of two partitions.
     threads
         Requests in flight.
     device
-        Whether the partitions are in the GPU's memory: by way of pinned buffers.
+        Whether the partitions are in the GPU's memory, and go through pinned buffers.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def measure(
         try:
             slot = [to_device(_noise(geometry)) if device else _noise(geometry)]
             first, second = Version(0, 0, 1), Version(1, 0, 1)
-            # Space that was never written is slower on many file systems: once before it counts.
+            # New space is slower on many file systems: it is written once before the timing.
             for version in (first, second):
                 table.write(slot, version).result()
             table.flush()
@@ -88,9 +88,9 @@ def measure(
 
 
 def measure_dd(folder: Path, size: int = 256 << 20, *, block: int = 4 << 20) -> Bandwidth:
-    """Return what ``dd`` with O_DIRECT reads and writes in ``folder``; PenstockError without one.
+    """Return the rates of ``dd`` with O_DIRECT in ``folder``; PenstockError without dd.
 
-    It overwrites the existing data, and its own seconds count.
+    dd overwrites the existing data and reports its own seconds.
     """
     need_disk(folder, size, "a measurement of the disk")
     count = max(size // block, 1)
@@ -108,9 +108,9 @@ def measure_dd(folder: Path, size: int = 256 << 20, *, block: int = 4 << 20) -> 
 def measure_fio(
     folder: Path, size: int = 256 << 20, *, block: int = 4 << 20, depth: int = THREADS
 ) -> Bandwidth:
-    """Return what ``fio`` with O_DIRECT reads and writes in ``folder``; PenstockError without one.
+    """Return the rates of ``fio`` with O_DIRECT in ``folder``; PenstockError without fio.
 
-    ``depth`` requests of ``block`` bytes are in flight, the number of the table's.
+    ``depth`` requests of ``block`` bytes are in flight, like the table's.
     """
     need_disk(folder, size, "a measurement of the disk")
     with TemporaryDirectory(prefix=".bandwidth-", dir=folder) as place:
@@ -121,17 +121,17 @@ def measure_fio(
             *(f"--bs={block}", "--ioengine=libaio", f"--iodepth={depth}", "--end_fsync=1"),
             *("--refill_buffers", "--output-format=json"),
         ]
-        _fio([*shared, "--rw=write"])  # space that was never written is slower
+        _fio([*shared, "--rw=write"])  # new space is slower
         write = _fio([*shared, "--rw=write"])
         return Bandwidth(_fio([*shared, "--rw=read"]), write, _fio([*shared, "--rw=rw"]), None)
 
 
 def _fio(words: list[str]) -> float:
-    """Return the bytes a second that a run of fio reads and writes."""
+    """Return the bytes per second that a run of fio reads and writes."""
     try:
         done = subprocess.run(["fio", *words], capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise PenstockError("there is no fio to compare with", remedy="Install fio") from error
+        raise PenstockError("fio is not installed", remedy="Install fio") from error
     try:
         job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0]
         moved = sum(job[way]["io_bytes"] for way in ("read", "write"))
@@ -150,7 +150,7 @@ def _dd(words: list[str]) -> float:
             ["dd", *words], capture_output=True, text=True, check=False, env={"LC_ALL": "C"}
         )
     except FileNotFoundError as error:
-        raise PenstockError("there is no dd to compare with", remedy="Install coreutils") from error
+        raise PenstockError("dd is not installed", remedy="Install coreutils") from error
     found = re.search(r"(\d+) bytes .* copied, ([0-9.e+-]+) s", done.stderr)
     if done.returncode or found is None:
         raise PenstockError("dd could not measure the disk", got=done.stderr.strip())
@@ -164,7 +164,7 @@ def _rate(size: int, work: Callable[[], object]) -> float:
 
 
 def _noise(geometry: Geometry) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    """Return a slot of bytes that no disk can make smaller."""
+    """Return a slot of bytes that no disk can compress."""
     found = aligned_bytes(geometry.array_bytes)
     block = np.frombuffer(np.random.default_rng(0).bytes(min(PAGE << 10, len(found))), np.uint8)
     for start in range(0, len(found), len(block)):

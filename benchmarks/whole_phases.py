@@ -1,9 +1,9 @@
-"""Runs ``penstock`` with the arguments given and writes the parts of its time, as JSON, to $PHASES.
+"""Run ``penstock`` with these arguments, and write the parts of its time as JSON to $PHASES.
 
-Used by bench_whole.py and bench_word2vec.py. The client's thread is cut into phases without
-overlap; what other threads of the process do (tasks on threads) is added up apart. ``spans`` lists
-what was timed and when, of every thread, so that what happens at once is seen. Processes of workers
-are not measured. GPU work counts where the host waits for it.
+For bench_whole.py and bench_word2vec.py. The client's thread is cut into phases without overlap;
+other threads of the process (tasks on threads) are summed separately. ``spans`` lists the timed
+calls of every thread with their times, to show concurrency. Processes of workers are not measured.
+GPU work counts at the host's wait for it.
 """
 
 import atexit
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 BEGUN = time.perf_counter()
-# What is timed: module, name, phase. A phase is a stretch of a thread without those inside it.
+# Timed functions: module, name, phase. A phase excludes the phases inside it.
 CALLS = (
     ("numba.core.caching", "Cache.load_overload", "load"),
     ("numba.core.compiler", "compile_extra", "compile"),

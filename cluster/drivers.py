@@ -93,8 +93,10 @@ class Drivers:
 
     def close(self) -> None:
         """End all of them, with what runs on them."""
+        from distributed.core import Status
+
         for nanny in self._nannies:
-            nanny.auto_restart = False
+            nanny.status = Status.closing_gracefully  # it starts no other process
         for nanny in self._nannies:
             if nanny.pid is not None:
                 end_driver(nanny.pid)

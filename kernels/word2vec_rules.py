@@ -1,7 +1,7 @@
 """The meaning of skip-gram training with negative samples, for all three backends.
 
 Sentence s of a block is number ``first + s`` of its epoch; all its draws have
-``which = first + s | epoch << 40``, like a walk's. ``t`` is a place in the sentence as given,
+``which = first + s | epoch << 40``, like a walk's. ``t`` is a position in the original sentence,
 before words are dropped.
 
 **Subsampling.** The word at t is kept if word 0 of the draw (WORD2VEC_SAMPLE, which, step = t) is

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from penstock.documents import with_named_numbers
 from penstock.options import ClientPath
 from penstock.paths import shown
 from penstock.pipelines.display import Display
@@ -74,7 +75,34 @@ def show(
         print(f"  {failure}\n  {shown(found.folder / 'logs')}")
 
 
-@app.command(name="serve", sort_key=3)
+@app.command(name="compare", sort_key=3)
+def compare(
+    one: Annotated[str, Parameter(help="a run, by name or folder")],
+    other: Annotated[str, Parameter(help="another run")],
+    /,
+    *,
+    folder: Base = Path(FOLDER),
+    output: Display = Display(),
+) -> None:
+    """Show what differs between two runs: dates, states, variables, versions, seconds, metrics."""
+    from penstock.pipelines.report.content import shown as text
+    from penstock.pipelines.report.facts import differences
+
+    runs = find_run(folder, one), find_run(folder, other)
+    found = differences(*runs)
+    if output.json:
+        lines = [dict(zip(("stage", "what", "one", "other"), line, strict=True)) for line in found]
+        body = {"one": str(runs[0].folder), "other": str(runs[1].folder), "differences": lines}
+        print(json.dumps(with_named_numbers(body), indent=1))
+        return
+    heads = ("stage", "what", *(run.name for run in runs))
+    rows = [tuple("none" if cell is None else text(cell) for cell in row) for row in found]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        print("  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip())
+
+
+@app.command(name="serve", sort_key=4)
 def serve_runs(
     *, folder: Base = Path(FOLDER), options: ServeOptions = ServeOptions(),
     output: Display = Display(),
@@ -90,7 +118,7 @@ def serve_runs(
     serve(server)
 
 
-@app.command(name="clean", sort_key=4)
+@app.command(name="clean", sort_key=5)
 def clean_runs(
     *, folder: Base = Path(FOLDER), options: CleanOptions = CleanOptions(),
     output: Display = Display(),

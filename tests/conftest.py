@@ -87,17 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.getini("filterwarnings").insert(1, "always::penstock.errors.PenstockWarning")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--one-case",
-        action="store_true",
-        help="run one case of every test that has several, and no property tests of kernels",
-    )
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.option.one_case:
-        _keep_one_case(config, items)
     if "slow" not in config.option.markexpr:
         for item in items:
             if item.get_closest_marker("slow") is not None:
@@ -118,30 +108,6 @@ def _skip_once(config: pytest.Config, items: list[pytest.Item]) -> None:
         kept.append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = kept
-
-
-def _keep_one_case(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests that do not depend on the versions of our libraries.
-
-    A library that changed breaks a call, whatever numbers it is given. So one case of a test will
-    do: the first of those that no marker keeps from running here. Property tests of kernels look
-    for inputs on which two pieces of our own code differ.
-    """
-    kernels = config.rootpath / "tests" / "kernels"
-    kept: dict[str, pytest.Item] = {}
-    for item in items:
-        name = item.nodeid.partition("[")[0]
-        if item.get_closest_marker("hypothesis") and item.path.is_relative_to(kernels):
-            continue
-        if name not in kept or (_needs_more(kept[name]) and not _needs_more(item)):
-            kept[name] = item
-    chosen = {id(item) for item in kept.values()}
-    config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
-    items[:] = [item for item in items if id(item) in chosen]
-
-
-def _needs_more(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(mark) for mark in ("slow", "gpu", "multigpu"))
 
 
 @pytest.hookimpl(wrapper=True)

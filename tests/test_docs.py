@@ -2,7 +2,7 @@
 
 `<!-- runs -->` before a block means that it runs on a laptop, in the order of the page, in a folder
 that holds what pages show as a file: a block whose first line is `# name.yaml`. `<!-- runs, slow
--->` means the same, for commands that take longer.
+-->` means the same, for commands that take longer; `<!-- fails, slow -->` that they exit with 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = {f"docs/{page.name}": page for page in sorted((ROOT / "docs").glob("*.md"))}
 PAGES["README.md"] = ROOT / "README.md"
 BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>runs(?:, slow)?) -->\n)?^```(?P<kind>console|bash|sh|python|yaml)\n"
+    r"(?:^<!-- (?P<mark>(?:runs|fails)(?:, slow)?) -->\n)?"
+    r"^```(?P<kind>console|bash|sh|python|yaml)\n"
     r"(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -122,7 +123,7 @@ def pages_that_run() -> Iterator[Any]:
         if "runs" in marks:
             yield page, {"runs"}
         if "runs, slow" in marks:
-            yield pytest.param(page, {"runs", "runs, slow"}, marks=pytest.mark.slow)
+            yield pytest.param(page, {"runs", "runs, slow", "fails, slow"}, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("page", "marks"), [*pages_that_run()])
@@ -139,7 +140,8 @@ def test_commands_run(
             continue
         for words in commands_of(block["text"]):
             if words[1:2] != ["serve"]:  # which runs until it is stopped
-                assert run(smaller(words)) == 0, (words, capsys.readouterr())
+                fails = block["mark"].startswith("fails")
+                assert run(smaller(words)) == fails, (words, capsys.readouterr())
     for manifest in folder.glob("*/run.json"):
         results = (json.loads(manifest.read_text()).get("report") or {}).get("trained", {})
         if (scores := results.get("validation")) and "mrr" in scores:

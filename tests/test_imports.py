@@ -151,43 +151,6 @@ def test_help_loads_nothing_heavy(tmp_path):
     assert not loaded & HEAVY
 
 
-def test_a_job_that_computes_on_a_gpu_needs_no_numba(tmp_path):
-    modules = ["penstock.pipelines.walk.job", "penstock.pipelines.walk.partitioned"]
-    modules += ["penstock.workers.walk.rows", "penstock.workers.walk.partitioned"]
-    modules += ["penstock.cluster.gang", "penstock.pipelines.gnn.command"]
-    loaded = loaded_by(f"import {', '.join(modules)}", tmp_path)
-    assert set(modules) <= loaded
-    assert not loaded & {"numba", "scipy", "pandas", "bokeh", "cupy"}
-
-
-# What a job of numbers, on threads, has no use for; a second of every small job.
-UNUSED = {"pandas", "pyarrow.dataset", "scipy.linalg", "bokeh", "cryptography", "cupy"}
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "walk {graph} {out} --length 5 --cluster threads -q",
-        *(
-            pytest.param(f"{job} train {{graph}} {{out}} {options}", marks=pytest.mark.slow, id=job)
-            for job, options in {
-                "gnn": "--epochs 1 --hidden 4 --cluster threads -q",
-                "word2vec": "--length 5 --dim 4 --cluster threads -q",
-                "embed": "--epochs 1 --dim 4 --cluster threads -q",
-            }.items()
-        ),
-    ],
-)
-def test_a_job_on_threads_loads_what_it_needs(command, make_graph, tmp_path):
-    graph = make_graph(features="dense", labels=4)
-    words = command.format(graph=graph.path, out=tmp_path / "out").split()
-    statement = f"from penstock.pipelines.cli import run\nassert run({words!r}) == 0"
-    loaded_by(statement, tmp_path)  # a kernel that is not in Numba's cache is compiled
-    loaded = loaded_by(statement.replace("-q'", "-q', '--overwrite'"), tmp_path)
-    assert "numba" in loaded
-    assert not loaded & UNUSED
-
-
 @pytest.mark.parametrize(
     ("arguments", "limit"),
     [(("-c", "import penstock"), 0.150), (("-m", "penstock", "--help"), 0.400)],

@@ -1,8 +1,8 @@
-"""Kernels of a job are compiled by a process of their own while it starts and reads its input.
+"""A separate process compiles the kernels of a job while the job starts and reads its input.
 
-A first run compiles for seconds, and Numba uses one core for that. The process here begins at the
-other end of what the job will compile: a kernel that one process compiles others wait for and load
-(kernels/compiled.py).
+A first run compiles for seconds, and Numba uses one core for that. This process begins with the
+kernels that the job needs last. If one process compiles a kernel, the other waits for it and loads
+it (kernels/compiled.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOK_EVERY = 0.2
 
 
 def compile_ahead(*jobs: str) -> None:
-    """Begin to compile what jobs call on a CPU, if that is not there yet and a core is free."""
+    """Begin to compile the CPU kernels of jobs, if they are not cached and a core is free."""
     known = [job for job in jobs if _is_missing(job)]
     if not known or cores() < 2 or os.environ.get("NUMBA_DISABLE_JIT") or cache_folder() is None:
         return
@@ -95,7 +95,7 @@ def _main(jobs: list[str]) -> None:
     if shows_gpu():
         return
     with (folder / "ahead.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another one is at it
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another process compiles it
         from penstock.kernels.compiled import compile_unless_busy
 
         for job in jobs:

@@ -193,7 +193,7 @@ def _communicator(task: MemberTask, waiter: Waiter, report: Any) -> Communicator
 
 
 def _disagreement(found: list[devices.Gpu]) -> MissingExtra:
-    """Return the error of a gang of which some ranks compute on a GPU and others cannot."""
+    """Return the error of a gang if some ranks compute on a GPU and others cannot."""
     without = [rank for rank, gpu in enumerate(found) if not gpu.used]
     rank = without[0]
     other = next(number for number, gpu in enumerate(found) if gpu.used)
@@ -328,7 +328,7 @@ def describe(gang: str) -> str:
 
 
 def dead_communicators() -> int:
-    """Return how many communicators failed gangs left in this process."""
+    """Return the number of communicators that failed gangs left in this process."""
     return len(_dead)
 
 

@@ -1,6 +1,6 @@
-"""What jobs compile by default, by kernel in kernels/cpu: see ahead.py, which reads it.
+"""Signatures that jobs compile by default, by kernel in kernels/cpu; ahead.py reads them.
 
-What a job calls last comes first. tests/workers/test_ahead.py says how these lists are made.
+The last kernel of a job comes first. tests/workers/test_ahead.py describes how to make the lists.
 """
 
 _EPILOGUE = "(f4:1! f4:2! i8:1! i8 b1 b1 i8 b1 u8 i8 i8 u4 f4 f4 f4)"

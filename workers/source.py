@@ -21,7 +21,7 @@ from penstock.partition.manifest import PartitionManifest
 
 _CHUNK = 1 << 22
 _READERS = 4  # shared storage serves several faster; hashing one stream takes a core
-_COPY_AGAIN = "Copy it again from where it came from, or make it again"
+_COPY_AGAIN = "Copy it again from its source, or make it again"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from penstock.workers.processes import process_start
 
 STOP_TIMEOUT = 5.0
 _GO_SECONDS = 1.0  # for the rest of a daemon that ended in order, or of killed processes
+_RUN_SECONDS = 60.0
 _POLL = 0.02
 
 
@@ -26,6 +27,7 @@ def stop(cluster: Registered) -> str:
     gone     its daemon had ended before
     """
     how = "gone"
+    _end_runs(cluster.token)
     try:
         daemon = psutil.Process(cluster.pid)
         if cluster.alive():  # psutil cannot confuse it with a later process of this id
@@ -54,6 +56,21 @@ def end(daemon: psutil.Process) -> bool:
     except psutil.NoSuchProcess:
         return True
     _kill([daemon])
+    return False
+
+
+def _end_runs(token: str) -> None:
+    """End detached runs of flows in order, which is while their cluster still answers."""
+    found = [one for one in psutil.process_iter() if _belongs(one, token) and _is_run(one)]
+    for one in found:
+        with suppress(psutil.Error):
+            one.terminate()
+    _remaining(found, _RUN_SECONDS)
+
+
+def _is_run(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.cmdline()[1:5] == ["-P", "-m", "penstock", "run"])
     return False
 
 

@@ -59,7 +59,7 @@ def launch_blocks(
 
 
 def start_compiler() -> None:
-    """Make CuPy start the compiler and identify it, which it does once for our options."""
+    """Make CuPy start the compiler and identify it, which it does once for these options."""
     keep_cupy_kernels()
     import cupy as cp
 

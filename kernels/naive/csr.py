@@ -82,8 +82,8 @@ def compare_directions(
 ) -> tuple[Array, Array | None, int]:
     """Find edges that are listed in both directions, and remove the direction from their keys.
 
-    keys   (n,) sorted but for the lowest bit, the direction in which an edge is listed
-    times  (n,) in the order of the keys, by which edges differ too; or None
+    keys   (n,) sorted except by the lowest bit, the direction in which an edge is listed
+    times  (n,) in the order of the keys, if they distinguish edges; or None
     ->     the keys without that bit; with ``once`` a mask of the edges listed in the direction of
            the first of their equals; the number of different edges with both directions
     """

@@ -24,7 +24,7 @@ def nearest(
     cosine
         By cosine; otherwise by dot product.
     skip
-        (queries, m) int64 rows to skip for each query; -1 is none.
+        (queries, m) int64 rows to skip for each query; -1: no row.
 
     Returns
     -------

@@ -48,9 +48,9 @@ def centrality_of_files(
     Parameters
     ----------
     graphs
-        a graph or a zoo of graphs; or what penstock etl makes a zoo of, a file, a folder or a URL:
-        tables of edges with a column graph_id, JSON lines with a graph a line, a TU folder, or
-        (--format edgelists) a folder with a list of edges a graph
+        a graph or a zoo of graphs; or an input of which penstock etl makes a zoo (a file, a folder
+        or a URL): tables of edges with a column graph_id, JSON lines with one graph per line, a TU
+        folder, or (--format edgelists) a folder with one list of edges per graph
     out
         the directory of centralities to write
     """
@@ -93,36 +93,36 @@ def centrality(
     Parameters
     ----------
     graph
-        A graph or a zoo of graphs, or its directory; what ``penstock.etl`` makes a zoo of: tables
-        of edges with a column graph_id, JSON lines with a graph a line, a TU folder, a folder with
-        a list of edges a graph (``format="edgelists"``); a table of edges with
-        ``__arrow_c_stream__``; or a graph of NetworkX, or a list of them.
+        A graph or a zoo of graphs, or its directory; an input of which ``penstock.etl`` makes a
+        zoo: tables of edges with a column graph_id, JSON lines with one graph per line, a TU
+        folder, a folder with one list of edges per graph (``format="edgelists"``); a table of edges
+        with ``__arrow_c_stream__``; or a graph of NetworkX, or a list of them.
     out
         Directory to write; none for graphs of NetworkX.
     cluster
-        Where it runs, as for ``connect`` [default: this machine].
+        The workers, as for ``connect`` [default: this machine].
     quiet
         Print no progress.
     **options
-        Those of ``penstock centrality``, as ``metrics``, ``weighted`` or ``samples``.
+        Those of ``penstock centrality``, such as ``metrics``, ``weighted`` or ``samples``.
 
     Returns
     -------
     CentralityReport
-        Counts, of failed graphs too, and times; ``text()`` and ``to_dict()``. Of a graph of
-        NetworkX a dict by metric, of a list of them a list of dicts.
+        Counts (failed graphs included) and times; ``text()`` and ``to_dict()``. For a graph of
+        NetworkX a dict by metric, for a list of them a list of dicts.
 
     Raises
     ------
     UsageError
         Options that contradict each other or the graph.
     InputError
-        The weights of a single graph are no lengths, or nothing can be read; of several graphs
-        those that fail are listed.
+        The weights of a single graph are not lengths, or the input cannot be read. Of several
+        graphs, failed ones are listed.
     CapacityError
-        It does not fit on the disk, or a graph does not fit into a worker's memory.
+        The output does not fit on the disk, or a graph does not fit into a worker's memory.
     OutputExists
-        ``out`` is taken, and neither ``resume`` nor ``overwrite`` is set.
+        ``out`` exists, and neither ``resume`` nor ``overwrite`` is set.
 
     Examples
     --------

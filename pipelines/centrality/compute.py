@@ -20,7 +20,7 @@ from penstock.kernels.centrality_rules import (
 from penstock.pipelines.centrality.options import OF_DISTANCES, OF_PATHS_THROUGH, CentralityOptions
 from penstock.workers.resources.device import to_host
 
-# What metrics need of the paths: no more is copied from a GPU.
+# The sums over paths that each metric needs: only these are copied from a GPU.
 _NEEDED = {
     "closeness": ("reached", "total"),
     "harmonic": ("inverse",),
@@ -31,10 +31,10 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class Columns:
-    """What was computed of a batch, by the names of columns.
+    """The results of a batch, by the names of columns.
 
-    nodes, graphs  a value each
-    edges          (edges,) of the batch, or None
+    nodes, graphs  one value each
+    edges          (edges,) in the batch's order, or None
     unfinished     graphs whose PageRank did not converge
     uncounted      graphs with more shortest paths between two nodes than can be counted
     """
@@ -47,7 +47,7 @@ class Columns:
 
 
 def compute(batch: GraphBatch, options: CentralityOptions, wanted: frozenset[str]) -> Columns:
-    """Return the metrics that are wanted of the graphs of a batch."""
+    """Compute the wanted metrics of a batch."""
     kernels = kernel("centrality", batch.indptr)
     ptr = to_host(batch.ptr)
     sizes = np.diff(ptr)
@@ -91,13 +91,13 @@ def compute(batch: GraphBatch, options: CentralityOptions, wanted: frozenset[str
 
 
 def uncounted_graphs(betweenness: Array, ptr: Array) -> Array:
-    """Return the graphs with a betweenness that is no number: more paths than a float counts."""
+    """Return the graphs with a betweenness of NaN: more paths than a float can count."""
     found: Array = np.searchsorted(ptr, np.flatnonzero(~np.isfinite(betweenness)), side="right") - 1
     return np.unique(found)
 
 
 def of_paths(paths: Paths, ptr: Array, options: CentralityOptions) -> dict[str, Array]:
-    """Return the columns that follow from what the shortest paths come to."""
+    """Return the columns that follow from the sums over shortest paths."""
     found = {}
     if "closeness" in options.wanted:
         found["closeness"] = closeness(paths, ptr, improved=options.wf_improved)
@@ -129,7 +129,7 @@ def _betweenness(
 def weak_components(batch: GraphBatch) -> Array:
     """Return the connected component of each node, direction ignored, (nodes,) int32.
 
-    Those of a graph are 0, 1, ... in the order of their smallest members.
+    The components of a graph are 0, 1, ... in the order of their smallest members.
     """
     union = kernel("components", np.empty(0))
     parent = union.new_forest(batch.nodes)
@@ -143,7 +143,7 @@ def weak_components(batch: GraphBatch) -> Array:
 
 
 def _triangles(batch: GraphBatch, wanted: frozenset[str]) -> dict[str, Array]:
-    """Return triangles of the graph without direction, and the clustering of the graph as it is."""
+    """Return triangles without direction, and the clustering of the graph, directed or not."""
     found = {}
     both, counts = (batch, None) if not batch.directed else both_ways(batch)
     if "triangles" in wanted:
@@ -157,7 +157,7 @@ def _triangles(batch: GraphBatch, wanted: frozenset[str]) -> dict[str, Array]:
 
 
 def both_ways(batch: GraphBatch) -> tuple[GraphBatch, Array]:
-    """Return the symmetric graphs of directed ones, and of how many edges each edge is made."""
+    """Return symmetric graphs of directed ones, and the number of edges merged into each edge."""
     import scipy.sparse as sp
 
     indptr, indices = to_host(batch.indptr), to_host(batch.indices)
@@ -178,7 +178,7 @@ def both_ways(batch: GraphBatch) -> tuple[GraphBatch, Array]:
 
 
 def _each(how: Any, values: Array, sizes: Array) -> Array:
-    """Reduce the values of the nodes of each graph; 0 where it has none."""
+    """Reduce the values of the nodes of each graph; 0 if it has none."""
     found = np.zeros(len(sizes))
     there = np.flatnonzero(sizes)
     if len(there):

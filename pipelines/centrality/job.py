@@ -1,4 +1,4 @@
-"""One run of ``penstock centrality``: what it checks, and how its graphs are computed."""
+"""One run of ``penstock centrality``: it checks the input and computes its graphs."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from penstock.pipelines.job.plan import Need
 from penstock.pipelines.job.workers import Workers
 from penstock.sizes import does_not_fit, plural
 
-# A task has several pieces, some of which are read and written while one is computed: on a GPU,
-# where a piece takes milliseconds, up to so many, on a core a few.
+# A task has several pieces, and reads and writes some while it computes another: on a GPU, which
+# computes a piece in milliseconds, up to this many; on a core a few.
 _PIECES_OF_GPU_TASK, _PIECES_OF_TASK = 64, 8
-_TASKS_OF_WORKER = 8  # at least, so that the last ones are short
+_TASKS_OF_WORKER = 8  # tasks per thread, at least, so that the last ones are short
 
 
 def compute_graphs(
     context: Context, source: CentralityInput, out: Output, options: CentralityOptions
 ) -> CentralityReport:
-    """Compute the pieces that are not there yet."""
+    """Compute the pieces that are missing."""
     _check(source, options)
     shares = None  # of the sources of one graph
     if source.one and source.edges is not None:
@@ -80,7 +80,7 @@ def compute_graphs(
 
 
 def _check(source: CentralityInput, options: CentralityOptions) -> None:
-    """Refuse what the graphs do not have."""
+    """Refuse options that the graphs do not fit."""
     if options.weighted and not source.has_weights:
         raise UsageError(
             f"{source.path} has no weights",
@@ -97,7 +97,7 @@ def _check(source: CentralityInput, options: CentralityOptions) -> None:
 def _plan(
     context: Context, source: CentralityInput, options: CentralityOptions, shares: Shares | None
 ) -> None:
-    """Say how the graphs are cut into tasks, and what these take of memory and disk."""
+    """Return the plan: how the graphs are cut into tasks, and their memory and disk."""
     specs, problem = source.specs, None
     if specs is None:
         how = f"{plural(len(source.files), 'file')}, sorted by graph first"
@@ -127,7 +127,7 @@ def _plan(
 def _disk_bytes(
     source: CentralityInput, options: CentralityOptions, shares: Shares | None
 ) -> tuple[int, int]:
-    """Return about what the output takes, and what text and the sums of shares do."""
+    """Return the approximate bytes of the output, and of texts and sums of shares."""
     size = source.nodes * (source.id_bytes + 8 * len(options.wanted.intersection(NODE_METRICS)))
     if source.sizes is None or source.edges is None:
         return size, source.scratch_bytes
@@ -144,7 +144,7 @@ def _disk_bytes(
 
 
 def _refuse_too_large(workers: Workers, specs: list[PieceSpec], options: CentralityOptions) -> None:
-    """Raise CapacityError where a piece does not fit into what a worker has."""
+    """Raise CapacityError if a piece does not fit into a worker's memory."""
     if not specs:
         return
     most = max(specs, key=lambda spec: spec.bytes(options))
@@ -165,7 +165,7 @@ def _refuse_too_large(workers: Workers, specs: list[PieceSpec], options: Central
 
 
 def _compute_pieces(workers: Workers, task: CentralityTask, specs: dict[int, PieceSpec]) -> None:
-    """Compute pieces in the order that they are given."""
+    """Compute pieces in their order."""
     at_once = workers.task_capacity.tasks
     several = in_tasks(specs, at_once, on_gpu=workers.capacity.on_gpu)
     calls = [(task, each) for each in several]
@@ -181,12 +181,12 @@ def _compute_large(
     shares: Shares | None,
     version: str,
 ) -> int:
-    """Compute shares of the sources of large graphs, then what follows from them.
+    """Compute shares of the sources of large graphs, then the results that follow from them.
 
-    shares   of one graph, None: of graphs among others, which are opened first
-    version  what is the same for equal pieces alone
+    shares   those of one graph; None: of large graphs among others, which are opened first
+    version  a text that is equal only for equal pieces
 
-    Return how many shares were there already.
+    Return the number of shares that existed already.
     """
     options, records = task.options, task.writer.records
     cut: dict[int, tuple[Shares, str | None]] = {}
@@ -215,7 +215,7 @@ def _compute_large(
 
 
 def most_costly_first(specs: dict[int, PieceSpec]) -> dict[int, PieceSpec]:
-    """Return pieces by falling cost; those of about equal cost as they lie on the disk."""
+    """Return pieces by falling cost; those of about equal cost in their order on the disk."""
     order = sorted(specs, key=lambda n: (-round(2 * math.log2(specs[n].cost + 1)), n))
     return {n: specs[n] for n in order}
 
@@ -223,10 +223,10 @@ def most_costly_first(specs: dict[int, PieceSpec]) -> dict[int, PieceSpec]:
 def in_tasks(
     specs: dict[int, PieceSpec], at_once: int, *, on_gpu: bool
 ) -> list[list[tuple[int, PieceSpec]]]:
-    """Pack pieces, in the order that they are given, into tasks, of which ``at_once`` run.
+    """Pack pieces, in their order, into tasks; ``at_once`` tasks run at a time.
 
-    On CPUs by cost: a task takes a share of what is left, and the last ones a piece each, so that
-    no worker ends late.
+    On CPUs by cost: a task takes a share of the remaining cost, and the last tasks one piece each,
+    so that no worker ends late.
     """
     listed = list(specs.items())
     share = _TASKS_OF_WORKER * at_once

@@ -2,10 +2,10 @@
 
 networkx.betweenness_centrality(graph, backend="penstock")   by the entry point of pyproject.toml
 
-What the kernels do not have is declined: by ``can_run`` where the arguments tell, by
-NotImplementedError where only the weights do. NetworkX then computes it itself, where it chose the
-backend by its configuration, or says so, where the call named the backend. Components are listed in
-the order of their first nodes, strongly connected ones each after those that it reaches.
+The backend declines what the kernels cannot compute: by ``can_run`` if the arguments show it, by
+NotImplementedError if only the weights do. NetworkX then computes the result itself if its
+configuration chose the backend, and raises an error if the call named it. Components are listed in
+the order of their first nodes; a strongly connected one follows those that it reaches.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from penstock.pipelines.centrality.compute import both_ways, weak_components
 from penstock.pipelines.centrality.networkx_graphs import NetworkXBatch
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Arguments that the kernels do not have, unless they are None.
+# Arguments that the kernels do not support, unless they are None.
 _MISSING = frozenset(
     {"k", "personalization", "nstart", "dangling", "nodes", "nbunch", "sources", "sp"}
 )
 _UNWEIGHTED = frozenset({"clustering", "average_clustering"})
-# One pass over the edges, which NetworkX has done before a graph is converted.
+# One pass over the edges: NetworkX ends before a graph is converted.
 _ONE_PASS = frozenset(
     {
         *("connected_components", "number_connected_components", "is_connected"),
@@ -48,11 +48,11 @@ _ONE_PASS = frozenset(
         "is_weakly_connected",
     }
 )
-_FEW = 16  # nodes: NetworkX is as fast
+_FEW = 16  # nodes: with fewer, NetworkX is as fast
 
 
 class BackendGraph:
-    """A graph that NetworkX gave to this backend, and keeps for calls with other weights."""
+    """A graph that NetworkX has passed to this backend, and caches for calls with other weights."""
 
     __networkx_backend__ = "penstock"
 
@@ -70,15 +70,15 @@ class BackendGraph:
 
     @property
     def is_read(self) -> bool:
-        """Whether it is converted already, without weights."""
+        """Whether the graph is converted already, without weights."""
         return None in self._read
 
     def batch(self, weight: str | None = None) -> GraphBatch:
-        """Return it for the kernels, with this attribute of edges as their lengths."""
+        """Return the graph for the kernels, with this attribute of edges as their lengths."""
         if weight not in self._read:
             try:
                 self._read[weight] = NetworkXBatch.of([self.original], weight)
-            except InputError as error:  # NetworkX has a meaning for some of these, or an error
+            except InputError as error:  # NetworkX accepts some of these, or raises its own error
                 raise NotImplementedError(f"penstock: {error}") from error
         return self._read[weight].batch
 
@@ -92,7 +92,7 @@ class BackendGraph:
 
 
 def _only(graph: BackendGraph, *, directed: bool) -> None:
-    """Raise as NetworkX does where a graph is of the other kind."""
+    """Raise NetworkX's error if a graph is of the other kind."""
     if graph.is_directed() != directed:
         kind = "undirected" if directed else "directed"
         raise networkx.NetworkXNotImplemented(f"not implemented for {kind} type")
@@ -105,13 +105,13 @@ def _of_components(
     Callable[[BackendGraph], int],
     Callable[[BackendGraph], bool],
 ]:
-    """Return what lists the components that ``labels`` finds, counts them, and asks for just one.
+    """Return functions that list the components of ``labels``, count them, and test for one.
 
-    directed  of which graphs: NetworkX has another function for the others
+    directed  the kind of graphs: NetworkX has another function for the other kind
     """
 
     def components(G: BackendGraph) -> Iterator[set[Any]]:
-        """Return the components, a set of nodes each."""
+        """Return the components as sets of nodes."""
         _only(G, directed=directed)
         of_nodes = labels(G.batch())
         found: list[set[Any]] = [set() for _ in range(_number(of_nodes))]
@@ -120,12 +120,12 @@ def _of_components(
         return iter(found)
 
     def number(G: BackendGraph) -> int:
-        """Return how many there are."""
+        """Return the number of components."""
         _only(G, directed=directed)
         return _number(labels(G.batch()))
 
     def is_one(G: BackendGraph) -> bool:
-        """Return whether there is one."""
+        """Return whether there is exactly one."""
         _only(G, directed=directed)
         of_nodes = labels(G.batch())
         if not len(of_nodes):
@@ -140,17 +140,17 @@ def _number(labels: Array) -> int:
 
 
 def convert_from_nx(graph: Any, **_: Any) -> BackendGraph:
-    """Return a graph that is converted once a function asks for it."""
+    """Return a graph that is converted when a function needs it."""
     return graph if isinstance(graph, BackendGraph) else BackendGraph(graph)
 
 
 def convert_to_nx(result: Any, **_: Any) -> Any:
-    """Return a result as it is: dicts and numbers."""
+    """Return a result unchanged: dicts and numbers."""
     return result.original if isinstance(result, BackendGraph) else result
 
 
 def can_run(name: str, args: Any, kwargs: Any) -> bool | str:
-    """Return whether the options are ones that the kernels have, or why not."""
+    """Return whether the kernels support the arguments, or why not."""
     try:
         given = (
             inspect.signature(getattr(backend_interface, name))
@@ -158,7 +158,7 @@ def can_run(name: str, args: Any, kwargs: Any) -> bool | str:
             .arguments
         )
     except TypeError as error:
-        return f"penstock takes other arguments: {error}"
+        return f"penstock has other arguments: {error}"
     graph = given.pop("G", None)
     given = {key: value for key, value in given.items() if value is not None}
     missing = sorted(given.keys() & _MISSING)
@@ -175,7 +175,7 @@ def can_run(name: str, args: Any, kwargs: Any) -> bool | str:
 
 
 def should_run(name: str, args: Any, kwargs: Any) -> bool | str:
-    """Return whether it is worth it, or why not: asked where no call names the backend."""
+    """Return whether the backend is worth using, or why not; for calls that do not name it."""
     graph = args[0] if args else kwargs.get("G")
     if graph is None or isinstance(graph, BackendGraph):
         return True
@@ -188,7 +188,7 @@ def should_run(name: str, args: Any, kwargs: Any) -> bool | str:
 
 
 def _declining(function: F) -> F:
-    """Have a function decline what the kernels do not have: NetworkX may not have asked."""
+    """Make a function decline unsupported arguments: NetworkX may not have called ``can_run``."""
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -214,7 +214,7 @@ def closeness_centrality(
     if u is None:
         paths = cpu.shortest_paths(batch)
         return G.by_node(closeness_of(paths, batch.ptr, improved=wf_improved))
-    # Distances towards one node are those from it in the transposed graph.
+    # Distances to a node are the distances from it in the transposed graph.
     paths = cpu.shortest_paths(_transposed(batch), np.array([G.positions()[u]]))
     reached, total = int(paths.reached.sum()), float(paths.total.sum())
     if total <= 0:
@@ -285,15 +285,15 @@ def edge_betweenness_centrality(
     """Return the betweenness of all edges."""
     batch = _without_ties_of_order(G.batch(weight))
     _, arcs = cpu.betweenness(batch, edges=True)
-    assert arcs is not None  # they were asked for
+    assert arcs is not None  # edge-betweenness is in the metrics above
     given = {"directed": batch.directed, "normalized": normalized, "endpoints": True}
     edges, positions = list(dict.fromkeys(G.original.edges())), G.positions()
     tails = np.array([positions[tail] for tail, _ in edges], np.int64)
     heads = np.array([positions[head] for _, head in edges], np.int64)
     rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
-    keys = rows * batch.nodes + batch.indices  # ascending, as the rows are
+    keys = rows * batch.nodes + batch.indices  # ascending, like the rows
     values = arcs[np.searchsorted(keys, tails * batch.nodes + heads)]
-    if not batch.directed:  # such an edge is stored both ways
+    if not batch.directed:  # an undirected edge is stored both ways
         back = arcs[np.searchsorted(keys, heads * batch.nodes + tails)]
         values = np.where(tails == heads, values, values + back)
     values = _counted(values) * betweenness_scale(batch.ptr, **given)
@@ -337,7 +337,7 @@ strongly_connected_components, number_strongly_connected_components, is_strongly
 
 @_declining
 def triangles(G: BackendGraph, nodes: Any = None) -> Any:
-    """Return how many triangles each node is part of."""
+    """Return the number of triangles of each node."""
     _only(G, directed=False)
     return G.by_node(cpu.triangles(G.batch()).closed // 2)
 
@@ -352,7 +352,7 @@ def clustering(G: BackendGraph, nodes: Any = None, weight: Any = None) -> Any:
 def average_clustering(
     G: BackendGraph, nodes: Any = None, weight: Any = None, count_zeros: bool = True
 ) -> Any:
-    """Return the mean of the clustering coefficients, of those above 0 if asked."""
+    """Return the mean of the clustering coefficients, or only of those above 0."""
     values = clustering_of(_triangles(G), directed=G.is_directed()).tolist()
     values = values if count_zeros else [value for value in values if value]
     return sum(values) / len(values)
@@ -385,11 +385,13 @@ def _transposed(batch: GraphBatch) -> GraphBatch:
 def _without_ties_of_order(batch: GraphBatch) -> GraphBatch:
     """Return the batch, unless a length adds nothing to a distance.
 
-    Then how many shortest paths NetworkX counts depends on the order of its neighbours.
+    If one does, NetworkX's count of shortest paths depends on the order of its neighbours.
     """
     lengths = batch.weights
     if lengths is not None and len(lengths) and lengths.min() <= np.spacing(lengths.sum()):
-        raise NotImplementedError("penstock: paths over edges of length 0 are counted otherwise")
+        raise NotImplementedError(
+            "penstock: NetworkX counts paths over edges of length 0 differently"
+        )
     return batch
 
 

@@ -22,7 +22,7 @@ from penstock.pipelines.centrality.pieces import bad_weights
 
 @dataclass(frozen=True, eq=False)
 class NetworkXBatch:
-    """Graphs of NetworkX as a batch; nodes: of each graph, in its own order."""
+    """Graphs of NetworkX as a batch; nodes: those of each graph, in its own order."""
 
     batch: GraphBatch
     nodes: list[list[Any]]
@@ -32,7 +32,9 @@ class NetworkXBatch:
         """Convert graphs, all directed or all undirected."""
         directed = {bool(graph.is_directed()) for graph in graphs}
         if len(directed) > 1:
-            raise UsageError("the graphs are directed and undirected", expected="one kind of both")
+            raise UsageError(
+                "some graphs are directed and some are not", expected="graphs of one kind"
+            )
         nodes = [list(graph) for graph in graphs]
         ptr = np.cumsum([0, *map(len, nodes)], dtype=np.int64)
         degrees, ends, weights, sums = [], [], [], []
@@ -53,7 +55,7 @@ class NetworkXBatch:
         lengths = None if weight is None else np.array(weights, np.float64)
         if lengths is not None and len(bad := lengths[bad_weights(lengths)]):
             raise InputError(
-                f"the attribute {weight!r} of an edge is no length",
+                f"the attribute {weight!r} of an edge is not a length",
                 expected="a number that is not negative, up to 1e290",
                 got=str(bad[0]),
             )
@@ -73,18 +75,18 @@ class NetworkXBatch:
 
 
 def centrality_of(given: Any, options: CentralityOptions) -> Any:
-    """Return a dict by metric: of nodes, or a number of the graph; of several graphs a list."""
+    """Return a dict by metric (of nodes, or one number per graph); for several graphs a list."""
     graphs = [given] if hasattr(given, "adj") or not isinstance(given, Iterable) else list(given)
     for graph in graphs:
         if not all(hasattr(graph, name) for name in ("adj", "is_directed", "is_multigraph")):
             raise UsageError(
-                "what centralities are asked of is no graph",
-                expected="a path, a Graph, a graph of NetworkX, or a list of such",
+                "the first argument is not a graph",
+                expected="a path, a Graph, a graph of NetworkX, or a list of these",
                 got=type(graph).__name__,
             )
     options.check_effect("networkx")
     if "edge-betweenness" in options.wanted:
-        raise UsageError("edge-betweenness is written to files only")
+        raise UsageError("edge-betweenness is only written to files")
     weight = (options.weight or "weight") if options.weighted else None
     read = NetworkXBatch.of(graphs, weight)
     if read.batch.directed and "triangles" in options.wanted:
@@ -114,10 +116,10 @@ def _length(edge: Any, weight: str) -> float:
     """Return the weight of an edge."""
     value = edge.get(weight, 1)
     try:
-        return float(0 + value)  # added, as by NetworkX: a string is no number
+        return float(0 + value)  # added, as by NetworkX: this refuses a string
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"the attribute {weight!r} of an edge is no length",
+            f"the attribute {weight!r} of an edge is not a length",
             expected="a number",
             got=repr(value)[:60],
         ) from None

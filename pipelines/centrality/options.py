@@ -10,14 +10,14 @@ from pydantic import Field
 from penstock.errors import UsageError
 from penstock.options import ClientPath, Rules, headings, options, refuse_ignored
 
-# Of nodes, a column each; of edges; of graphs.
+# Metrics of nodes, one column each; of edges; of graphs.
 NODE_METRICS = (
     "closeness", "harmonic", "betweenness", "eccentricity", "pagerank", "component",
     "strong-component", "triangles", "clustering",
 )  # fmt: skip
 METRICS = (*NODE_METRICS, "edge-betweenness", "diameter")
-# What shortest paths are searched for, their lengths or which nodes and edges they go through; and
-# of it what sampled sources can estimate.
+# Metrics that need the lengths of shortest paths, or the nodes and edges on them; and those that
+# sampled sources can estimate.
 OF_DISTANCES = frozenset({"closeness", "harmonic", "eccentricity", "diameter"})
 OF_PATHS_THROUGH = frozenset({"betweenness", "edge-betweenness"})
 OF_PATHS = OF_DISTANCES | OF_PATHS_THROUGH
@@ -48,12 +48,12 @@ _IGNORED: Rules = (
         lambda o: o.wanted <= {"component", "strong-component", "triangles", "clustering"},
     ),
 )
-# Those that depend on what the graphs are: graph (one), zoo (of ours), table, json, edgelists, tu,
-# or networkx. What has no effect on tables and text etl says.
+# Options that depend on the kind of the input: graph (one), zoo (a directory), table, json,
+# edgelists, tu, or networkx. etl refuses those that have no effect on tables and text.
 _IGNORED_IN: Rules = (
     (
         ("samples", "epsilon"),
-        "but on one large graph: make it a directory with penstock etl",
+        "except on one large graph: make it a directory with penstock etl",
         lambda o, kind: kind != "graph",
     ),
     (
@@ -67,7 +67,7 @@ _IGNORED_IN: Rules = (
             "id_type",
             "on_bad_rows",
         ),
-        "on a graph or zoo, which knows this itself",
+        "on a graph or zoo, which records it",
         lambda o, kind: kind in ("graph", "zoo"),
     ),
     (
@@ -96,11 +96,11 @@ class CentralityOptions:
     """Options of ``penstock centrality``. Meaning and defaults are NetworkX's."""
 
     metrics: str = "closeness,betweenness"
-    """what to compute, with commas: closeness, harmonic, betweenness, edge-betweenness,
+    """metrics to compute, separated by commas: closeness, harmonic, betweenness, edge-betweenness,
     eccentricity, diameter (and radius), pagerank, component, strong-component, triangles,
     clustering"""
     weighted: bool = False
-    """take the edges' weights as their lengths, and in pagerank as weights"""
+    """use the edges' weights as their lengths, and in pagerank as weights"""
     wf_improved: bool = True
     """closeness: scale by the share of the nodes that reach a node (Wasserman and Faust)"""
     normalized: bool = True
@@ -110,30 +110,30 @@ class CentralityOptions:
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.85
     """pagerank: damping factor"""
     tol: Annotated[float, Field(gt=0)] = 1e-6
-    """pagerank: stop where a step changes the ranks by less than this, a node"""
+    """pagerank: stop if a step changes the ranks by less than this per node"""
     max_iter: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """pagerank: most iterations; graphs that need more are listed among the failures"""
     distances: Annotated[bool, Parameter(negative="")] = False
     """also write the distances of all pairs as .npy"""
 
     samples: Annotated[int, Field(ge=1, lt=2**63)] | None = None
-    """one large graph: estimate from shortest paths of so many source nodes, drawn by the seed
+    """one large graph: estimate from shortest paths of this many source nodes, drawn by the seed
     [default: all]"""
     epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """one large graph: as many samples as bound the error of normalized betweenness by this, for
+    """one large graph: enough samples to bound the error of normalized betweenness by this, for
     all nodes at once with a probability of 90 %"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """random seed of the samples"""
     dtype: Literal["float32", "float64"] = "float64"
-    """count paths in float64, or in float32 where that is faster (on GPUs)"""
+    """count paths in float64, or in float32 if that is faster (on GPUs)"""
 
     format: Literal["auto", "graph", "zoo", "json", "edgelists", "tu"] = "auto"
-    """what the input is: a graph or zoo of ours; or, as for penstock etl, zoo (tables with a column
-    graph_id), json (lines, a graph each), edgelists (files of text, a graph each), tu (a TU
-    folder); auto goes by the names of files"""
+    """format of the input, if it is not a graph or zoo of Penstock: zoo (tables with a column
+    graph_id), json (one graph per line), edgelists (one graph per text file), tu (a TU folder);
+    auto decides by the names of files"""
     directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
-    """whether edges have a direction; a graph or zoo of ours knows that itself [default:
-    undirected, or as the first line of JSON says]"""
+    """whether edges have a direction; a graph or zoo of Penstock records that [default:
+    undirected, or by the first line of JSON]"""
     header: Literal["auto", "yes", "no"] = "auto"
     """whether text files begin with a line of column names"""
     graph_id: str | None = None
@@ -145,9 +145,9 @@ class CentralityOptions:
     weight: str | None = None
     """column of the weights; JSON, graphs of NetworkX: attribute of edges [default: weight or w]"""
     id_type: Literal["auto", "int64", "uint64", "string"] = "auto"
-    """what node ids are; auto decides by the first rows"""
+    """type of node ids; auto decides by the first rows"""
     on_bad_rows: Literal["error", "skip"] = "error"
-    """stop at the first row that cannot be used, or count it and go on"""
+    """stop at the first row that cannot be used, or skip and count it"""
 
     scratch: ClientPath | None = None
     """folder for intermediate files [default: next to the output]"""
@@ -170,7 +170,7 @@ class CentralityOptions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The metrics in the order in which they were given, each once."""
+        """The metrics in the user's order, each once."""
         given = (name.strip().lower() for name in self.metrics.split(","))
         return tuple(dict.fromkeys(name for name in given if name))
 
@@ -181,5 +181,5 @@ class CentralityOptions:
 
     @property
     def sampled(self) -> bool:
-        """Whether shortest paths start at some nodes only."""
+        """Whether only some nodes are sources."""
         return self.samples is not None or self.epsilon is not None

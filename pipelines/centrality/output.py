@@ -1,8 +1,8 @@
-"""Where centralities go: Parquet by node, graph and edge, and centrality.json, written last.
+"""The output of centralities: Parquet by node, graph and edge; centrality.json is written last.
 
-centrality.json             what was computed, of what, how, and which files hold it
+centrality.json             metrics, input, options, and the files that hold the results
 nodes/part-00000.parquet    graph_id and node (the user's ids), one column per metric
-graphs/part-00000.parquet   graph_id, nodes, edges, and what is of a whole graph: diameter
+graphs/part-00000.parquet   graph_id, nodes, edges, and metrics of a whole graph: diameter
 edges/part-00000.parquet    graph_id, source, target, betweenness: with edge-betweenness
 distances/00000.npy         with --distances: matrices of the graphs of a part, one after another
 failures.parquet            graph_id, reason: graphs, or metrics of them, that could not be computed
@@ -42,7 +42,7 @@ class CentralityWriter:
     records: Pieces
 
     def save(self, number: int, piece: Piece, found: Columns, distances: Array | None) -> None:
-        """Write what was computed of a piece, and note that."""
+        """Write the results of a piece, and record that."""
         result, name = self.records.result, f"{part_name(number)}.parquet"
         sizes = piece.batch.sizes
         failed = np.zeros(len(sizes), bool)
@@ -55,7 +55,9 @@ class CentralityWriter:
         columns = _named(piece, of_nodes) | {"node": piece.nodes}
         for metric, values in found.nodes.items():
             missing = failed | lacking[metric] if metric in lacking else failed
-            each = missing[of_nodes] if missing.any() else None  # seldom: so many are looked up
+            each = (
+                missing[of_nodes] if missing.any() else None
+            )  # seldom: only then this many are looked up
             columns[metric] = as_arrow(np.ascontiguousarray(values), each)
         files = [_write(result, f"nodes/{name}", columns)]
         edges = np.diff(piece.batch.indptr[piece.batch.ptr])
@@ -84,7 +86,7 @@ class CentralityWriter:
         self.records.save(part_name(number), counts, files)
 
     def done(self, number: int) -> bool:
-        """Return whether a part is whole."""
+        """Return whether a part is complete."""
         return self.records.done(part_name(number), "graphs", "nodes", "failures")
 
 
@@ -94,7 +96,7 @@ def save_manifest(
     specs: list[PieceSpec],
     about: dict[str, Any],
 ) -> dict[str, Any]:
-    """Write failures.parquet, describe the output, and return what all parts count."""
+    """Write failures.parquet, describe the output, and return the sums over all parts."""
     import pyarrow as pa
 
     total = {"graphs": 0, "nodes": 0}
@@ -121,12 +123,12 @@ def save_manifest(
 
 
 def _named(piece: Piece, of: Array) -> dict[str, Any]:
-    """Return the column of graphs, by number in the piece, where the input has several."""
+    """Return the column of graphs, by number in the piece, if the input has several."""
     return {} if piece.graphs is None else {"graph_id": take(piece.graphs, of)}
 
 
 def _edges(batch: GraphBatch, stored: Array) -> Array:
-    """Return the edges of each graph: one that is stored both ways is one."""
+    """Return the number of edges of each graph; one that is stored both ways counts once."""
     if batch.directed:
         return stored
     from penstock.kernels.cpu.small_graphs import self_loops
@@ -136,7 +138,7 @@ def _edges(batch: GraphBatch, stored: Array) -> Array:
 
 
 def _edge_columns(piece: Piece, values: Array, failed: Array) -> dict[str, Any]:
-    """Return the edges with their ends; of two ways of one edge the first, with the sum."""
+    """Return the edges with their ends; both ways of an edge become one, with the sum."""
     batch = piece.batch
     rows = np.repeat(np.arange(batch.nodes), np.diff(batch.indptr))
     ends = np.asarray(batch.indices, np.int64)
@@ -164,9 +166,9 @@ def _write(root: Path, name: str, columns: dict[str, Any]) -> FileEntry:
     words, numbers = [], []
     for field in table.schema:
         if field.name == "graph_id" or pa.types.is_string(field.type):
-            words.append(field.name)  # of other columns too few values repeat
+            words.append(field.name)  # other columns repeat too few values
         elif pa.types.is_integer(field.type):
-            numbers.append(field.name)  # which mostly ascend: smaller, and faster to compress
+            numbers.append(field.name)  # mostly ascending: smaller, and faster to compress
     with atomic(root / name) as temporary:
         pq.write_table(
             table,

@@ -1,4 +1,4 @@
-"""Pieces: some graphs of the input, computed and written together, one after another by tasks."""
+"""Pieces: some graphs of the input, which a task computes and writes together."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from penstock.pipelines.centrality.options import CentralityOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PIECES = 256  # about; they follow from the input alone, so that any cluster writes the same files
-# Nodes and edges of a piece, unless a graph has more; of a large input up to so many: then what
-# every piece costs, whatever its size, is a smaller share, and there are still enough pieces.
+_PIECES = 256  # about; it depends on the input alone, so that any cluster writes the same files
+# Nodes and edges of a piece, unless a graph has more; the second for large inputs: the fixed cost
+# of a piece is then a smaller share, and there are still enough pieces.
 _MOST_ITEMS, _MOST_ITEMS_OF_LARGE = 1 << 22, 1 << 23
-_LEAST_COST = 1e7  # of a piece: some milliseconds
-# A graph beyond these is computed by several tasks, a share of its sources each.
+_LEAST_COST = 1e7  # cost of a piece: some milliseconds
+# A graph beyond these is computed by several tasks, each with a share of its sources.
 _LARGE_ITEMS = 1 << 23
 _LARGE_COST = 3e10
-_LONGEST = 1e290  # of an edge: a path of any nodes that fit in memory is finite
+_LONGEST = 1e290  # weight of an edge: the longest path of a graph that fits in memory is finite
 
 
 ARRAYS = ("ptr", "indptr", "indices", "weights", "sums")  # of a batch
@@ -34,10 +34,10 @@ ARRAYS = ("ptr", "indptr", "indices", "weights", "sums")  # of a batch
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Some graphs, read: their edges side by side, and by what users know them.
+    """Some graphs in memory: their edges side by side, and the users' ids.
 
-    failed  why a graph cannot be computed, by its number in the piece
-    graphs  (graphs,) the users' ids; None: of a directory that is one graph
+    failed  reasons of graphs that cannot be computed, by their number in the piece
+    graphs  (graphs,) the users' ids; None: a directory that is one graph
     nodes   (nodes,) the users' ids
     """
 
@@ -49,12 +49,12 @@ class Piece:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PieceSpec(ABC):
-    """A piece as a task gets it: what it is, and where it is read.
+    """A piece as it is sent to a task, which then reads it.
 
-    ids    the users' ids of its graphs; None: of a directory that is one graph
-    items  its nodes and edges, or at most so many; cost: of all its shortest paths, about
+    ids    the users' ids of its graphs; None: a directory that is one graph
+    items  its nodes and edges, or a bound; cost: approximate cost of all its shortest paths
     matrix entries of the distances of all pairs; None: not known before it is read
-    large  whether it is one graph whose sources are shared over tasks
+    large  whether it is one graph whose sources are divided among tasks
     """
 
     ids: pa.Array | None
@@ -73,34 +73,34 @@ class PieceSpec(ABC):
         """Read the graphs; runs on a worker."""
 
     def keep(self, piece: Piece, folder: Path, stem: str) -> PieceSpec:
-        """Return from where a large graph is read again, for every share of its sources.
+        """Return an object that reads a large graph again, for every share of its sources.
 
-        piece         what was read of it; stem: of files in ``folder``, if it has to be kept there
+        piece  the graph that was read; stem: of files in ``folder``, if it has to be kept there
         """
         return self
 
     def bytes(self, options: CentralityOptions, *, on_gpu: bool = False) -> int:
-        """Return about what it takes in memory while it is computed, or of a GPU."""
+        """Return its approximate bytes in memory, or on a GPU, while it is computed."""
         matrix = (self.matrix or 0) * distance_bytes(options) if options.distances else 0
         return self._graph_bytes(options, on_gpu=on_gpu) + matrix
 
     def _graph_bytes(self, options: CentralityOptions, *, on_gpu: bool) -> int:
-        """Return what its edges and nodes take, read and computed."""
+        """Return the bytes of its edges and nodes, input and results."""
         return self.items * (24 if on_gpu else 40)
 
 
 def distance_bytes(options: CentralityOptions) -> int:
-    """Return the bytes of one distance: a number of steps, or with weights their sum."""
+    """Return the bytes of one distance: a number of steps, or with weights a sum."""
     return 8 if options.weighted else 4
 
 
 def matrix_bytes(sizes: Array, options: CentralityOptions) -> int:
-    """Return what the distances of all pairs take, of graphs of so many nodes."""
+    """Return the bytes of the distances of all pairs, for graphs of these sizes."""
     return int((sizes.astype(np.float64) ** 2).sum()) * distance_bytes(options)
 
 
 def costs_of(sizes: Array, edges: Array) -> Array:
-    """Return what all shortest paths of graphs cost: reading every edge from every node."""
+    """Return the cost of all shortest paths: every edge is read from every node."""
     wide = sizes.astype(np.float64)
     found: Array = (wide + 1) * (edges + wide + 1)
     return found
@@ -115,7 +115,7 @@ def cut(
 ) -> list[tuple[int, int, bool]]:
     """Cut graphs into ranges of about equal cost: first, one after the last, and whether large.
 
-    barriers  (graphs,) int64, ascending: no range has graphs of two values
+    barriers  (graphs,) int64, ascending: a range has graphs of one value only
     A large graph has a range of its own.
     """
     least = _LEAST_COST if least_cost is None else least_cost
@@ -144,24 +144,24 @@ def cut(
         stop = max(stop, first + 1)
         found.append((first, stop, False))
         first = stop
-    return found or [(0, 0, False)]  # tables without rows are written, too
+    return found or [(0, 0, False)]  # empty tables are also written
 
 
 def bad_weights(weights: Array) -> Array:
-    """Return which weights are no lengths: negative, no numbers, or so large that sums overflow."""
-    longest = _LONGEST if weights.dtype == np.float64 else np.inf  # others' sums do not overflow
+    """Return a mask of weights that are not lengths: negative, NaN, or with sums that overflow."""
+    longest = _LONGEST if weights.dtype == np.float64 else np.inf  # smaller sums are finite
     return np.flatnonzero(~(weights >= 0) | (weights >= longest))
 
 
 def bad_weight(weight: float) -> str:
-    """Return what is said of a weight that is no length."""
+    """Return the reason for a weight that is not a length."""
     return f"an edge has the weight {weight:g}"
 
 
 def without_bad_weights(weights: Array, starts: Array) -> tuple[Array, dict[int, str]]:
-    """Return weights of which the bad ones are 1, and why graphs fail, by number.
+    """Return weights with bad ones replaced by 1, and the reasons of failed graphs, by number.
 
-    starts  (graphs + 1,): where the weights of each graph begin
+    starts  (graphs + 1,): the first weight of each graph
     """
     bad = bad_weights(weights)
     if not len(bad):
@@ -174,7 +174,7 @@ def without_bad_weights(weights: Array, starts: Array) -> tuple[Array, dict[int,
 
 
 def device_bytes(batch: GraphBatch) -> int:
-    """Return about what a batch and the values of its nodes take on a GPU."""
+    """Return the approximate bytes of a batch and the values of its nodes on a GPU."""
     arrays: Iterable[Array | None] = (getattr(batch, name) for name in ARRAYS)
     return sum(array.nbytes for array in arrays if array is not None) + 64 * batch.nodes
 

@@ -31,10 +31,10 @@ class CentralityReport(JobReport):
     seconds_by_step: dict[str, float] = field(default_factory=dict)
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the report as text."""
         computing = self.seconds_by_step.get("compute", 0.0)
         rate = ""
-        if self.graphs > 1 and computing > 1:  # below a second or so it is the start that is timed
+        if self.graphs > 1 and computing > 1:  # shorter runs mostly time the start
             rate = f", {format_count(self.graphs / computing)} graphs/s"
         yield (
             f"{shown(self.out)}: {plural(self.graphs, 'graph')}, {plural(self.nodes, 'node')}, "

@@ -1,4 +1,4 @@
-"""One large graph: its sources in shares, one a task, whose sums are added up in their order."""
+"""One large graph: its sources in shares, one per task; their sums are added in order."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from penstock.pipelines.centrality.pieces import PieceSpec, on_device
 from penstock.workers.plugin import resources
 from penstock.workers.resources.device import to_host
 
-_SHARES = 256  # at most; they follow from the input alone
-_LEAST_COST = 1e8  # of a share: some tenths of a second
-_CHANCE = 0.1  # that the error of some node is larger than the bound
+_SHARES = 256  # at most; the shares depend on the input alone
+_LEAST_COST = 1e8  # cost of a share: some tenths of a second
+_CHANCE = 0.1  # probability that the error of some node exceeds the bound
 _FIELDS = ("reached", "total", "inverse", "eccentricity")
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The sources of one graph: all, or those that were drawn, in shares.
+    """The sources of one graph, all or drawn ones, in shares.
 
-    listed  (sources,) int64, ascending; count: of shares
+    listed  (sources,) int64, ascending; count: number of shares
     """
 
     listed: Array
@@ -42,7 +42,7 @@ class Shares:
 
     @staticmethod
     def of(nodes: int, edges: int, options: CentralityOptions) -> Shares:
-        """Draw the sources, if they are to be drawn, and cut them into shares."""
+        """Draw the sources, or take all nodes, and cut them into shares."""
         if not options.wanted & OF_PATHS:
             return Shares(np.empty(0, np.int64), 0)
         listed = np.arange(nodes, dtype=np.int64)
@@ -65,20 +65,20 @@ class Shares:
 
     @staticmethod
     def load(records: Pieces, piece: int, count: int) -> Shares:
-        """Read them, on a worker."""
+        """Read the sources, on a worker."""
         return Shares(load_npy(records.folder / f"sources-{piece:05d}.npy"), count)
 
 
 def sample_size(nodes: int, options: CentralityOptions) -> int | None:
-    """Return how many sources are drawn; None: all nodes are sources.
+    """Return the number of drawn sources; None: all nodes are sources.
 
-    What each adds to a node's normalized betweenness lies between 0 and 1, so by Hoeffding's bound
-    ln(2 n / chance) / (2 epsilon^2) of them are enough; and one more, as a node that was drawn says
-    nothing of its own.
+    The share that each adds to a node's normalized betweenness is between 0 and 1, so by
+    Hoeffding's bound ln(2 n / chance) / (2 epsilon^2) of them are enough; and one more, because a
+    drawn node adds nothing to its own.
     """
     if options.epsilon is not None:
         enough = math.log(2 * max(nodes, 1) / _CHANCE) / 2 / options.epsilon
-        # Divided twice, and compared before: what is small enough has a square of 0.
+        # Divided twice, and compared before: the square of a tiny epsilon is 0.
         if enough >= nodes * options.epsilon:
             return nodes
         return min(nodes, math.ceil(enough / options.epsilon) + 1)
@@ -86,7 +86,7 @@ def sample_size(nodes: int, options: CentralityOptions) -> int | None:
 
 
 def error_bound(nodes: int, samples: int) -> float:
-    """Return within what the normalized betweenness of all nodes lies, but for the chance."""
+    """Return the error bound of the normalized betweenness of all nodes, except by chance."""
     if samples >= nodes:
         return 0.0
     if samples < 2:
@@ -95,12 +95,12 @@ def error_bound(nodes: int, samples: int) -> float:
 
 
 def share_name(piece: int, number: int) -> str:
-    """Return by what name the record of a share goes."""
+    """Return the name of a share's record."""
     return f"share-{piece:05d}-{number:05d}"
 
 
 def share_bytes(nodes: int, edges: int, options: CentralityOptions) -> int:
-    """Return what the sums of a share take on the disk."""
+    """Return the bytes of a share's sums on the disk."""
     wanted = options.wanted
     node = len(_FIELDS) * bool(wanted & OF_DISTANCES) + bool(wanted & OF_PATHS_THROUGH)
     return 8 * (nodes * node + edges * ("edge-betweenness" in wanted))
@@ -109,9 +109,9 @@ def share_bytes(nodes: int, edges: int, options: CentralityOptions) -> int:
 def open_large(
     spec: PieceSpec, piece: int, records: Pieces, *, weighted: bool
 ) -> tuple[PieceSpec, int, int, str | None]:
-    """Read a large graph, and keep it for its shares where that took more than mapping it.
+    """Read a large graph, and keep it for its shares unless it was only mapped.
 
-    Return from where it is read from now on, its nodes and edges, and why it has failed.
+    Return an object that reads it again, its numbers of nodes and edges, and why it failed.
     """
     found = spec.read(weighted=weighted)
     spec = spec.keep(found, records.folder, f"large-{piece:05d}")
@@ -127,7 +127,7 @@ def sum_share(
     number: int,
     count: int,
 ) -> None:
-    """Compute one share and note its sums; runs on a worker."""
+    """Compute one share and record its sums; runs on a worker."""
     held = resources()
 
     def load() -> GraphBatch:
@@ -168,7 +168,7 @@ def added(records: Pieces, piece: int, shares: Shares, name: str) -> Array:
 
 
 def without_columns(batch: GraphBatch, options: CentralityOptions) -> Columns:
-    """Return the columns of a graph that has failed, of any values."""
+    """Return columns of arbitrary values for a graph that failed."""
     none = np.zeros(0, np.int32)
     empty = GraphBatch(np.zeros(2, np.int64), np.zeros(1, np.int64), none, directed=batch.directed)
     found = compute(empty, options, options.wanted)
@@ -215,7 +215,7 @@ def from_shares(
 def _estimated(
     paths: Paths, shares: Shares, size: int, options: CentralityOptions
 ) -> dict[str, Array]:
-    """Return closeness and harmonic centrality as the drawn sources, others than the node, say."""
+    """Return closeness and harmonic centrality, estimated from drawn sources except the node."""
     others = np.full(size, len(shares.listed), np.float64)
     others[shares.listed] -= 1
     found = {}
@@ -233,9 +233,9 @@ def _estimated(
 def sampled_scale(
     shares: Shares, size: int, options: CentralityOptions, *, directed: bool
 ) -> Array:
-    """Return a factor a node, as NetworkX scales what ``k`` sources come to.
+    """Return one factor per node, by which NetworkX scales the sums of ``k`` sources.
 
-    Without endpoints a node that was drawn has one source less: itself.
+    Without endpoints a drawn node has one source less: itself.
     """
     drawn, ends = len(shares.listed), size if options.endpoints else size - 1
     factor = np.full(size, 1.0)

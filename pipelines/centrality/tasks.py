@@ -32,7 +32,7 @@ REMEDY = "Give workers more memory with --memory-limit, or start fewer with -n"
 
 @dataclass(frozen=True)
 class CentralityTask:
-    """One run, as its tasks see it.
+    """One run, as it is sent to tasks.
 
     memory  bytes that all tasks of a worker may use together
     """
@@ -43,14 +43,14 @@ class CentralityTask:
 
 
 class _MemoryBudget:
-    """Memory of this process that pieces share: who finds too little left waits for others."""
+    """Memory of this process that pieces share: a piece waits for others until enough is left."""
 
     def __init__(self) -> None:
         self._changed, self._used, self._users = threading.Condition(), 0, 0
 
     @contextmanager
     def hold(self, size: int, most: int) -> Iterator[None]:
-        """Hold ``size`` bytes until the end of the block; alone even where that is too much."""
+        """Hold ``size`` bytes until the end of the block; a piece that is too large runs alone."""
         with self._changed:
             self._changed.wait_for(lambda: not self._users or self._used + size <= most)
             self._used, self._users = self._used + size, self._users + 1
@@ -63,9 +63,9 @@ class _MemoryBudget:
 
 
 class _Streams:
-    """Streams of this process' GPU: so many pieces compute at once, each in one of its own.
+    """Streams of this process' GPU: one per piece that computes at the same time.
 
-    A piece by itself does not fill a GPU: its largest graphs end last, a launch a size.
+    One piece does not fill a GPU: its largest graphs end last, with one launch per size.
     """
 
     def __init__(self, count: int) -> None:
@@ -90,7 +90,9 @@ class _Streams:
 
 
 _STREAMS = 8
-_LAUNCH_BYTES = 1 << 27  # of a piece on the GPU, besides its graphs: path counts of running blocks
+_LAUNCH_BYTES = (
+    1 << 27
+)  # bytes of a piece on the GPU besides its graphs: path counts of running blocks
 _budget = _MemoryBudget()
 _streams = _Streams(_STREAMS)
 AHEAD = 2  # pieces that a task on a core reads or writes while it computes another; 0: none
@@ -99,9 +101,9 @@ AHEAD = 2  # pieces that a task on a core reads or writes while it computes anot
 def compute_pieces(task: CentralityTask, several: list[tuple[int, PieceSpec]]) -> None:
     """Compute pieces and write them; reading, computing and writing overlap.
 
-    On the core that is this task's one piece at a time computes, and ``AHEAD`` others are read or
-    written. A worker with a GPU has as many pieces at hand as it has cores, whether as tasks at
-    once or within one, of which some compute at once.
+    A task on a core computes one piece at a time, and reads or writes ``AHEAD`` others. A worker
+    with a GPU holds as many pieces as it has cores, in several tasks or in one, and computes some
+    of them at the same time.
     """
     threads, turn = 1 + AHEAD, threading.Lock()
     if resources().device is not None:
@@ -133,7 +135,7 @@ def _compute_piece(
 
 
 def finish_graph(task: CentralityTask, number: int, spec: PieceSpec, count: int) -> None:
-    """Compute what is left of one graph, once all shares of its sources are there, and write it."""
+    """Compute the rest of one graph once all shares of its sources exist, and write it."""
     records = task.writer.records
     with _budget.hold(spec.bytes(task.options), task.memory):
         piece = spec.read(weighted=task.options.weighted)
@@ -163,7 +165,7 @@ def _computed(
 ) -> tuple[Columns, Array | None]:
     """Return some metrics of a piece and, if asked, its distances; on the worker's GPU if any.
 
-    turn  held while it computes on a core
+    turn  held while the piece computes on a core
     """
     options = task.options
     if options.distances:

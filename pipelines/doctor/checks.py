@@ -1,8 +1,9 @@
-"""The checks: each tries one thing, in its own process, and returns a finding.
+"""The checks: each tries one thing, in its own process, and yields findings.
 
     python -P -m penstock.pipelines.doctor.checks NAME FOLDER SECONDS
 
-A check raises if its subject exists and does not work; an absent one is a finding.
+A check raises if its subject exists and does not work; an absent one is a finding. A new check is
+one function below ``check``.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -42,9 +43,6 @@ class DoctorOptions:
     """measure the disk, which takes up to two seconds"""
 
 
-State = Literal["ok", "absent", "warning", "broken"]
-
-
 @dataclass(frozen=True)
 class Finding:
     """One thing that a machine has or lacks.
@@ -56,11 +54,40 @@ class Finding:
     """
 
     subject: str
-    state: State
+    state: Literal["ok", "absent", "warning", "broken"]
     text: str
     remedy: str | None = None
     compared: dict[str, str] | None = None
 
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    seconds  that it may take: some import libraries from a shared disk, or wake a GPU
+    remedy   what fixes it if it fails
+    find     gets a folder, and the seconds for measuring its disk
+    needs    a package; without a GPU there is nothing to check
+    without  what happens if the package is not installed
+    """
+
+    subject: str
+    seconds: float
+    remedy: str
+    find: Callable[[str, float], Iterator[Finding]]
+    needs: str | None = None
+    without: str = ""
+
+    def findings(self, folder: str, seconds: float) -> list[Finding]:
+        """Return what the check finds, unless the package that it needs is absent."""
+        if self.needs and not _has_gpu():
+            return []
+        if self.needs and find_spec(self.needs) is None:
+            return [Finding(self.subject, "absent", f"not installed: {self.without}", _cuda())]
+        return list(self.find(folder, seconds))
+
+
+CHECKS: dict[str, Check] = {}
 
 # Packages that change results, or break a cluster, if they differ between its hosts.
 _PACKAGES = (
@@ -79,130 +106,121 @@ assert MPI.Query_thread() == MPI.THREAD_MULTIPLE, "its thread level is not multi
 # Under an mpiexec of another MPI each process would be its own world.
 assert MPI.COMM_WORLD.allreduce(1) == 2, f"a world of {MPI.COMM_WORLD.size}, not of 2 ranks"
 """
-_KERNEL = """
-extern "C" __global__ void twice(const float* x, float* y, int n) {
-    int i = blockDim.x * blockIdx.x + threadIdx.x;
-    if (i < n) y[i] = 2.0f * x[i];
-}
-"""
 
 
-def check_machine(folder: str, seconds: float) -> list[Finding]:
-    """Return cores, memory within limits, and versions."""
+def check(subject: str, seconds: float, remedy: str, **more: Any) -> Callable[[Any], None]:
+    """Add a function to the checks."""
+
+    def add(find: Any) -> None:
+        CHECKS[find.__name__] = Check(subject, seconds, remedy, find, **more)
+
+    return add
+
+
+@check("machine", 30, "pip install --force-reinstall psutil")
+def machine(folder: str, seconds: float) -> Iterator[Finding]:
+    """Report cores, memory within limits, and versions."""
     import psutil
 
     here, there = cores(), os.cpu_count() or 1
     limited = f" of the machine's {there}, by its affinity or control group"
-    found = [
-        Finding("cores", "ok", f"{here}{limited if here < there else ''}", None,
-                {"cores": str(here)})
-    ]  # fmt: skip
-    memory, machine = total_memory(), int(psutil.virtual_memory().total)
+    text = f"{here}{limited if here < there else ''}"
+    yield Finding("cores", "ok", text, None, {"cores": str(here)})
+    memory, whole = total_memory(), int(psutil.virtual_memory().total)
     text = f"{format_bytes(memory)}, {format_bytes(available_memory())} of it available"
-    if memory < machine:
-        text += f"; a control group or resource limit keeps the machine's {format_bytes(machine)}"
+    if memory < whole:
+        text += f"; a control group or resource limit keeps the machine's {format_bytes(whole)}"
     enough = available_memory() >= SMALLEST_LIMIT
     remedy = None if enough else "Raise the limit of the container or batch job, or end processes"
     compared = {"memory": f"{memory / 1e9:.0f} GB"}
-    found.append(Finding("memory", "ok" if enough else "warning", text, remedy, compared))
+    yield Finding("memory", "ok" if enough else "warning", text, remedy, compared)
     versions = {"python": platform.python_version(), "penstock": __version__}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     text = ", ".join(f"{name} {number}" for name, number in list(versions.items())[:8])
-    return [*found, Finding("versions", "ok", text, None, versions)]
+    yield Finding("versions", "ok", text, None, versions)
 
 
-def check_numba(folder: str, seconds: float) -> list[Finding]:
+@check("Numba", 60, "pip install --force-reinstall numpy numba llvmlite")
+def numba(folder: str, seconds: float) -> Iterator[Finding]:
     """Compile and run a function: every job on CPUs does."""
     import numpy as np
 
     from penstock.kernels.compiled import njit
 
     total = njit(nogil=True)(lambda x: x.sum())(np.arange(1000.0))
-    if total != 499_500:
-        raise ArithmeticError(f"Numba adds 0 to 999 up to {total}, not to 499500")
-    return [Finding("Numba", "ok", "compiles for this processor")]
+    assert total == 499_500, f"Numba adds 0 to 999 up to {total}, not to 499500"
+    yield Finding("Numba", "ok", "compiles for this processor")
 
 
-def check_gpu(folder: str, seconds: float) -> list[Finding]:
-    """Run nvidia-smi, and compile and launch a kernel on every GPU that this process sees."""
-    from penstock.workers.resources.device import look, shows_gpu
+@check("GPU", 60, "nvidia-smi; if it fails, load the driver again or reboot")
+def gpu(folder: str, seconds: float) -> Iterator[Finding]:
+    """Compile and launch a kernel on every GPU that this process sees."""
+    from penstock.workers.resources.device import look
 
-    shown, driver = shows_gpu(), _driver()
-    if find_spec("cupy") is None:
-        if not shown:
-            return [Finding("GPU", "absent", "none", None, {"devices": "CPU"})]
-        text = "CuPy is not installed, so jobs do not use the GPU"
-        return [Finding("GPU", "warning", text, pip_install(_cuda_extra(driver)))]
     seen = look()
+    if not seen.shown:
+        text = seen.reason if find_spec("cupy") else "none"
+        yield Finding("GPU", "absent", text, None, {"devices": "CPU"})
+        return
+    if find_spec("cupy") is None:
+        text = "CuPy is not installed, so jobs do not use the GPU"
+        yield Finding("GPU", "warning", text, _cuda())
+        return
     if not seen.used:
-        if shown:
-            raise RuntimeError(seen.reason)
-        return [Finding("GPU", "absent", seen.reason, None, {"devices": "CPU"})]
+        raise RuntimeError(seen.reason)
     import cupy
-    import numpy as np
 
     names = []
     for number in range(cupy.cuda.runtime.getDeviceCount()):
         with cupy.cuda.Device(number):
-            given = cupy.arange(1000, dtype=cupy.float32)
-            got = cupy.empty_like(given)
-            cupy.RawKernel(_KERNEL, "twice")((4,), (256,), (given, got, np.int32(1000)))
-            if not bool((got == 2 * given).all()):
-                raise ArithmeticError(f"a kernel on GPU {number} computes wrong numbers")
-            properties = cupy.cuda.runtime.getDeviceProperties(number)
-            memory = format_bytes(cupy.cuda.runtime.memGetInfo()[1])
-            names.append(f"{properties['name'].decode()} ({memory})")
-    text = f"CuPy {cupy.__version__} compiles and launches on {', '.join(names)}"
-    text += f"; driver {driver}" if driver else ""
-    return [Finding("GPU", "ok", text, None, {"devices": ", ".join(names)})]
+            twice = cupy.arange(1000, dtype=cupy.float32) * 2  # CuPy compiles both kernels
+            assert float(twice.sum()) == 999_000, f"GPU {number} computes wrong numbers"
+            name = cupy.cuda.runtime.getDeviceProperties(number)["name"].decode()
+            names.append(f"{name} ({format_bytes(cupy.cuda.runtime.memGetInfo()[1])})")
+    found = ", ".join(names)
+    text = f"CuPy {cupy.__version__} compiles and launches on {found}; driver {_driver()}"
+    yield Finding("GPU", "ok", text, None, {"devices": found})
 
 
-def check_nccl(folder: str, seconds: float) -> list[Finding]:
+@check("NCCL", 60, "pip install --force-reinstall nvidia-nccl-cu12", needs="cupy")
+def nccl(folder: str, seconds: float) -> Iterator[Finding]:
     """Connect a GPU with itself."""
-    if not _has_gpu():
-        return []
     import cupy
     from cupy.cuda import nccl
 
     if not nccl.available:
         text = "not installed: ranks exchange GPU memory through MPI"
-        return [Finding("NCCL", "absent", text, f"pip install nvidia-nccl-{_cuda_number()}")]
+        yield Finding("NCCL", "absent", text, _cuda())
+        return
     communicator = nccl.NcclCommunicator(1, nccl.get_unique_id(), 0)
-    given = cupy.ones(8, dtype=cupy.float32)
+    one = cupy.ones(8, dtype=cupy.float32)
     stream = cupy.cuda.get_current_stream()
     communicator.allReduce(
-        given.data.ptr, given.data.ptr, 8, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream.ptr
+        one.data.ptr, one.data.ptr, 8, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream.ptr
     )
     stream.synchronize()
     number = int(nccl.get_version())
-    return [Finding("NCCL", "ok", f"{number // 10000}.{number // 100 % 100}.{number % 100}")]
+    yield Finding("NCCL", "ok", f"{number // 10000}.{number // 100 % 100}.{number % 100}")
 
 
-def check_cudf(folder: str, seconds: float) -> list[Finding]:
+@check("cuDF", 90, "pip install --force-reinstall cudf-cu12", needs="cudf",
+       without="etl reads tables on CPUs")  # fmt: skip
+def cudf(folder: str, seconds: float) -> Iterator[Finding]:
     """Group a small table on the GPU."""
-    if not _has_gpu():
-        return []
-    if find_spec("cudf") is None:
-        text = "not installed: etl reads and groups tables on CPUs"
-        return [Finding("cuDF", "absent", text, pip_install(_cuda_extra(_driver())))]
     import cudf
 
     table = cudf.DataFrame({"a": [0, 1, 0], "b": [1, 2, 3]})
     sums = table.groupby("a").b.sum().sort_index().to_pandas().tolist()
-    if sums != [4, 2]:
-        raise ArithmeticError(f"cuDF groups wrongly: {sums}, not [4, 2]")
-    return [Finding("cuDF", "ok", cudf.__version__)]
+    assert sums == [4, 2], f"cuDF groups wrongly: {sums}, not [4, 2]"
+    yield Finding("cuDF", "ok", cudf.__version__)
 
 
-def check_kvikio(folder: str, seconds: float) -> list[Finding]:
+@check("KvikIO", 60, "export KVIKIO_COMPAT_MODE=ON", needs="kvikio",
+       without="data reaches GPUs through host memory")  # fmt: skip
+def kvikio(folder: str, seconds: float) -> Iterator[Finding]:
     """Write and read GPU memory by KvikIO, and query whether GPUDirect Storage is used."""
-    if not _has_gpu():
-        return []
-    if find_spec("kvikio") is None:
-        text = "not installed: data reaches GPUs through host memory"
-        return [Finding("KvikIO", "absent", text, pip_install(_cuda_extra(_driver())))]
     import cupy
     import kvikio
     import kvikio.cufile_driver
@@ -215,52 +233,52 @@ def check_kvikio(folder: str, seconds: float) -> list[Finding]:
             writing.write(given)
         with kvikio.CuFile(Path(own, "gpu"), "r") as reading:
             reading.read(got)
-    if not bool((given == got).all()):
-        raise ArithmeticError("KvikIO does not read what it wrote")
+    assert bool((given == got).all()), "KvikIO does not read what it wrote"
     direct = bool(kvikio.cufile_driver.get("is_gds_available"))
     if direct and not kvikio.defaults.is_compat_mode_preferred():
-        return [Finding("KvikIO", "ok", f"{kvikio.__version__}, GPUDirect Storage")]
+        yield Finding("KvikIO", "ok", f"{kvikio.__version__}, GPUDirect Storage")
+        return
     text = f"{kvikio.__version__}, without GPUDirect Storage: through host memory"
     remedy = "modprobe nvidia-fs, with nvidia-gds installed and KVIKIO_COMPAT_MODE unset"
-    return [Finding("KvikIO", "absent", text, remedy)]
+    yield Finding("KvikIO", "absent", text, remedy)
 
 
-def check_mpi(folder: str, seconds: float) -> list[Finding]:
+@check("MPI", 60, f"{pip_install('mpich')}, or load your site's MPI module")
+def mpi(folder: str, seconds: float) -> Iterator[Finding]:
     """Find the MPI that mpi4py loads and its mpiexec, and start two ranks that add up."""
-    from penstock.cluster.mpi.mpiexec import (
-        exported_names,
-        find_launcher,
-        launch_command,
-        launch_environment,
-        loaded_library,
-    )
+    from penstock.cluster.mpi import mpiexec
     from penstock.errors import MissingExtra
 
     try:
-        library = loaded_library()
+        library = mpiexec.loaded_library()
     except MissingExtra as error:
         text = f"mpi4py finds no MPI library: {error.got}"
-        return [Finding("MPI", "absent", text, pip_install("mpich"))]
-    launcher = find_launcher(None, library)
-    found = [Finding("MPI", "ok", f"{library}; {launcher}")]
-    env = launch_environment(launcher, os.environ, root=os.geteuid() == 0, library=library)
-    program = [sys.executable, "-P", "-c", _RANK]
-    command = launch_command(launcher, program, ranks=2, hosts=None, exported=exported_names(env))
+        yield Finding("MPI", "absent", text, pip_install("mpich"))
+        return
+    launcher = mpiexec.find_launcher(None, library)
+    yield Finding("MPI", "ok", f"{library}; {launcher}")
+    root = os.geteuid() == 0
+    env = mpiexec.launch_environment(launcher, os.environ, root=root, library=library)
+    command = mpiexec.launch_command(
+        launcher, [sys.executable, "-P", "-c", _RANK], ranks=2, hosts=None,
+        exported=mpiexec.exported_names(env),
+    )  # fmt: skip
     began = time.perf_counter()
     result = subprocess.run(
         command, env=env, capture_output=True, text=True, check=False, restore_signals=False
     )
     text = f"two ranks started and added up in {time.perf_counter() - began:.1f} s"
     if result.returncode == 0:
-        return [*found, Finding("gangs", "ok", text)]
+        yield Finding("gangs", "ok", text)
+        return
     lines = (result.stderr + result.stdout).strip().splitlines() or [""]
     text = f"mpiexec exits with {result.returncode}: {lines[-1]}"
-    remedy = "mpiexec -n 2 python -c 'from mpi4py import MPI', and read its output"
-    return [*found, Finding("gangs", "broken", text, remedy)]
+    yield Finding("gangs", "broken", text, "mpiexec -n 2 python -c 'from mpi4py import MPI'")
 
 
-def check_disk(folder: str, seconds: float) -> list[Finding]:
-    """Return kind, free space, bandwidth and file locks of the disk below a folder."""
+@check("disk", 30, "export PENSTOCK_SCRATCH=/a/folder/that/can/be/written")
+def disk(folder: str, seconds: float) -> Iterator[Finding]:
+    """Report kind, free space, bandwidth and file locks of the disk below a folder."""
     from penstock.workers.resources.storage import storage_speed
 
     free, slow = free_disk(Path(folder)), False
@@ -270,15 +288,16 @@ def check_disk(folder: str, seconds: float) -> list[Finding]:
         way = "with O_DIRECT" if direct else "without O_DIRECT, which it does not have"
         text += f"; writes {format_bytes(write)}/s, reads {format_bytes(read)}/s, {way}"
         slow = min(write, read) < _SLOW_DISK
-    remedy = "Name a faster local disk: export PENSTOCK_SCRATCH=/path/to/it" if slow else None
+    remedy = "export PENSTOCK_SCRATCH=/a/folder/on/a/faster/disk" if slow else None
     if free < _LITTLE_DISK:
         remedy = f"Free space below {folder}, or name another folder"
-    found = [Finding("disk", "ok" if remedy is None else "warning", text, remedy)]
+    yield Finding("disk", "ok" if remedy is None else "warning", text, remedy)
     if _can_lock(folder):
-        return [*found, Finding("file locks", "ok", "of the folder keep others out")]
+        yield Finding("file locks", "ok", "of the folder keep others out")
+        return
     text = f"files in {folder} cannot be locked, and outputs of two runs would mix"
     remedy = "Name another folder, or mount this one with locks (NFS: without nolock)"
-    return [*found, Finding("file locks", "broken", text, remedy)]
+    yield Finding("file locks", "broken", text, remedy)
 
 
 def _bandwidth(folder: str, most: int, seconds: float) -> tuple[float, float, bool]:
@@ -315,8 +334,8 @@ def _can_lock(folder: str) -> bool:
     """Return whether a lock of a file in the folder is refused to a second holder."""
     import fcntl
 
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".penstock-doctor-") as first:
-        second = os.open(first.name, os.O_RDWR | os.O_CLOEXEC)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".penstock-doctor-") as first, \
+            Path(first.name).open("rb") as second:  # fmt: skip
         try:
             fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -324,68 +343,35 @@ def _can_lock(folder: str) -> bool:
             return True
         except OSError:
             return False
-        finally:
-            os.close(second)
     return False
 
 
-def _driver() -> str | None:
-    """Return the version of the driver, as nvidia-smi reports it."""
+def _driver() -> str:
+    """Return the version of the driver, as nvidia-smi reports it; empty if it does not."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return None
+        return ""
     command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return result.stdout.strip().splitlines()[0] if result.returncode == 0 else None
+    return result.stdout.strip().partition("\n")[0] if result.returncode == 0 else ""
 
 
-def _cuda_extra(driver: str | None) -> Literal["cuda12", "cuda13"]:
-    major = (driver or "").partition(".")[0]
+def _cuda() -> str:
+    """Return the command that installs what a GPU needs."""
+    major = _driver().partition(".")[0]
     # 580 is the first branch of drivers that runs CUDA 13.
-    return "cuda13" if major.isdecimal() and int(major) >= 580 else "cuda12"
-
-
-def _cuda_number() -> str:
-    return _cuda_extra(_driver()).replace("da", "")
+    return pip_install("cuda13" if major.isdecimal() and int(major) >= 580 else "cuda12")
 
 
 def _has_gpu() -> bool:
-    if find_spec("cupy") is None:
-        return False
     from penstock.workers.resources.device import look
 
-    return look().used
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check: its function, the seconds that it may take, and the remedy if it fails."""
-
-    subject: str
-    function: Callable[[str, float], list[Finding]]
-    seconds: float
-    remedy: str
-
-
-# Some import libraries from a shared disk, or wake a GPU. The disk is measured last and alone.
-CHECKS = {
-    "machine": Check("machine", check_machine, 30, "pip install --force-reinstall psutil"),
-    "numba": Check("Numba", check_numba, 60, "pip install --force-reinstall numpy numba llvmlite"),
-    "gpu": Check("GPU", check_gpu, 60, "nvidia-smi; if it fails, load the driver again or reboot"),
-    "nccl": Check("NCCL", check_nccl, 60, "pip install --force-reinstall nvidia-nccl-cu12"),
-    "cudf": Check("cuDF", check_cudf, 90, "pip install --force-reinstall cudf-cu12"),
-    "kvikio": Check("KvikIO", check_kvikio, 60, "export KVIKIO_COMPAT_MODE=ON"),
-    "mpi": Check("MPI", check_mpi, 60, f"{pip_install('mpich')}, or load your site's MPI module"),
-    "disk": Check(
-        "disk", check_disk, 30, "Name a folder that can be written to: export PENSTOCK_SCRATCH=/it"
-    ),
-}
+    return find_spec("cupy") is not None and look().used
 
 
 def main(name: str, folder: str, seconds: str) -> None:
     """Run a check and print its findings."""
-    findings = CHECKS[name].function(folder, float(seconds))
-    print(json.dumps([asdict(one) for one in findings]))
+    print(json.dumps([asdict(one) for one in CHECKS[name].findings(folder, float(seconds))]))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ __all__ = [
 
 
 def _varying(options: EmbedOptions) -> tuple[str, ...]:
-    """Return the options with which a run may go on, as they do not change an epoch's vectors."""
+    """Return the options that may change on resume: they do not change an epoch's vectors."""
     looks_ahead = options.schedule == "linear"
     return tuple(name for name in RESUMABLE if not (looks_ahead and name == "epochs"))
 
@@ -211,7 +211,7 @@ def vectors(
     """Return the vectors of a run with the user's ids, as ``penstock.similar`` takes them.
 
     Those that were trained in memory are mapped from the checkpoint, and read when they are
-    accessed; training that goes on overwrites them. Those of several partitions are copied into
+    accessed; a running training overwrites them. Those of several partitions are copied into
     memory: where they do not fit, ``export`` them, and map these with ``Vectors.open``.
 
     Parameters
@@ -227,7 +227,7 @@ def vectors(
     Returns
     -------
     Vectors
-        ``ids`` and ``values``, a row a node in the order of the graph.
+        ``ids`` and ``values``, one row per node in the order of the graph.
 
     Raises
     ------

@@ -15,6 +15,7 @@ from penstock.files import save_npy
 from penstock.graph import Graph, load_npy
 from penstock.paths import client_path
 from penstock.pipelines.embed.options import ALL, BY_RELATION
+from penstock.pipelines.embed.run import Run
 from penstock.pipelines.tables.read import read_ids
 from penstock.sizes import plural
 from penstock.workers.embed.evaluation.candidates import Candidates
@@ -48,19 +49,21 @@ def keep_candidates(folder: Path, mask: Array) -> None:
 
 
 def find_candidates(
-    given: str | None, at: Path, nodes: int, graph: Callable[[], Graph]
+    given: str | None, at: Path, run: Run, graph: Callable[[], Graph]
 ) -> Candidates | None:
     """Return what may answer questions to a run, by default the candidates of its training.
 
-    None: all nodes.
+    If its training corrupts one side, only answers of that side are limited. None: all nodes.
     """
     if given is None and (at / FILE).is_file():
-        return Candidates(nodes, load_npy(at / FILE).tobytes())
+        kept = Candidates(run.nodes, load_npy(at / FILE).tobytes())
+        return kept.limiting(run.training.corrupt)
     if given is None or given == ALL:
         return None
     if given == BY_RELATION:
-        return Candidates(nodes, graph=graph().path)
-    return Candidates.of(mask_of(given, read_column(at / IDS, "id").combine_chunks(), graph))
+        return Candidates(run.nodes, graph=graph().path)
+    mask = mask_of(given, read_column(at / IDS, "id").combine_chunks(), graph)
+    return Candidates.of(mask, run.training.corrupt)
 
 
 def _of_type(graph: Graph, name: str) -> Array:
@@ -98,7 +101,7 @@ def _of_file(path: Path, ids: Any) -> Array:
 
     if not path.is_file():
         raise UsageError(
-            f"there is no file {path}",
+            f"{path} does not exist",
             expected="a file of ids, type:NAME, label:NAME, or another value that the help names",
         )
     wanted = read_ids(str(path)).cast(pa.string())

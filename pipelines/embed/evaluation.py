@@ -94,7 +94,7 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
         candidates = options.candidates
     else:
         own_graph = partial(graph_of_training, folder, options.graph, run)
-        candidates = find_candidates(options.candidates, at, run.nodes, own_graph)
+        candidates = find_candidates(options.candidates, at, run, own_graph)
     filters, unfiltered = [graph], None
     if options.filtered and not same:
         own = _graph_of_the_run(run)
@@ -193,14 +193,14 @@ def _read(path: Path, at: Path, run: Run, unknown_ones: str) -> tuple[Array, int
         raise MissingFile(f"there is no file {path}") from error
     except (UnicodeDecodeError, IsADirectoryError) as error:
         raise InputError(
-            f"{path} is no text file of edges", expected="UTF-8", got=str(error)
+            f"{path} is not a text file of edges", expected="UTF-8", got=str(error)
         ) from error
     lines = text.removesuffix("\n").split("\n") if text else []
     rows = [line.removesuffix("\r").split("\t") for line in lines]
     for number, row in enumerate(rows, 1):
         if len(row) != wide:
             raise InputError(
-                f"{path}, line {number} is no edge",
+                f"{path}, line {number} is not an edge",
                 expected="head, relation and tail" if typed else "head and tail",
                 got=plural(len(row), "column"),
                 remedy="Separate columns by tabs",

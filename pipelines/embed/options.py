@@ -66,7 +66,9 @@ def read_recipe(path: Path) -> dict[str, Any]:
     """Return the options that a recipe gives, which are not checked yet."""
     declared = read_yaml(path, "recipe")
     if not isinstance(declared, dict) or not all(isinstance(name, str) for name in declared):
-        raise UsageError(f"{path} is no recipe", expected="options and their values, as dim: 100")
+        raise UsageError(
+            f"{path} is not a recipe", expected="options and their values, as dim: 100"
+        )
     found = with_underscores(declared, path)
     names = Training.__dataclass_fields__
     strange = [name for name in found if name not in names]
@@ -102,7 +104,7 @@ class TrainingOptions(Training):
     @model_validator(mode="wrap")
     @classmethod
     def _with_recipe(cls, given: Any, make: Any) -> Any:
-        """Add what the recipe says and was not given, be it at its default.
+        """Add options of the recipe that the caller did not give.
 
         given  the keyword arguments, or a dict of those that the command line found
         """

@@ -31,7 +31,7 @@ _PLACE = 16  # bytes of a node's place in the layout, and while it is made
 _GROUPED = 36  # of a row of gradients on CPUs, while those of the same row are found
 _SORTED = 24  # the same on a GPU
 _THREAD = 4 * (3 * 1024 + 3 * 256)  # bytes of a value of the queries of a piece, of a thread
-_TILE, _TILE_ROWS = 3 << 20, 64  # bytes of scores of a thread, which are of so many rows or more
+_TILE, _TILE_ROWS = 3 << 20, 64  # bytes of scores of a thread, of at least this many rows
 _NEGATIVE = 16  # bytes of a negative in order
 _WIDEST_TILE = 512  # values of a row that is scored in tiles on any GPU
 _WIDE_SCORES = 1 << 26  # of rows wider than a GPU's tiles, at a time
@@ -85,7 +85,7 @@ def check_graph(graph: Graph, training: Training, ranks: int = 1) -> None:
                 remedy="Leave --partitions out: they are then as few as fit in memory",
             )
         if training.partitions > 1 and training.held > 3:
-            training.in_order(training.partitions // ranks)  # raises where there is none
+            training.in_order(training.partitions // ranks)  # raises if there is none
 
 
 def geometry(graph: Graph, training: Training, ranks: int = 1) -> Geometry:
@@ -107,7 +107,7 @@ def memory_to_train(
 ) -> int:
     """Return the bytes that each worker needs at most, about.
 
-    on     what workers have [default: CPUs, of which nothing is known]
+    on     what workers have [default: CPUs of unknown memory]
     begin  bytes of the host's that a warm start takes: see ``memory_to_begin``
     """
     table = geometry(graph, training, ranks)
@@ -142,7 +142,7 @@ def memory_to_train(
     if ranked := min(graph.manifest.heldout.get("valid", 0), training.validate_sample):
         work += memory_to_rank(ranked, training.dim, graph.num_nodes)
     if training.by_degree:
-        # Edges between two partitions have an alias table of their own, where not all are there.
+        # Edges between two partitions have their own alias table, unless all are in memory.
         tables = 1 if in_memory else held**2
         rows = min(graph.num_nodes, held * table.rows)
         work += _ALIAS * rows * tables

@@ -79,7 +79,7 @@ def prediction_task(
         checkpoint=checkpoint,
         top=min(options.top, run.nodes),
         graph=None if graph is None else graph.path,
-        candidates=find_candidates(options.candidates, at, run.nodes, own),
+        candidates=find_candidates(options.candidates, at, run, own),
     )
 
 

@@ -137,7 +137,7 @@ class EvaluateReport(JobReport):
     edges, skipped
         How many were ranked, and how many have unknown nodes or relations.
     candidates
-        Nodes that each answer was ranked among.
+        Nodes that each answer was ranked among; by relation, the mean.
     seconds
         Of the whole command.
     scores, tail, head

@@ -121,7 +121,7 @@ def checkpoint_name(folder: Path, wanted: str, run: Run) -> str:
 
 
 def _count_of_ids(folder: Path) -> int | None:
-    """Return how many ids a run has, None where there is no table of them."""
+    """Return how many ids a run has, None if it has no table of them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -44,7 +44,7 @@ from penstock.workers.training.stopped import Stopped
 if TYPE_CHECKING:
     from distributed import Worker
 
-_HARDLY = 0.01  # of the loss of vectors of zeros: what is within is no better or worse than they
+_HARDLY = 0.01  # of the loss of vectors of zeros: a loss within this share is not better
 _IGNORED: Rules = (
     (
         ("patience", "validate_every", "validate_sample"),
@@ -57,7 +57,7 @@ _IGNORED: Rules = (
 def train_vectors(
     context: Context, graph: Graph, out: RunOutput, options: EmbedOptions
 ) -> TrainReport:
-    """Train on ranks, in a folder that is there from the first epoch on."""
+    """Train on ranks, in a folder that exists from the first epoch on."""
     ranks, training, seen = options.ranks, options.training, 0
     checkpoints = Checkpoints(out.result / "checkpoints")
     before = None if out.before is None else Run.of(out.before, out.result)
@@ -84,7 +84,7 @@ def train_vectors(
         return replace(training, by_degree=training.by_degree or 1.0)
 
     def problem_of(workers: Workers, training: Training) -> PenstockError | None:
-        """Return the error of what does not fit these workers, or the buckets; None: it will do."""
+        """Return the error if the training does not fit these workers or its buckets, or None."""
         if workers.capacity.on_gpu and training.model in DISTANCES:
             # Only workers that have a GPU know how wide its kernels are.
             widest = min(ask_workers(workers.client, _widest).values())
@@ -142,15 +142,15 @@ def train_vectors(
         None if init is None else options.init,
         () if init is None else init.relations or (),
         run.init_sha256,
-        None if mask is None else Candidates.of(mask),
+        None if mask is None else Candidates.of(mask, training.corrupt),
     )
-    told = False
+    warned = False
 
     def warn_unknown(known: dict[str, int] | None) -> None:
-        """Say so, once, where no node has a vector in the run to begin with."""
-        nonlocal told
-        if known and not known.get("nodes") and not told:
-            told = True
+        """Warn once if no node has a vector in the run to begin with."""
+        nonlocal warned
+        if known and not known.get("nodes") and not warned:
+            warned = True
             only = "only relations began" if any(known.values()) else "nothing began"
             warn(f"{options.init} has no node of {graph.path}: {only} with its vectors")
 
@@ -187,7 +187,7 @@ def _init(
 ) -> Run | None:
     """Return the run to begin with, which has vectors of the same kind.
 
-    None: there is none, or the checkpoint to go on from has all that was taken from it.
+    None: there is none, or the checkpoint that the training resumes from has its vectors already.
     """
     folder = options.init
     if folder is None or (before is not None and checkpoints.has_all()):
@@ -195,7 +195,7 @@ def _init(
     if folder.resolve() == out:
         raise UsageError(
             "a run cannot begin with itself",
-            remedy="Give it another folder, or go on with --resume",
+            remedy="Give it another folder, or --resume it",
         )
     found = Run.load(folder)
     checkpoint_name(folder, "best", found)
@@ -253,7 +253,7 @@ def _warn_useless(out: Path, trained: Trained, training: Training) -> None:
     if (ours := loss - trained.penalty) >= (1 - _HARDLY) * zeros:
         without = " without penalties" if training.penalty[1] else ""
         warn(
-            f"{out}: the loss{without}, {ours:.4g}, is no better than the {zeros:.4g} of vectors "
+            f"{out}: the loss{without}, {ours:.4g}, is not better than the {zeros:.4g} of vectors "
             "of zeros: train again with more --epochs, a lower --lr, or a smaller penalty"
         )
 

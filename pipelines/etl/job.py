@@ -1,4 +1,4 @@
-"""One run of ``penstock etl``: what it reads, what it plans, and from tables to a manifest."""
+"""One run of ``penstock etl``: it opens the input, plans, and makes a graph with its manifest."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from penstock.pipelines.tables.pieces import Piece
 from penstock.pipelines.tables.sources import find_files, format_of, stamp_of
 from penstock.sizes import format_bytes, plural
 
-# Bins are no larger than this, so that all cores have work and a shard stays a handy file.
+# The most bytes of a bin: small enough that all cores have work and a shard is a handy file.
 _BIN_EDGES = 1 << 23
 
 
 class EtlJob:
-    """One run: what it reads, which is open, and what its steps have found.
+    """One run: its open input, and what its steps have found.
 
-    edges, format, pieces  what is read: as it was given, as what, and cut into tasks by its use
-    inputs, layout         its files, with stamps; what their columns are
-    options                completed by what the input decides
-    partial, connected     where the graph grows, and the workers that are at it
+    edges, format, pieces  the input as the caller gave it, its format, and its pieces, one per task
+    inputs, layout         its files, with stamps; the roles of their columns
+    options                completed from the input
+    partial, connected     the folder where the graph is made, and the workers
     relations, heldout     found on the way: names of relations; folders of edges held out
     time_cuts              the times from which edges are held out, if they are split by time
-    counts                 what the run tells of all this
+    counts                 the report of all this
     """
 
     layout: Layout
@@ -73,13 +73,13 @@ class EtlJob:
     def open(
         cls, edges: str | Path | Iterable[str | Path], options: EtlOptions, *_: bool
     ) -> EtlJob:
-        """Find the files of the edges and their columns, and decide what the options leave open."""
+        """Find the files of the edges and their columns, and complete the options."""
         try:
             listed = [edges] if isinstance(edges, str | Path) else list(edges)
         except TypeError as error:
             raise UsageError(
                 f"a {type(edges).__name__} is not a table",
-                expected="paths, or what has __arrow_c_stream__, such as a DataFrame",
+                expected="paths, or an object with __arrow_c_stream__, such as a DataFrame",
             ) from error
         job = cls([client_input(one) for one in listed], options)
         job._open()
@@ -91,14 +91,14 @@ class EtlJob:
         return self.edges[0] if self.format in ("json", "edgelists") else None
 
     def stamps(self) -> dict[str, Any]:
-        """Return every file that is read, as it is now."""
+        """Return the stamps of all files that are read."""
         return {path: stamp_of(path) for path in self.inputs}
 
     def searched(self) -> list[str]:
         """Return the folders whose files are read, at any depth."""
         options = self.options
         tables = [one for one in (options.nodes, options.valid, options.test) if one is not None]
-        # Of a TU data set files of certain names are read, and none of folders in it.
+        # Only files with certain names belong to a TU data set, and no folders.
         return [*(() if self.format == "tu" else self.edges), *tables]
 
     def _open(self) -> None:
@@ -162,14 +162,14 @@ class EtlJob:
         return counts
 
     def _plan(self, context: Context) -> None:
-        """Say what is read as what; no worker is started."""
+        """Describe how the input is read; no worker is started."""
         named = {role: getattr(self.layout, role) for role in KNOWN}
         columns = ", ".join(f"{r} {name}" for r, name in named.items() if name is not None)
         place = kind_for(context.cluster, self.size, None)
         memory = Need(None)
         if place in ("local", "threads"):
             has = context.cluster.worker_memory()
-            fit = f"tasks are cut to fit into what a worker has, {format_bytes(has)}"
+            fit = f"tasks are cut to fit into a worker's memory, {format_bytes(has)}"
             memory = Need(None, has, fit)
         files = len(self.inputs)
         kind = "directed" if self.counts.directed else "undirected"
@@ -191,7 +191,7 @@ class EtlJob:
 
     @cached_property
     def capacity(self) -> TaskCapacity:
-        """How many tasks run at once, and what memory each may use."""
+        """How many tasks run at once, and how much memory each may use."""
         return self.connected.task_capacity
 
     @property
@@ -201,9 +201,9 @@ class EtlJob:
         return self.chosen("bin-edges", most)
 
     def chosen(self, name: str, number: int) -> int:
-        """Return what the run chose when it began, by which intermediate files are cut.
+        """Return what the run chose when it began, which decides how intermediate files are cut.
 
-        A run that is resumed may have other workers, but must not cut again.
+        A resumed run may have other workers, but must not cut again.
         """
         kept = self.partial.scratch / f"{name}.txt"
         if not kept.exists():
@@ -234,8 +234,8 @@ class EtlJob:
     def scratch_bytes(self) -> int:
         """Bytes on disk while the graph is made, about.
 
-        Four times the input has held for text, which shrinks, and compressed files, which grow. But
-        a column of Parquet may be tiny indices into a few values: numbers of 8 bytes for each row.
+        Four times the input is enough for text, which shrinks, and compressed files, which grow.
+        But a column of Parquet may be tiny indices into a few values, so 8 bytes per row count.
         """
         columns = sum(getattr(self.layout, role) is not None for role in KNOWN)
         return sum(max(4 * piece.bytes, 8 * (columns + 1) * piece.rows)

@@ -27,7 +27,7 @@ Format = Literal[
 Merge = Literal["sum", "max", "min", "first", "keep"]
 
 
-# Options that would be ignored: which, when, and of options whether it is so.
+# Options that would be ignored: their names, when, and a test of the options.
 _IGNORED: Rules = (
     (("since", "until", "merge_times"), "without --time", lambda o: o.time is None),
     (("merge_times",), "with --duplicates keep", lambda o: o.duplicates == "keep"),
@@ -81,8 +81,8 @@ _IGNORED_IN_TABLES: Rules = (
         ),
     ),
 )
-# In a zoo: graphs are split by the user's own table of them, and have components of their own; the
-# nodes of a graph stay together, and only TU folders have data of nodes.
+# In a zoo, graphs are split by the user's own table and have components of their own; the nodes of
+# a graph stay together, and only TU folders have data of nodes.
 _IGNORED_IN_ZOOS: Rules = (
     (
         (
@@ -105,13 +105,13 @@ _IGNORED_IN_ZOOS: Rules = (
     on_bad_rows="Reading",
 )
 class EtlOptions:
-    """How edges become a graph. What each step does, and in which order, is in docs/etl.md."""
+    """How edges become a graph. docs/etl.md describes the steps and their order."""
 
     format: Format = "auto"
-    """what the edges are: parquet, arrow (IPC files), csv, tsv, edgelist (text with # comments),
+    """format of the edges: parquet, arrow (IPC files), csv, tsv, edgelist (text with # comments),
     npz (SciPy CSR), triples (head, relation, tail); of many small graphs zoo (a table with
-    graph_id, source, target), json (lines, a graph each), edgelists (files of text, a graph each),
-    tu (a TU folder); auto goes by the file's name"""
+    graph_id, source, target), json (one graph per line), edgelists (one graph per text file),
+    tu (a TU folder); auto decides by the file's name"""
     source: str | None = None
     """column of the edge's source: a name, or a number from 0 [default: src, source, head, ...]"""
     target: str | None = None
@@ -119,14 +119,14 @@ class EtlOptions:
     weight: str | None = None
     """column of the edge's weight; none: no weights [default: weight, if there is one]"""
     relation: str | None = None
-    """column of the edge's relation (type); none: no types, of triples and TU folders either
+    """column of the edge's relation (type); none: no types, not even of triples and TU folders
     [default: relation, if there is one]"""
     time: str | None = None
-    """column of the edge's time: integers, floats or timestamps; it is kept with the edges, and an
-    edge that is repeated at another time is another edge"""
+    """column of the edge's time: integers, floats or timestamps; the graph keeps it, and equal
+    edges at two times are two edges"""
     source_type: str | None = None
-    """type of the edges' sources, or column:NAME for a column of types: nodes of two types may have
-    one id, and are called TYPE:ID in the graph"""
+    """type of the edges' sources, or column:NAME for a column of types: nodes of two types may
+    have the same id; the graph names them TYPE:ID"""
     target_type: str | None = None
     """type of the edges' targets, or column:NAME"""
     graph_id: str | None = None
@@ -136,24 +136,24 @@ class EtlOptions:
     delimiter: str | None = None
     """what separates columns in text files [default: a comma in csv, a tab in tsv and triples]"""
     id_type: Literal["auto", "int64", "uint64", "string"] = "auto"
-    """what ids are; string: those of graphs, too; auto decides by the first rows"""
+    """type of the ids; string also applies to ids of graphs; auto decides by the first rows"""
 
     directed: Annotated[bool | None, Parameter(negative="--undirected")] = None
     """keep the edges' direction, or store every edge both ways [default: triples, and tables with a
     column of relations, are directed; other edges, zoos and TU folders are undirected]"""
     self_loops: Literal["drop", "keep"] | None = None
-    """edges from a node to itself [default: keep where edges have relations, drop other edges]"""
+    """edges from a node to itself [default: keep if edges have relations, else drop]"""
     duplicates: Merge = "sum"
     """equal edges (of equal time) become one with the sum, the maximum, the minimum or the first of
     the weights, or are kept"""
     both_directions: Literal["add", "once"] | None = None
-    """undirected: an edge that is listed in both directions is two duplicates, or one edge, in the
-    direction that is listed first [default: once in a symmetric matrix, else add]"""
+    """undirected: an edge listed in both directions is two duplicates (add), or one edge in the
+    direction listed first (once) [default: once in a symmetric matrix, else add]"""
     merge_times: bool = False
-    """edges that differ in their time alone are duplicates too: one edge, with the latest time
+    """edges that differ only in time are duplicates too: one edge, with the latest time
     (--duplicates first: the time of the first)"""
     since: Moment | None = None
-    """drop edges before this time: a number, or of timestamps a date such as 2026-11-20"""
+    """drop edges before this time: a number, or for timestamps a date such as 2026-11-20"""
     until: Moment | None = None
     """drop edges at or after this time"""
 
@@ -173,12 +173,12 @@ class EtlOptions:
     split_edges_by: Literal["draw", "time"] = "draw"
     """draw: each edge draws its split by --seed; time: the oldest edges train, the newest test"""
     valid: ClientInput | None = None
-    """a file of edges to hold out as heldout/valid, of the same format as the edges"""
+    """a file of edges to hold out as heldout/valid, in the format of the edges"""
     test: ClientInput | None = None
     """a file of edges to hold out as heldout/test"""
     split_nodes: tuple[float, float, float] | None = None
-    """fractions of nodes for train, valid and test; with --label, of those that have one. Each node
-    draws by --seed and its id: no other node moves it, and sizes are approximate"""
+    """fractions of nodes for train, valid and test; with --label, of nodes that have one. --seed
+    and a node's id decide its split, whatever other nodes exist; sizes are approximate"""
 
     nodes: ClientInput | None = None
     """table of nodes: parquet, csv or tsv; nodes without edges come from here"""
@@ -187,47 +187,47 @@ class EtlOptions:
     node_type: str | None = None
     """type of the nodes of the node table, or column:NAME [default: column:type]"""
     label: str | None = None
-    """column of the node table with the label: classes, numbers, or lists of classes; nodes without
-    one count in no loss and no score"""
+    """column of the node table with the label: classes, numbers, or lists of classes; losses and
+    scores ignore nodes without one"""
     label_kind: Literal["auto", "class", "multi", "value"] = "auto"
-    """whether labels are classes, several classes a node, or values to regress; auto: floats are
+    """class, multi (several classes per node), or value (for regression); auto: floats are
     values, unless some are missing and the rest are at most 1,000 different whole numbers"""
     label_missing: Annotated[str, Field(coerce_numbers_to_str=True)] | None = None
-    """what stands for no label besides empty and NaN, such as -1"""
+    """a value that means no label, such as -1, besides empty and NaN"""
     split: str | None = None
-    """column of the node table that says train, valid or test"""
+    """column of the node table with train, valid or test"""
     feature_columns: tuple[str, ...] = ()
-    """columns of the node table that are features: numbers, booleans, categories (a feature each),
-    dates (days, month and weekday), or one column of lists; x* takes all that begin with x; may
-    be repeated"""
+    """columns of the node table that are features: numbers, booleans, categories (one feature per
+    category), dates (days, month and weekday), or one column of lists; x* takes all that begin
+    with x; may be repeated"""
     category_columns: tuple[str, ...] = ()
     """columns of the node table that are features as categories, even if they hold numbers"""
     standardise: bool = False
     """scale features that are numbers to a mean of 0 and a standard deviation of 1 over all rows
     of the node table that have a value"""
     features_as: ClientPath | None = None
-    """a graph whose feature columns, categories, means and deviations are taken, so that this one
-    has the same features; a category that it does not have is 0 in all of them. The three options
-    above may stay, but must not ask for what that graph does not have"""
+    """another graph: use its feature columns, categories, means and deviations, so that both have
+    the same features; a new category is 0 in all of them. The three options above may stay, but
+    must not ask for columns that it lacks"""
     features: ClientPath | None = None
-    """features as .npy (dense) or .npz (SciPy CSR), a row a row of the node table"""
+    """features as .npy (dense) or .npz (SciPy CSR), one row per row of the node table"""
     missing_features: Literal["error", "zero", "mean"] = "error"
     """features that are NaN, null or empty: stop, or fill numbers and booleans with 0 or with the
-    mean of those that are there, and all features of a category or date with 0"""
+    mean of the others, and all features of a category or date with 0"""
     unknown_nodes: Literal["error", "add", "drop"] = "error"
     """edges to nodes that are not in the node table: stop, add the nodes, or drop the edges"""
 
     on_bad_rows: Literal["error", "skip"] = "error"
-    """stop at the first row that cannot be used, or count it and go on"""
+    """stop at the first row that cannot be used, or skip and count it"""
     scratch: ClientPath | None = None
-    """where intermediate files go; every worker must see it [default: next to the output]"""
+    """folder for intermediate files, which every worker must see [default: next to the output]"""
 
     def refuse_in_tables(self, *, text: bool) -> None:
-        """Raise UsageError for an option that means nothing for these tables; some may be text."""
+        """Raise UsageError for an option that these tables would ignore; some may be text."""
         refuse_ignored(self, _IGNORED_IN_TABLES, text)
 
     def refuse_in_zoo(self) -> None:
-        """Raise UsageError for an option that means nothing for many graphs side by side."""
+        """Raise UsageError for an option that a zoo would ignore."""
         refuse_ignored(self, _IGNORED_IN_ZOOS)
 
     def __post_init__(self) -> None:
@@ -255,6 +255,6 @@ def asked_columns(options: EtlOptions) -> list[str]:
 
 
 def type_column(given: str | None) -> str | None:
-    """Return the column that an option of types names; None where it is a type itself."""
+    """Return the column that an option of types names; None if it is a type itself."""
     known, colon, name = (given or "").partition(":")
     return name if known == "column" and colon else None

@@ -40,7 +40,7 @@ class EtlReport(JobReport):
     nodes_dropped: int = 0
     features_filled: int = 0
     categories_unknown: int = 0
-    columns_of_unknown: dict[str, int] = field(default_factory=dict)  # these values by column
+    columns_of_unknown: dict[str, int] = field(default_factory=dict)  # values by column
     heldout: dict[str, int] = field(default_factory=dict)
     types: dict[str, int] = field(default_factory=dict)  # these four as in GraphInfo
     features: dict[str, Any] | None = None
@@ -48,7 +48,7 @@ class EtlReport(JobReport):
     splits: dict[str, int] = field(default_factory=dict)
 
     def count_input(self, result: dict[str, Any]) -> None:
-        """Add what one piece of the input counted."""
+        """Add the counts of one piece of the input."""
         self.rows_read += sum(result["rows"]) + result["bad_count"] + result["filtered"]
         self.rows_filtered += result["filtered"]
         self.count_bad(result["bad"], result["bad_count"])
@@ -66,21 +66,21 @@ class EtlReport(JobReport):
             self.loops_dropped += count
 
     def following(self) -> list[Command]:
-        """Return what the graph can be given to."""
+        """Return the next commands for the graph."""
         from penstock.graph import Graph
 
         path = Path(self.graph)
         return after_graph(path, Graph.open(path).manifest)
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the report as text."""
         from penstock.pipelines.info import node_lines
 
         edges = f"{self.edges:,} directed edges"
         if not self.directed:
             edges += " (each edge stored in both directions)"
         zoo = "" if self.graphs is None else f"{self.graphs:,} graphs, "
-        # Below a second or so it is the start that is timed.
+        # Shorter runs mostly time the start.
         rows = f"{format_count(self.rows_read / max(self.seconds, 1e-9))} rows/s"
         rate = f" ({rows})" if self.seconds > 2 else ""
         yield f"{shown(self.graph)}: {zoo}{self.nodes:,} nodes, {edges}, {format_bytes(self.bytes)}"

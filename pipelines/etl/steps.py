@@ -1,7 +1,7 @@
 """The steps of ``penstock etl`` in order: read, number nodes, make rows, write node data.
 
-Every step is a set of independent Dask tasks; what one leaves on disk the next reads. The client
-holds a few numbers a node; edges stay with the workers.
+Every step is a set of independent Dask tasks, which read what the step before left on disk. The
+client holds a few numbers per node; edges stay with the workers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def build_graph(job: EtlJob) -> Manifest:
 
 
 def with_nodes(manifest: Manifest, nodes: NodeResult) -> Manifest:
-    """Return the manifest with what was written about nodes."""
+    """Return the manifest with the entries about nodes."""
     about = replace(
         manifest,
         features=nodes.features,

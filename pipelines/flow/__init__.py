@@ -93,8 +93,6 @@ def run_flow(
     made = read_flow(client_path(flow), variables, date=date)
     return run_flow_checked(
         made,
-        Choice(force, first, only, accept or {}),
+        Choice(force, first, only, accept or {}, {}, replace_targets, replace_outputs),
         quiet=quiet,
-        replace_targets=replace_targets,
-        replace_outputs=replace_outputs,
     )

@@ -40,20 +40,25 @@ def command(
     flow
         a YAML file of stages
     """
+    if options.detach and not plan:
+        from penstock.pipelines.flow.detach import detach
+
+        made = read_flow(flow, settings(options.set), date=options.days()[0])
+        output.show(detach(made, options))
+        return
     for day in options.days():
         _run(read_flow(flow, settings(options.set), date=day), options, output, plan=plan)
 
 
 def _run(made: Flow, options: RunOptions, output: Display, *, plan: bool) -> None:
     accepted = dict.fromkeys(options.accept, options.reason or "")
-    choice = Choice(options.force, options.first, options.only, accepted, origin=_origin(options))
-    replacing = {"replace_targets": options.replace_targets,
-                 "replace_outputs": options.replace_outputs}  # fmt: skip
+    choice = Choice(options.force, options.first, options.only, accepted, _origin(options),
+                    options.replace_targets, options.replace_outputs)  # fmt: skip
     if plan:
-        output.show(plan_flow(made, choice, **replacing))
+        output.show(plan_flow(made, choice))
         return
     page = write_page if options.report else None
-    report = run_flow_checked(made, choice, quiet=output.quiet, failed=page, **replacing)
+    report = run_flow_checked(made, choice, quiet=output.quiet, failed=page)
     if options.report:
         report.report = write_page(Path(report.run))
     output.show(report)

@@ -45,10 +45,10 @@ class Engine:
 
     def __init__(self, flow: Flow, *, quiet: bool) -> None:
         self.flow, self._quiet = flow, quiet
-        self._parallel = flow.parallel or min(PARALLEL, max(cores(), 1))
+        self._parallel = flow.keys.parallel or min(PARALLEL, max(cores(), 1))
         self._open = ExitStack()
         self._running: dict[str, Running] = {}
-        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._with_workers = False
 
     def close(self) -> None:
@@ -152,17 +152,19 @@ class Engine:
             resources=ON_DRIVER, pure=False, retries=0,
         )  # fmt: skip
         self._running[stage.name] = Running(stage, future, begun)
-        future.add_done_callback(lambda _: self._ended.put(stage.name))
+        future.add_done_callback(self._ended.put)
 
     def next_ended(self) -> tuple[str, dict[str, Any]] | None:
         """Return a stage that ended, and its answer; None: none has, for a moment."""
         try:
-            name = self._ended.get(timeout=_POLL)
+            future = self._ended.get(timeout=_POLL)
         except queue.Empty:
             return self._late()
-        if name not in self._running:  # it was cancelled
+        running = next((one for one in self._running.values() if one.future is future), None)
+        if running is None:  # it was cancelled, and its stage may run again
             return None
-        running = self._running.pop(name)
+        name = running.stage.name
+        del self._running[name]
         answer = self._answer(running)
         running.begun.unlink(missing_ok=True)
         if self._with_workers and running.stage.command is not None:

@@ -7,13 +7,11 @@ one that is tried again.
 from __future__ import annotations
 
 import datetime as dt
-import http.client
 import json
 import os
 import signal
 import subprocess
 import threading
-import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +29,7 @@ LATE = "late"
 def notify(flow: Flow, run: RunRecord) -> None:
     """Call the hook of a run that has ended; a failure is reported, and changes nothing else."""
     key = hook_of(run)
-    _call_hook(getattr(flow, key), key, run, flow.home, flow.hook_timeout)
+    _call_hook(getattr(flow.keys, key), key, run, flow.home, flow.keys.hook_timeout)
 
 
 def leave_record(
@@ -94,9 +92,7 @@ def _call_hook(hook: str | None, key: str, run: RunRecord, home: Path, limit: fl
             _post(hook, run)
         else:
             _command(hook, run, home, limit)
-    except (
-        OSError, subprocess.SubprocessError, ValueError, http.client.HTTPException
-    ) as error:  # fmt: skip
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
         run.body["notification"] = f"{type(error).__name__}: {error}"
         if run.state != LATE:
             with suppress(OSError, PenstockError):
@@ -127,14 +123,16 @@ def _command(command: str, run: RunRecord, home: Path, limit: float | None) -> N
         raise subprocess.CalledProcessError(code, command)
 
 
-class _SamePost(urllib.request.HTTPRedirectHandler):
-    """Follows a redirection with the same POST; urllib would make a GET of it."""
-
-    def redirect_request(self, request: Any, *answer: Any) -> urllib.request.Request:
-        return urllib.request.Request(answer[-1], request.data, dict(request.headers))
-
-
 def _post(address: str, run: RunRecord) -> None:
+    import http.client
+    import urllib.request
+
+    class SamePost(urllib.request.HTTPRedirectHandler):
+        """Follows a redirection with the same POST; urllib would make a GET of it."""
+
+        def redirect_request(self, request: Any, *answer: Any) -> urllib.request.Request:
+            return urllib.request.Request(answer[-1], request.data, dict(request.headers))
+
     stages = {
         name: {key: one[key] for key in ("state", "seconds", "why", "error") if key in one}
         for name, one in run.body["stages"].items()
@@ -148,7 +146,7 @@ def _post(address: str, run: RunRecord) -> None:
 
     def send() -> None:
         try:
-            with urllib.request.build_opener(_SamePost).open(request, timeout=_SECONDS):
+            with urllib.request.build_opener(SamePost).open(request, timeout=_SECONDS):
                 pass
         except (OSError, ValueError, http.client.HTTPException) as error:
             failed.append(error)
@@ -160,4 +158,4 @@ def _post(address: str, run: RunRecord) -> None:
     if sender.is_alive():
         raise TimeoutError(f"no answer in {_SECONDS:.0f} s")
     if failed:
-        raise failed[0]
+        raise OSError(f"{type(failed[0]).__name__}: {failed[0]}") from failed[0]

@@ -40,6 +40,8 @@ class RunOptions:
     """publish also to places of other flows"""
     replace_outputs: Annotated[bool, Parameter(negative="")] = False
     """stages may also replace what this flow has not made; it is not kept"""
+    detach: Annotated[bool, Parameter(negative="")] = False
+    """run in the background, also when this shell has ended; runs/FLOW.log is its log"""
     report: bool = True
     """write a page about the run into its folder, as penstock report does"""
 

@@ -12,7 +12,7 @@ from penstock.pipelines.flow.document import Flow, StageSpec
 from penstock.pipelines.flow.engine import check_gpus
 from penstock.pipelines.flow.owners import refuse_output
 from penstock.pipelines.flow.places import Place
-from penstock.pipelines.flow.run import Choice, check_of, order_of
+from penstock.pipelines.flow.run import Choice, check_of, foreseen, order_of
 from penstock.pipelines.flow.stage import call_command
 from penstock.pipelines.flow.state import FlowState
 from penstock.secrets import masked
@@ -80,9 +80,7 @@ def _needs(one: StagePlan) -> str:
     return ", ".join(parts)
 
 
-def plan_flow(
-    flow: Flow, choice: Choice, *, replace_targets: bool = False, replace_outputs: bool = False
-) -> FlowPlan:
+def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
     """Return the plan of a run; jobs whose inputs exist estimate their needs.
 
     Of inputs that will be rebuilt, those of the last run will do: nights are much alike.
@@ -91,18 +89,10 @@ def plan_flow(
     check_gpus(flow)
     chosen, state = choice.chosen(flow), FlowState(flow)
     needed = flow.before(chosen)
-    contents: dict[str, str] = {}
     running: set[str] = set()
     stages = []
-    for name, stage in flow.stages.items():
-        made = state.made_of(stage, contents)
-        contents[name] = state.content(name, made)
-        before = [one for one in stage.needs if one in running]
-        why = state.why(stage, made)
-        if why is None and before:
-            why = f"{before[0]} runs"
-        if why is None and choice.force and name in chosen:
-            why = "--force"
+    for stage, why, before in foreseen(flow, state, choice):
+        name = stage.name
         runs = why is not None and name in chosen
         if why is not None and name not in chosen:
             why = f"not chosen, though {why}"
@@ -113,9 +103,9 @@ def plan_flow(
             running.add(name)
             needs = _asked(flow, name, before) | {"last_seconds": _last_seconds(state, name)}
         try:
-            if runs and not replace_outputs:
+            if runs and not choice.replace_outputs:
                 refuse_output(flow, state, name)
-            for place in () if replace_targets or choice.only else _places(flow, stage):
+            for place in () if choice.replace_targets or choice.only else _places(flow, stage):
                 if place.local:  # a URL may be out of reach now
                     place.refuse_others(flow.name)
         except PenstockError as problem:

@@ -88,7 +88,7 @@ class Publisher:
             record.save()
             for one in entries:
                 with suppress(PenstockError, OSError):  # the next run removes them
-                    self._place(one).prune(self._flow.keep)
+                    self._place(one).prune(self._flow.keys.keep)
 
     def _shows(self, place: Place, version: str, stage: str) -> bool:
         own = place.owner() in (None, self._flow.name)
@@ -114,7 +114,7 @@ class Publisher:
         for one in entries:
             place = self._places.get((str(one["stage"]), str(one["place"])))
             if place is not None:  # else the flow does not publish there any more
-                place.move(one["version"], self._flow.keep)
+                place.move(one["version"], self._flow.keys.keep)
             one["moved"] = True
 
     def _place(self, entry: Entry) -> Place:

@@ -109,13 +109,8 @@ def call_in_child(order: dict[str, Any]) -> dict[str, Any]:
     found, code = Child(order, sys.stderr.buffer).wait()
     if found:
         return found
-    if code == 0:
-        raise PenstockError(
-            f"the process of stage {order['name']} ended before its function returned",
-            expected="a function that returns: os._exit ends its process at once",
-        )
     raise PenstockError(
-        f"the process of stage {order['name']} {_ended(code)}",
+        f"the process of stage {order['name']} {_ended(code)} before its function returned",
         remedy=f"See {order['log']}; run the flow again: it resumes",
     )
 
@@ -304,12 +299,6 @@ def _called(name: str, function: Callable[[], Any]) -> Any:
     except Exception as error:
         with suppress(Exception):  # as its __str__ may raise too
             print(masked(traceback.format_exc()), file=sys.stderr, end="")
-        if isinstance(error, FileExistsError):
-            raise PenstockError(
-                f"python: {name} found something at its output path", got=str(error.filename),
-                remedy="The output of an earlier run still exists when a function is called: "
-                "have it continue from that, or begin with shutil.rmtree(out, ignore_errors=True)",
-            ) from error  # fmt: skip
         raise from_system(error, f" in python: {name}") or PenstockError(
             f"python: {name} raised {type(error).__name__}: {error}",
             remedy="The log of the stage has the traceback",

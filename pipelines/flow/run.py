@@ -53,6 +53,8 @@ class Choice:
     only    these alone
     accept  why gates need not be met, by stage
     origin  who started the run, for its record
+    replace_targets  whether it may publish also to places of other flows
+    replace_outputs  whether stages may also replace what this flow has not made
     """
 
     force: bool = False
@@ -60,6 +62,8 @@ class Choice:
     only: tuple[str, ...] = ()
     accept: Mapping[str, str] = field(default_factory=dict)
     origin: dict[str, Any] = field(default_factory=dict)
+    replace_targets: bool = False
+    replace_outputs: bool = False
 
     def check(self, flow: Flow) -> None:
         """Refuse stages that there are not."""
@@ -96,19 +100,10 @@ class _Turn:
 class FlowRun:
     """A run under way."""
 
-    def __init__(
-        self,
-        flow: Flow,
-        choice: Choice,
-        *,
-        quiet: bool,
-        replace_targets: bool = False,
-        replace_outputs: bool = False,
-    ) -> None:
+    def __init__(self, flow: Flow, choice: Choice, *, quiet: bool) -> None:
         choice.check(flow)
         check_gpus(flow)
         self.flow, self.choice = flow, choice
-        self._replace_outputs = replace_outputs
         self.chosen = choice.chosen(flow)
         self.needed = flow.before(self.chosen)
         self.state = FlowState(flow)
@@ -118,7 +113,7 @@ class FlowRun:
         self._under_way: dict[str, _Turn] = {}
         self._display = Display(quiet=quiet)
         self._engine = Engine(flow, quiet=quiet)
-        self._publisher = Publisher(flow, say=self._display.say, replace=replace_targets)
+        self._publisher = Publisher(flow, say=self._display.say, replace=choice.replace_targets)
 
     # From its begin to its end
 
@@ -135,8 +130,12 @@ class FlowRun:
             self._note_process(record)
             self._publisher.recover()
             try:
-                running = self._running()
-                for name in running if not self._replace_outputs else ():
+                running = [
+                    one.name
+                    for one, why, _ in foreseen(flow, self.state, self.choice)
+                    if why is not None and one.name in self.chosen
+                ]
+                for name in running if not self.choice.replace_outputs else ():
                     refuse_output(flow, self.state, name)
                 if not self.choice.only:
                     self._publisher.refuse()
@@ -183,22 +182,6 @@ class FlowRun:
                             "folder": str(flow.folder), "series": flow.series})  # fmt: skip
         record.save()
 
-    def _running(self) -> list[str]:
-        """Return the stages that will run, as far as is known before."""
-        contents: dict[str, str] = {}
-        found: list[str] = []
-        for name, stage in self.flow.stages.items():
-            try:
-                made = self.state.made_of(stage, contents)
-            except OSError:  # an input that cannot be read: its stage reports it
-                contents[name], runs = "", True
-            else:
-                contents[name] = self.state.content(name, made)
-                runs = self.choice.force or bool(self.state.why(stage, made))
-            if name in self.chosen and (runs or set(stage.needs) & set(found)):
-                found.append(name)
-        return found
-
     def _execute(self, running: list[str]) -> None:
         """Run stages when those that they need are done; functions are checked before."""
         sorter = TopologicalSorter({name: one.needs for name, one in self.flow.stages.items()})
@@ -218,7 +201,7 @@ class FlowRun:
 
     def _follow(self, sorter: TopologicalSorter[str], check: Check) -> None:
         waiting: list[_Turn] = []
-        began, limit = time.monotonic(), self.flow.timeout
+        began, limit = time.monotonic(), self.flow.keys.timeout
         while sorter.is_active():
             if limit is not None and time.monotonic() > began + limit:
                 raise PenstockError(f"the run took longer than its timeout: {limit:g} s")
@@ -409,23 +392,13 @@ class FlowRun:
 
 
 def run_flow_checked(
-    flow: Flow,
-    choice: Choice,
-    *,
-    quiet: bool,
-    replace_targets: bool = False,
-    replace_outputs: bool = False,
-    failed: Callable[[Path], object] | None = None,
+    flow: Flow, choice: Choice, *, quiet: bool, failed: Callable[[Path], object] | None = None
 ) -> FlowReport:
     """Run a flow that was read.
 
-    replace_targets  publish also to places of other flows
-    replace_outputs  stages may also replace what this flow has not made
     failed  called with the run's folder if it fails as a whole, as by a publication
     """
-    run = FlowRun(
-        flow, choice, quiet=quiet, replace_targets=replace_targets, replace_outputs=replace_outputs
-    )
+    run = FlowRun(flow, choice, quiet=quiet)
     try:
         return run.run()
     except Exception:
@@ -444,6 +417,29 @@ def _failing(outcome: dict[str, Any]) -> Iterator[None]:
         if known is None:
             raise
         outcome |= {"state": State.FAILED, "error": _told(known)}
+
+
+def foreseen(
+    flow: Flow, state: FlowState, choice: Choice
+) -> Iterator[tuple[StageSpec, str | None, list[str]]]:
+    """Yield every stage, why it must run as far as is known before (None: it need not), and the
+    stages before it that will."""
+    chosen, running, contents = choice.chosen(flow), set[str](), dict[str, str]()
+    for name, stage in flow.stages.items():
+        before = [one for one in stage.needs if one in running]
+        why: str | None = "an input cannot be read"  # its stage reports it
+        with suppress(OSError):
+            made = state.made_of(stage, contents)
+            contents[name] = state.content(name, made)
+            why = state.why(stage, made)
+        contents.setdefault(name, "")
+        if why is None and before:
+            why = f"{before[0]} runs"
+        if why is None and choice.force and name in chosen:
+            why = "--force"
+        if why is not None and name in chosen:
+            running.add(name)
+        yield stage, why, before
 
 
 def order_of(

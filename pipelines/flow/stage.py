@@ -90,8 +90,7 @@ def call_command(order: dict[str, Any]) -> Any:
     command = command_of(order["job"])
     positional: list[Any] = [Path(one) for one in order["inputs"]]
     if command.listed:
-        convert: Any = client_input if command.kind is str else Path
-        positional = [[convert(one) for one in order["inputs"]]]
+        positional = [[client_input(one) for one in order["inputs"]]]
     named = command.arguments(order["options"])
     if command.out is not None:
         named[command.out] = Path(order["out"])

@@ -21,7 +21,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.documents import parse_json
-from penstock.files import remove, save_json
+from penstock.files import remove, save_json, sha256_of
 from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import NOT_YET, Flow, StageSpec, without_stages
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
@@ -30,7 +30,6 @@ from penstock.secrets import masked
 
 # A change in the results of jobs from the same input and options raises this number.
 FORMAT = 2
-_LARGE = 4 << 20
 _ENVIRONMENT = "what options take from the environment changed"
 # Keys of a manifest that do not describe its content.
 _NOT_CONTENT = ("report", "identity", "made", "seconds")
@@ -61,14 +60,17 @@ class Made:
         found, now = [], self.kept()
         if before.get("job") != self.job:
             found.append(f"job was {before.get('job')}")
-        for what in ("options", "inputs"):
-            old, new = before.get(what) or {}, now[what]
-            for name in sorted({*old, *new}):
-                if old.get(name) != new.get(name):
-                    change = f"{name}: {_short(old.get(name))} -> {_short(new.get(name))}"
-                    found.append(
-                        f"option {change}" if what == "options" else f"input {name} changed"
-                    )
+        old, new = before.get("options") or {}, now["options"]
+        found += [
+            f"option {name}: {_short(old.get(name))} -> {_short(new.get(name))}"
+            for name in sorted({*old, *new}) if old.get(name) != new.get(name)
+        ]  # fmt: skip
+        old, new = before.get("inputs") or {}, now["inputs"]
+        found += [
+            f"input {name} {'changed' if name in old else 'is new'}"
+            for name in sorted(new) if old.get(name) != new[name]
+        ]  # fmt: skip
+        found += [f"input {name} is not read any more" for name in sorted({*old} - {*new})]
         if before.get("version") != self.version:
             found.append(f"made by {before.get('version')}")
         return found
@@ -140,12 +142,8 @@ class FlowState:
         known = self._digests.get(name)
         if known is not None and known[:3] == stamp:
             return str(known[3])
-        made = hashlib.sha256()
-        with file.open("rb") as opened:
-            while block := opened.read(_LARGE):
-                made.update(block)
-        self._digests[name] = [*stamp, made.hexdigest()]
-        return made.hexdigest()
+        self._digests[name] = [*stamp, sha256_of(file)]
+        return str(self._digests[name][3])
 
     def save_digests(self) -> None:
         """Keep the digests that were computed for the next run."""

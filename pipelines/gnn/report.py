@@ -317,8 +317,8 @@ def overlap_lines(found: dict[str, Any]) -> list[str]:
     return [
         f"hidden communication: {share} (rows by {by['rows']}, sums by {by['sums']}; "
         f"{found['rounds']} rounds)",
-        f"  exposed {exposed}: what an epoch is longer than with the communication left out",
-        f"  whole {whole}: the same where nothing overlaps",
+        f"  exposed {exposed}: time of an epoch, minus its time without communication",
+        f"  whole {whole}: the same without overlap",
     ]
 
 

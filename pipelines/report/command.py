@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 from cyclopts import Parameter
 
@@ -13,9 +15,8 @@ from penstock.options import ClientPath
 from penstock.paths import shown
 from penstock.pipelines.display import Display
 from penstock.pipelines.flow.records import FOLDER, RunRecord, find_run
-from penstock.pipelines.report.data import gather
+from penstock.pipelines.report.outputs import job_record, manifest_of
 from penstock.pipelines.report.page import page
-from penstock.pipelines.report.sections.outputs import job_record, manifest_of
 
 NAME = "report.html"
 
@@ -26,7 +27,8 @@ def write_report(run: RunRecord, out: Path | None = None) -> Path:
         # Next to the output of a job: within it, readers of Parquet would take the page for a part.
         single = run.body.get("single")
         out = run.folder.with_name(f"{run.folder.name}-{NAME}") if single else run.folder / NAME
-    save_text(out, page(gather(run)))
+    logs = os.path.relpath(run.folder / "logs", out.parent)
+    save_text(out, page(run, quote(logs)))
     return out
 
 

@@ -122,7 +122,7 @@ def _read(flow: ClientPath, options: ScheduleOptions) -> Entry:
     read = read_flow(flow, settings(options.set))
     now = dt.datetime.now(dt.UTC)
     series = (read.name, read.series)
-    return entry_of(flow, read.schedule, options, options.name or read.name, series, now)
+    return entry_of(flow, read.keys.schedule, options, options.name or read.name, series, now)
 
 
 def _line(name: str, entry: Entry | PenstockError) -> dict[str, Any]:

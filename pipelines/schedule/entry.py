@@ -18,12 +18,17 @@ from typing import Any
 from penstock.documents import parse_json
 from penstock.errors import PenstockError, UsageError
 from penstock.files import save_json
+from penstock.options import given_options
 from penstock.output_lock import own_directory
 from penstock.pipelines.flow.document import read_schedule
 from penstock.pipelines.flow.options import settings
 from penstock.pipelines.flow.records import FOLDER, RunRecord, State, all_runs, began, by_date
 from penstock.pipelines.schedule.cron import Cron, parse_cron, zone_of
-from penstock.pipelines.schedule.options import ScheduleOptions, seconds_before_retry
+from penstock.pipelines.schedule.options import (
+    ScheduleOptions,
+    ScheduleTimes,
+    seconds_before_retry,
+)
 
 CATCH_UP = 7
 _LONGEST = dt.timedelta(days=366)  # before now, for what is due
@@ -190,11 +195,11 @@ def attempt_of(run: RunRecord) -> tuple[int, int]:
 
 
 def entry_of(
-    flow: Path, own: dict[str, Any], given: ScheduleOptions, name: str,
+    flow: Path, own: ScheduleTimes, given: ScheduleOptions, name: str,
     series: tuple[str, str | None], added: dt.datetime,
 ) -> Entry:  # fmt: skip
     """Return a schedule; ``own`` are the flow's options."""
-    options = replace(ScheduleOptions(**own), **_given(given))
+    options = replace(ScheduleOptions(**asdict(own)), **given_options(given))
     if options.cron is None:
         raise UsageError(
             f"{flow} has no schedule",
@@ -231,9 +236,9 @@ class Schedules:
     def save(self, entry: Entry) -> None:
         """Keep a schedule."""
         own_directory(self.folder)
-        body = {"flow": str(entry.flow), "options": _given(entry.given),
-                "added": entry.added.isoformat(), "reported": entry.reported,
-                "read": {"options": _given(entry.options), "series": entry.series}}  # fmt: skip
+        read = {"options": given_options(entry.options), "series": entry.series}
+        body = {"flow": str(entry.flow), "options": given_options(entry.given), "read": read,
+                "added": entry.added.isoformat(), "reported": entry.reported}  # fmt: skip
         save_json(self.path(entry.name), body)
 
     def load(self, name: str) -> Entry:
@@ -279,10 +284,6 @@ class Schedules:
             except (PenstockError, OSError) as error:
                 known = error if isinstance(error, PenstockError) else PenstockError(str(error))
                 yield name, known
-
-
-def _given(options: ScheduleOptions) -> dict[str, Any]:
-    return {key: one for key, one in asdict(options).items() if one not in (None, ())}
 
 
 def _options(body: dict[str, Any]) -> ScheduleOptions:

@@ -26,8 +26,8 @@ class StateOptions:
 
 
 @options
-class ScheduleOptions:
-    """When a flow runs; what is not given is taken from ``schedule:`` in the flow."""
+class ScheduleTimes:
+    """When a flow runs: ``schedule:`` in its file."""
 
     cron: str | None = None
     """cron expression: minute, hour, day of the month, month, day of the week, as "30 4 * * *" """
@@ -41,16 +41,22 @@ class ScheduleOptions:
     """the number of missed days that are run, the newest ones [default: 7]"""
     late_after: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = None
     """time of the day by which the run should have passed, as "06:00"; else on_failure is called"""
-    name: str | None = None
-    """name of the schedule [default: the flow's]"""
-    set: tuple[str, ...] = ()
-    """a variable of the flow, as name=value; may be repeated"""
 
     def __post_init__(self) -> None:
         if self.cron is not None:
             parse_cron(self.cron)
         if self.timezone is not None:
             zone_of(self.timezone)
+
+
+@options
+class ScheduleOptions(ScheduleTimes):
+    """A schedule; what is not given is taken from ``schedule:`` in the flow."""
+
+    name: str | None = None
+    """name of the schedule [default: the flow's]"""
+    set: tuple[str, ...] = ()
+    """a variable of the flow, as name=value; may be repeated"""
 
 
 @options

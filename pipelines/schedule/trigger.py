@@ -21,8 +21,6 @@ class WallTime(BaseTrigger):  # type: ignore[misc]
     A skipped time comes later by the skipped amount; of a repeated time, the first counts.
     """
 
-    __slots__ = ("inner", "zone")
-
     def __init__(self, inner: Any, zone: dt.tzinfo) -> None:
         self.inner, self.zone = inner, zone
 
@@ -38,12 +36,3 @@ class WallTime(BaseTrigger):  # type: ignore[misc]
                 return moment.astimezone(self.zone)
             wall = shown + _TICK
         return None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"inner": self.inner, "zone": self.zone}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.inner, self.zone = state["inner"], state["zone"]
-
-    def __repr__(self) -> str:
-        return f"<WallTime {self.inner!r} in {self.zone}>"

@@ -26,7 +26,7 @@ def index_bytes(count: int, dimension: int) -> int:
 
 
 def build_index(path: Path, values: Array, *, cosine: bool, quiet: bool) -> None:
-    """Write the index of vectors, whose keys are their rows; one that is there stays."""
+    """Write the index of vectors, whose keys are their rows, unless it exists."""
     if path.exists():
         return
     index = _index(values.shape[1], cosine=cosine)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_arrow(path: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
-    """Open an Arrow IPC file, to read some columns of it or all, or say that it is none."""
+    """Open an Arrow IPC file to read some or all columns; raise if it is another format."""
     import pyarrow as pa
 
     with open_file(path) as raw, _naming(path):
@@ -43,7 +43,7 @@ def read_batches(
 
 
 def count_rows(path: str, batches: int, more: int) -> int:
-    """Return how many rows the first ``batches`` have, and ``more``."""
+    """Return the number of rows in the first ``batches``, plus ``more``."""
     with open_arrow(path) as file:
         before: int = sum(file.get_batch(number).num_rows for number in range(batches))
         return more + before

@@ -1,4 +1,4 @@
-"""Columns of files become columns of batches; what cannot be converted is reported."""
+"""Columns of files become columns of batches; values that cannot be converted are reported."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TEXT_IDS = "Give --id-type string if ids are any text, or --on-bad-rows skip to 
 
 
 def ids(column: pa.Array, id_type: str, what: str, checks: RowChecks, *, remedy: str = SKIP) -> Any:
-    """Return a column as ``id_type`` says: an int64 NumPy array, or Arrow strings or bytes.
+    """Return a column as ``id_type``: an int64 NumPy array, or Arrow strings or bytes.
 
-    remedy  of what is no integer
+    remedy  for a value that is not an integer
     """
     if id_type in ("int64", "uint64"):
         return integers(column, id_type, what, checks, remedy=remedy)
@@ -50,7 +50,7 @@ def integers(
     _fail_range(checks, outside, id_type, what, lambda row: str(column[row].as_py()))
     checks.fail(
         nulls_of(digits),
-        lambda row: f"{what} {shown(column[row])!r} is not an integer, as the first rows have",
+        lambda row: f"{what} {shown(column[row])!r} is not an integer, unlike the first rows",
         remedy,
     )
     numbers = as_numpy(values, 0)
@@ -83,9 +83,9 @@ def types(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
 
 
 def floats(column: pa.Array, what: str, checks: RowChecks, *, missing: str | None = SKIP) -> Array:
-    """Return a column as float64; what is no number, or missing, is a bad row.
+    """Return a column as float64; a row whose value is missing or not a number is bad.
 
-    missing  what can be done about a missing value; None: it becomes NaN
+    missing  the remedy for a missing value; None: it becomes NaN
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -97,10 +97,11 @@ def floats(column: pa.Array, what: str, checks: RowChecks, *, missing: str | Non
         gaps = np.asarray(pc.equal(texts, ""))
         numbers = pc.match_substring_regex(texts, NUMBER, ignore_case=True)
         checks.fail(
-            ~np.asarray(numbers) & ~gaps, lambda row: f"{what} {shown(texts[row])!r} is no number"
+            ~np.asarray(numbers) & ~gaps,
+            lambda row: f"{what} {shown(texts[row])!r} is not a number",
         )
         column, hard = cast_rows(pc.if_else(numbers, texts, None), pa.float64())
-        if hard.any():  # beyond the range of floats: 0 or infinite to Python
+        if hard.any():  # beyond the range of floats: Python makes it 0 or infinite
             values = np.array(as_numpy(column, empty))
             values[hard] = [float(text.as_py()) for text in texts.filter(pa.array(hard))]
             column = pa.array(values)
@@ -121,9 +122,9 @@ def weights(column: pa.Array, checks: RowChecks) -> Array:
 
 
 def cast_rows(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Array]:
-    """Cast an array, and return a mask of the values that will not go; those become null.
+    """Cast an array, and return a mask of the values that cannot be cast; those become null.
 
-    All at once first; where that fails, halves of halves until the culprits stand alone.
+    The whole array is tried first; if that fails, halves, until each bad value is found.
     """
     import pyarrow as pa
 
@@ -152,7 +153,7 @@ def nulls_of(array: pa.Array) -> Array:
 
 
 def gaps_of(array: pa.Array, *, text: bool) -> Array:
-    """Return a mask of the missing values; in a file of text those are empty."""
+    """Return a mask of the missing values, which are empty in a file of text."""
     import pyarrow.compute as pc
 
     gaps = nulls_of(array)
@@ -162,7 +163,7 @@ def gaps_of(array: pa.Array, *, text: bool) -> Array:
 
 
 def filled(array: pa.Array, gaps: Array, value: int) -> pa.Array:
-    """Return an array that has a value, or its text, in the gaps."""
+    """Return an array with its gaps filled by a value, or its text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -187,7 +188,7 @@ def with_gaps(values: Any, gaps: Array) -> Any:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Say whether a type holds strings; a column of nothing but nulls counts as such."""
+    """Say whether a type holds strings; a column of nulls alone counts as strings."""
     import pyarrow as pa
 
     types = pa.types
@@ -255,7 +256,7 @@ def _whole_floats(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
     inside = whole & (np.abs(values) <= _EXACT)
     checks.fail(
         whole & ~inside,
-        lambda row: f"{what} {values[row]:.0f} is beyond what a float holds exactly",
+        lambda row: f"{what} {values[row]:.0f} is too large to be exact in a float",
     )
     return as_arrow(np.where(inside, values, 0.0).astype(np.int64))
 

@@ -1,7 +1,7 @@
-"""Files that are lists of edges, a graph each, whose id is the file's name, as rows of edges.
+"""Files that each list the edges of one graph, whose id is the file's name, as rows of edges.
 
-A line is an edge, with the columns that all files have in common, or one node alone, which has no
-edge. What NetworkX writes is read, too: ``1 2 {'weight': 3.5}``.
+A line is an edge, with the same columns in all files, or one isolated node. Lines that NetworkX
+writes are read, too: ``1 2 {'weight': 3.5}``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _SAMPLE = 1000  # rows
 _FILES = 1 << 10  # of a piece
 _PART = 1 << 20
 _ATTRIBUTES = re.compile(rb"[ \t,](\{[^\r\n]*\})[ \t]*(?=[\r\n]|\Z)")
-_SEVERAL = re.compile(rb"[,;|\s]")  # what separates fields, whichever does
+_SEVERAL = re.compile(rb"[,;|\s]")  # any separator of fields
 
 
 def graph_names(files: Sequence[str], folders: Sequence[str]) -> list[str]:
-    """Return what the graphs of files are called: their names below a folder, without suffixes."""
+    """Return the ids of the graphs: the names of files below a folder, without suffixes."""
     found: dict[str, str] = {}
     for file in files:
         below = next((one for one in folders if file.startswith(f"{one.rstrip('/')}/")), None)
@@ -56,7 +56,7 @@ def graph_names(files: Sequence[str], folders: Sequence[str]) -> list[str]:
 
 
 def list_pieces(files: Sequence[str], names: Sequence[str], target: int) -> Iterator[Piece]:
-    """Cut files into pieces of several."""
+    """Group files into pieces."""
     first = size = 0
     for number, path in enumerate(files):
         size += file_size(path)
@@ -68,13 +68,13 @@ def list_pieces(files: Sequence[str], names: Sequence[str], target: int) -> Iter
 
 
 def sample_lists(files: Sequence[str], delimiter: str | None) -> Sample:
-    """Return the first rows of files, of several if they are short, as those of edges.
+    """Return the first rows of edges, from several files if they are short.
 
-    Rows of nodes alone tell something only if there are no others.
+    Rows of isolated nodes count only if there are no others.
     """
     found, alone = Sample(files[0], " ", []), list[list[str]]()
     for path in files:
-        if not found.rows:  # as the first edge has it
+        if not found.rows:  # from the first edge
             found = Sample(path, take_sample(path, _table(path), delimiter).delimiter, [])
         for number, row in enumerate(islice(_rows_of(path, found.delimiter), _SAMPLE)):
             fields = [one.decode("utf-8", "replace") for one in row.fields]
@@ -118,7 +118,7 @@ def read_lists(piece: Piece, shape: TextShape, columns: Mapping[Column, str]) ->
 
 
 class _Part:
-    """Some lines, as they become rows."""
+    """Some lines on their way to rows."""
 
     def __init__(self, piece: Piece, shape: TextShape) -> None:
         self.piece, self.shape, self.width = piece, shape, len(shape.names)

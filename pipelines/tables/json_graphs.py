@@ -1,13 +1,13 @@
-"""JSON lines, a graph a line, in any of the forms that users of NetworkX have, as rows of edges.
+"""JSON lines, one graph per line, in any form that NetworkX's users have, as rows of edges.
 
 {"id": 7, "adjacency": {"a": ["b", "c"], "b": {"c": {"weight": 2.0}}}}   nx.to_dict_of_lists/dicts
 {"id": 7, "edges": [["a", "b"], ["b", "c", 2.0]], "nodes": ["d"]}
 nx.adjacency_data(graph), nx.node_link_data(graph), with "links" or "edges"
 
-The id of a graph is that of the line, or of its attributes ("id" or "name"), or else the number of
-the line from 0, after the name of its file if there are several. The columns are graph, source,
-target and attributes of edges. A row without a target is a node that has no edge, one without both
-ends a graph without nodes.
+The id of a graph is the id of the line, or of its attributes ("id" or "name"), or else the number
+of the line from 0, after the name of its file if there are several. The columns are graph, source,
+target and attributes of edges. A row without a target is an isolated node; a row without both ends
+is a graph without nodes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ENDS = ("source", "target")
-_TAKEN = {*SOURCES, *TARGETS, "graph", "graph_id"}  # names that are no attributes of edges
+_TAKEN = {*SOURCES, *TARGETS, "graph", "graph_id"}  # names that are not attributes of edges
 _SAMPLE, _SAMPLE_BYTES = 1000, 1 << 20  # lines
 _LONG, _LINE_MEMORY = 1 << 20, 32  # a long line; bytes that one takes while it is parsed, per byte
 _WRONG = (ValueError, TypeError, KeyError, AttributeError)
@@ -46,10 +46,10 @@ _Edge = tuple[Any, Any, dict[str, Any]]
 
 @dataclass
 class Sampled:
-    """What the first lines of a file tell.
+    """The layout of a file, from its first lines.
 
     names, rows  the columns of edges, and their values
-    directed     whether the first line says that its edges have a direction; None: it says nothing
+    directed     whether edges have a direction, from the first line; None: it does not say
     """
 
     names: list[str]
@@ -58,7 +58,7 @@ class Sampled:
 
 
 def sample_graphs(piece: Piece) -> Sampled:
-    """Return what the first lines tell; those that cannot be read are left out, if others can."""
+    """Return the layout by the first lines; unreadable ones are left out if others are readable."""
     graphs: list[tuple[Any, list[_Edge]]] = []
     directed: bool | None = None
     wrong, size = "", 0
@@ -76,7 +76,7 @@ def sample_graphs(piece: Piece) -> Sampled:
         except _WRONG as error:
             wrong = wrong or f"{piece.path}, row {number + 1}: {_reason(error)}"
     if wrong and not graphs:
-        raise InputError(wrong, expected="JSON lines with a graph a line")
+        raise InputError(wrong, expected="JSON lines, one graph per line")
     attributes = chain.from_iterable(edge[2] for _, edges in graphs for edge in edges)
     names = ["graph", *ENDS, *(name for name in dict.fromkeys(attributes) if name not in _TAKEN)]
     rows = [
@@ -103,7 +103,7 @@ def read_json(piece: Piece, columns: Mapping[Column, str], *, directed: bool) ->
 
 
 class _Lines:
-    """Some lines, as they become rows."""
+    """Some lines on their way to rows."""
 
     def __init__(self, piece: Piece, before: Any, attributes: list[str], directed: bool) -> None:
         self.piece, self.before, self.directed = piece, before, directed
@@ -113,7 +113,7 @@ class _Lines:
         self.counts: list[int] = []  # of rows
         self.ends: tuple[list[Any], list[Any]] = [], []
         self.values: dict[str, list[Any]] = {name: [] for name in attributes}
-        self.third = attributes[0] if attributes else None  # what [source, target, 2.5] means
+        self.third = attributes[0] if attributes else None  # of [source, target, third]
         self.faults: dict[int, str] = {}
 
     def add(self, number: int, line: bytes, known: dict[Any, int]) -> None:
@@ -129,7 +129,7 @@ class _Lines:
             said = body.get("directed")
             if said is not None and bool(said) != self.directed:
                 raise ValueError(
-                    f"the graph is {'' if said else 'un'}directed, and all are read as "
+                    f"the graph is {'' if said else 'un'}directed, but all are read as "
                     f"{'' if self.directed else 'un'}directed"
                 )
             edges, nodes = _edges(body, self.third, directed=self.directed)
@@ -204,11 +204,11 @@ def _body(line: bytes, path: str) -> dict[str, Any]:
         need_memory(
             _LINE_MEMORY * len(line),
             f"a graph in one line of {path}, {format_bytes(len(line))}",
-            remedy="Write so large a graph as a table of edges, or give more memory",
+            remedy="Write such a large graph as a table of edges, or give more memory",
         )
     body = parse_json(line)
     if not isinstance(body, dict):
-        raise ValueError("the line is no object")
+        raise ValueError("the line is not an object")
     return body
 
 
@@ -234,7 +234,7 @@ def _edges(
 ) -> tuple[list[_Edge], list[Any]]:
     """Return edges, and the nodes that the line lists.
 
-    third  what the third value of an edge in a list is
+    third  name of the third value of an edge in a list
     """
     adjacency = body.get("adjacency")
     if isinstance(adjacency, dict):
@@ -258,7 +258,7 @@ def _edge(edge: Any, third: str | None) -> _Edge:
     if len(edge) == 2:
         return edge[0], edge[1], {}
     if len(edge) != 3:
-        raise ValueError(f"{json.dumps(edge)[:60]} is no edge")
+        raise ValueError(f"{json.dumps(edge)[:60]} is not an edge")
     more = edge[2]
     if not isinstance(more, dict):
         more = {} if third is None else {third: more}
@@ -268,7 +268,7 @@ def _edge(edge: Any, third: str | None) -> _Edge:
 def _of_mapping(
     rows: dict[str, Any], third: str | None, *, directed: bool
 ) -> tuple[list[_Edge], list[Any]]:
-    """Return edges of a mapping, whose keys JSON has made strings of whatever they were."""
+    """Return edges of a mapping; JSON has made all its keys strings."""
     ends = chain.from_iterable(row for row in rows.values() if isinstance(row, list))
     keys = chain(rows, *(row for row in rows.values() if isinstance(row, dict)))
     numbers = {*map(type, ends)} <= {int} and all(map(_is_number, keys))
@@ -285,7 +285,7 @@ def _of_mapping(
 
 
 def _once(edges: list[_Edge], third: str | None) -> list[_Edge]:
-    """Return edges of rows, each once if the rows of both its ends list it."""
+    """Return edges of rows; an edge in the rows of both its ends is returned once."""
     listed = set()
     found = []
     for edge in edges:
@@ -310,7 +310,7 @@ def _is_number(key: str) -> bool:
 
 
 def _column(values: list[Any], kind: str) -> pa.Array:
-    """Return values as an array of a kind, or as texts if some are of no such kind."""
+    """Return values as an array of a kind, or as texts if some are of another kind."""
     import pyarrow as pa
 
     types = {"int64": pa.int64(), "uint64": pa.uint64(), "float64": pa.float64()}

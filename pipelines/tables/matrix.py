@@ -24,7 +24,7 @@ COLUMNS = ("row", "column", "data")
 
 
 def matrix_columns(path: str) -> tuple[str, ...]:
-    """Return the columns of a matrix that say something: no data if all entries are one."""
+    """Return the columns of a matrix; data are left out if all entries are one."""
     matrix = load_matrix(path, "adj_")
     if matrix.nnz == 0:
         return ()
@@ -32,7 +32,7 @@ def matrix_columns(path: str) -> tuple[str, ...]:
 
 
 def is_symmetric(path: str) -> bool:
-    """Say whether a matrix is its own transpose, but for what rounding makes of equal entries."""
+    """Say whether a matrix is its own transpose, apart from rounding."""
     matrix = load_matrix(path, "adj_").tocsr()
     matrix.sum_duplicates()
     other = matrix.T.tocsr()
@@ -64,7 +64,7 @@ def read_entries(path: str, names: Sequence[str]) -> Iterator[Rows]:
 
 
 def load_matrix(path: str, prefix: str) -> sp.csr_matrix:
-    """Load a sparse matrix, its parts named as SciPy names them, with ``prefix`` or without."""
+    """Load a sparse matrix whose parts have SciPy's names, with ``prefix`` or without."""
     parts = _load_parts(path, prefix)
     kind = parts.pop("format", b"csr")
     kind = kind.item() if isinstance(kind, np.ndarray) else kind
@@ -72,7 +72,7 @@ def load_matrix(path: str, prefix: str) -> sp.csr_matrix:
     missing = [name for name in (*_PARTS.get(kind, ()), "shape") if name not in parts]
     if kind not in _PARTS or missing:
         raise InputError(
-            f"{path} is no sparse matrix that can be read as edges or features",
+            f"{path} is not a sparse matrix that can be read as edges or features",
             expected="data, indices, indptr and shape, as scipy.sparse.save_npz writes them, "
             f"or the same with {prefix} before each",
             got=f"format {kind}, arrays {', '.join(parts) or 'none'}",
@@ -110,5 +110,5 @@ def _assemble(path: str, kind: str, parts: dict[str, Any]) -> sp.csr_matrix:
     except (ValueError, IndexError) as error:
         raise InputError(f"the parts of {path} do not make a matrix", got=str(error)) from error
     if matrix.data.dtype.kind not in "biuf":
-        raise InputError(f"the entries of {path} are no numbers", got=str(matrix.data.dtype))
+        raise InputError(f"the entries of {path} are not numbers", got=str(matrix.data.dtype))
     return matrix

@@ -1,4 +1,4 @@
-"""Parquet files: their types in our terms, and their rows a few row groups at a time."""
+"""Parquet files: their types as Penstock names them, and their rows by row groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST_ROWS = 1 << 14
 
 @contextmanager
 def open_parquet(path: str) -> Iterator[Any]:
-    """Open a Parquet file, or say that it is none."""
+    """Open a Parquet file; raise if it is another format."""
     import pyarrow.parquet as pq
 
     with open_file(path) as raw:
@@ -48,7 +48,7 @@ def read_row_groups(
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Return an array without the wrappings: extension types, dictionaries and views."""
+    """Return an array without wrappers: extension types, dictionaries and views."""
     import pyarrow as pa
 
     if isinstance(array, pa.ExtensionArray):
@@ -56,7 +56,7 @@ def plain(array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         array = pa.DictionaryArray.from_arrays(array.indices, plain(array.dictionary))
         array = array.dictionary_decode()
-    if pa.types.is_string_view(array.type):  # as Polars has them; few functions take them
+    if pa.types.is_string_view(array.type):  # Polars writes them; few functions take them
         array = array.cast(pa.large_string())
     elif pa.types.is_binary_view(array.type):
         array = array.cast(pa.large_binary())
@@ -84,7 +84,7 @@ def column_bytes(metadata: Any, group: int, columns: Sequence[str]) -> tuple[int
 
 @contextmanager
 def naming(path: str, kind: str, remedy: str) -> Iterator[None]:
-    """Name the file in what pyarrow raises."""
+    """Add the file's name to pyarrow's errors."""
     import pyarrow as pa
 
     try:
@@ -102,12 +102,12 @@ def _naming(path: str) -> AbstractContextManager[None]:
 
 
 def check_names(names: Sequence[str], path: str) -> None:
-    """Raise InputError where a name stands for several columns: none of them can be read by it."""
+    """Raise InputError if several columns have the same name: it cannot select one of them."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(
             f"{path} has {names.count(twice)} columns named {twice!r}",
-            expected="a name a column",
+            expected="columns with different names",
             remedy="Rename them where the file is written",
         )
 
@@ -126,4 +126,4 @@ def _fixed_width(kind: pa.DataType) -> int:
     try:
         return max(int(kind.bit_width) // 8, 1)
     except ValueError:
-        return 64  # of no fixed width: a guess on the safe side
+        return 64  # of variable width: a high guess

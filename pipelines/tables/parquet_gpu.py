@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 def read_row_groups(
     metadata: Any, path: str, groups: range, columns: Sequence[str]
 ) -> Iterator[dict[str, pa.Array]]:
-    """Read columns of some row groups; as parquet.read_row_groups, which does it on the CPU.
+    """Read columns of some row groups; parquet.read_row_groups does the same on the CPU.
 
-    metadata  of the file, as pyarrow reads it
+    metadata  of the file, read by pyarrow
     """
     import cudf
 

@@ -1,4 +1,4 @@
-"""Files in pieces of about equal size, one a task."""
+"""Files in pieces of about equal size, one per task."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Piece:
     start: int = 0  # first row group, batch or byte
     stop: int = -1  # one past the last; -1: to the end
     bytes: int = 0  # size on disk, for balance and progress
-    rows: int = 0  # if the file says how many
+    rows: int = 0  # None: the file does not say
     number: int = 0  # position among all pieces: fixes the order of results
-    files: tuple[str, ...] = ()  # of edgelists: what it reads, a graph each
-    names: tuple[str, ...] = ()  # the graphs of these; of JSON the file's, if there are several
+    files: tuple[str, ...] = ()  # of edgelists: its files, one graph each
+    names: tuple[str, ...] = ()  # of these graphs; of JSON the file's, if there are several
 
 
 def row_group_pieces(
     path: str, metadata: object, columns: Sequence[str], target: int
 ) -> Iterator[Piece]:
-    """Cut a Parquet file by the bytes that its columns have uncompressed."""
+    """Cut a Parquet file by the uncompressed bytes of its columns."""
     from penstock.pipelines.tables.parquet import column_bytes
 
     start = raw = packed = rows = 0
@@ -53,7 +53,7 @@ def batch_pieces(path: str, batches: int, size: int, target: int) -> Iterator[Pi
 def byte_range_pieces(
     path: str, kind: str, size: int, target: int, *, whole: bool
 ) -> Iterator[Piece]:
-    """Cut a text file into ranges of bytes; a range ends with the line that it ends in."""
+    """Cut a text file into ranges of bytes; a range extends to the end of its last line."""
     if whole or size <= target:
         yield Piece(path, kind, 0, -1, size)
         return

@@ -1,4 +1,4 @@
-"""A piece of a table becomes rows of named columns, whatever its format."""
+"""A piece of a table in any format becomes rows of named columns."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def read_rows(piece: Piece, columns: Mapping[Column, str], shape: TextShape) -> Iterator[Rows]:
     """Read columns of a piece, a bounded number of rows at a time, in the order of the rows.
 
-    columns  what is read, each as int64, uint64, float64, string, binary or list. Text that cannot
-             be read as that comes as strings; other files keep their types.
+    columns  the types to read, by name: int64, uint64, float64, string, binary or list. Text that
+             cannot be read as its type becomes strings; other files keep their types.
     shape    of text files
     """
     if piece.format == "parquet":
@@ -46,9 +46,10 @@ def read_rows(piece: Piece, columns: Mapping[Column, str], shape: TextShape) -> 
 
 
 def read_columns(source: str, wanted: Sequence[str], *, first: bool = False) -> dict[str, pa.Array]:
-    """Return those of the wanted columns that a table has, whole; a row that is bad is an error.
+    """Return the wanted columns that a table has, completely; a bad row is an error.
 
-    Text has a header. With ``first``, another first column stands for the first of the wanted.
+    Text has a header. With ``first``, the first column is taken if the first wanted name is
+    missing.
     """
     import pyarrow as pa
 
@@ -98,7 +99,7 @@ def read_ids(path: str) -> pa.Array:
     with open_stream(path) as file:
         data = without_mark(file.read(), path)
     try:
-        # Not splitlines, which also cuts at what may stand in an id.
+        # Not splitlines, which also cuts at characters that may be part of an id.
         lines = data.decode().split("\n")
     except UnicodeDecodeError as error:
         raise InputError(
@@ -130,7 +131,7 @@ def _read_parquet(piece: Piece, columns: Mapping[Column, str]) -> Iterator[Rows]
         stop = file.metadata.num_row_groups if piece.stop < 0 else piece.stop
         before = sum(file.metadata.row_group(g).num_rows for g in range(piece.start))
         groups = range(piece.start, stop)
-        # cuDF knows no fixed-size bytes, and other file systems are pyarrow's.
+        # cuDF cannot read fixed-size bytes; pyarrow reads other file systems.
         plain = not {"binary", "list"}.intersection(columns.values())
         if frames() and plain and Path(piece.path).is_file():
             tables = parquet_gpu.read_row_groups(file.metadata, piece.path, groups, names)

@@ -1,4 +1,4 @@
-"""Rows of a table: their columns, where they lie, and which of them cannot be used."""
+"""Rows of a table: their columns, their positions, and which of them cannot be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KEPT = 10  # bad rows that are kept to be shown; all are counted
+KEPT = 10  # bad rows that are kept for messages; all are counted
 SKIP = "Correct the row, or give --on-bad-rows skip to leave such rows out"
 # Rows at once: few enough that they, with their codes and sort buffers, stay under 300 MB.
 BATCH_ROWS = 1 << 22
@@ -26,14 +26,14 @@ class BadRow:
     """A row that cannot be used, and why."""
 
     path: str
-    row: int  # from 1, as an editor counts lines; other files than text: rows
+    row: int  # from 1, like lines in an editor; in files other than text: rows
     reason: str
     text: str  # the row, shortened
 
 
 @dataclass(frozen=True)
 class RowSource:
-    """Where rows come from: what a message about one of them needs."""
+    """The origin of rows, for messages about one of them."""
 
     path: str
     number: Callable[[int], int]  # a row of these -> its row in the file, from 1
@@ -46,7 +46,7 @@ class RowSource:
 
     @staticmethod
     def of(path: str, before: Callable[[], int], columns: Mapping[Any, pa.Array]) -> RowSource:
-        """Return the rows of Arrow columns; ``before`` says how many are before them."""
+        """Return the rows of Arrow columns; ``before`` is the number of rows before them."""
         shown_columns = list(columns.items())[:6]
 
         def text(row: int) -> str:
@@ -60,14 +60,14 @@ class Rows:
     """Some rows of a table."""
 
     columns: Mapping[Any, pa.Array]  # those that were asked for
-    checks: RowChecks  # what is wrong with rows already, such as a wrong number of columns
+    checks: RowChecks  # faults found so far, such as a wrong number of columns
     source: RowSource
 
     @classmethod
     def of(
         cls, path: str, before: int | Callable[[], int], columns: Mapping[Any, pa.Array]
     ) -> Rows:
-        """Return rows of Arrow columns, and how many of the file are before them."""
+        """Return rows of Arrow columns, and the number of rows of the file before them."""
         known: Callable[[], int] = (lambda: before) if isinstance(before, int) else before
         checks = RowChecks(len(next(iter(columns.values()))))
         return cls(columns, checks, RowSource.of(path, known, columns))
@@ -84,7 +84,7 @@ class _Fault:
 
 
 class RowChecks:
-    """What is wrong with the rows of one batch; of several faults of a row the first counts."""
+    """Faults of the rows of one batch; of several faults of a row the first counts."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -92,7 +92,7 @@ class RowChecks:
         self._bad: Array | None = None
 
     def fail(self, mask: Array, reason: str | Callable[[int], str], remedy: str = SKIP) -> None:
-        """Mark the rows where ``mask`` holds as bad; ``reason`` may say it row by row."""
+        """Mark the rows of ``mask`` as bad; ``reason`` may depend on the row."""
         if not mask.any():
             return
         said: Callable[[int], str] = (lambda _: reason) if isinstance(reason, str) else reason
@@ -100,19 +100,19 @@ class RowChecks:
         self._bad = mask.copy() if self._bad is None else self._bad | mask
 
     def take(self, other: RowChecks, *, except_for: Array) -> None:
-        """Take over another's faults, but for rows that are excused."""
+        """Copy another's faults, except those of excused rows."""
         for fault in other._faults:
             self.fail(fault.mask & ~except_for, fault.reason, fault.remedy)
 
     @property
     def bad(self) -> Array | None:
-        """Mask of the bad rows, None if there are none."""
+        """Mask of the bad rows; None if all rows are good."""
         return self._bad
 
     def report(
         self, rows: RowSource, on_bad_rows: str, *, can_skip: bool = True
     ) -> tuple[tuple[BadRow, ...], int]:
-        """Return the first bad rows and how many there are; with ``error`` raise the first."""
+        """Return the first bad rows and the number of all; with ``error`` raise the first."""
         if self._bad is None:
             return (), 0
         where = np.flatnonzero(self._bad)
@@ -135,7 +135,7 @@ class RowChecks:
 
 
 def shown(scalar: Any) -> str:
-    """Return an Arrow value as it stands in a message."""
+    """Return an Arrow value for a message."""
     try:
         return shorten(str(scalar.as_py()), 40)
     except (OverflowError, ValueError):  # a date that Python's calendar does not reach
@@ -143,7 +143,7 @@ def shown(scalar: Any) -> str:
 
 
 def shorten(text: str, limit: int = 120) -> str:
-    """Return text as it can stand in a message: one line, not too long."""
+    """Return text for a message: one line, shortened."""
     text = text.rstrip("\r\n")
     shown = text if text.isprintable() else repr(text)[1:-1]
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."

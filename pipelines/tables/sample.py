@@ -1,4 +1,4 @@
-"""The first rows of a text file, and what they tell: delimiter, header, kinds of columns."""
+"""The first rows of a text file, which decide delimiter, header and kinds of columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.pipelines.tables.text import long_line, whole_lines, without_mark
 Names = tuple[str, ...]
 
 _ROWS = 1000
-_HEADS = tuple(1 << bits for bits in (20, 22, 24, 26))  # bytes to examine, if need be
+_HEADS = tuple(1 << bits for bits in (20, 22, 24, 26))  # bytes to examine
 _NAMED = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ","}
 INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
 _NUMBER = re.compile(
@@ -27,7 +27,7 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class Sample:
-    """The first rows of a text file as texts, a header among them if there is one."""
+    """The first rows of a text file as texts, with the header if there is one."""
 
     path: str
     delimiter: str
@@ -35,7 +35,7 @@ class Sample:
 
     @property
     def width(self) -> int:
-        """Columns of most rows."""
+        """The most common number of columns."""
         return Counter(len(row) for row in self.rows).most_common(1)[0][0]
 
     def column(self, number: int, *, header: bool) -> list[str]:
@@ -45,17 +45,17 @@ class Sample:
 
 
 def take_sample(path: str, kind: str, delimiter: str | None) -> Sample:
-    """Return the first rows of a file, cut as its format says; ``delimiter`` is the option."""
+    """Return the first rows of a file, cut by its format; ``delimiter`` is the option."""
     head = first_lines(path, kind)
     delimiter = _delimiter(head, path, kind, delimiter)
     return Sample(path, delimiter, first_rows(head, Dialect.of(kind, delimiter), _ROWS))
 
 
 def first_lines(path: str, kind: str) -> bytes:
-    """Return whole lines from a file's beginning, about a megabyte, without the mark before them.
+    """Return whole lines from a file's beginning, about a megabyte, without a byte order mark.
 
-    More of them where they would hold fewer than two rows that the file has: a header may be long,
-    and comments may be many.
+    More if these hold fewer than two of the file's rows: headers may be long, and comments may be
+    many.
     """
     for size in _HEADS:
         head = head_of(path, size)
@@ -68,14 +68,14 @@ def first_lines(path: str, kind: str) -> bytes:
             return head
     if head:
         raise InputError(
-            f"{path} has no two rows in its first {_HEADS[-1] >> 20} MiB",
+            f"{path} has fewer than two rows in its first {_HEADS[-1] >> 20} MiB",
             remedy="Drop most of the comments before its rows",
         )
     raise long_line(path)
 
 
 def first_rows(head: bytes, dialect: Dialect, count: int) -> list[list[str]]:
-    """Return the fields of the first rows; one that is faulty has none."""
+    """Return the fields of the first rows; a faulty row has none."""
     rows = islice(split_rows(head, dialect), count)
     return [[field.decode("utf-8", "replace") for field in row.fields] for row in rows]
 
@@ -85,8 +85,8 @@ def has_header(
 ) -> bool:
     """Say whether the first row names the columns.
 
-    It does if ``header``, the option, is yes; if names that are ``asked`` for stand in it, or usual
-    ones of both source and target; or if it holds no number where some column holds nothing else in
+    It does if ``header``, the option, is yes; if it contains the names ``asked`` for, or usual
+    names of source and target; or if it holds no number in a column that holds only numbers in
     every other row.
     """
     if header != "auto":
@@ -106,7 +106,7 @@ def has_header(
 def names_columns(
     row: Sequence[str], asked: Collection[str], sources: Names, targets: Names
 ) -> bool:
-    """Say whether a row holds names that are asked for, or usual ones of both ends."""
+    """Say whether a row holds the names asked for, or usual names of both ends."""
     words = {field.strip().lstrip("#").strip().lower() for field in row}
     named = {name.lower() for name in asked if not name.isdecimal()}
     return bool(named & words or (words & set(sources) and words & set(targets)))
@@ -126,7 +126,7 @@ def id_type_of(values: Sequence[str], path: str) -> str:
     integers = [value.strip() for value in values if INTEGER.fullmatch(value)]
     if 2 * len(integers) < len(values) or any(re.match(r"[+-]?0[0-9]", v) for v in integers):
         return "string"
-    numbers = [int(value[:40]) for value in integers]  # 40 digits are too many, whatever follows
+    numbers = [int(value[:40]) for value in integers]  # 40 digits are too many in any case
     inside = sum(-(2**63) <= n < 2**63 for n in numbers)
     unsigned = sum(0 <= n < 2**64 for n in numbers)
     if inside == len(numbers):
@@ -166,7 +166,7 @@ def _delimiter(head: bytes, path: str, kind: str, asked: str | None) -> str:
         if "\t" not in first and "," in first and path.lower().find(".csv") > 0:
             return ","
         return "\t" if "\t" in first else " "
-    # An edge list with commas is no error: nobody's ids are "1,2".
+    # Commas in an edge list separate fields: no ids are "1,2".
     if len(first.split()) == 1:
         return next((mark for mark in ",;|" if mark in first), " ")
     return " "

@@ -1,4 +1,4 @@
-"""Where the input files are and how to open them: paths, folders, globs and fsspec URLs."""
+"""Find and open input files: paths, folders, globs and fsspec URLs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TABLES = {
     "vectors": ("parquet", "arrow"),
 }
 _LOOK = 1 << 20
-# By what file systems tell one version of a file from another; fsspec leaves the names to them.
+# Names under which file systems report the version of a file; fsspec does not unify them.
 _STAMPED = (
     "size", "mtime", "created", "updated", "LastModified", "last_modified", "modified",
     "Last-Modified", "ETag", "etag", "Content-MD5", "Digest", "md5Hash", "generation", "VersionId",
@@ -41,7 +41,7 @@ _STAMPED = (
 
 
 def format_of(path: str) -> str | None:
-    """Return the format that a file's name promises, None where it promises nothing."""
+    """Return the format by a file's name; None if the name does not decide it."""
     name = _name(path)
     for codec in _CODECS:
         name = name.removesuffix(codec)
@@ -49,12 +49,12 @@ def format_of(path: str) -> str | None:
 
 
 def codec_of(path: str) -> str | None:
-    """Return pyarrow's name of the compression that a file's name promises."""
+    """Return pyarrow's name of the compression, by a file's name."""
     return _CODECS.get(os.path.splitext(_name(path))[1])  # noqa: PTH122
 
 
 def table_format(path: str, kind: str) -> str:
-    """Return how a file is read: triples and zoos may lie in Parquet as well as in text."""
+    """Return how a file is read: triples and zoos may be stored in Parquet or in text."""
     by_name = format_of(path)
     if kind == "zoo":
         return by_name if by_name in _TABLES["zoo"] else "csv"
@@ -64,10 +64,10 @@ def table_format(path: str, kind: str) -> str:
 
 
 def find_files(paths: Sequence[str], kind: str | None = None) -> list[str]:
-    """Return every file that ``paths`` mean, sorted: files, folders, globs, fsspec URLs.
+    """Return all files of ``paths``, sorted: files, folders, globs, fsspec URLs.
 
-    Of a folder those count, at any depth, whose names fit the format ``kind`` (None: all); hidden
-    files and those that begin with _ (as _SUCCESS) do not.
+    In a folder, at any depth, files count whose names fit the format ``kind`` (None: all); hidden
+    files and files that begin with _ (such as _SUCCESS) do not.
     """
     found: set[str] = set()
     for path in paths:
@@ -92,13 +92,13 @@ def file_size(path: str) -> int:
 
 
 def stamp_of(path: str) -> Any:
-    """Return by what a file is known to be the same: JSON; None where there is none."""
+    """Return what identifies this version of a file: JSON; None if nothing does."""
     try:
         if not _is_url(path):
             return file_stamp(_local(path))
         system, inside = _filesystem(path)
         system.invalidate_cache()
-        known = {**system.info(inside), "url": path}  # some servers know no time of change
+        known = {**system.info(inside), "url": path}  # some servers report no modification time
         names = (*_STAMPED, "url")
         return sorted((name, str(known[name])) for name in names if known.get(name) is not None)
     except FileNotFoundError:
@@ -109,7 +109,7 @@ def stamp_of(path: str) -> Any:
 
 @contextmanager
 def open_file(path: str) -> Iterator[BinaryIO]:
-    """Open a file's bytes as they lie there, to seek and read."""
+    """Open a file's raw bytes, to seek and read."""
     try:
         if _is_url(path):
             system, inside = _filesystem(path)
@@ -123,7 +123,7 @@ def open_file(path: str) -> Iterator[BinaryIO]:
 
 
 def _seekable(file: BinaryIO, path: str) -> BinaryIO:
-    """Return a file that can be read from anywhere; some web servers send files from 0 only."""
+    """Return a file that can be read from any byte; some web servers only send whole files."""
     if not path.startswith(("http://", "https://")):
         return file
     try:
@@ -139,10 +139,10 @@ def _seekable(file: BinaryIO, path: str) -> BinaryIO:
 
 @contextmanager
 def open_stream(path: str) -> Iterator[Any]:
-    """Open a file for reading from its beginning, decompressed on the way."""
+    """Open a file for reading from its beginning, decompressed."""
     codec = codec_of(path)
     with open_file(path) as file:
-        if codec is None:  # fsspec's files read no line of a limited length
+        if codec is None:  # fsspec's files cannot limit the length of a line
             yield io.BufferedReader(file) if _is_url(path) else file
             return
         import pyarrow as pa
@@ -158,7 +158,7 @@ def head_of(path: str, size: int = _LOOK) -> bytes:
 
 
 def read_fully(stream: BinaryIO, size: int) -> bytes:
-    """Read ``size`` bytes, or what there is; one read of a compressed stream may give less."""
+    """Read ``size`` bytes, or up to the end; one read of a compressed stream may return less."""
     first: bytes = stream.read(size)
     if len(first) in (0, size):
         return first
@@ -195,7 +195,7 @@ class _Decompressed(io.RawIOBase):
 def _matches(path: str, kind: str | None) -> list[str]:
     found = _remote_matches(path, kind) if _is_url(path) else _local_matches(path, kind)
     if not found:
-        raise InputError(f"there is no {path}", remedy="Check the spelling of the path")
+        raise InputError(f"{path} does not exist", remedy="Check the spelling of the path")
     return found
 
 
@@ -226,9 +226,9 @@ def _remote_matches(path: str, kind: str | None) -> list[str]:
 
 
 def _fitting(folder: str, names: dict[str, str], kind: str | None) -> list[str]:
-    """Return a folder's files that fit ``kind``, or those without a suffix where none fits.
+    """Return a folder's files that fit ``kind``; if none fits, those without a suffix.
 
-    names  from a file's name inside the folder to its path
+    names  maps a file's name inside the folder to its path
     """
     visible = [
         path for name, path in names.items()
@@ -241,7 +241,7 @@ def _fitting(folder: str, names: dict[str, str], kind: str | None) -> list[str]:
     fitting = fitting or [path for path in visible if "." not in _name(path)]
     if not fitting:
         raise InputError(
-            f"the folder {folder} holds nothing to read" + (f" as {kind}" if kind else ""),
+            f"the folder {folder} has no files to read" + (f" as {kind}" if kind else ""),
             got=", ".join(_name(path) for path in visible[:5]) or "no files",
             remedy="Name the files, or give --format",
         )
@@ -256,7 +256,7 @@ def _filesystem(path: str) -> tuple[Any, str]:
         system, inside = fsspec.core.url_to_fs(path)
     except ImportError as error:
         raise MissingExtra(
-            f"{path} cannot be read: fsspec lacks what {protocol}:// needs",
+            f"{path} cannot be read: fsspec lacks the package for {protocol}://",
             got=str(error),
             remedy="pip install the package it names",
         ) from error

@@ -1,4 +1,4 @@
-"""Lines of text cut into fields one by one: the first rows of a file, and quotes at odd places."""
+"""Lines of text cut into fields one by one: first rows of a file, and quotes at odd places."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE = re.compile(rb"[^\r\n]*(\r\n|\n|\r)")
 
 @dataclass(frozen=True)
 class Dialect:
-    """How lines are cut; only csv and tsv quote, only edge lists have lines that are comments."""
+    """How lines are cut; only csv and tsv have quotes, only edge lists have comments."""
 
     delimiter: bytes
     quote: bool = False
@@ -23,30 +23,30 @@ class Dialect:
 
     @classmethod
     def of(cls, kind: str, delimiter: str) -> Dialect:
-        """Return how a format is written."""
+        """Return the dialect of a format."""
         quote = kind in ("csv", "tsv") and delimiter != " "
         return cls(delimiter.encode(), quote, comments=kind == "edgelist")
 
 
 @dataclass(frozen=True)
 class SplitRow:
-    """A row of text, and where it begins."""
+    """A row of text and its position."""
 
     start: int  # its first byte
-    stop: int  # where the next line begins
-    line: int  # lines before it
-    fields: list[bytes]  # none if there is a fault
+    stop: int  # the first byte of the next line
+    line: int  # number of lines before it
+    fields: list[bytes]  # empty if there is a fault
     fault: str | None = None
 
 
 def split_rows(
     data: bytes, dialect: Dialect, *, multiline: bool = True, patience: int = -1
 ) -> Iterator[SplitRow]:
-    """Give the rows of whole lines; those that are empty or comments are left out.
+    """Yield the rows of whole lines, without empty lines and comments.
 
     multiline  a quoted field may contain newlines
-    patience   a quote that is not closed in so few last bytes may be closed by those that follow:
-               its row is left out
+    patience   if a quote opens in this many last bytes, later bytes may close it: its row is left
+               out
     """
     at = line = 0
     quoted = re.compile(
@@ -73,7 +73,7 @@ def split_rows(
 
 
 def first_row(data: bytes, dialect: Dialect) -> tuple[int, int]:
-    """Return where the row after the first begins, and how many lines are before it; or zeros."""
+    """Return the first byte of the second row, and the number of lines before it; or zeros."""
     rows = split_rows(data, dialect)
     if next(rows, None) is None:
         return 0, 0
@@ -86,7 +86,7 @@ def first_row(data: bytes, dialect: Dialect) -> tuple[int, int]:
 def _quoted_fields(
     data: bytes, at: int, pattern: re.Pattern[bytes], *, multiline: bool
 ) -> tuple[list[bytes], int, str | None]:
-    """Return the fields of the row at ``at``, where the next begins, and what is wrong with it."""
+    """Return the fields of the row at ``at``, the first byte of the next, and any fault."""
     fields = []
     end = _end_of_line(data, at)
     begin = at

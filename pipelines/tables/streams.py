@@ -1,7 +1,7 @@
 """Tables of other libraries in this process: anything with ``__arrow_c_stream__``.
 
-A stream is written once, as an Arrow IPC file that is called by the digest of its content. So
-workers read it as any file, and a run that goes on knows it again.
+A stream is written once, as an Arrow IPC file whose name is the digest of its content. So workers
+read it like any file, and a resumed run recognises it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class ArrowStream(Protocol):
 
 
 class StreamFiles:
-    """The files of the streams of one run, in a folder that goes with it."""
+    """The files of the streams of one run, in the run's own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path_of(self, source: Any, number: int = 0) -> Any:
-        """Return the file of a stream, of a list those of each; anything else as it is."""
+        """Return the file of a stream, or of each stream of a list; anything else unchanged."""
         if isinstance(source, list | tuple):
             return [self.path_of(one, place) for place, one in enumerate(source)]
         if isinstance(source, str | os.PathLike) or not isinstance(source, ArrowStream):
@@ -44,9 +44,9 @@ class StreamFiles:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self.folder / f".{uuid4().hex}"
         try:
-            # Files of a list are read in the order of their names, and equal tables are two.
+            # The files of a list are read in the order of their names, and equal tables stay two.
             path = self.folder / f"{number:05d}-{_write(source, temporary)}.arrow"
-            if not path.exists():  # else it stays as it was: an interrupted run has read it
+            if not path.exists():  # else it stays unchanged: an interrupted run has read it
                 temporary.rename(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -55,9 +55,9 @@ class StreamFiles:
 
 @contextmanager
 def stream_files(out: Path, scratch: Path | None) -> Iterator[StreamFiles]:
-    """Give a folder for the streams of the run that writes ``out``.
+    """Yield a folder for the streams of the run that writes ``out``.
 
-    It stays for ``--resume`` if something that is not finished stays.
+    It stays for ``--resume`` if the output is unfinished.
     """
     files = StreamFiles((scratch or out.parent) / f".{out.name}{TABLES}")
     try:
@@ -76,7 +76,7 @@ def _write(source: ArrowStream, path: Path) -> str:
     try:
         reader = pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowException, TypeError) as error:
-        raise UsageError(f"a {type(source).__name__} is no table", got=str(error)) from error
+        raise UsageError(f"a {type(source).__name__} is not a table", got=str(error)) from error
     hashed = hashlib.sha256()
     names = reader.schema.names
     writer = None
@@ -94,7 +94,7 @@ def _write(source: ArrowStream, path: Path) -> str:
 
 
 class _Hashing:
-    """A file that hashes what is written."""
+    """A file that hashes its content."""
 
     closed = False
 

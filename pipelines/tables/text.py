@@ -1,9 +1,9 @@
-"""Text block by block: pyarrow parses it, and what pyarrow cannot is cut row by row.
+"""Text block by block: pyarrow parses it; blocks that pyarrow cannot parse are cut row by row.
 
-A block is some whole rows. pyarrow is given lines of fields between one delimiter: runs of blanks
-become single spaces, comments become empty lines. If a value cannot be read as the type that was
-asked for, the columns of its block come as strings, and whoever converts them finds the rows. Only
-blocks with quotes at odd places are cut by a loop in Python.
+A block is some whole rows. pyarrow receives lines of fields with one delimiter: runs of blanks
+become single spaces, comments become empty lines. If a value cannot be read as its type, all
+columns of its block are returned as strings, and their conversion finds the bad rows. Only blocks
+with quotes at odd places are cut by a loop in Python.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _INTEGERS = {"int64", "uint64"}
 
 @dataclass(frozen=True)
 class TextShape:
-    """What the columns of a text file are."""
+    """The columns of a text file."""
 
-    names: tuple[str, ...]  # in order, from its header or made up
+    names: tuple[str, ...]  # in order, from its header or invented
     delimiter: str
     header: bool = False
     directed: bool = False  # of JSON: whether edges have a direction
 
     def position(self, column: Column) -> int:
-        """Return where a column is."""
+        """Return the position of a column."""
         return self.names.index(column) if isinstance(column, str) else column
 
 
@@ -87,7 +87,7 @@ def long_line(path: str) -> InputError:
 
 
 def whole_lines(data: bytes) -> int:
-    """Return where the last line that is whole ends."""
+    """Return the end of the last whole line."""
     newline = data.rfind(b"\n") + 1
     return newline or data.rfind(b"\r", 0, -1) + 1  # a newline may follow the last byte
 
@@ -100,16 +100,16 @@ class _Block:
     start: int
     stop: int
     dialect: Dialect
-    lines: int  # of the piece before the block
-    rows: list[SplitRow] | None = None  # cut already, as their quotes stand at odd places
+    lines: int  # lines of the piece before the block
+    rows: list[SplitRow] | None = None  # already cut, because of quotes at odd places
 
     @property
     def next_line(self) -> int:
-        """How many lines of the piece are before what follows the block."""
+        """The number of lines of the piece up to the end of the block."""
         return self.lines + int(np.count_nonzero(_ends_line(self.data, self.start, self.stop)))
 
     def without_first_row(self) -> tuple[_Block, bool]:
-        """Return the block without its first row, and whether it has none."""
+        """Return the block without its first row, and whether it is empty now."""
         if self.rows is not None:
             return replace(self, rows=self.rows[1:]), not self.rows
         start, lines = first_row(self.data, self.dialect)
@@ -118,7 +118,7 @@ class _Block:
 
     @cached_property
     def places(self) -> tuple[Array, Array]:
-        """Where each row begins, and how many lines of the block are before it."""
+        """The first byte of each row, and the number of lines of the block before it."""
         if self.rows is not None:
             found = [(row.start, row.line) for row in self.rows]
             return np.array([one[0] for one in found]), np.array([one[1] for one in found])
@@ -134,7 +134,7 @@ class _Block:
         return self.start + starts, np.searchsorted(ends, starts)
 
     def line(self, before: Callable[[], int], row: int) -> int:
-        """Return the line of a row in its file, from 1, as editors count."""
+        """Return the line of a row in its file, from 1."""
         return before() + self.lines + int(self.places[1][row]) + 1
 
     def text(self, row: int) -> str:
@@ -149,7 +149,7 @@ class _Block:
         """Return columns by position; a row with another number of fields has nulls."""
         if self.rows is not None:
             return _of_split_rows(self.rows, kinds, width)
-        if self.start == self.stop:  # of nothing pyarrow makes no table
+        if self.start == self.stop:  # pyarrow cannot parse an empty block
             return {}, RowChecks(0)
         import pyarrow as pa
 
@@ -260,9 +260,9 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _blocks(piece: Piece, dialect: Dialect) -> Iterator[_Block]:
-    """Give the piece's bytes in blocks of whole rows.
+    """Yield the piece's bytes in blocks of whole rows.
 
-    A piece that is not its whole file has no newline inside a quoted value: pieces.py sees to it.
+    A piece of a file has no newline inside a quoted value: pieces.py makes sure of that.
     """
     rest, lines, multiline = b"", 0, piece.stop < 0
     first = piece.start == 0
@@ -295,7 +295,7 @@ def _blocks(piece: Piece, dialect: Dialect) -> Iterator[_Block]:
 def _cut_quoted(
     data: bytes, cut: int, dialect: Dialect, multiline: bool, patience: int
 ) -> tuple[int, list[SplitRow] | None]:
-    """Return where whole rows end, and the rows themselves if only ``split_rows`` can cut them."""
+    """Return the end of the whole rows, and the rows if only ``split_rows`` can cut them."""
     found = np.frombuffer(data, np.uint8)[:cut]
     quotes = np.flatnonzero(found == _QUOTE)
     even = cut
@@ -311,7 +311,7 @@ def _cut_quoted(
 
 
 def _well_quoted(data: bytes, stop: int, quotes: Array, dialect: Dialect, multiline: bool) -> bool:
-    """Say whether quotes open where fields begin, and close where they end, as pyarrow takes them.
+    """Say whether quotes open and close only at the ends of fields, as pyarrow needs it.
 
     A doubled quote closes and opens at once.
     """
@@ -343,7 +343,7 @@ def _ends_line(data: bytes, start: int, stop: int) -> Array:
 def _plain(data: bytes, cut: int, dialect: Dialect) -> tuple[bytes, Dialect]:
     """Return whole lines without comments, with one delimiter between fields, not runs of blanks.
 
-    -> ``data`` itself if there is nothing to do: of its bytes those before ``cut`` count
+    -> ``data`` itself if nothing changes; its bytes before ``cut`` count
     """
     last = max(data.rfind(b"#", 0, cut), data.rfind(b"%", 0, cut)) if dialect.comments else -1
     if last >= 0:
@@ -370,7 +370,7 @@ def _plain(data: bytes, cut: int, dialect: Dialect) -> tuple[bytes, Dialect]:
 
 
 def _has_runs(data: Array, blank: int) -> bool:
-    """Say whether a blank is next to another, or to a newline; in parts that stay in the cache."""
+    """Say whether a blank is next to a blank or newline; in parts that fit the cache."""
     for at in range(0, len(data), _PART):
         part = data[at : at + _PART + 1]
         blanks = part <= _SPACE
@@ -383,7 +383,7 @@ def _has_runs(data: Array, blank: int) -> bool:
 
 
 def lines_before(piece: Piece, known: list[int]) -> int:
-    """Return how many newlines are before a piece; they are counted if a row is bad."""
+    """Return the number of newlines before a piece; only counted if a row is bad."""
     if not known:
         known.append(0)
         with open_file(piece.path) as file:
@@ -397,7 +397,7 @@ def lines_before(piece: Piece, known: list[int]) -> int:
 
 @contextmanager
 def open_piece(piece: Piece) -> Iterator[tuple[Any, int]]:
-    """Open what a piece of text has: the lines that begin in it; give also where it begins."""
+    """Open the lines that begin in a piece of text, and return the first byte of the first."""
     if piece.stop < 0:
         with open_stream(piece.path) as stream:
             yield stream, 0
@@ -421,7 +421,7 @@ class _Limited:
 
 
 def _line_start(file: BinaryIO, offset: int, stop: float = math.inf) -> int:
-    """Return where the first line at or after a byte begins, or ``stop`` if none does before it."""
+    """Return the first byte of the first line at or after a byte; at most ``stop``."""
     if offset == 0:
         return 0
     at = offset - 1

@@ -45,7 +45,7 @@ def times(column: pa.Array, time_type: str, checks: RowChecks) -> Array:
 
 
 def days(column: pa.Array, what: str, checks: RowChecks) -> Array:
-    """Return dates and timestamps as whole days since 1970, in UTC; NaN for what is missing."""
+    """Return dates and timestamps as whole days since 1970, in UTC; missing ones become NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -64,7 +64,7 @@ def days(column: pa.Array, what: str, checks: RowChecks) -> Array:
 
 
 def inside_window(values: Array, since: float | None, until: float | None) -> Array:
-    """Return a mask of the times from ``since`` on and before ``until``; see ``moment``."""
+    """Return a mask of the times at or after ``since`` and before ``until``; see ``moment``."""
     inside = np.ones(len(values), bool)
     if since is not None:
         inside &= values >= since

@@ -1,4 +1,4 @@
-"""What Arrow's types are in our terms: as what columns of ids, times and numbers are read."""
+"""Arrow's types as Penstock names them: the types in which ids, times and numbers are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.pipelines.tables.columns import NUMBER, is_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FIRST = 1000  # values by which a column of text is known
+_FIRST = 1000  # values that decide the kind of a column of text
 _LOOKS = {
     "number": NUMBER,
     "boolean": "^(true|false)$",
@@ -19,14 +19,14 @@ _LOOKS = {
 }
 _EXPECTED = {
     "number": "numbers, booleans, texts, dates or timestamps, in all files the same",
-    "boolean": "true and false, as in the first file",
-    "date": "dates, as in the first file",
+    "boolean": "true and false, like the first file",
+    "date": "dates, like the first file",
     "category": "texts, numbers, booleans or dates",
 }
 
 
 def bare_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type without the wrappings: extension types, dictionaries and views."""
+    """Return a type without wrappers: extension types, dictionaries and views."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
@@ -36,7 +36,7 @@ def bare_type(kind: pa.DataType) -> pa.DataType:
 
 
 def id_type(source: pa.DataType, target: pa.DataType, asked: str, path: str) -> str:
-    """Return the type that ids of both columns fit: integers stay integers, bytes bytes."""
+    """Return a type for the ids of both columns: integers stay integers, bytes stay bytes."""
     kinds = {check_ids(source, asked, path), check_ids(target, asked, path)}
     if asked != "auto":
         return asked
@@ -46,11 +46,11 @@ def id_type(source: pa.DataType, target: pa.DataType, asked: str, path: str) -> 
 
 
 def check_ids(kind: pa.DataType, asked: str, path: str) -> str:
-    """Return the id type of a column, or say that it cannot be read as the one ``asked`` for."""
+    """Return the id type of a column; raise if it cannot be read as ``asked``."""
     import pyarrow as pa
 
     types, kind = pa.types, bare_type(kind)
-    # pandas turns integers among which one is missing into floats.
+    # pandas stores integers as floats if some are missing.
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return "uint64" if types.is_uint64(kind) else "int64"
     if is_text(kind):
@@ -63,7 +63,7 @@ def check_ids(kind: pa.DataType, asked: str, path: str) -> str:
 
 
 def time_type(kind: pa.DataType, path: str) -> TimeType:
-    """Return how a time column is kept."""
+    """Return the type in which times are kept."""
     import pyarrow as pa
 
     kind = bare_type(kind)
@@ -87,7 +87,7 @@ def need_number(kind: pa.DataType, what: str, path: str) -> None:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Say whether a type holds lists, of one length or not."""
+    """Say whether a type holds lists, of fixed length or not."""
     import pyarrow as pa
 
     return bool(
@@ -96,9 +96,9 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def kind_of(values: pa.Array, what: str, path: str) -> str | None:
-    """Return what a column of features holds: number, boolean, date or category.
+    """Return the kind of a feature column: number, boolean, date or category.
 
-    Texts are what at least half of the first of them are; None: they are all empty.
+    At least half of the first texts decide the kind of a text; None: they are all empty.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -121,7 +121,7 @@ def kind_of(values: pa.Array, what: str, path: str) -> str | None:
 
 
 def need_kind(kind: pa.DataType, wanted: str, what: str, path: str) -> None:
-    """Raise InputError unless a column can hold features of a kind, as ``kind_of`` says it."""
+    """Raise InputError unless a column can hold features of a kind of ``kind_of``."""
     import pyarrow as pa
 
     types, kind = pa.types, bare_type(kind)
@@ -138,7 +138,7 @@ def need_kind(kind: pa.DataType, wanted: str, what: str, path: str) -> None:
 
 
 def whole_or_text(kind: pa.DataType, what: str, path: str) -> str:
-    """Return how relations and graph ids are kept."""
+    """Return the type in which relations and graph ids are kept."""
     import pyarrow as pa
 
     kind = bare_type(kind)

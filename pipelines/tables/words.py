@@ -1,6 +1,6 @@
-"""Text as words between blanks, a sentence a line: lines may be of any length.
+"""Text as words between blanks, one sentence per line; lines may have any length.
 
-Blanks are those of ``str.split``, and Arrow's.
+Blanks are those of ``str.split`` and of Arrow.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BLOCK = 1 << 24  # bytes read at a time
-_BLANKS = b" \t\v\f\r\x1c\x1d\x1e\x1f"  # those of one byte, but for newlines
+_BLANKS = b" \t\v\f\r\x1c\x1d\x1e\x1f"  # those of one byte, except newlines
 
 
 def read_words(piece: Piece) -> Iterator[tuple[pa.Array, Array]]:
-    """Give words, some at a time, and how many of them are before the end of each line.
+    """Yield some words at a time, and the number of them before the end of each line.
 
-    Words after the last line go on in what is given next.
+    The line of words after the last end continues in the next batch.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -38,18 +38,18 @@ def read_words(piece: Piece) -> Iterator[tuple[pa.Array, Array]]:
             text = pa.array([data], pa.large_binary()).cast(pa.large_string())
         except pa.ArrowInvalid:
             raise _not_utf8(piece, at, data) from None
-        # Trimmed: of two blanks at the end Arrow takes the last one for a word.
+        # Trimmed: Arrow makes a word of the last of two blanks at the end.
         lines = pc.utf8_trim_whitespace(pc.split_pattern(text, "\n").flatten())
         lists = pc.utf8_split_whitespace(lines)
         words = lists.flatten()
-        there = as_numpy(pc.binary_length(words)) > 0  # not that of an empty line
+        there = as_numpy(pc.binary_length(words)) > 0  # not of an empty line
         before = np.zeros(len(words) + 1, np.int64)
         np.cumsum(there, out=before[1:])
         yield words.filter(pa.array(there)), before[as_numpy(lists.offsets)[1:-1]]
 
 
 def _blocks(piece: Piece) -> Iterator[tuple[int, bytes]]:
-    """Give text with the byte at which it begins; it ends with a line, or in a long one a word."""
+    """Yield text and its first byte; it ends with a line, or with a word if the line is long."""
     rest = b""
     with open_piece(piece) as (stream, at):
         while part := read_fully(stream, BLOCK):

@@ -1,9 +1,9 @@
-"""Our own directory of vectors, and its manifest.
+"""Penstock's directory of vectors, and its manifest.
 
-vectors.json          how many, how wide, what made them; written last
-part-00000.parquet    id (any type), vector (fixed-size list of float32), count where there is one
+vectors.json          number, dimension, the job that made them; written last
+part-00000.parquet    id (any type), vector (fixed-size list of float32), count if there is one
 vectors.npy           (rows, dimension) float32, in the order of the parts: to be mapped
-context.npy           word2vec's output vectors, from which a training run can go on
+context.npy           word2vec's output vectors, from which a training run can resume
 """
 
 from __future__ import annotations
@@ -61,44 +61,44 @@ def save_vectors(
     files: Iterable[FileEntry] = (),
     **about: Any,
 ) -> tuple[int, dict[str, Any]]:
-    """Write vectors into a folder that is there, but for their manifest.
+    """Write vectors, without their manifest, into a folder that exists.
 
     Parameters
     ----------
     folder
-        Where to: the partial directory of a job, or a run's folder.
+        The partial directory of a job, or a run's folder.
     ids
-        The user's ids: an Arrow array, or what makes one; no two are equal, none is null.
+        The user's ids: an Arrow array, or values for one; all are different, none is null.
     values
-        (rows, dimension) float32, a row an id.
+        (rows, dimension) float32, one row per id.
     counts
         How often each was seen, a column of the Parquet files.
     context
-        (rows, dimension) float32: word2vec's output vectors, to go on from.
+        (rows, dimension) float32: word2vec's output vectors, to resume from.
     written
         By name, VALUES or CONTEXT: a .npy file of the same disk that holds these very values and
         never changes, and its entry. It gets a second name instead of a copy.
     parts
-        The Parquet files, where ``save_part`` has written all of them to ``folder`` already.
+        The Parquet files, if ``save_part`` has already written all of them to ``folder``.
     files
         Other files of the folder that the manifest lists.
     **about
-        What else the manifest says: ``made_by``, ``options``, ``state`` ...
+        Other entries of the manifest: ``made_by``, ``options``, ``state`` ...
 
     Returns
     -------
     tuple of int and dict
-        Bytes of all files; what the manifest says.
+        Bytes of all files; the entries of the manifest.
 
     Raises
     ------
     InputError
-        Ids and values do not belong together, or an id is there twice.
+        The numbers of ids and values differ, or an id occurs twice.
     """
     ids = checked_ids(as_ids(ids), len(values), str(folder))
     values = np.ascontiguousarray(values, np.float32)
     if values.ndim != 2:
-        raise InputError("vectors have a row an id", expected="two axes", got=f"{values.ndim}")
+        raise InputError("vectors have one row per id", expected="two axes", got=f"{values.ndim}")
     rows = rows_of_part(values.shape[1])
     starts = range(0, max(len(values), 1), rows)
     assert len(parts) in (0, len(starts))
@@ -132,7 +132,7 @@ def save_vectors(
 
 
 def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
-    """Return ids, values (mapped) and the manifest of a directory of ours."""
+    """Return ids, values (mapped) and the manifest of a directory of Penstock."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -165,7 +165,7 @@ def read_store(folder: Path) -> tuple[pa.Array, Array, dict[str, Any]]:
 
 
 def first_id(folder: Path) -> Any:
-    """Return the id of the first row of a directory of ours, which has one."""
+    """Return the id of the first row of a directory of Penstock, which is not empty."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(folder / f"{part_name(0)}.parquet") as file:
@@ -173,7 +173,7 @@ def first_id(folder: Path) -> Any:
 
 
 def read_context(folder: Path) -> Array | None:
-    """Return word2vec's output vectors, mapped, where the directory has them."""
+    """Return word2vec's output vectors, mapped, if the directory has them."""
     body = FORMAT.load(folder)
     with FORMAT.reading(folder):
         entry = read_file_table(body["files"]).get(CONTEXT)
@@ -185,11 +185,11 @@ def read_context(folder: Path) -> Array | None:
 
 
 def _load(path: Path, shape: tuple[int, int]) -> Array:
-    """Map an array of as many rows and numbers as the manifest says."""
+    """Map an array; raise if its shape is not that of the manifest."""
     values = load_npy(path, remedy=FORMAT.restore)
     if values.shape != shape or values.dtype != np.float32:
         raise CorruptFile(
-            f"{path} is not what {FORMAT.file} says",
+            f"{path} does not match {FORMAT.file}",
             expected=f"{shape} float32",
             got=f"{values.shape} {values.dtype}",
             remedy=FORMAT.restore,
@@ -209,7 +209,7 @@ def as_ids(ids: Any) -> pa.Array:
 
 
 def checked_ids(ids: pa.Array, rows: int, where: str) -> pa.Array:
-    """Return ``ids``; InputError where they are not one for each row, null, or there twice."""
+    """Return ``ids``; InputError if one is missing, null, or there twice."""
     if len(ids) != rows:
         raise InputError(
             f"{where} has {len(ids):,} ids for {rows:,} vectors", expected="an id for each vector"
@@ -231,15 +231,15 @@ def checked_ids(ids: pa.Array, rows: int, where: str) -> pa.Array:
         row = int(again[0])
         raise InputError(
             f"{where} has {len(again):,} ids a second time",
-            expected="ids that are all different",
+            expected="different ids",
             got=f"{ids[row].as_py()!r} in rows {int(first_row[row])} and {row}",
-            remedy="Leave one of each out",
+            remedy="Leave one of each pair out",
         )
     return ids
 
 
 def _ascending(ids: pa.Array) -> bool:
-    """Return whether ids are whole numbers, each larger than the one before: so none is twice."""
+    """Return whether ids are ascending whole numbers, and therefore different."""
     import pyarrow as pa
 
     if not pa.types.is_integer(ids.type):

@@ -32,7 +32,7 @@ _IDS = (".ids.parquet", ".ids.txt", ".ids.npy")
 
 
 def read_lists(files: Sequence[str]) -> tuple[pa.Array, Array]:
-    """Return ids and values of Parquet and Arrow IPC files, one after the other.
+    """Return ids and values of Parquet and Arrow IPC files, file after file.
 
     The ids are in ``id``, or else in the first column; the vectors in ``vector``, or else in the
     only column that holds lists of numbers.
@@ -49,13 +49,13 @@ def read_lists(files: Sequence[str]) -> tuple[pa.Array, Array]:
         for rows in read_rows(Piece(file, kind), {ids: "string", lists: "list"}, _NO_TEXT):
             found.append((file, rows.columns[ids], _matrix(rows, rows.columns[lists], file)))
     if not found:
-        raise InputError(f"{', '.join(files[:3])} holds no vectors", remedy=store.FORMAT.make)
+        raise InputError(f"{', '.join(files[:3])} has no vectors", remedy=store.FORMAT.make)
     first, chunk, values = found[0]
     kind, width = chunk.type, values.shape[1]
     for file, ids, values in found:
         if ids.type != kind or values.shape[1] != width:
             raise InputError(
-                f"{file} does not go with {first}",
+                f"{file} does not match {first}",
                 expected=f"ids of type {kind}, vectors of {width} numbers",
                 got=f"ids of type {ids.type}, vectors of {values.shape[1]}",
             )
@@ -115,20 +115,20 @@ def sibling_ids(path: Path) -> Path | None:
 
 
 def read_npy(path: Path, ids: Path | None) -> tuple[pa.Array, Array]:
-    """Return ids and values of an .npy file, mapped where it holds float32.
+    """Return ids and values of an .npy file, mapped if it holds float32.
 
-    ids  the file of its ids; None: they are the numbers of the rows
+    ids  the file of its ids; None: the numbers of the rows
     """
     values = _mapped(path, "float32")
     if values.ndim != 2 or not values.shape[1] or values.dtype.kind not in "fiu":
         raise InputError(
             f"{path} holds no vectors",
-            expected="a matrix of numbers, a row of one at least for each id",
+            expected="a matrix of numbers, one row of at least one number per id",
             got=f"{'x'.join(map(str, values.shape)) or 'a single'} {values.dtype}",
         )
     if values.dtype != np.float32:
         need_memory(4 * values.size, f"{path} as float32", remedy="Save it as float32")
-        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused
+        with np.errstate(over="ignore"):  # overflow is infinite, and refused
             values = values.astype(np.float32)
     if ids is None:
         return as_arrow(np.arange(len(values), dtype=np.int64)), values
@@ -149,7 +149,7 @@ def _mapped(path: Path, kind: str) -> Array:
 
 
 def _read_ids(path: Path) -> pa.Array:
-    """Return the ids of a file: .npy, or what ``read_ids`` reads."""
+    """Return the ids of a file: .npy, or a format of ``read_ids``."""
     if path.suffix.lower() != ".npy":
         return read_ids(str(path))
     ids = np.array(_mapped(path, "str"))
@@ -171,7 +171,7 @@ def write_npy(path: Path, ids: pa.Array, values: Array) -> None:
 
 
 def ids_of_export(path: Path) -> Path:
-    """Return where ``write_npy`` puts the ids."""
+    """Return the file into which ``write_npy`` writes the ids."""
     return path.with_name(f"{path.with_suffix('').name}{_IDS[0]}")
 
 

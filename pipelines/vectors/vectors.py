@@ -1,4 +1,4 @@
-"""Vectors of ids, opened from any of the formats in which they are kept."""
+"""Vectors of ids, opened from any of their formats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.sizes import plural
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NAMED = 10  # ids that an error names
+_NAMED = 10  # the most ids that an error names
 _CHUNK_BYTES = 1 << 26
 
 
@@ -31,26 +31,26 @@ class Vectors:
     Attributes
     ----------
     ids
-        One Arrow array: integers, strings or whatever they are.
+        One Arrow array: integers, strings or another type.
     values
         (rows, dimension) float32.
     path
-        Where they are from.
+        The file or directory that was opened.
     about
-        What vectors.json says, if there is one.
+        The content of vectors.json, if there is one.
     listed
-        The file of their ids, where that is another one.
+        The file of their ids, if that is another one.
     files
-        That were read, if it is no directory of ours.
+        Those that were read, if it is not a directory of Penstock.
 
     Examples
     --------
-    >>> Vectors.open("vectors")  # our own directory, or one of Parquet files
+    >>> Vectors.open("vectors")  # a directory of Penstock, or one of Parquet files
     >>> Vectors.open("nodes.parquet")  # a column of ids, a column of lists
     >>> Vectors.open("x.npy", ids="x.txt")  # a matrix, and ids; without them: row numbers
     >>> Vectors.open("wiki.bin")  # word2vec's binary format, or its text, also .gz, .zst, .bz2
     >>> vectors.rows(["king", "queen"])  # the rows of ids; an unknown one is an error
-    >>> vectors.find(["king", "nobody"])  # -1 for an unknown one
+    >>> vectors.find(["king", "unknown"])  # -1 for an unknown one
     >>> vectors["king"]  # its vector
     >>> vectors.check_finite()  # reads all of them
     >>> f"ids such as {vectors.example()}"
@@ -70,26 +70,26 @@ class Vectors:
         Parameters
         ----------
         path
-            A directory of ours, Parquet or Arrow IPC files, in a folder, by a glob or a URL too, an
-            .npy file, or a file of word2vec, also compressed; or vectors, which are returned.
+            A directory of Penstock; Parquet or Arrow IPC files, also as a folder, a glob or a URL;
+            an .npy file; a file of word2vec, also compressed; or vectors, which are returned.
         ids
-            Of an .npy file: its ids, a line each in a text file, the first column of a .parquet
-            file, or another .npy file [default: a file of the same name that ends with
+            The ids of an .npy file: a text file with one id per line, the first column of a
+            .parquet file, or another .npy file [default: a file of the same name that ends with
             ``.ids.parquet``, ``.ids.txt`` or ``.ids.npy``, or else the numbers of the rows].
 
         Returns
         -------
         Vectors
-            ``values`` are mapped where they lie as float32 in one file.
+            ``values`` are mapped if one file holds them as float32.
 
         Raises
         ------
         UsageError
-            There is nothing at ``path``, or it is in none of the formats.
+            ``path`` does not exist, or is in another format.
         InputError
-            Rows of different lengths, ids that are null or there twice, a damaged file.
+            Rows of different lengths, ids that are null or equal, a damaged file.
         CapacityError
-            What has to be read into memory does not fit there.
+            The vectors have to be read into memory, and do not fit.
 
         Examples
         --------
@@ -127,12 +127,12 @@ class Vectors:
 
     @property
     def dimension(self) -> int:
-        """How many numbers a vector has."""
+        """The numbers per vector."""
         return int(self.values.shape[1])
 
     @cached_property
     def context(self) -> Array | None:
-        """word2vec's output vectors, from which a training run goes on, where they are kept."""
+        """word2vec's output vectors, from which a training run resumes, if they are kept."""
         return store.read_context(Path(self.path)) if self.about else None
 
     @property
@@ -141,7 +141,7 @@ class Vectors:
         return None if (name := getattr(self.values, "filename", None)) is None else Path(name)
 
     def stamps(self) -> dict[str, Any]:
-        """Return by what the files are known that a job has read."""
+        """Return the stamps of the files that a job has read."""
         from penstock.pipelines.tables.sources import stamp_of
 
         files = self.files or (str(Path(self.path) / store.FORMAT.file),)
@@ -160,7 +160,7 @@ class Vectors:
         Returns
         -------
         Array
-            (ids,) int64; -1 where there is no such id.
+            (ids,) int64; -1 for an unknown id.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -172,7 +172,7 @@ class Vectors:
         return np.asarray(pc.fill_null(found.cast(pa.int64()), -1))
 
     def rows(self, wanted: Iterable[Any]) -> Array:
-        """Return the rows of ids that must be there.
+        """Return the rows of ids, all of which must exist.
 
         Parameters
         ----------
@@ -187,7 +187,7 @@ class Vectors:
         Raises
         ------
         InputError
-            Some are unknown: how many, and the first ten.
+            Some are unknown; the error has their number and the first ten.
         """
         import pyarrow as pa
 
@@ -198,7 +198,7 @@ class Vectors:
             raise InputError(
                 f"{self.path} has no vectors of {len(unknown):,} of {len(found):,} ids",
                 expected=f"ids of type {self.ids.type}, "
-                f"{f'as {self.example()}' if len(self) else 'of which it has none'}",
+                f"{f'such as {self.example()}' if len(self) else 'but it has none'}",
                 got=_listed([_plain(wanted[int(row)]) for row in unknown[:_NAMED]], len(unknown)),
                 remedy="Ask for ids that are in the vectors",
             )
@@ -217,7 +217,7 @@ class Vectors:
             Three at most, with commas between.
         """
         if not len(self):
-            return "of which there are none"
+            return "none"
         return _listed(self.ids[:3].to_pylist(), min(3, len(self)))
 
     def check_finite(self) -> None:
@@ -226,7 +226,7 @@ class Vectors:
         Raises
         ------
         InputError
-            Some are no finite numbers: how many, and the first ten ids.
+            Some are not finite numbers; the error has their number and the first ten ids.
         """
         step = max(1, _CHUNK_BYTES // max(4 * self.dimension, 1))
         bad: list[int] = []
@@ -246,7 +246,7 @@ class Vectors:
 
 
 def _as_arrow(wanted: Any) -> pa.Array:
-    """Return ids that a user gave as an Arrow array; of mixed kinds, as text."""
+    """Return a user's ids as an Arrow array; ids of mixed kinds become text."""
     import pyarrow as pa
 
     if isinstance(wanted, np.ndarray):
@@ -258,7 +258,7 @@ def _as_arrow(wanted: Any) -> pa.Array:
 
 
 def _cast(asked: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return ids in the type of those that are there, null where one cannot be."""
+    """Return ids in the type of the vectors' ids; null if one cannot be converted."""
     import pyarrow as pa
 
     if pa.types.is_null(asked.type):

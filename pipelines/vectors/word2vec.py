@@ -1,8 +1,8 @@
 """The text and binary formats of word2vec, as gensim's KeyedVectors reads and writes them.
 
-Both open with a line of the number of words and of the dimension. Text has a line a word: the
-word and its numbers, a blank between. In the binary format float32 values of a word follow it and
-a blank; between words may be a newline. Neither format has a way to write a blank in a word.
+Both begin with a line of the number of words and of the dimension. Text has one line per word: the
+word and its numbers, separated by blanks. In the binary format a word is followed by a blank and
+its float32 values; a newline may separate words. Neither format can hold a blank in a word.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Kind = Literal["text", "binary"]
 
 _ROWS = 1 << 14  # rows that are written at a time
 _BLOCK = 1 << 24  # bytes that are read at a time
-_LONGEST = 1 << 20  # bytes of a word or of a first line, before the file is taken for damaged
+_LONGEST = 1 << 20  # the most bytes of a word or first line; a file with more is damaged
 _NEVER_PRINTABLE = 4  # numbers of float32, whose bytes are printable once in 1e7 times
-# What ends a word, or is cut off, where gensim or word2vec's own programs read it.
+# Characters at which gensim or word2vec's own programs end or cut a word.
 _SPACES = r"[ \t\n\v\f\r]"
 
 
@@ -43,7 +43,7 @@ def write(
 ) -> None:
     """Write vectors so that gensim loads them; ids become text. A name in .gz compresses.
 
-    blank  is written for each blank, tab and newline in an id; None: an id that has one is refused
+    blank  replaces each blank, tab and newline in an id; None: an id that has one is refused
     """
     words = _words(ids, blank, path)
     with (
@@ -58,7 +58,7 @@ def write(
 
 
 def _words(ids: pa.Array, blank: str | None, path: Path) -> pa.Array:
-    """Return ids as the words of a file; InputError where the format cannot hold one."""
+    """Return ids as the words of a file; InputError if the format cannot hold one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -76,11 +76,11 @@ def _words(ids: pa.Array, blank: str | None, path: Path) -> pa.Array:
             remedy="Replace them with --blank _, or export as parquet or npy",
         )
     if blank is not None:
-        literal = blank.replace("\\", "\\\\")  # which begins a reference to a group
+        literal = blank.replace("\\", "\\\\")  # a backslash would refer to a group
         words = pc.replace_substring_regex(words, _SPACES, literal)
         if len(pc.unique(words)) != len(words):
             raise InputError(
-                f"ids are no longer different with {blank!r} for blanks",
+                f"some ids become equal with {blank!r} for blanks",
                 remedy="Give another --blank, or export as parquet or npy",
             )
     if as_numpy(pc.equal(pc.binary_length(words), 0)).any():
@@ -91,7 +91,7 @@ def _words(ids: pa.Array, blank: str | None, path: Path) -> pa.Array:
 
 
 def _text(words: pa.Array, rows: Array) -> bytes:
-    """Return lines; numbers are the shortest that read as the same float32."""
+    """Return lines; numbers are the shortest texts of the same float32."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -130,7 +130,7 @@ def _packed(path: Path) -> bool:
 
 
 def _sizes(header: bytes) -> tuple[int, int] | None:
-    """Return words and dimension of a first line; None: it is a word's, as in GloVe's files."""
+    """Return words and dimension of a first line; None: the line of a word, as in GloVe's files."""
     parts = header.split()
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
@@ -138,10 +138,10 @@ def _sizes(header: bytes) -> tuple[int, int] | None:
 
 
 def _is_text(path: str, line: bytes, rows: int, width: int) -> bool:
-    """Return whether a line is that of a word and its numbers, and not the start of binary.
+    """Return whether a line is a word with its numbers, and not the start of a binary file.
 
-    A line of so many printable words is text too, of which one is no number, if the file is too
-    short for binary, or numbers are so many that not all of their bytes would be printable.
+    A line of printable words, one of which is not a number, is still text if the file is too short
+    for binary, or if this many binary numbers could not all consist of printable bytes.
     """
     parts = line.split()
     if len(parts) != width + 1:
@@ -200,7 +200,7 @@ def _read_text(path: str, header: bytes, sizes: tuple[int, int] | None) -> tuple
     rows, width = sizes or (-1, len(header.split()) - 1)
     if width < 1:
         raise InputError(
-            f"{path} holds no vectors",
+            f"{path} has no vectors",
             expected="word2vec's text or binary format",
             got=f"a first line {header[:60]!r}",
         )
@@ -242,7 +242,7 @@ def _read_text(path: str, header: bytes, sizes: tuple[int, int] | None) -> tuple
 
 
 def _first_bad_line(path: str, has_header: bool, width: int) -> str | None:
-    """Return what is wrong with the first line that is not a word and so many numbers."""
+    """Return the fault of the first line that is not a word and ``width`` numbers."""
     with open_stream(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip() or (number == 1 and has_header):
@@ -262,5 +262,5 @@ def _short(path: str, rows: int, found: int) -> InputError:
         f"{path} is damaged or cut short",
         expected=f"{rows:,} vectors, as its first line says",
         got=f"{found:,}",
-        remedy="Copy it again from where it came from",
+        remedy="Copy the file again",
     )

@@ -78,7 +78,7 @@ def check_graph(graph: Graph, options: WalkingOptions) -> None:
 def choose(
     graph: Graph, options: WalkingOptions, statistics: WeightStatistics, memory: int
 ) -> SamplerChoice:
-    """Return the rules and what they need; ``memory`` is what a worker can give to rows."""
+    """Return the rules and their needs; ``memory``: bytes that a worker can use for rows."""
     spec = _spec_of(graph, options, weighted(graph, options) and not statistics.alike)
     nodes, edges = graph.num_nodes, graph.num_edges
     id_bytes = id_dtype(nodes).itemsize

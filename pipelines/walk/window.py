@@ -20,7 +20,7 @@ def time_window(graph: Graph, options: WalkingOptions) -> tuple[int, int]:
     earliest = LEAST if since is None else since
     latest = MOST if until is None else until - 1
     if earliest > latest:
-        raise UsageError("no time lies between --since and --until", got=_asked(options))
+        raise UsageError("no time is between --since and --until", got=_asked(options))
     return earliest, latest
 
 

@@ -22,8 +22,8 @@ def _open(*given: Any) -> Opened:
     return Opened.open(*given)
 
 
-# The rates pass too: what diverged goes on from its checkpoint with lower ones. A checkpoint says
-# which sentences are done, and so fits any number of ranks.
+# The rates may change too: a diverged run resumes from its checkpoint with lower ones. A checkpoint
+# records the finished sentences, so it fits any number of ranks.
 @declare.job(
     "word2vec train",
     reads=declare.Source(
@@ -36,7 +36,7 @@ def _open(*given: Any) -> Opened:
     writes="vectors",
     files=("starts",),
     passing=("checkpoint_epochs", "checkpoint_minutes", "parts"),
-    varying=("lr", "min_lr"),  # of what diverged
+    varying=("lr", "min_lr"),  # for a diverged run
     on_gpu=True,
 )
 def word2vec(
@@ -48,7 +48,7 @@ def word2vec(
     ----------
     inputs
         a graph, a directory of walks, Parquet or Arrow IPC files with a column of lists, or text
-        files (also .gz, .zst and .bz2), one sentence a line: paths, folders, globs or URLs
+        files (also .gz, .zst and .bz2), one sentence per line: paths, folders, globs or URLs
     out
         directory of vectors to write
 

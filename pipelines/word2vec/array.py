@@ -28,8 +28,8 @@ def node2vec_array(graph: str | Path | Graph | CSR, *, quiet: bool = True, **opt
     quiet
         Print no progress.
     **options
-        Fields of ``Word2vecOptions``, as ``dim``, ``p``, ``q``, ``walks`` and ``epochs``, but for
-        those that write or resume. ``app`` is node2vec unless it is given.
+        Fields of ``Word2vecOptions``, such as ``dim``, ``p``, ``q``, ``walks`` and ``epochs``,
+        except those that write or resume. The default of ``app`` is node2vec.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def node2vec_array(graph: str | Path | Graph | CSR, *, quiet: bool = True, **opt
     UsageError
         Options that contradict each other or the graph.
     CapacityError
-        It does not fit in memory, or on the disk of temporary files.
+        The training does not fit in memory, or on the disk of temporary files.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def node2vec_array(graph: str | Path | Graph | CSR, *, quiet: bool = True, **opt
     """
     for name in ("resume", "overwrite"):
         if options.get(name):
-            raise UsageError(f"node2vec_array keeps nothing, and takes no option {name}")
+            raise UsageError(f"node2vec_array writes nothing, and has no option {name}")
     given = {"app": "node2vec", **options}
     with TemporaryFolder("penstock-vectors") as root:
         if isinstance(graph, CSR):

@@ -27,7 +27,7 @@ _FORMATS: dict[str, Format] = {
     ".npy": "npy",
     ".parquet": "parquet",
 }
-# Bytes of a number in the file, and in memory while it is written, of so many rows at a time.
+# Bytes per number in the file; bytes per number in memory, and the rows written at a time.
 _TEXT, _NUMBER = 12, 4
 _WRITTEN = {"text": (64, 1 << 14), "binary": (12, 1 << 14), "npy": (0, 0), "parquet": (8, 1 << 18)}
 
@@ -37,23 +37,25 @@ class ExportOptions:
     """Options of ``penstock word2vec export``."""
 
     format: Format | None = None
-    """text and binary: those of word2vec, which gensim loads; npy: a matrix, and ids in a file next
-    to it; parquet: columns id and vector [default: by the name: .txt, .vec or none text, .bin
-    binary, .npy, .parquet; .gz behind it compresses text and binary]"""
+    """text and binary: word2vec's formats, which gensim loads; npy: a matrix, and a file of ids
+    next to it; parquet: columns id and vector [default: by the suffix: .txt, .vec or none: text,
+    .bin: binary, .npy, .parquet; .gz after it compresses text and binary]"""
     blank: str | None = None
-    """for text and binary: replaces each blank, tab and newline in an id, such as _; without it ids
-    that have one are refused"""
+    """for text and binary: a character such as _ that replaces each blank, tab and newline in an
+    id; without it such ids are refused"""
     id_file: ClientPath | None = None
     """for an .npy file as input: the file of its ids [default: as in penstock similar]"""
 
     def __post_init__(self) -> None:
         if any(one.isspace() for one in self.blank or ""):
-            raise UsageError("--blank replaces blanks, and cannot have one", got=repr(self.blank))
+            raise UsageError(
+                "--blank replaces blanks, and cannot contain one", got=repr(self.blank)
+            )
 
 
 @dataclass
 class ExportReport(JobReport):
-    """What was written."""
+    """The written file."""
 
     out: str
     format: str
@@ -62,7 +64,7 @@ class ExportReport(JobReport):
     bytes: int
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the report as text."""
         yield (
             f"{shown(self.out)}: {self.rows:,} vectors of {self.dimension}, {self.format}, "
             f"{format_bytes(self.bytes)}"
@@ -85,7 +87,7 @@ def export_vectors(
     vectors
         vectors: a directory or a file
     out
-        the file to write; with npy ids lie next to it, in a file that ends with .ids.parquet
+        the file to write; npy also writes the ids, into a file that ends with .ids.parquet
 
     Examples
     --------
@@ -120,18 +122,18 @@ def export_vectors(
 
 
 def _format_of(out: Path, given: Format | None) -> Format:
-    """Return the format that is given, or that the name says; UsageError if they contradict."""
+    """Return the given format, or the one of the name; UsageError if they contradict."""
     packed = out.suffix.lower() == ".gz"
     suffix = (out.with_suffix("") if packed else out).suffix.lower()
     named = _FORMATS.get(suffix)
     found = given or named or (None if suffix else "text")
     if found is None:
         raise UsageError(
-            f"the name of {out} says no format",
-            expected=f"an end such as {', '.join(_FORMATS)}",
-            remedy="Say which with --format",
+            f"the name of {out} does not decide the format",
+            expected=f"a suffix such as {', '.join(_FORMATS)}",
+            remedy="Choose one with --format",
         )
-    table = found in ("npy", "parquet")  # which are read by their names, and not compressed
+    table = found in ("npy", "parquet")  # read by their suffix, and not compressed
     if (table and packed) or (found != named and (table or named)):
         ends = " or ".join(each for each, kind in _FORMATS.items() if kind == found)
         raise UsageError(f"a file of format {found} ends with {ends}", got=f"{out}")

@@ -1,7 +1,7 @@
 """One run of ``penstock word2vec train``: from the input to vectors.
 
-The output is hidden until it is whole, as that of walks is, and not a folder to watch, as that of
-``penstock gnn train``: who reads yesterday's vectors does so until today's take their place.
+The output is hidden until it is complete, unlike the run of ``penstock gnn train``: readers see the
+old vectors until the new ones replace them.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from penstock.workers.training.stopped import Stopped
 from penstock.workers.word2vec.state import METRICS, Checkpoints
 from penstock.workers.word2vec.task import Trained, TrainTask
 
-_GENTLE = 0.05  # a learning rate that is offered, at most
+_GENTLE = 0.05  # the largest learning rate that an error suggests
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What vectors are trained on, and with which they begin, if any."""
+    """The input of a training, and the vectors of a warm start, if any."""
 
     input: Input
     warm: WarmStart | None
 
     @classmethod
     def open(cls, inputs: Any, options: Word2vecOptions, verify: bool, quiet: bool) -> Opened:
-        """Open what is given: a graph, a path, or several paths."""
+        """Open the input: a graph, a path, or several paths."""
         several = [inputs] if isinstance(inputs, str | Path | Graph) else inputs
         several = list(several) if isinstance(several, Iterable) else []
         if not several or not all(isinstance(one, str | Path | Graph) for one in several):
             raise UsageError(
-                "vectors are trained on what lies in files",
-                expected="a graph, or paths of inputs, one at least",
+                "vectors are trained on files",
+                expected="a graph, or at least one path",
                 got=shown(inputs),
-                remedy="Write sentences to a text file, a line each, and name it",
+                remedy="Write sentences to a text file, one per line, and give its path",
             )
         sources = [client_input(one.path if isinstance(one, Graph) else one) for one in several]
         source = open_input(sources, options, verify=verify, quiet=quiet)
@@ -64,7 +64,7 @@ class Opened:
         return cls(source, warm)
 
     def stamps(self) -> dict[str, Any]:
-        """Return by what the input and the vectors of a warm start are known."""
+        """Return the stamps of the input and of the vectors of a warm start."""
         found = {} if self.warm is None else self.warm.vectors.stamps()
         return {**self.input.stamps(), **found}
 
@@ -84,7 +84,7 @@ def train(
     has = workers.capacity
     check_ranks(options, training, workers.count, on_gpu=has.on_gpu, resumes=resumes)
     plan_training(context, source, training, workers, source.words)
-    # Whatever the vocabulary decides is said before the corpus is written.
+    # Errors that the vocabulary decides are raised before the corpus is written.
     vocabulary = source.counted(workers, scratch)
     takes = plan_training(context, source, training, workers, vocabulary.words)
     start = None
@@ -93,7 +93,7 @@ def train(
     prepared = source.prepare(workers, has.rows, scratch)
     if not context.quiet:
         what = "nodes" if source.rows_are == "nodes" else "words in the vocabulary"
-        words = f"{format_count(prepared.tokens)} words an epoch"
+        words = f"{format_count(prepared.tokens)} words per epoch"
         print(f"{vocabulary.words:,} {what}, {words}; {takes}", file=sys.stderr)
     task = TrainTask(
         prepared.corpus,
@@ -158,7 +158,7 @@ def train(
         on_gpu=has.on_gpu,
         bytes=size,
         train_seconds=trained.seconds,
-        # Below a second or so it is the start that is timed.
+        # Shorter runs mostly time the start.
         words_per_second=trained.run_words / trained.seconds if trained.seconds > 1 else None,
         resumed=trained.resumed,
         unseen=trained.unseen,
@@ -172,12 +172,11 @@ def _untrained(trained: Trained, what: str, sample: float) -> InputError:
     left_out = trained.words - trained.kept
     if not left_out:
         return InputError(
-            f"{what} has nothing to train on: no word has another next to it",
+            f"{what} has nothing to train on: no word has a neighbour",
             expected="sentences, or walks, of two words or more",
         )
     return InputError(
-        f"subsampling left nothing of {what} to train on: no word that was kept has another next "
-        "to it",
+        f"subsampling left nothing of {what} to train on: no kept word has a neighbour to it",
         expected="sentences, or walks, of two words or more",
         got=f"--sample {sample:g}, which left out {left_out:,} of {trained.words:,} words",
         remedy="Give --sample 0, or a larger one",
@@ -185,7 +184,7 @@ def _untrained(trained: Trained, what: str, sample: float) -> InputError:
 
 
 def _checkpoint_files(folder: Path) -> dict[str, tuple[Path, FileEntry]]:
-    """Return the files of the last checkpoint, by their names among vectors."""
+    """Return the files of the last checkpoint, by their names in a directory of vectors."""
     saved = Checkpoints(folder).last()
     assert saved is not None
     return {

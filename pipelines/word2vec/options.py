@@ -15,24 +15,24 @@ from penstock.pipelines.walk.options import WalkingOptions
 
 Count = Annotated[int, Field(ge=1)]
 
-# What only some kinds of input have a meaning for.
+# Options that only some kinds of input use.
 _OF_GRAPHS = (*(n for n in WalkingOptions.__dataclass_fields__ if n != "seed"), "pools")
 _OF_WORDS = ("min_count", "max_vocab", "max_sentence")
 # Options that would be ignored.
 _IGNORED: Rules = (
     (
         (*_OF_GRAPHS, "same_walks"),
-        "with --graph, over which the input has walked already",
+        "with --graph, because the input is walks already",
         lambda o: o.graph is not None,
     ),
     (
         ("min_count", "max_vocab"),
-        "with --graph, of which every node has a vector",
+        "with --graph, because every node has a vector",
         lambda o: o.graph is not None,
     ),
     (("shards",), "without --deterministic", lambda o: not o.deterministic),
 )
-# Those that depend on the kind of the input.
+# Options that depend on the kind of the input.
 _IGNORED_OF_INPUT: Rules = (
     (
         (*_OF_GRAPHS, "same_walks"),
@@ -61,7 +61,7 @@ class Word2vecOptions(WalkingOptions):
     """Options of ``penstock word2vec train``."""
 
     walks: Count = 10
-    """number of walks per start node, of an epoch"""
+    """number of walks per start node and epoch"""
 
     dim: Annotated[int, Field(ge=1, le=MAX_DIMENSION)] = 128
     """dimension of the vectors"""
@@ -70,28 +70,28 @@ class Word2vecOptions(WalkingOptions):
     negatives: Annotated[int, Field(ge=1, le=64)] = 5
     """negative samples per window"""
     shared_windows: Annotated[int, Field(ge=1, le=64)] = 1
-    """consecutive windows that share negative samples: with more, fewer vectors are read"""
+    """number of consecutive windows that share negative samples: more read fewer vectors"""
     pools: Annotated[bool | None, Parameter(negative="--no-pools")] = None
     """on CPUs, over a graph: consecutive walks draw their negative samples from a shared pool, so
     that fewer vectors are read [default: with --shared-windows 1]"""
     epochs: Annotated[int, Field(ge=1, lt=MAX_EPOCHS)] | None = None
     """passes over the corpus [default: 5; over a graph, which has --walks per node, 1]"""
     lr: Annotated[float, Field(gt=0), IN_FLOAT32] = 0.025
-    """initial learning rate; it falls linearly with the words trained"""
+    """initial learning rate; it falls linearly with the trained words"""
     min_lr: Annotated[float, Field(ge=0), IN_FLOAT32] = 0.0001
     """final learning rate"""
     sample: Annotated[float, Field(ge=0, le=1)] = 1e-3
     """subsampling threshold: words with a larger share of the corpus are left out at random; 0: no
     subsampling"""
     ns_exponent: Annotated[float, Field(ge=-2, le=2)] = 0.75
-    """negative samples are drawn in proportion to counts of words to this power"""
+    """exponent of word counts in the distribution of negative samples"""
 
     init: ClientPath | None = None
-    """warm start from these vectors: ids that have one keep it; new nodes of a graph begin with the
-    mean of their neighbours, other new words at random"""
+    """warm start from these vectors: known ids begin with their vector; new nodes of a graph begin
+    with the mean of their neighbours, other new words at random"""
 
     min_count: Count | None = None
-    """words seen less often get no vector [default: 5 in text, 1 in walks and lists]"""
+    """least count of a word that gets a vector [default: 5 in text, 1 in walks and lists]"""
     max_vocab: Count | None = None
     """keep at most this many words, the most frequent ones"""
     max_sentence: Annotated[int, Field(ge=2, le=100_000_000)] = 10_000
@@ -99,43 +99,43 @@ class Word2vecOptions(WalkingOptions):
     column: str | None = None
     """for Parquet: the column of lists [default: the only one, or path]"""
     graph: ClientPath | None = None
-    """for walks and lists: the graph that they walk over. An id that it does not have is an error,
-    every node gets a vector, and --init takes means of neighbours"""
+    """for walks and lists: their graph. Every node gets a vector, an id that is not in the graph is
+    an error, and --init uses means of neighbours"""
 
     same_walks: Annotated[bool, Parameter(negative="")] = False
-    """with several --epochs: train every one on the same walks [default: on new ones]"""
+    """with several --epochs: train each on the same walks [default: on new ones]"""
 
     deterministic: Annotated[bool, Parameter(negative="")] = False
     """the same bytes for the same seed, on any number of threads and ranks: the corpus is divided
-    into --shards, each trained in order on a copy of the vectors of its own"""
+    into --shards, and each is trained in order on its own copy of the vectors"""
     shards: Count | None = None
     """with --deterministic: number of shards [default: 4]"""
     sync_words: Annotated[int, Field(ge=1000)] | None = None
-    """with --deterministic or several ranks: words that all train between two exchanges of changes;
-    fewer are better, but slower [default: 5 per word of the vocabulary and at least 100,000,
-    on GPUs 100 per word; fewer where there would be less than 150 exchanges (on GPUs 600 in up to
-    100 million words; 50 in more than a billion words), but at least 2 per word of the vocabulary,
-    on GPUs 50,000]"""
+    """with --deterministic or several ranks: words that all together train between two exchanges;
+    fewer give better vectors, but are slower [default: 5 per word of the vocabulary and at least
+    100,000, on GPUs 100 per word; fewer if that makes less than 150 exchanges (on GPUs 600 in up
+    to 100 million words, 50 in more than a billion words), but at least 2 per word of the
+    vocabulary, on GPUs 50,000]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
     """number of ranks to train on [default: ranks of --cluster mpi, else 1]"""
 
     checkpoint_epochs: Annotated[int, Field(ge=0)] = 0
-    """epochs between checkpoints to resume from; 0: only by the minutes"""
+    """epochs between checkpoints; 0: only --checkpoint-minutes counts"""
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 10.0
-    """minutes between checkpoints; 0: only by the epochs"""
+    """minutes between checkpoints; 0: only --checkpoint-epochs counts"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_lr > self.lr:
             raise UsageError(
-                "--min-lr is what --lr falls to",
+                "--lr falls to --min-lr, which is larger",
                 expected=f"at most {self.lr:g}",
                 got=f"--min-lr {self.min_lr:g}",
             )
         refuse_ignored(self, _IGNORED)
 
     def check_kind(self, kind: str) -> None:
-        """Raise UsageError where an option has no meaning for this kind of input."""
+        """Raise UsageError if this kind of input would ignore an option."""
         refuse_ignored(self, _IGNORED_OF_INPUT, kind)
 
     def rounds(self, kind: str) -> int:
@@ -143,5 +143,5 @@ class Word2vecOptions(WalkingOptions):
         return self.epochs if self.epochs is not None else 1 if kind == "graph" else 5
 
     def least_count(self, kind: str) -> int:
-        """Return how often a word is seen at least."""
+        """Return the least count of a word."""
         return self.min_count if self.min_count is not None else 5 if kind == "text" else 1

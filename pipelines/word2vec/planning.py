@@ -1,4 +1,4 @@
-"""What a training run can do, and what it takes of memory and disk."""
+"""The rules of a training run, and its memory and disk."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from penstock.sizes import format_bytes, format_count, plural
 from penstock.workers.word2vec.state import Checkpoints
 from penstock.workers.word2vec.task import TrainingSettings
 
-_SHARDS = 4  # of deterministic training
-# Words of walks that have a pool of negatives, and how often one of it is drawn. Vectors of a pool
-# are to stay in the caches of a core: 400 with 5 negatives. With 8 uses and with 25 edges of R-MAT
-# are a little less near than with negatives of all, by 0.001 and 0.004 of the pairs.
+_SHARDS = 4  # for deterministic training
+# Words of walks that share a pool of negatives, and uses of each word of the pool. The vectors of a
+# pool should stay in the caches of a core: 400 with 5 negatives. With 8 and with 25 uses, 0.001 and
+# 0.004 fewer edges of R-MAT are nearer than random pairs than without pools.
 _POOL_PLACES, _POOL_USES = 640, 8
 
 
 def settings_of(options: Word2vecOptions, kind: str) -> TrainingSettings:
-    """Return what ranks are given of the options."""
-    # No word of a sentence is further away: buffers are as long as windows are wide.
+    """Return the options that ranks need."""
+    # No word of a sentence is further away, and buffers are as long as windows are wide.
     longest = options.length if kind == "graph" else options.max_sentence
     half = min(-(-options.window // 2), max(longest - 1, 1))
     rules = Word2vecRules(
@@ -52,7 +52,7 @@ def settings_of(options: Word2vecOptions, kind: str) -> TrainingSettings:
 
 
 def _pool(options: Word2vecOptions, kind: str) -> dict[str, int]:
-    """Return what rules are given of pools: they are for walks, which are all about as long."""
+    """Return the pools for the rules: only walks have pools, since they have similar lengths."""
     on = options.shared_windows == 1 if options.pools is None else options.pools
     if kind != "graph" or not on:
         return {}
@@ -69,18 +69,18 @@ def check_ranks(
     on_gpu: bool = False,
     resumes: bool,
 ) -> None:
-    """Raise UsageError for what so many ranks cannot do."""
+    """Raise UsageError for options that this number of ranks cannot use."""
     if on_gpu and options.pools:
         raise UsageError(
             "--pools is for CPUs: a GPU draws negative samples of all nodes",
             remedy="Give --device cpu, or leave --pools out",
         )
     copies = training.shards if training.deterministic else ranks
-    # A run of several ranks may be resumed on one, with the options that it had.
+    # A run of several ranks may be resumed on one, with the same options.
     if copies == 1 and training.sync_words is not None and not resumes:
         one = "one shard" if training.deterministic else "one rank"
         raise UsageError(
-            f"--sync-words is about exchanges among ranks or shards, and {one} has none",
+            f"--sync-words is for exchanges among ranks or shards, and {one} has none",
             expected="--deterministic with --shards 2 or more, or --parts 2 or more",
             got=f"--sync-words {training.sync_words} on {one}",
             remedy="Leave --sync-words out",
@@ -94,7 +94,7 @@ def check_ranks(
         )
     if training.shards < ranks:
         raise UsageError(
-            "ranks without a shard would have nothing to do",
+            "each rank needs a shard",
             expected=f"--shards {ranks} or more",
             got=f"--shards {training.shards} on {ranks} ranks",
         )
@@ -107,9 +107,9 @@ def plan_training(
     workers: Workers,
     words: int | None,
 ) -> str:
-    """Say what is trained where; return what that takes of memory and disk, as a person reads it.
+    """Plan the training; return the text of its memory and disk.
 
-    words  of the vocabulary; None: they are not counted yet
+    words  number of words in the vocabulary; None: not counted yet
     """
     has, out = workers.capacity, context.out
     assert out is not None
@@ -127,7 +127,7 @@ def plan_training(
         remedy = "Take a smaller --dim, --max-vocab or --window, fewer --shards, or more memory"
         memory = Need(needed, has.memory, f"on every {has.worker}", remedy=remedy)
         disk = _disk(training, words)
-        # Checkpoints: the last one is there until the next is whole.
+        # Checkpoints: the last one stays until the next is complete.
         scratch = 2 * words * training.vector_bytes() + source.scratch_bytes
         takes = (
             f"{format_bytes(needed)} of memory on every {has.worker}, "
@@ -159,11 +159,11 @@ def _train_text(source: Input, training: TrainingSettings, ranks: int, seen: int
 
 
 def _epochs_seen(scratch: Path) -> int:
-    """Return after how many epochs the checkpoint was written that a run goes on from."""
+    """Return the number of epochs of the checkpoint that a run resumes from."""
     saved = Checkpoints(scratch).last()
     return 0 if saved is None else saved.position.epoch
 
 
 def _disk(training: TrainingSettings, words: int) -> int:
-    """Return what vectors, context and Parquet files take of the disk."""
+    """Return the bytes of vectors, context and Parquet files on disk."""
     return words * (training.vector_bytes() + 4 * training.dim + 40)

@@ -13,14 +13,14 @@ from penstock.sizes import format_bytes, format_count, plural
 
 @dataclass
 class Word2vecReport(JobReport):
-    """What a training run gave, for people and for ``--json``.
+    """The results of a training run, for people and for ``--json``.
 
     kind      of the input
-    rows_are  what has a vector each: nodes or words
-    device    gpu or cpu: where ranks computed
-    internal_ids  whether ids are numbers of nodes, as the walks hold them, and not the user's
-    unseen    nodes that no counted walk came to
-    known     words that began with vectors of --init, and how many with a mean of neighbours
+    rows_are  what the vectors belong to: nodes or words
+    device    gpu or cpu
+    internal_ids  whether ids are numbers of nodes, as in the walks, and not the user's
+    unseen    nodes that no counted walk visited
+    known     words that began with vectors of --init; averaged: with a mean of neighbours
     """
 
     vectors: str
@@ -54,7 +54,7 @@ class Word2vecReport(JobReport):
         return [("similar", path, str(first_id(path)))]
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the report as text."""
         what, rate = self.rows_are, self.words_per_second
         fast = "" if rate is None else f", {format_count(rate)} words/s"
         where = plural(self.ranks, "GPU" if self.on_gpu else "rank")
@@ -65,7 +65,7 @@ class Word2vecReport(JobReport):
         yield f"loss {self.loss:.4f} in epoch {self.epochs} of {self.epochs}"
         yield f"{plural(self.words, 'word')} in {self.seconds:.1f} s on {where}{fast}"
         if self.resumed:
-            yield f"{self.resumed:.0%} was there from the run before"
+            yield f"{self.resumed:.0%} was trained before this run"
         if self.known is not None:
             new = self.rows - self.known
             mean = f", {self.averaged:,} of them with the mean of their neighbours"
@@ -73,8 +73,7 @@ class Word2vecReport(JobReport):
             yield f"{self.known:,} began with the vectors of --init{more}"
         if self.internal_ids:
             yield (
-                "ids are internal numbers of nodes, as in the walks; with --graph the graph that "
-                "was walked they are its ids"
+                "ids are internal numbers of nodes, as in the walks; give --graph to get its ids"
             )
         if self.unseen:
             yield f"{self.unseen:,} {what} were not seen when walks were counted"

@@ -1,4 +1,4 @@
-"""The vocabulary of a corpus: which ids get a vector, and how often each was seen."""
+"""The vocabulary of a corpus: the ids that get a vector, and their counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDS, COUNTS = "vocabulary.parquet", "vocabulary.counts.npy"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words by falling count, those of equal count in their own order.
+    """Words by falling count, words of equal count in their own order.
 
     ids     Arrow array; counts: (words,) int64
     """
@@ -33,9 +33,9 @@ class Vocabulary:
 
     @staticmethod
     def of(counted: pa.Table, *, what: str, min_count: int, max_vocab: int | None) -> Vocabulary:
-        """Return what is left of all ids and counts: those seen often enough, and not too many.
+        """Return the ids and counts that stay: frequent enough, and at most the maximal number.
 
-        counted  columns id and count, an id once
+        counted  columns id and count, each id once
         """
         import pyarrow.compute as pc
 
@@ -52,7 +52,7 @@ class Vocabulary:
         return Vocabulary(one_array(kept["id"]), kept["count"].to_numpy().astype(np.int64))
 
     def save(self, folder: Path) -> Path:
-        """Write it, and return the file of the counts; do this before anything says it is there."""
+        """Write the vocabulary, before any record of it, and return the file of the counts."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -63,12 +63,12 @@ class Vocabulary:
 
     @staticmethod
     def load(folder: Path) -> Vocabulary:
-        """Read what was written."""
+        """Read a written vocabulary."""
         return Vocabulary(load_ids(folder), np.array(load_npy(folder / COUNTS)))
 
 
 def load_ids(folder: Path) -> pa.Array:
-    """Return the ids of a vocabulary that was written."""
+    """Return the ids of a written vocabulary."""
     return one_array(read_column(folder / IDS, "id"))
 
 
@@ -80,7 +80,7 @@ def empty(what: str) -> InputError:
 
 
 def nothing_left(what: str, min_count: int, words: int, top: tuple[Any, int]) -> InputError:
-    """Return the error where no word is seen often enough; top: the most frequent, how often."""
+    """Return the error if no word is frequent enough; top: the most frequent and its count."""
     word, times = top
     return InputError(
         f"nothing in {what} is seen at least {min_count:,} times",
@@ -91,7 +91,7 @@ def nothing_left(what: str, min_count: int, words: int, top: tuple[Any, int]) ->
 
 
 def merged(tables: list[pa.Table]) -> pa.Table:
-    """Return the sums of counts of several tables with columns id and count, an id once."""
+    """Return the summed counts of several tables with columns id and count, each id once."""
     import pyarrow as pa
 
     if len(tables) == 1:

@@ -1,4 +1,4 @@
-"""A warm start: which words begin with the vectors of another training run."""
+"""A warm start: words that begin with the vectors of another training run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NODES = 1 << 16  # new nodes whose neighbours are read together
 
 
 class WarmStart:
-    """Vectors that words begin with.
+    """Vectors to begin with.
 
     initialised  words that have a vector there
     averaged     nodes that begin with the mean of their neighbours
@@ -36,7 +36,7 @@ class WarmStart:
                 got=plural(self.vectors.dimension, "dimension"),
                 remedy=f"Give --dim {self.vectors.dimension}",
             )
-        self.context = self.vectors.context  # here: damage is said before the input is read
+        self.context = self.vectors.context  # reports damage before the input is read
 
     @cached_property
     def vectors(self) -> Vectors:
@@ -44,7 +44,7 @@ class WarmStart:
         return Vectors.open(self.path)
 
     def prepare(self, vocabulary: Counted, graph: Graph | None, folder: Path) -> Path:
-        """Write the vectors that words begin with, means of neighbours too, for ranks to read."""
+        """Write the vectors to begin with, means of neighbours included, for ranks to read."""
         ids = vocabulary.ids()
         rows = self.vectors.find(ids.combine_chunks() if hasattr(ids, "chunks") else ids)
         words = np.flatnonzero(rows >= 0)
@@ -81,7 +81,7 @@ class WarmStart:
 
 
 def neighbour_means(graph: Graph, initialised: Array, values: Array) -> tuple[Array, Array]:
-    """Return the new nodes that have initialised neighbours, and the means of these."""
+    """Return the new nodes with initialised neighbours, and the means of these neighbours."""
     row = np.full(graph.num_nodes, -1, np.int64)
     row[initialised] = np.arange(len(initialised))
     csr = graph.csr()

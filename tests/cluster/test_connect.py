@@ -71,13 +71,10 @@ def test_nobody_at_the_address() -> None:
 
 
 def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
-    script, edges = tmp_path / "script.py", tmp_path / "edges.txt"
-    edges.write_text("1 2\n2 3\n")
+    script = tmp_path / "script.py"
     script.write_text(
         "import penstock\n"
         "def double(number): return 2 * number\n"
-        "cluster = penstock.ClusterSpec(workers=2)\n"
-        f"penstock.etl({str(edges)!r}, {str(tmp_path / 'graph')!r}, cluster=cluster)\n"
         "with penstock.connect('local', workers=2) as client:\n"
         "    print(client.submit(double, 4).result())\n"
     )

@@ -15,28 +15,6 @@ from penstock.cluster.cuda import cuda_options, open_cuda
 from penstock.cluster.spec import ClusterSpec
 
 
-def test_what_was_asked_for_is_passed_on() -> None:
-    spec = ClusterSpec(
-        workers=2,
-        threads=3,
-        memory_limit="2GB",
-        device_limit="60GB",
-        device_pool="0.5",
-        start_timeout=9,
-        worker_scratch=Path("/fast"),
-    )
-    options = cuda_options(spec, ["GPU-a", "GPU-b", "GPU-c"])
-    assert options["CUDA_VISIBLE_DEVICES"] == ["GPU-a", "GPU-b"]
-    assert (options["n_workers"], options["threads_per_worker"]) == (2, 3)
-    assert (options["memory_limit"], options["device_memory_limit"]) == (2 * 10**9, 60 * 10**9)
-    assert (options["death_timeout"], options["local_directory"]) == (9.0, "/fast")
-    # The plugin of every kind takes it: a second one here would double it.
-    assert "rmm_pool_size" not in options
-    assert cuda_options(ClusterSpec(device_limit="0.5"), ["0"])["device_memory_limit"] == 0.5
-    # dask-cuda reads "1" as one byte, and 1.0 as all of it.
-    assert cuda_options(ClusterSpec(device_limit="1"), ["0"])["device_memory_limit"] == 1.0
-
-
 def workers_left() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=True):
@@ -72,3 +50,25 @@ def test_dask_cuda_itself() -> None:
         began = time.monotonic()
     assert time.monotonic() - began < 5
     assert {process.pid for process in workers_left()} == before
+
+
+def test_what_was_asked_for_is_passed_on() -> None:
+    spec = ClusterSpec(
+        workers=2,
+        threads=3,
+        memory_limit="2GB",
+        device_limit="60GB",
+        device_pool="0.5",
+        start_timeout=9,
+        worker_scratch=Path("/fast"),
+    )
+    options = cuda_options(spec, ["GPU-a", "GPU-b", "GPU-c"])
+    assert options["CUDA_VISIBLE_DEVICES"] == ["GPU-a", "GPU-b"]
+    assert (options["n_workers"], options["threads_per_worker"]) == (2, 3)
+    assert (options["memory_limit"], options["device_memory_limit"]) == (2 * 10**9, 60 * 10**9)
+    assert (options["death_timeout"], options["local_directory"]) == (9.0, "/fast")
+    # The plugin of every kind takes it: a second one here would double it.
+    assert "rmm_pool_size" not in options
+    assert cuda_options(ClusterSpec(device_limit="0.5"), ["0"])["device_memory_limit"] == 0.5
+    # dask-cuda reads "1" as one byte, and 1.0 as all of it.
+    assert cuda_options(ClusterSpec(device_limit="1"), ["0"])["device_memory_limit"] == 1.0

@@ -1,6 +1,6 @@
 """Many gangs in a row, a tenth of which fail at random: no hang, and nothing left over.
 
-PENSTOCK_GANGS is the number: CI takes a thousand with MPICH, 200 with other MPIs.
+PENSTOCK_GANGS is the number: benchmarks/results/gang.md has a thousand.
 """
 
 from __future__ import annotations

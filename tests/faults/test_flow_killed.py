@@ -17,6 +17,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.workers.processes import process_start
+
 WALKS = """
 cluster: {cluster: local, workers: 2}
 stages:
@@ -83,8 +85,13 @@ def test_a_flow_that_is_killed_goes_on_where_its_stage_was(tmp_path: Path) -> No
     process = run(tmp_path / "killed", text)
     partial = tmp_path / "killed/flow/.walks.partial/walks"
     wait_for(lambda: partial.is_dir() and len([*partial.glob("*.parquet")]) > 1, process)
+    family = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
+    deadline = time.monotonic() + 60
+    while any(process_start(one.pid) is not None for one in family):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     assert not (tmp_path / "killed/published").exists()
     again = ended(run(tmp_path / "killed", text))
     assert {name: one["state"] for name, one in again["stages"].items()} == {
@@ -106,13 +113,17 @@ def same_walks(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_a_rank_that_is_killed_costs_a_flow_nothing_but_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["rank", "mpiexec"])
+def test_ranks_that_are_killed_cost_a_flow_nothing_but_time(tmp_path: Path, who: str) -> None:
     process = run(tmp_path / "killed", MODEL)
     metrics = tmp_path / "killed/flow/model/metrics.jsonl"
     wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 40, process)
-    ranks = [one for one in descendants(process, "RankWorker") if "mpiexec" not in one.cmdline()[0]]
-    victim = next(one for one in ranks if "supervisor" not in " ".join(one.cmdline()))
-    os.kill(victim.pid, signal.SIGKILL)
+    found = [
+        one for one in descendants(process, "RankWorker")
+        if "supervisor" not in " ".join(one.cmdline())
+        and ("mpiexec" in one.cmdline()[0]) == (who == "mpiexec")
+    ]  # fmt: skip
+    os.kill(found[0].pid, signal.SIGKILL)
     killed = ended(process)["stages"]["model"]["report"]
     whole = ended(run(tmp_path / "whole", MODEL))["stages"]["model"]["report"]
     assert killed["epochs"] == whole["epochs"]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,55 @@ def test_a_cluster_that_is_killed_fails_the_stage_and_the_next_run_resumes(
     again = run_flow(path)
     assert (again.state, again.stages["graph"]["state"]) == ("passed", "skipped")
     assert walks(path.parent) == undisturbed
+
+
+@contextmanager
+def dask_cluster(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A scheduler and a worker that somebody runs with Dask's own commands."""
+    home.mkdir(exist_ok=True)
+    file = home / "scheduler.json"
+    file.unlink(missing_ok=True)
+    words = [
+        ["scheduler", "--host", "127.0.0.1", "--port", "0", "--dashboard-address", "127.0.0.1:0"],
+        ["worker", "--nworkers", "1", "--death-timeout", "60", "--no-dashboard"],
+    ]
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "dask", *one, "--scheduler-file", str(file)],
+                         cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for one in words
+    ]  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield processes[0]
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            process.wait(60)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_killed_fails_the_stage_and_the_next_run_resumes(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    home = tmp_path / "home"
+    with dask_cluster(home) as scheduler:
+        path = flow(home, WALKS % (home / "scheduler.json", ""))
+        process = start(home, "run", str(path), "--json", "-q")
+        wait_for_walks(home, process)
+        family = psutil.Process(process.pid).children(recursive=True)
+        scheduler.kill()
+        process.communicate(timeout=600)
+        assert process.returncode == 1
+        assert not psutil.wait_procs(family, timeout=20)[1]
+    assert not (home / "flow/walks").exists()
+    with dask_cluster(home):
+        again = run_flow(path)
+    assert (again.state, again.stages["graph"]["state"]) == ("passed", "skipped")
+    assert walks(home) == undisturbed
 
 
 @pytest.mark.slow

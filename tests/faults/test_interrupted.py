@@ -23,8 +23,10 @@ CODES = {"kill": -signal.SIGKILL, "term": 143, "hup": 129, "ctrl-c": 1, "ctrl-c 
     ("job", "how"),
     [
         *cells(JOBS, "kill", quick=(*QUICK, "etl", "word2vec", "embed")),
-        *cells(JOBS, "ctrl-c", "ctrl-c twice", "hup", quick=()),
+        *cells(JOBS, "ctrl-c", quick=()),
         *cells(JOBS, "term"),
+        # What a job does then is what it does at the others: one job per mechanism.
+        *cells(QUICK, "ctrl-c twice", "hup", quick=()),
     ],
 )
 def test_a_command_that_is_ended_midway(

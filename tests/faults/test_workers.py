@@ -23,6 +23,7 @@ from penstock.pipelines.cli import run
 # At which of the files below its output that a worker makes, moves and removes.
 AT = {"predict": 1, "similar": 1, "answers": 1, "walk": 2, "etl": 4, "centrality": 4, "shares": 4}
 RANKS = ("-k", "2")
+IN_GANGS = ("walk", "embed", "gnn", "predict")
 # With short waits between exchanges, so that one rank can be killed amid them.
 MORE = {"word2vec": (*RANKS, "--shards", "2", "--sync-words", "2000")}
 
@@ -100,7 +101,7 @@ def strike(client: Any, folder: Path, at: int, number: int) -> Path:
 
 
 def survives(client: Any, kind: str, job: str, how: str, given: Path, home: Path) -> None:
-    more = MORE.get(job, RANKS if job in ("walk", "embed", "gnn", "predict") else ())
+    more = MORE.get(job, RANKS if job in IN_GANGS else ())
     more = more if kind == "mpi" else ()
     client.wait_for_workers(2, timeout=60)  # the one that the test before killed is started again
     assert run([*words_of(job, given, home / "whole", f"of-{kind}"), *more]) == 0
@@ -123,6 +124,8 @@ def case(job: str, how: str, *quick: tuple[str, str]) -> Any:
 
 
 ON_WORKERS = [(job, how) for how in ("killed", "silent") for job in JOBS if job not in CLIENT]
+# Other jobs run as tasks on ranks, too: one of them is enough.
+ON_RANKS = [(job, how) for job, how in ON_WORKERS if job in (*IN_GANGS, *MORE, "etl")]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +140,7 @@ def test_a_worker(job: str, how: str, given: Path, workers: Any, tmp_path: Path)
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("job", "how"),
-    [case(*one, ("gnn", "killed")) for one in ON_WORKERS if one != ("similar", "silent")],
+    [case(*one, ("gnn", "killed")) for one in ON_RANKS],
 )
 def test_a_rank(job: str, how: str, given: Path, world: Any, tmp_path: Path) -> None:
     survives(world, "mpi", job, how, given, tmp_path)

@@ -1,4 +1,4 @@
-"""The same results in this process, on one worker, on three, and on two MPI ranks."""
+"""The same results in this process, on three workers, and on two MPI ranks."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ def cluster(words: str) -> Iterator[None]:
     assert run("cluster status")["clusters"] == []
 
 
-@pytest.mark.parametrize(
-    "words", ["local -n 1", "local -n 3", pytest.param("mpi -n 2", marks=pytest.mark.mpi)]
-)
+@pytest.mark.parametrize("words", ["local -n 3", pytest.param("mpi -n 2", marks=pytest.mark.mpi)])
 def test_any_cluster_gives_the_same(
     words: str, given: Path, expected: dict[str, Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:

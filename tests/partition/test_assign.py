@@ -55,16 +55,6 @@ def outcomes(assignment):
 # -- the paper's phases ----------------------------------------------------------------------
 
 
-def test_metis_finds_the_blocks(ring):
-    made = assign(ring, 4)
-    assert made.made_by == "metis-kway"
-    assert outcomes(made)[0] == ("components", "refused")
-    assert load_imbalance(ring, made.parts, 4) <= 1.05
-    # The ring's 4 edges, each stored twice.
-    assert cut(ring, made.parts) == 8
-    assert made.parts.dtype == np.int32
-
-
 def test_a_star_falls_to_greedy_and_its_hub_stands_alone(tmp_path):
     leaves = 4000
     graph = write(tmp_path / "star", np.zeros(leaves, int), np.arange(1, leaves + 1), leaves + 1)
@@ -115,13 +105,6 @@ def test_what_metis_cannot_hold_is_streamed(ring):
     assert cut(ring, made.parts) < 0.5 * cut(ring, assign(ring, 4, method="random").parts)
 
 
-def test_what_metis_takes_too_long_for_is_streamed_and_refined(ring):
-    made = assign(ring, 4, time_limit=1e-6)
-    assert outcomes(made)[1:] == [("metis-kway", "skipped"), ("streaming", "taken")]
-    assert load_imbalance(ring, made.parts, 4) <= 1.05
-    assert assign(ring, 4, method="metis", time_limit=1e-6).made_by == "metis-kway"
-
-
 def test_metis_asked_for_but_too_big_is_an_error(ring):
     with pytest.raises(CapacityError):
         assign(ring, 4, method="metis", memory_limit=1000)
@@ -151,28 +134,6 @@ def test_a_hashed_node_keeps_its_part_in_another_days_graph(tmp_path, kind):
     other = assign(write(tmp_path / "today", *ring, 200, ids=today), 5, method="hash").parts
     np.testing.assert_array_equal(one[::-1][:200], other)
     assert np.bincount(one).max() < 90
-
-
-def test_isolated_nodes_even_out_the_counts(tmp_path):
-    graph = blocks(tmp_path / "g")
-    csr = graph.csr()
-    below = csr.sources() < csr.indices
-    graph = write(tmp_path / "more", csr.sources()[below], csr.indices[below], 2000)
-    # Isolated nodes are components, so ask for METIS by name.
-    made = assign(graph, 4, method="metis")
-    assert made.balance.nodes <= 1.01
-    assert made.balance.load <= 1.05
-
-
-def test_a_graph_without_edges_is_cut_by_count(tmp_path):
-    made = assign(write(tmp_path / "g", [], [], 10, directed=True), 3)
-    assert sorted(np.bincount(made.parts)) == [3, 3, 4]
-
-
-def test_as_many_parts_as_nodes(tmp_path):
-    graph = write(tmp_path / "g", [0, 1, 2, 3], [1, 2, 3, 4], 5)
-    for method in METHODS:
-        assert sorted(assign(graph, 5, method=method).parts) == [0, 1, 2, 3, 4]
 
 
 # -- bad requests ----------------------------------------------------------------------------

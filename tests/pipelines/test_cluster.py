@@ -18,67 +18,10 @@ import psutil
 import pytest
 
 from penstock.cluster.connect import connect
-from penstock.cluster.daemon import daemon, registry
-from penstock.cluster.daemon.registry import Registered, all_registered, find
+from penstock.cluster.daemon import registry
+from penstock.cluster.daemon.registry import all_registered, find
 from penstock.cluster.security import of_folder
 from penstock.pipelines.cli import run
-
-# Loaded by every Python that a test starts: if CLUSTER is set, connect() is a cluster that
-# starts at once, or fails as a test wants it.
-SITE = """
-import os, signal, subprocess, sys
-from contextlib import contextmanager
-
-if os.environ.get("CLUSTER"):
-    import penstock.cluster.connect as connecting
-    from penstock.errors import CapacityError
-
-    class Dashboard:
-        port = 1
-
-    pages = {"http_application": type("Application", (), {"applications": [1]})}
-
-    class Cluster:
-        dashboard_link = "http://localhost:1/status"
-        scheduler = type("Scheduler", (), {"services": {"dashboard": Dashboard}, **pages})
-
-    class Client:
-        cluster = Cluster
-        scheduler = type("Scheduler", (), {"address": os.environ.get("ADDRESS", "tcp://h:1")})
-
-        def nthreads(self):
-            return {"a": 1, "b": 1}
-
-        def scheduler_info(self, n_workers):
-            return {"id": "Scheduler-1", "address": self.scheduler.address, "workers": {}}
-
-    def wait():
-        while True:
-            signal.pause()
-
-    @contextmanager
-    def connect(spec, *, quiet=True):
-        how = os.environ["CLUSTER"]
-        worker = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
-        print("a worker says hello", file=sys.stderr, flush=True)
-        try:
-            if how == "fails":
-                raise CapacityError("no room", expected="2 GB", got="1 GB", remedy="Make room")
-            if how == "breaks":
-                raise ZeroDivisionError
-            if how == "dies":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if how == "hangs":
-                wait()
-            yield Client()
-        finally:
-            if how == "stays":
-                wait()
-            worker.kill()
-            worker.wait()
-
-    connecting.connect = connect
-"""
 
 # As a shell starts it in the foreground; in the background it would ignore Ctrl-C.
 HEARS_CTRL_C = """
@@ -89,19 +32,11 @@ main()
 """
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    (folder / "sitecustomize.py").write_text(SITE)
-    return folder
-
-
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: Path) -> Iterator[Path]:
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty register; what a test leaves running is an error, and ends."""
     folder = tmp_path / "state"
     monkeypatch.setenv("PENSTOCK_STATE", str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(site))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     yield folder
@@ -109,11 +44,6 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: Path) -> Iterat
     for process in left:
         process.kill()
     assert not left
-
-
-@pytest.fixture
-def fake(state: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    return lambda how: monkeypatch.setenv("CLUSTER", how)
 
 
 def processes(state: Path) -> list[Any]:
@@ -252,127 +182,29 @@ def test_a_daemon_that_is_suspended_or_killed(
     assert left(state) == ([], [])
 
 
-# -- starts that fail -----------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_daemons_error_is_the_commands(
-    fake: Any, state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake("fails")
-    assert run(["cluster", "start", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["error"] == "CapacityError"
-    assert left(state) == ([], [f"default@{os.uname().nodename}"])
-    assert os.listdir(next(state.iterdir())) == ["log"]
-
-    assert run(["cluster", "start", "-v"]) == 1
-    assert "a worker says hello\n" in capsys.readouterr().err
-
-    fake("works")
-    assert run(["cluster", "start", "-q"]) == 0
-    assert run(["cluster", "stop", "-q"]) == 0
-    assert left(state) == ([], [])
-
-
-def starting() -> Registered | None:
-    entry = find("default")
-    return entry if entry is not None and Path(entry.log or "").stat().st_size else None
-
-
-def test_a_cluster_that_is_starting(fake: Any, state: Path) -> None:
-    fake("hangs")
-    with command("start", "-n", "2") as process:
-        until(starting)
-        assert run(["cluster", "status", "--name", "default"]) == 0
-        assert run(["cluster", "start"]) == 1
-        assert run(["cluster", "stop"]) == 0
-        process.communicate(timeout=20)
-    assert process.returncode == 1
-    assert left(state) == ([], [])
-
-
-def test_a_cluster_that_nobody_waits_for_ends(fake: Any, state: Path) -> None:
-    fake("works")
-    hear, tell = os.pipe()
-    os.close(hear)
-    folder = registry.draft()
-    order = {
-        "name": "default",
-        "spec": {},
-        "folder": str(folder),
-        "token": "",
-        "scheduler_file": None,
-    }
-    arguments = [sys.executable, "-P", "-m", daemon.__name__, json.dumps(order), str(tell)]
-    try:
-        done = subprocess.run(arguments, pass_fds=[tell], timeout=20, stderr=subprocess.DEVNULL)
-    finally:
-        os.close(tell)
-    assert done.returncode == 0
-    assert left(state) == ([], [])
-
-
 # -- in the foreground ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGTERM,
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
-    ],
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_the_foreground_ends_when_told(number: signal.Signals, fake: Any, state: Path) -> None:
-    fake("works")
-    with command("start", "--foreground", "-n", "2", "--json") as process:
+def test_the_foreground_ends_when_told(number: signal.Signals, state: Path) -> None:
+    with command("start", "--foreground", "--cluster", "local", "-n", "2", "--json") as process:
         assert process.stdout is not None
         text = "".join(iter(process.stdout.readline, "}\n")) + "}"
         entry = find("default")
         assert entry is not None
         assert json.loads(text)["pid"] == entry.pid == process.pid
-        assert entry.log is None
         process.send_signal(number)
         assert process.communicate(timeout=20)[0] == ""
     assert process.returncode == 0
     assert left(state) == ([], [])
 
 
-# -- stop -----------------------------------------------------------------------------------------
-
-
-def test_a_daemon_that_does_not_end_is_killed(
-    fake: Any, state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake("stays")
-    assert run(["cluster", "start", "-q"]) == 0
-    until(lambda: len(processes(state)) == 2)
-    assert run(["cluster", "stop", "--json"]) == 0
-    (stopped,) = answer(capsys)["stopped"]
-    assert (stopped["name"], stopped["how"]) == ("default", "killed")
-    assert left(state) == ([], [])
-
-
-def test_orphans_of_a_dead_daemon_end_with_the_next_start(fake: Any, state: Path) -> None:
-    fake("works")
-    assert run(["cluster", "start", "-q"]) == 0
-    entry = all_registered()[0]
-    # It would hear of its daemon's end, were it not stopped.
-    (orphan,) = psutil.Process(entry.pid).children()
-    orphan.suspend()
-    os.kill(entry.pid, signal.SIGKILL)
-    until(lambda: entry.alive() is False)
-    assert run(["cluster", "start", "-q"]) == 0
-    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
-    until(lambda: len(processes(state)) == 2)
-    assert run(["cluster", "stop", "-q"]) == 0
-    assert left(state) == ([], [])
-
-
 # -- several hosts, one home folder ---------------------------------------------------------------
 
 
-def test_a_cluster_of_another_host(fake: Any, state: Path) -> None:
+def test_a_cluster_of_another_host(state: Path) -> None:
     mine = registry.this_process("default", "mpi")
     # No process listens there; on its own host the daemon may still run.
     there = replace(mine, host="far.host", address="tcp://127.0.0.1:1", workers=4, pid_started=1)
@@ -380,8 +212,4 @@ def test_a_cluster_of_another_host(fake: Any, state: Path) -> None:
     assert run(["cluster", "status"]) == 0
     assert run(["cluster", "stop"]) == 1
     assert run(["cluster", "stop", "--all"]) == 0
-    assert all_registered() == [there]
-    fake("works")  # the names of another host are free
-    assert run(["cluster", "start", "-q"]) == 0
-    assert run(["cluster", "stop", "-q"]) == 0
     assert all_registered() == [there]

@@ -35,13 +35,10 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     "command",
     [
-        ["centrality", "blocks", "OUT", "--metrics", "pagerank"],
         ["centrality", "named", "OUT", "--metrics", "pagerank,strong-component"],
         ["walk", "blocks", "OUT"],
-        ["walk", "blocks", "OUT", "--ids", "internal"],
         ["walk", "named", "OUT"],
         ["similar", "vectors.npy", "--all", "OUT"],
-        ["gnn", "predict", "run", "OUT"],
         ["gnn", "predict", "run", "OUT", "--embeddings", "--probabilities"],
     ],
     ids=" ".join,
@@ -56,33 +53,3 @@ def test_an_output_is_about_as_large_as_the_plan_says(folder, tmp_path, capsys, 
     assert run(given) == 0
     size = sum(file.stat().st_size for file in (tmp_path / "out").rglob("*.parquet"))
     assert size / 2 < plan["disk_bytes"] < size * 2
-
-
-def test_pagerank_of_a_large_graph_needs_its_edges_and_few_values_a_node(tmp_path, capsys):
-    """Of a graph of 3.5 M nodes and 150 M edges, whose files are sparse."""
-    nodes, edges, shards = 3_500_000, 150_000_000, 10
-    with create_graph(tmp_path / "g") as writer:
-        writer.edges(CSR(np.zeros(nodes + 1, np.int64), np.zeros(0, np.int32)))
-        writer.nodes(np.arange(nodes))
-    path = tmp_path / "g/graph.json"
-    body = json.loads(path.read_text())
-    body |= {"nodes": nodes, "edges": edges, "shards": []}
-    for number in range(shards):
-        rows, size = nodes // shards, edges // shards
-        folder = tmp_path / f"g/shards/{number:05d}"
-        folder.mkdir(exist_ok=True)
-        for name, length, dtype in (("indptr", rows + 1, "int64"), ("indices", size, "int32")):
-            array = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, (length,))
-            if name == "indptr":
-                array[-1] = size
-            entry = {"bytes": (folder / f"{name}.npy").stat().st_size, "sha256": "0" * 64}
-            body["files"][f"shards/{number:05d}/{name}.npy"] = entry
-        body["shards"].append({"start": number * rows, "stop": number * rows + rows, "edges": size})
-    path.write_text(json.dumps(body))
-    given = [str(tmp_path / "g"), str(tmp_path / "out"), "--metrics", "pagerank", "--plan"]
-    assert run(["centrality", *given, "--cluster", "threads", "--json", "-q"]) == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert 8 * nodes < plan["disk_bytes"] < 24 * nodes  # a float a node, and ids
-    # As measured with 31 M edges: 4 bytes an edge, as shards are joined, and 40 a node.
-    least = 4 * edges + 40 * nodes
-    assert least / 2 < plan["memory_bytes"] < 2 * least

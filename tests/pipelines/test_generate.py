@@ -12,13 +12,11 @@ from penstock import Graph, generate
 from penstock.errors import CapacityError
 from penstock.kernels import generate_rules
 from penstock.kernels.naive import rmat as naive
-from penstock.kernels.naive import zoo as naive_zoo
 from penstock.kernels.naive.scramble import scramble
 from penstock.kernels.streams import Stream
 from penstock.pipelines.generate import budget, build
 from penstock.pipelines.generate import zoo as zoo_job
 from penstock.pipelines.generate.rmat import RmatSource
-from penstock.pipelines.generate.zoo import SIZES
 
 THRESHOLDS = generate_rules.thresholds(0.57, 0.19, 0.19)
 
@@ -81,24 +79,6 @@ def test_rmat_is_what_scipy_makes_of_the_edges(
     for row in range(csr.rows):
         step = np.diff(csr.indices[csr.indptr[row] : csr.indptr[row + 1]])
         assert np.all(step > 0 if deduplicate else step >= 0)
-
-
-@pytest.mark.parametrize("undirected", [True, False])
-def test_rmat_columns_follow_from_the_ends(tmp_path: Path, undirected: bool) -> None:
-    graph = made(
-        "rmat", tmp_path / "g", scale=8, seed=1, undirected=undirected, weights="1,5", relations=5
-    )
-    csr, ids = graph.csr(), np.asarray(graph.user_ids())
-    assert csr.weights is not None
-    assert csr.relations is not None
-    ends = ids[csr.sources()], ids[csr.indices]
-    ordered = not undirected
-    np.testing.assert_array_equal(csr.weights, naive.weights(1, *ends, 1, 5, ordered=ordered))
-    np.testing.assert_array_equal(csr.relations, naive.relations(1, *ends, 5, ordered=ordered))
-    assert csr.weights.dtype == np.float32
-    assert graph.manifest.relations == ("r0", "r1", "r2", "r3", "r4")
-    weights = sp.csr_matrix((csr.weights, csr.indices, csr.indptr), shape=(csr.rows, csr.rows))
-    assert ((weights != weights.T).nnz == 0) is undirected
 
 
 def test_parquet_holds_the_edges_as_drawn(tmp_path: Path) -> None:
@@ -171,40 +151,6 @@ def test_chunks_and_bins_do_not_matter(
         np.testing.assert_array_equal(array, getattr(small.csr(), name))
 
 
-@pytest.mark.usefixtures("small_pieces")
-@pytest.mark.slow
-def test_the_least_memory_gives_the_same_graph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With less and less memory edges are drawn again, then the run is refused; never else."""
-    draws = 0
-    draw = RmatSource.draw
-
-    def counted(self: RmatSource, first: int, count: int) -> Any:
-        nonlocal draws
-        draws += 1
-        return draw(self, first, count)
-
-    monkeypatch.setattr(RmatSource, "draw", counted)
-    plenty = made("rmat", tmp_path / "plenty", scale=12)
-    once, most = draws, 0
-    refused = 0
-    for memory in range(budget.INTERPRETER, budget.INTERPRETER + 2_000_000, 100_000):
-        draws = 0
-        path = tmp_path / str(memory)
-        try:
-            scarce = made("rmat", path, scale=12, memory=str(memory))
-        except CapacityError:
-            refused += 1
-            assert not path.exists()
-            continue
-        most = max(most, draws)
-        assert checksums(scarce) == checksums(plenty)
-    assert refused > 0
-    assert most > 2 * once
-    assert draws == once
-
-
 # -- stochastic blocks ------------------------------------------------------------------------
 
 
@@ -269,42 +215,6 @@ def test_the_planted_rule_predicts_what_is_held_out(knowledge: Graph) -> None:
     assert 0.65 < hit.mean() < 0.85
 
 
-# -- zoo --------------------------------------------------------------------------------------
-
-
-def test_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zoo_job, "SHARD_EDGES", 1 << 16)
-    graph = made("zoo", tmp_path / "g", graphs=100, seed=3)
-    table = pq.read_table(graph.path / "graphs.parquet").to_pydict()
-    assert list(table) == ["id", "first", "nodes", "label"]
-    assert graph.manifest.graphs == 100
-    assert table["id"] == list(range(100))
-    nodes, first = np.array(table["nodes"]), np.array(table["first"])
-    np.testing.assert_array_equal(first, np.cumsum(nodes) - nodes)
-    assert sorted(nodes) == sorted(np.repeat(SIZES, [10, 10, 20, 20, 20, 20]))
-    assert np.any(np.diff(nodes) < 0)  # shuffled
-    assert sum(table["label"]) == 55  # R-MAT graphs: 6, 6, 11, 10, 11, 11 of each size
-
-    whose = np.asarray(graph.node_column("graph"))
-    np.testing.assert_array_equal(whose, np.repeat(np.arange(100), nodes))
-    np.testing.assert_array_equal(graph.user_ids(), np.arange(graph.num_nodes) - first[whose])
-    csr = graph.csr()
-    np.testing.assert_array_equal(whose[csr.sources()], whose[csr.indices])
-    assert graph.num_shards > 3
-    for entry in graph.manifest.shards:  # cut between graphs
-        assert entry.start in first
-    arcs = np.bincount(whose[csr.sources()], minlength=100)
-    assert np.all((arcs / nodes > 7.9) & (arcs / nodes <= 16))
-
-    small = [int(number) for number in np.flatnonzero(nodes == 32)[:3]]
-    for number in small:
-        at = slice(number, number + 1)
-        size, kind = nodes[at].astype(np.int64), np.array(table["label"], np.int8)[at]
-        _, targets = naive_zoo.edges(3, size, arcs[at] // 2, kind, number)
-        low, high = csr.indptr[first[number]], csr.indptr[first[number] + 32]
-        np.testing.assert_array_equal(csr.indices[low:high], targets + first[number])
-
-
 # -- what cannot be made ----------------------------------------------------------------------
 
 
@@ -322,12 +232,3 @@ def test_memory_is_estimated_first(kind: str, options: dict[str, Any], tmp_path:
     with pytest.raises(CapacityError):
         generate(kind, tmp_path / "g", memory="400MB", **options)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_very_small_graphs(seed: int, tmp_path: Path) -> None:
-    graph = made("rmat", tmp_path / "r", scale=1, edge_factor=0.5, seed=seed)
-    assert (graph.num_nodes, graph.num_edges) in {(0, 0), (2, 2)}
-    assert made("sbm", tmp_path / "s", nodes=2, blocks=1, p_inside=1, seed=seed).num_edges == 2
-    assert made("kg", tmp_path / "k", entities=2, relations=1, triples=1).num_nodes == 2
-    assert made("zoo", tmp_path / "z", graphs=1, seed=seed).manifest.graphs == 1

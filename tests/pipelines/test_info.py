@@ -2,15 +2,10 @@ from dataclasses import replace
 
 import networkx as nx
 import numpy as np
-import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock import partition_graph
-from penstock.csr import CSR
-from penstock.pipelines.info import Degrees, info
-from penstock.writer import create_graph
+from penstock.pipelines.info import info
 
 
 def as_networkx(graph):
@@ -53,12 +48,6 @@ def check_degrees(found, degrees):
         assert high in (low, 2 * low - 1)
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 300), min_size=1, max_size=60))
-def test_the_distribution_is_numpys(degrees):
-    check_degrees(Degrees.of(np.array(degrees)), np.array(degrees))
-
-
 def test_edge_and_node_data_are_told(make_graph):
     graph = make_graph(
         weights=True, relations=12, times=True, features="sparse", labels=4, shard_edges=64
@@ -94,13 +83,3 @@ def test_partitions_are_listed_when_they_are_whole(make_graph):
     assert "k4/partition.json" in found.partitions[1]["unusable"]
     replace(graph.manifest, types={"another": graph.num_nodes}).save(graph.path)
     assert info(graph.path).partitions[0]["unusable"]
-
-
-def test_splits_say_how_many_have_a_label(tmp_path):
-    with create_graph(tmp_path / "g") as writer:
-        writer.edges(CSR.from_edges(np.array([0, 1]), np.array([1, 0]), 4))
-        lists = pa.array([[0], None, [], None], pa.list_(pa.int32()))
-        writer.nodes(label=lists, split=np.array([0, 0, 1, 2], np.int8))
-        writer.manifest = replace(writer.manifest, directed=False, labels="multi", classes=("a",))
-    found = info(tmp_path / "g")
-    assert found.labels["labelled"] == 2, "an empty list is a label"

@@ -15,6 +15,7 @@ from penstock.pipelines.cli import run
 from penstock.pipelines.flow.document import read_flow
 
 
+@pytest.mark.slow
 def test_the_flow_runs_on_a_table_of_edges(tmp_path: Path) -> None:
     assert run(["init", str(tmp_path), "-q"]) == 0
     ends = np.random.default_rng(0).integers(0, 200, (2, 2000))
@@ -31,7 +32,7 @@ def test_what_is_commented_is_valid(tmp_path: Path) -> None:
     flow.write_text(text)
     found = read_flow(flow)
     assert {"classes", "predictions"} <= set(found.stages)
-    assert found.schedule is not None
+    assert found.keys.schedule.cron is not None
 
 
 def test_a_flow_that_exists_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

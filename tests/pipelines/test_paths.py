@@ -81,19 +81,3 @@ def test_commands(ours: Path, command: str, capsys: pytest.CaptureFixture[str]) 
     """Each takes up what those before it have left."""
     assert run(command.split()) == 0, capsys.readouterr().err
     assert str(ours) not in capsys.readouterr().out  # people see what they typed
-
-
-def test_options_of_a_cluster(ours: Path) -> None:
-    (ours / "hostfile").write_text("h1 slots=2\n")
-    spec = ClusterSpec(
-        cluster="cluster.yaml", hosts="hostfile", mpiexec="bin/mpiexec", tls="tls",
-        worker_scratch="fast",
-    )  # fmt: skip
-    assert spec.cluster == str(ours / "cluster.yaml")
-    assert spec.hosts == str(ours / "hostfile")
-    assert spec.mpiexec == str(ours / "bin/mpiexec")
-    assert (spec.tls, spec.worker_scratch) == (ours / "tls", ours / "fast")
-    spec = ClusterSpec(hosts="h1:2,h2", mpiexec="srun", worker_scratch="$TMPDIR/fast")
-    assert (spec.hosts, spec.mpiexec) == ("h1:2,h2", "srun")
-    assert spec.worker_scratch == Path("$TMPDIR/fast")
-    assert ClusterSpec(cluster="tcp://h:1/x.json").cluster == "tcp://h:1/x.json"

@@ -11,7 +11,7 @@ from penstock.errors import InputError, OutputExists, UsageError
 from penstock.kernels.naive import neighbours as naive
 from penstock.pipelines.cli import run
 from penstock.pipelines.similar import similar
-from penstock.pipelines.vectors import Vectors, write_vectors
+from penstock.pipelines.vectors import write_vectors
 
 
 @pytest.fixture
@@ -28,20 +28,6 @@ def folder(tmp_path, values):
     path.mkdir()
     write_vectors(path, np.arange(250) * 3, values)
     return path
-
-
-def test_one_id_and_text_for_a_number(folder):
-    one = similar(folder, 21, k=3).neighbours
-    assert similar(Vectors.open(folder), "21", k=3).neighbours == one
-    assert one[21][0] == (120, pytest.approx(1))
-
-
-def test_ranges_of_rows_are_searched_by_several_threads(tmp_path):
-    values = np.random.default_rng(1).standard_normal((40_000, 4)).astype(np.float32)
-    np.save(tmp_path / "x.npy", values)
-    found = similar(tmp_path / "x.npy", [7, 39_000], k=300).neighbours
-    rows, _ = naive.nearest(values[[7, 39_000]], values, 300, skip=np.array([[7], [39_000]]))
-    assert [[one for one, _ in found[row]] for row in (7, 39_000)] == rows.tolist()
 
 
 def test_what_cannot_be_asked(folder, tmp_path):
@@ -100,13 +86,6 @@ def test_vectors_of_a_run(tmp_path):
     assert found[:3] == [
         one for one, _ in similar(vectors, vectors.ids[0].as_py(), k=3).neighbours[0]
     ]
-
-
-def test_one_vector_has_no_neighbour(tmp_path):
-    write_vectors(tmp_path, np.array([1]), np.ones((1, 2), np.float32))
-    assert similar(tmp_path, 1).neighbours == {1: []}
-    with pytest.raises(UsageError):
-        similar(tmp_path, out=tmp_path / "out")
 
 
 # -- candidates and an index -----------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.source import open_checkpoint
 
 
@@ -25,11 +24,10 @@ def vectors(folder: Path, name: str = "last") -> tuple[Any, dict[str, Any], dict
         source.close()
 
 
-def located(layout: NodeLayout, nodes: Any) -> tuple[Any, Any]:
-    """Return partition and row of each of ``nodes``."""
-    positions = nodes if layout.positions is None else layout.positions[nodes]
-    found = np.searchsorted(layout.starts, positions, side="right") - 1
-    return found, positions - layout.starts[found]
+def values(run: Path) -> tuple[Any, Any]:
+    """Return the vectors of the last checkpoint, by node, and those of relations."""
+    states, tensors, _ = vectors(run)
+    return states[0], tensors["relations"]
 
 
 def same(one: Path, other: Path) -> None:

@@ -15,24 +15,6 @@ import pytest
 from penstock.workers.ahead import signature_of
 from penstock.workers.signatures import KERNELS
 
-_KERNEL = """
-from penstock.kernels.compiled import njit
-
-@njit(cache=True, nogil=True)
-def total(values):
-    found = 0.0
-    for i in range(len(values)):
-        found += values[i] ** 0.5
-    return found
-"""
-_RUN = """
-import numpy as np
-from penstock.kernels.compiled import compiling
-import kernel_of_test
-input()
-with compiling() as seconds:
-    print(kernel_of_test.total(np.array([4.0, 9.0])), len(seconds))
-"""
 # A job compiles, and says which kernels for which arguments.
 _SAY = """
 import json, os, sys
@@ -64,25 +46,6 @@ from penstock.pipelines.cli import run
 assert run(sys.argv[1:]) == 0
 print(json.dumps(said.found))
 """
-
-
-def test_of_two_processes_one_compiles(tmp_path: Path) -> None:
-    (tmp_path / "kernel_of_test.py").write_text(_KERNEL)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-c", _RUN],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    for each in both:
-        assert each.stdin is not None
-        each.stdin.write("\n")
-        each.stdin.flush()
-    said = sorted(each.communicate(timeout=120)[0].strip() for each in both)
-    assert said == ["5.0 0", "5.0 1"]
-    assert not [*(tmp_path / "cache").rglob("*.lock")]
 
 
 @pytest.mark.parametrize("job", KERNELS)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Most MPI libraries count in int: longer arrays travel in pieces, on both sides.
 PIECE = 1 << 30
-# Tags of our collectives: below the 32,767 that every MPI offers, above the users' range.
+# Tags of collectives: below the 32,767 that every MPI offers, above the users' range.
 TAGS = 1 << 14
 _EXCHANGE = TAGS + 1
 

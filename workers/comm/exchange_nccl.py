@@ -103,7 +103,7 @@ class NcclExchange(Exchange):
         self._nccl_comm, self._stream = link.communicator, link.stream
         self._ready = self._event()
         self._batch = _Batch()
-        # The caller's streams, and our events that they wait for.
+        # The caller's streams, and the events that they wait for.
         self._followed: list[tuple[int, Any]] = []
 
     # Messages

@@ -22,7 +22,7 @@ def too_large_batch(
     ranks: int,
     partitions_given: bool = True,
 ) -> UsageError | None:
-    """Return the error of a batch of more than ``most`` edges, None where it is none.
+    """Return the error of a batch of more than ``most`` edges, or None.
 
     partitions        on the disk; 1: all is in memory
     partitions_given  whether their number was given, rather than as few taken as fit in memory

@@ -267,7 +267,9 @@ class PartitionBuffer:
             self._pending.append(future)
             self.traffic.swaps += 1
         if not self._prefetch:
-            if self._xp is not np:  # what is launched trains on, which is no waiting for the disk
+            if (
+                self._xp is not np
+            ):  # kernels that are launched still train: that is not time spent on the disk
                 self._xp.cuda.get_current_stream().synchronize()
             self.wait()
 
@@ -295,7 +297,7 @@ class PartitionBuffer:
         self._slot_of[partition] = self._free()
 
     def arrays(self, partition: int) -> list[AnyArray]:
-        """Return values and state of a partition in the buffer as they lie, to be sent."""
+        """Return values and state of a partition in the buffer, without a copy, to be sent."""
         rows = self.table.geometry.rows
         first = self._slot_of[partition] * rows
         return [array[first : first + rows] for array in (self.values, self.state)]
@@ -406,7 +408,7 @@ class BufferVisit:
 
 
 def state_rows(slot: Slot) -> AnyArray:
-    """Return the optimizer's state of a slot, whose arrays lie together, a row a node."""
+    """Return the optimizer's state of a slot, whose arrays lie together, one row per node."""
     if len(slot) == 1:
         return slot[0][:, :0]
     first, states = slot[1], len(slot) - 1

@@ -15,7 +15,7 @@ class BusyTime:
             loss = kernels.step(...)
         busy.settle()
 
-    On a host they are those of its clock. A GPU goes on when the host has launched its kernels, so
+    On a host they are those of its clock. A GPU still computes when the host has launched, so
     that the host's clock cannot time them: events on the stream do. The time between two kernels of
     a batch counts, that between two batches does not.
 
@@ -53,7 +53,7 @@ class BusyTime:
         self._after_swap = True
 
     def pause(self) -> None:
-        """Say that all is settled, and that what is done before the next batch is no waiting."""
+        """Note that all is settled: time before the next batch is not waiting."""
         self._last = None
 
     def settle(self, keep: int = 0) -> None:

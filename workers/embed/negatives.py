@@ -2,7 +2,7 @@
 
 Over the epochs the negatives of an edge should be a sample of the whole graph. Those of the edge's
 own partitions could be drawn every time, those of others only while they happen to be in memory.
-So each own partition gets its share of the whole graph, and the others that are there stand for
+So each own partition gets its share of the whole graph, and the others in memory stand for
 all that are not. Where nothing but an edge's own partitions is there, as for some edges while a
 swap runs, they are all there is to draw from.
 """
@@ -25,7 +25,7 @@ from penstock.workers.embed.spec import Training
 from penstock.workers.resources.device import to_device
 
 Draw = Callable[[int, int], AnyArray]
-"""The negatives of so many chunks of a batch, whose number is given: (sides, chunks, N) rows."""
+"""Return the negatives of chunks of a batch, given how many and its number: (sides, chunks, N)."""
 
 
 class Negatives:
@@ -84,7 +84,7 @@ class Negatives:
             chance, other = self._alias(own, others)
             alias = 2**32, to_device(chance), to_device(other)  # the table decides all
             return NegativePool(to_device(first), to_device(start), *alias)
-        # A range that is there several times is drawn from as often.
+        # A range that is listed several times is drawn from as often.
         times = dict.fromkeys(own, max(len(others), 1))
         times |= dict.fromkeys(others, self.layout.partitions - len(own))
         first, start = _ranges(

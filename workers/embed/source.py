@@ -106,10 +106,10 @@ class TableSource(VectorSource):
         """Read some rows of a partition at a time, in host memory until the next are yielded.
 
         Yields the first of these rows, the rows, and whether they are of states, which come last.
-        Behind the partition's last node there may be rows of nobody.
+        Rows after the partition's last node belong to no node.
         """
         geometry, row, was_state = self.table.geometry, 0, False
-        rest = np.empty(0, np.uint8)  # of a row that goes on in the next chunk
+        rest = np.empty(0, np.uint8)  # of a row that continues in the next chunk
         for array, data in self.table.stream(self.versions[partition]):
             is_state = array > 0  # the arrays of states are one, of as many values a row
             if is_state != was_state:
@@ -131,7 +131,7 @@ class TableSource(VectorSource):
             yield row, rows[: size - row]
 
     def mapped(self, partition: int) -> Array:
-        """Return the vectors of a partition's nodes as they lie in the file, which is mapped."""
+        """Return the vectors of a partition's nodes, mapped from the file."""
         table, version = self.table, self.versions[partition]
         shape = self.layout.sizes[partition], table.geometry.width
         at = table.offset(version)
@@ -140,7 +140,7 @@ class TableSource(VectorSource):
         return np.memmap(table.path, np.float32, "r", at + PAGE, shape)
 
     def _large_blocks(self, partition: int) -> Iterator[tuple[int, AnyArray]]:
-        """Yield the same in larger blocks, where this worker computes."""
+        """Yield the same in larger blocks, on this worker's device."""
         width = self.table.geometry.width
         first, count, most = 0, 0, max(BLOCK_BYTES // (4 * width), 1)
         block = np.empty((most, width), np.float32)

@@ -29,14 +29,14 @@ DISTANCES = ("transe", "rotate")  # models whose score is a distance
 PAIRED = ("complex", "rotate")  # models of complex numbers: a vector has two halves
 # Options that would be ignored; which model it is that was not given, the graph decides.
 _IGNORED: Rules = (
-    (("buffer",), "with --order cover, of which four are in memory", lambda o: o.order == "cover"),
+    (("buffer",), "with --order cover, which has four in memory", lambda o: o.order == "cover"),
     (("norm",), "without --model transe", lambda o: o.model != "transe"),
     (
         ("n3",),
         "without --model complex or distmult",
         lambda o: o.model in ("dot", "transe", "rotate"),
     ),
-    (("n3",), "with --l2, of which one is taken", lambda o: bool(o.n3 and o.l2)),
+    (("n3",), "with --l2: one of the two penalties is taken", lambda o: bool(o.n3 and o.l2)),
     (("reciprocal",), "with --model dot", lambda o: o.reciprocal and not o.has_relations),
     (
         ("reciprocal",),
@@ -226,7 +226,7 @@ class Training:
         """Return the loss of an edge if all vectors were zeros, which score all edges alike."""
         number, mean = self.negatives, 1.0
         if number == "all":
-            number, mean = nodes - 1, (nodes - 1) / nodes  # the answer is none, but is counted
+            number, mean = nodes - 1, (nodes - 1) / nodes  # the answer is not one, but is counted
         if nodes == 1:  # all negatives are the answer, and left out
             number, mean = 0, 0.0
         margin = self.margin or _MARGINS.get(self.loss, 0.0)

@@ -46,11 +46,11 @@ class Trained:
     """The result of a training run.
 
     best_epoch      with the best validation MRR; the last one where nothing was validated
-    loss            mean of an edge in the last epoch; None: there is none, or it is no number
+    loss            mean of an edge in the last epoch; None: there is none, or it is not a number
     loss_before     that of the epoch before
-    penalty         how much of a loss of the last vectors is penalties; None: it is no number
+    penalty         how much of a loss of the last vectors is penalties; None: it is not a number
     loss_of_zeros   mean of an edge, if all vectors were zeros; None: nothing was trained
-    validation      of the best epoch: see ``Scores``; None: there are no edges to validate on
+    validation      of the best epoch: see ``Scores``; None: the graph holds out no edges for it
     epoch_seconds   the median epoch, evaluation and checkpoints not counted
     utilization     share of the seconds of epochs in which kernels trained; where there are
                     several epochs the first, which may compile them, does not count
@@ -60,7 +60,7 @@ class Trained:
     theorem         whether swaps hide behind training, in words; None: nothing is swapped
     known           how many nodes and relations began with vectors of --init
     ranks           that trained together; of several, bytes and seconds in which partitions
-                    changed hands, and what is said of disks is of all ranks
+                    changed hands; figures of disks are of all ranks
     device          what trained: cpu or gpu
     """
 

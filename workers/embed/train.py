@@ -1,6 +1,6 @@
 """What one rank trains; ranks/run.py has what differs on several. training/loop.py drives both.
 
-Nodes lie in partitions, of which the buffer holds as many as train together; where there is one
+Nodes lie in partitions; the buffer holds as many as train together. If there is one
 partition the buffer holds all of it, and the disk is touched at checkpoints only. All edges of a
 phase, which is what can be trained before a swap or while it runs, are mixed.
 """
@@ -197,7 +197,7 @@ class EmbedTrainer(Trainer):
         self.zeros = 0.0  # their loss, if all vectors were zeros
         self._done_before = 0  # edges of all ranks, before this process
 
-    # -- what is there before the first epoch ----------------------------------------------------
+    # -- before the first epoch ----------------------------------------------------
 
     def _check_seen(self) -> None:
         """Do nothing: no other rank may see another checkpoint."""
@@ -400,7 +400,7 @@ class EmbedTrainer(Trainer):
             self.comm.log(**metrics)
 
     def _theorem(self, epochs: list[EpochTime]) -> str | None:
-        """Say whether theorem 3 holds for this graph, by what was measured in this run."""
+        """Say whether theorem 3 holds for this graph, by the rates of this run."""
         condition = self._condition(epochs)
         return None if condition is None else condition.describe()
 
@@ -545,7 +545,7 @@ class EmbedTrainer(Trainer):
     def _settle(self, keep: int = 0) -> bool:
         """Add losses up, which on a GPU waits for them; return whether their sum is a number.
 
-        keep  of so many of the last batches later, which a GPU trains meanwhile
+        keep  how many of the last batches are left for later, which a GPU trains meanwhile
         """
         self.busy.settle(keep)
         # One by one: the sum does not depend on when it is checked.

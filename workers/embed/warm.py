@@ -34,7 +34,7 @@ class WarmStart:
     """The nodes and relations of a graph that another run has, too.
 
     opened       closes the other run's file, and what is copied of it
-    sha256       of the checkpoint to begin with; None: whichever is there
+    sha256       of the checkpoint to begin with; None: any
     initialised  how many nodes and relations begin with vectors of the run
     steps        that the optimizer had taken, which Adam's state is divided by
     """
@@ -223,5 +223,5 @@ def numbers_of(ids: Any, run: Path) -> Array:
 
 
 def newest(folder: Path) -> str:
-    """Return the checkpoint to begin with: the best, or the last where there is none."""
+    """Return the checkpoint to begin with: the best, or the last if there is none."""
     return BEST if Checkpoints(folder).has(BEST) else "last"

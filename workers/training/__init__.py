@@ -1,1 +1,1 @@
-"""Training: one loop, which gnn, word2vec and embed each give a trainer."""
+"""Training: one loop, which drives the trainers of gnn, word2vec and embed."""

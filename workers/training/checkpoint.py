@@ -1,9 +1,9 @@
-"""A checkpoint: a safetensors file of what a training run needs to resume.
+"""A checkpoint: a safetensors file from which a training run resumes.
 
-Its metadata says in JSON how far the run was, what it trains, and, of tables that are too large to
-be written each time, which files hold them. Names of an optimizer's vectors begin with what they
-are of, as ``optimizer/0/layers.0.weight``. There is no state of a random generator, because draws
-are counted by epoch.
+Its metadata holds in JSON the position of the run, what it trains, and the files of tables that are
+too large to be written each time. The name of an optimizer's vector contains the name of its
+parameter: ``optimizer/0/layers.0.weight``. It has no state of a random generator, because draws are
+counted by epoch.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ FORMAT = Format(
     file="*.safetensors",
     thing="checkpoint",
     make="Train first",
-    restore="Remove it and train again with --resume, which then starts over, or, where there is "
-    "another one, take that: --checkpoint best or last",
+    restore="Remove it and train again with --resume, which then starts over, or use another "
+    "one, if there is one: --checkpoint best or last",
     foreign=InputError,
 )
 
 
 def save(path: Path, tensors: Mapping[str, AnyArray], about: dict[str, Any]) -> None:
-    """Write a checkpoint; ``path`` has the old one or the new one, never half of one."""
+    """Write a checkpoint; ``path`` holds the old or the new one, never half of one."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -53,24 +53,24 @@ def save(path: Path, tensors: Mapping[str, AnyArray], about: dict[str, Any]) -> 
             save_file(held, temporary, metadata)
             _sync(temporary)
         except SafetensorError as error:
-            # The library says what the system refused in words only.
+            # The library reports the system's error only in words.
             told = (n for n in (*DISK_FULL, errno.EFBIG) if f"(os error {n})" in str(error))
             raise OSError(next(told, errno.EIO), str(error), str(path)) from error
-    _sync(path.parent)  # where its name is
+    _sync(path.parent)  # the folder with its name
 
 
 def load(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return the tensors of a checkpoint by name, in host memory, and what it says of them."""
+    """Return the tensors of a checkpoint by name, in host memory, and its metadata."""
     with _opened(path) as (file, metadata):
         tensors: dict[str, Array] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if _digest(tensors, metadata.get("about", "")) != metadata.get("sha256"):
-        raise damaged(path, "other content than was written, by its SHA-256")
+        raise damaged(path, "its content does not match its SHA-256")
     about: dict[str, Any] = json.loads(metadata["about"])
     return tensors, about
 
 
 def about_of(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint says, which is read without its tensors."""
+    """Return a checkpoint's metadata, without reading its tensors."""
     with _opened(path) as (_, metadata):
         try:
             about: dict[str, Any] = json.loads(metadata["about"])
@@ -80,7 +80,7 @@ def about_of(path: Path) -> dict[str, Any]:
 
 
 def epochs_of(path: Path) -> int:
-    """Return how many epochs a checkpoint has seen."""
+    """Return the number of epochs of a checkpoint."""
     try:
         return int(about_of(path)["epoch"])
     except (ValueError, KeyError, TypeError) as error:
@@ -92,7 +92,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise MissingFile(f"there is no checkpoint {path}")
+        raise MissingFile(f"the checkpoint {path} does not exist")
     try:
         with safe_open(path, framework="numpy") as file:
             metadata: dict[str, str] = file.metadata() or {}
@@ -105,22 +105,22 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
 
 
 def damaged(path: Path, got: str) -> CorruptFile:
-    """Return the error of a checkpoint that is not as it was written."""
+    """Return the error of a damaged checkpoint."""
     return CorruptFile(
         f"{path} is damaged",
-        expected="a checkpoint as this training run writes it",
+        expected="a checkpoint of this training run",
         got=got,
         remedy=FORMAT.restore,
     )
 
 
 def _sync(path: Path) -> None:
-    """Return when a file, or the names in a folder, are on the disk."""
+    """Return once a file, or the names in a folder, are on the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks have no such call
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks do not support it
             raise
     finally:
         os.close(number)

@@ -1,4 +1,4 @@
-"""Lines of epochs that training appends to a file, as metrics.jsonl, when it is resumed."""
+"""Removal of the lines in metrics.jsonl that a resumed training will write again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.files import save_text
 
 
 def keep_epochs(path: Path, epoch: int) -> None:
-    """Leave out what was written after a checkpoint of this epoch: it is trained again."""
+    """Remove lines written after a checkpoint of this epoch: later epochs are trained again."""
     keep_lines(path, lambda line: float(line["epoch"]) <= epoch)
 
 
 def keep_lines(path: Path, wanted: Callable[[Any], bool]) -> None:
-    """Leave out lines of JSON that are not wanted.
+    """Keep only the wanted lines of JSON.
 
-    And what is no line of ours, such as half of one from a machine that lost its power.
+    Incomplete lines, as after a power cut, are also removed.
     """
     if not path.is_file():
         return

@@ -2,8 +2,8 @@
 
     ended = Loop(comm, trainer, rules, folder / "metrics.jsonl").run()
 
-Every rank runs it, with a trainer of its own, and all decide alike: losses and scores are those of
-all ranks, and time is that of rank 0.
+Every rank runs it with its own trainer, and all make the same decisions: losses and scores are
+those of all ranks, and rank 0's clock counts.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
 
-_LOOK = 0.2  # seconds between two questions of ranks whether a checkpoint is due, about
-_MOST_SKIPPED = 1000  # steps between them
+_LOOK = 0.2  # seconds between checks of the ranks whether a checkpoint is due, about
+_MOST_SKIPPED = 1000  # steps between these checks
 
 
 @dataclass(frozen=True)
 class Rules:
     """When a training run evaluates, saves and ends.
 
-    evaluate_every      epochs, and after the last one; 0: there is nothing to evaluate on
+    evaluate_every      epochs between evaluations, the last epoch included; 0: no evaluation
     patience            evaluations without a better score before it ends; None: all epochs
-    checkpoint_minutes  between checkpoints, as checkpoint_epochs; 0: not by these
+    checkpoint_minutes  between checkpoints, like checkpoint_epochs; 0: does not count
     """
 
     epochs: int
@@ -51,13 +51,13 @@ class Rules:
 
 @dataclass
 class Position:
-    """How far a training run is, which a checkpoint holds: the loop alone moves it.
+    """The position of a training run, which a checkpoint holds; only the loop changes it.
 
-    epoch        epochs that are done; step: what is done of the next one, as its trainer counts
+    epoch        finished epochs; step: the finished part of the next one, in the trainer's unit
     best_epoch   the one with the best score; 0: none was evaluated
-    best         its score; None: it is no number
-    scores       what the trainer says of it
-    bad          evaluations since, at their time, without a better score
+    best         its score; None: NaN
+    scores       the trainer's figures of it
+    bad          evaluations since then without a better score
     """
 
     epoch: int = 0
@@ -69,9 +69,9 @@ class Position:
 
     @classmethod
     def of(cls, about: dict[str, Any], steps: int | None = None) -> Position:
-        """Return what a checkpoint says; ValueError, TypeError or KeyError if it says no position.
+        """Return a checkpoint's position; ValueError, TypeError or KeyError if it has none.
 
-        steps  of an epoch, if that is known
+        steps  of an epoch, if known
         """
         names = ("epoch", "step", "best_epoch", "bad")
         epoch, step, best_epoch, bad = (operator.index(about[name]) for name in names)
@@ -83,11 +83,11 @@ class Position:
 
 
 class Step(NamedTuple):
-    """What a trainer has trained, and knows to be done.
+    """Progress of a trainer.
 
-    loss   of this epoch so far; what is no finite number ends the run
-    done   of the epoch, as Position counts; 0: all of it
-    whole  whether what is trained is just this, and not more: it can be saved and evaluated
+    loss   of this epoch so far; NaN or infinity ends the run
+    done   of the epoch, as in ``Position.step``; 0: all of it
+    whole  whether exactly this is trained, and no more, so that it can be saved and evaluated
     """
 
     loss: float
@@ -96,10 +96,10 @@ class Step(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What an epoch is worth.
+    """The quality of an epoch.
 
-    score   the more, the better
-    finite  False: what was trained is no number any more
+    score   higher is better
+    finite  False: trained values are NaN or infinite
     """
 
     score: float
@@ -108,59 +108,60 @@ class Evaluation(NamedTuple):
 
 
 class Trainer(ABC):
-    """What the loop drives on one rank.
+    """One rank's part of a training, which the loop drives.
 
-    position  how far the run is: the loop moves it on while ``steps`` waits
+    position  of the run: the loop advances it while ``steps`` waits
     """
 
     position: Position
 
     @abstractmethod
     def load(self) -> Position | None:
-        """Take what the last checkpoint holds, and return its position; None: there is none."""
+        """Load the last checkpoint, and return its position; None without one."""
 
     @abstractmethod
     def steps(self) -> Generator[Step, bool, None]:
-        """Train what is left, from the position on.
+        """Train the rest, from the position.
 
-        It is sent whether a checkpoint is wanted: then it comes to a whole step as soon as it can.
+        The loop sends whether it wants a checkpoint: then the next step is whole as soon as
+        possible.
         """
 
     @abstractmethod
     def is_finite(self) -> bool:
-        """Return whether all that was trained are numbers: losses are of before the last update."""
+        """Return whether all trained values are finite: losses precede the last update."""
 
     @abstractmethod
     def figures(
         self, evaluated: Evaluation | None, seconds: float
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what metrics say of the epoch that is done, and what people see of it.
+        """Return the finished epoch's line of metrics, and the figures shown to people.
 
-        seconds  of training it, evaluations and checkpoints left out
+        seconds  of its training, without evaluations and checkpoints
         """
 
     @abstractmethod
     def save(self, *, best: bool) -> None:
         """Write a checkpoint of the position.
 
-        best  what is trained now is the best so far, and was not held
+        best  the current values are the best so far, and were not held
         """
 
-    # Of those that have something to evaluate on.
+    # Of trainers that evaluate.
 
     def evaluate(self, epoch: int) -> Evaluation:
-        """Evaluate the epoch that was trained last."""
+        """Evaluate the last trained epoch."""
         raise NotImplementedError
 
     def hold_best(self) -> bool:
-        """Hold what is trained as the best until a checkpoint; return False to save it at once."""
+        """Hold the current values as the best until a checkpoint; return False to save at once."""
         raise NotImplementedError
 
 
 class Ended(NamedTuple):
     """How a training run ended.
 
-    first_epoch  epochs that were done before
+    first_epoch  epochs that were finished before
     """
 
     stopped: Stopped
@@ -168,19 +169,19 @@ class Ended(NamedTuple):
 
 
 class Loop:
-    """A training run on one rank; its metrics, a line an epoch, are written by rank 0."""
+    """A training run on one rank; rank 0 writes the metrics, one line per epoch."""
 
     def __init__(
         self, comm: AnyCommunicator, trainer: Trainer, rules: Rules, metrics: Path
     ) -> None:
         self.comm, self.trainer, self.rules, self.metrics = comm, trainer, rules, metrics
         self._saved_at, self._saved_epoch = time.monotonic(), 0
-        self._is_saved = False  # whether the last checkpoint has all that was trained
+        self._is_saved = False  # whether the last checkpoint is up to date
         self._seconds = 0.0  # of training, in this epoch
         self._asked_at, self._skip, self._skipped = time.monotonic(), 0, 0  # rank 0's clock, steps
 
     def run(self) -> Ended:
-        """Train what is left, from the last checkpoint on."""
+        """Train the rest, from the last checkpoint."""
         position = self.trainer.load()
         if position is not None:
             self.trainer.position = position
@@ -221,7 +222,7 @@ class Loop:
         return Stopped.EPOCHS
 
     def _next(self, steps: Generator[Step, bool, None], wanted: bool | None) -> Step | None:
-        """Return the next step, None after the last one."""
+        """Return the next step; None after the last one."""
         begun = time.perf_counter()
         try:
             return next(steps) if wanted is None else steps.send(wanted)
@@ -231,9 +232,9 @@ class Loop:
             self._seconds += time.perf_counter() - begun
 
     def _end_epoch(self) -> bool:
-        """Evaluate an epoch if it is time, note it, hold the best; return False if it is no number.
+        """Evaluate an epoch if due, write its metrics, hold the best; return False if not finite.
 
-        It counts as done if what it trained are numbers.
+        The epoch counts as finished if its values are finite.
         """
         trainer, position, rules = self.trainer, self.trainer.position, self.rules
         epoch, evaluated, better = position.epoch + 1, None, False
@@ -244,7 +245,7 @@ class Loop:
                 return False
             score = evaluated.score
             before = -math.inf if position.best is None else position.best
-            # A run that ends has a best epoch, whatever its score.
+            # A finished run has a best epoch, with any score.
             better = score > before or (last and position.best_epoch == 0)
         position.epoch, position.step = epoch, 0
         if evaluated is not None and better:
@@ -264,16 +265,16 @@ class Loop:
         return True
 
     def _out_of_patience(self) -> bool:
-        """Return whether as many evaluations as it may have passed without a better one."""
+        """Return whether ``patience`` evaluations have passed without a better one."""
         position, rules = self.trainer.position, self.rules
         if rules.patience is None or position.epoch >= rules.epochs:
             return False
         return position.bad >= rules.patience
 
     def _is_due(self, epoch: int) -> bool:
-        """Return whether a checkpoint is to be written, which it is at the end, too.
+        """Return whether to write a checkpoint; the end of the run is one reason.
 
-        epoch  how many are done
+        epoch  number of finished ones
         """
         rules = self.rules
         if epoch == rules.epochs:
@@ -288,7 +289,7 @@ class Loop:
         now = time.monotonic()
         late = now - self._saved_at > 60 * rules.checkpoint_minutes
         if self.comm.size > 1:
-            # Rank 0's clock counts, and short steps do not ask for it each time.
+            # Rank 0's clock counts, and short steps do not compare it each time.
             each = (now - self._asked_at) / (self._skipped + 1)
             skip = 0 if late else min(_LOOK / max(each, 1e-9), _MOST_SKIPPED)
             clock = self.comm.broadcast(np.array([late, skip], np.int64), 0)

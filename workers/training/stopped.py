@@ -1,4 +1,4 @@
-"""Why a training run ended: what ranks return, and run.json and ``--json`` say."""
+"""Why a training run ended: returned by ranks, and written to run.json and ``--json``."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ class Stopped(StrEnum):
 
     EPOCHS = "epochs"
     PATIENCE = "patience"
-    NAN = "nan"  # the loss, or what is trained, is no finite number any more
+    NAN = "nan"  # the loss or the trained values are not finite

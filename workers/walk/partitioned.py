@@ -1,4 +1,4 @@
-"""Walks on a graph that lies in parts, one on each rank of a gang.
+"""Walks on a graph in parts, one on each rank of a gang.
 
 Walks go in waves. Every rank makes the walkers that start on its nodes. Then, in rounds, it moves
 the walkers on its part as far as possible, and all ranks exchange those that leave their part,

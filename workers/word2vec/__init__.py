@@ -1,1 +1,1 @@
-"""What a rank does of ``penstock word2vec``: its corpus, its training loop, its checkpoints."""
+"""A rank's part of ``penstock word2vec``: its corpus, its trainer, its checkpoints."""

@@ -1,10 +1,10 @@
-"""What a rank trains on: the sentences of an epoch, read a range at a time.
+"""The corpus of a rank: the sentences of an epoch, read range by range.
 
-A corpus is numbered through: sentence s of an epoch is the same on every rank, and so is the place
-of its first word. Two kinds are read alike:
+Sentences are numbered: sentence s of an epoch is the same on every rank, and so is the position of
+its first word. Two kinds have the same interface:
 
-EncodedCorpus  numbers of words on disk, made once of text, lists or walks: larger than memory
-WalkCorpus     walks of a graph, which are walked when they are read and never written
+EncodedCorpus  numbers of words on disk, made once from text, lists or walks; may exceed memory
+WalkCorpus     walks of a graph, which are walked when they are read, and never written
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from penstock.workers.walk.held import held_rows
 from penstock.workers.walk.rows import WalkGraphSpec
 from penstock.workers.walk.starts import Starts
 
-_BATCH_IDS = 1 << 18  # that a thread walks at a time
-# For a corpus that stays on a GPU from the first epoch on: of the memory that vectors leave.
+_BATCH_IDS = 1 << 18  # walks of a thread at a time
+# Share of the memory besides vectors that a corpus kept on a GPU may use.
 _RESIDENT_SHARE = 0.5
-# Words of walks by which nodes are counted, if the first walks of starts have fewer. With one walk
-# of 80 from every node of an R-MAT graph negatives are off by 3 % in total variation, and by 40 %
-# at nodes of few visits; with ten by 1 and 10 %. A GPU walks some 20 times as fast as it
-# trains; CPUs, for which it is about four times by node2vec, keep these walks.
+# Words of the walks that count nodes, if the first walks of all starts have fewer. With one walk of
+# 80 from every node of an R-MAT graph, the total variation of negatives is off by 3 %, and rarely
+# visited nodes by 40 %; with ten walks by 1 and 10 %. A GPU walks about 20 times as fast as it
+# trains; CPUs, about four times as fast for node2vec, keep these walks.
 COUNTED_WORDS = 1 << 24
-_VISITS_WORDS, _VISITS_WORDS_GPU = 1 << 22, 1 << 25  # walked at a time
+_VISITS_WORDS, _VISITS_WORDS_GPU = 1 << 22, 1 << 25  # walks at a time
 
 S = TypeVar("S", int, Array)  # one sentence, or several
 Tokens = tuple[AnyArray, AnyArray | None]  # tokens and offsets of Sentences
@@ -48,7 +48,7 @@ Tokens = tuple[AnyArray, AnyArray | None]  # tokens and offsets of Sentences
 class Corpus(ABC):
     """The sentences of every epoch.
 
-    sentences  of an epoch; words: places in them, negative numbers included
+    sentences  of an epoch; words: positions in them, negative numbers included
     """
 
     sentences: int
@@ -56,24 +56,24 @@ class Corpus(ABC):
 
     @abstractmethod
     def before(self, sentences: S) -> S:
-        """Return how many words of the epoch stand before each of these sentences."""
+        """Return the number of words of the epoch before each of these sentences."""
 
     @abstractmethod
     def sentence_at(self, word: int) -> int:
-        """Return the first sentence that begins at this word of the epoch, or after it."""
+        """Return the first sentence that begins at or after this word of the epoch."""
 
     @abstractmethod
     def read(self, epoch: int, first: int, last: int) -> Tokens:
         """Return the tokens and offsets of the sentences ``first .. last``."""
 
     def hold(self, needed: int) -> bool:
-        """Keep on a GPU what all epochs read, if ``needed`` bytes fit too; say whether."""
+        """Keep the corpus on a GPU if ``needed`` bytes fit as well; return whether it does."""
         return False
 
     def cut(self, first: int, words: int) -> int:
-        """Return where a range of sentences ends that begins at ``first`` and has so many words.
+        """Return the end of a range of sentences that begins at ``first`` and has this many words.
 
-        It has one sentence at least, and never more words unless that one has.
+        It has at least one sentence, and more words only if that sentence has.
         """
         start = self.before(first)
         last = self.sentence_at(start + words)
@@ -82,9 +82,9 @@ class Corpus(ABC):
         return min(max(last, first + 1), self.sentences)
 
     def even_cut(self, first: int, words: int) -> int:
-        """Return where a range ends that begins at ``first``, were the epoch cut into equal ones.
+        """Return the end of the range that begins at ``first``, in an epoch cut into equal ranges.
 
-        They are as few as have about ``words`` words each, or less.
+        There are as few ranges as possible with at most about ``words`` words each.
         """
         count = max(1, -(-self.words // words))
         number, end = self.before(first) * count // max(self.words, 1), first
@@ -94,14 +94,14 @@ class Corpus(ABC):
         return end
 
     def pieces(self, first: int, last: int, words: int) -> Iterator[tuple[int, int]]:
-        """Cut a range of sentences into ranges of so many words."""
+        """Cut a range of sentences into ranges of this many words."""
         while first < last:
             end = min(self.cut(first, words), last)
             yield first, end
             first = end
 
     def shares(self, first: int, last: int, count: int) -> list[int]:
-        """Return where to cut a range of sentences into so many of about as many words."""
+        """Return the cuts of a range of sentences into parts with about equal words."""
         start = self.before(first)
         words = self.before(last) - start
         places = [self.sentence_at(start + words * i // count) for i in range(1, count)]
@@ -113,9 +113,9 @@ class Corpus(ABC):
 
 @dataclass(frozen=True)
 class GraphWalks:
-    """A corpus of walks: what a rank is given of it.
+    """A corpus of walks, as it is sent to ranks.
 
-    walks  of every start in an epoch; same: those of the first epoch again in every other one
+    walks  per start and epoch; same: every epoch has the walks of the first
     """
 
     graph: Path
@@ -127,16 +127,16 @@ class GraphWalks:
 
     @contextmanager
     def open(self, threads: int) -> Iterator[Corpus]:
-        """Give the corpus; the rows of the graph are held meanwhile."""
+        """Yield the corpus; the rows of the graph are held meanwhile."""
         with held_rows(self.graph, self.version, self.spec) as rows:
             yield WalkCorpus(rows, self.spec.rules, self.starts, self.walks, self.same, threads)
 
 
 class WalkCorpus(Corpus):
-    """Walks, a sentence each, as long as the longest: negative numbers stand beyond a walk's end.
+    """Walks as sentences of equal length: negative numbers follow a walk's end.
 
-    Walk w of epoch e is walk ``e * sentences + w`` of the seed: the epochs are those walks that
-    more ``--walks`` of ``penstock walk`` would write.
+    Walk w of epoch e is walk ``e * sentences + w`` of the seed: ``penstock walk`` with more
+    ``--walks`` would write the walks of all epochs.
     """
 
     def __init__(
@@ -151,29 +151,29 @@ class WalkCorpus(Corpus):
         self.rows, self.rules, self.starts, self.same = rows, rules, starts, same
         self.sentences = starts.count * walks
         each = max(1, min(walks, COUNTED_WORDS // max(starts.count * rules.length, 1)))
-        self.counted = starts.count * each  # first walks of an epoch, by which nodes are counted
+        self.counted = starts.count * each  # first walks of an epoch, which count nodes
         self.words = self.sentences * rules.length
         self.threads = threads
-        # Walks of the first epoch that were counted, from number kept_from on.
+        # Counted walks of the first epoch, from number kept_from.
         self.kept: Array | None = None
         self.kept_from = 0
 
     def before(self, sentences: S) -> S:
-        """Return how many words stand before sentences, were none to end early."""
+        """Return the number of words before sentences, as if no walk ended early."""
         return sentences * self.rules.length
 
     def sentence_at(self, word: int) -> int:
-        """Return the first sentence that begins at this word, or after it."""
+        """Return the first sentence that begins at or after this word."""
         return min(-(-word // self.rules.length), self.sentences)
 
     def read(self, epoch: int, first: int, last: int) -> Tokens:
-        """Walk, where the rows lie."""
+        """Walk, on the device of the rows."""
         shift = 0 if self.same else epoch * self.sentences
         module = kernel("walk", self.rows.indptr)
         arrays, length = arrays_of_device(), self.rules.length
         starts = self.starts.of(first, last, arrays)
         numbers = arrays.arange(first + shift, last + shift, dtype=np.int64)
-        if gpu():  # which trains on rows as they are
+        if gpu():  # training reads rows unchanged
             paths = module.walk(self.rows, self.rules, numbers, starts)
             return paths.astype(np.int32, copy=False), None
         offsets = np.arange(last - first + 1, dtype=np.int64) * length
@@ -189,22 +189,22 @@ class WalkCorpus(Corpus):
         return paths.reshape(-1), offsets
 
     def _take_kept(self, epoch: int, first: int, last: int, paths: Array) -> tuple[int, int]:
-        """Copy walks that were kept; return the range of ``first .. last`` that is left to walk."""
+        """Copy kept walks; return the range of ``first .. last`` that remains to be walked."""
         kept = self.kept
         if kept is None:
             return 0, last - first
         if epoch > 0 and not self.same:
-            self.kept = None  # they come no more
+            self.kept = None  # they are not read again
             return 0, last - first
         low = min(max(self.kept_from, first), last)
         high = max(min(self.kept_from + len(kept), last), low)
-        if low > first and high < last:  # what is left would be in two parts
+        if low > first and high < last:  # the rest would be two ranges
             return 0, last - first
         paths[low - first : high - first] = kept[low - self.kept_from : high - self.kept_from]
         return (0, low - first) if high == last else (high - first, last - first)
 
     def visits(self, nodes: int, first: int, last: int) -> AnyArray:
-        """Return how often walks of the first epoch come to each node, as int64."""
+        """Return the visits of the first epoch's walks to each node, as int64."""
         arrays = arrays_of_device()
         counts = arrays.zeros(nodes, np.int64)
         module = kernel("word2vec", counts)
@@ -225,7 +225,7 @@ class WalkCorpus(Corpus):
 
 @dataclass(frozen=True)
 class EncodedPiece:
-    """A part of an encoded corpus: so many sentences, and places of words in them."""
+    """A part of an encoded corpus: its numbers of sentences and words."""
 
     name: str
     sentences: int
@@ -244,12 +244,12 @@ class EncodedPiece:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A corpus of numbers of words, in the files of a folder: what a rank is given of it."""
+    """A corpus of numbers of words in the files of a folder, as it is sent to ranks."""
 
     folder: Path
 
     def save(self, pieces: list[EncodedPiece]) -> None:
-        """Write which pieces the corpus has; do this last."""
+        """Write the list of pieces; do this last."""
         rows = [[piece.name, piece.sentences, piece.words] for piece in pieces]
         save_json(self.folder / "corpus.json", {"pieces": rows})
 
@@ -261,12 +261,12 @@ class Encoded:
 
     @contextmanager
     def open(self, threads: int) -> Iterator[Corpus]:
-        """Give the corpus."""
+        """Yield the corpus."""
         yield EncodedCorpus(self.folder, self.pieces)
 
 
 class EncodedCorpus(Corpus):
-    """Pieces on disk that are mapped, and copied where they are read."""
+    """Mapped pieces on disk; reading copies them."""
 
     def __init__(self, folder: Path, pieces: list[EncodedPiece]) -> None:
         self._tokens = [load_npy(folder / f"{piece.name}.tokens.npy") for piece in pieces]
@@ -277,7 +277,7 @@ class EncodedCorpus(Corpus):
         self._resident: AnyArray | None = None
 
     def before(self, sentences: S) -> S:
-        """Return how many words stand before sentences."""
+        """Return the number of words before sentences."""
         if isinstance(sentences, np.ndarray):
             return self._before(sentences)
         return int(self._before(np.array([sentences]))[0])
@@ -295,7 +295,7 @@ class EncodedCorpus(Corpus):
         return found
 
     def sentence_at(self, word: int) -> int:
-        """Return the first sentence that begins at this word, or after it."""
+        """Return the first sentence that begins at or after this word."""
         if word >= self.words:
             return self.sentences
         piece = bisect_right(self._words, word) - 1
@@ -303,7 +303,7 @@ class EncodedCorpus(Corpus):
         return int(self._sentences[piece] + inside)
 
     def read(self, epoch: int, first: int, last: int) -> Tokens:
-        """Return a range of sentences, which is the same in every epoch."""
+        """Return a range of sentences, the same in every epoch."""
         start = self.before(first)
         offsets = np.append(self.before(np.arange(first, last)), self.before(last)) - start
         if self._resident is not None:
@@ -324,7 +324,7 @@ class EncodedCorpus(Corpus):
             done += len(part)
 
     def hold(self, needed: int) -> bool:
-        """Keep all tokens on a GPU, if they fit there besides what is trained."""
+        """Keep all tokens on a GPU, if they fit there besides the training."""
         if not gpu():
             return False
         import cupy

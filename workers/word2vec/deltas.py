@@ -1,23 +1,23 @@
-"""Shards of a corpus that train copies of the vectors, and how these become one again.
+"""Shards of a corpus train copies of the vectors, which are combined at exchanges.
 
-Between two exchanges every shard trains on words of its own, from the same vectors on. Had they
-followed one another, a row that sees few pairs would have moved by about the sum of what the shards
-moved it; one that sees many goes most of the way to where it is drawn to in every shard alone, and
-by the sum would overshoot as many times as there are shards. (With sums alone training on text
-diverges, with means it takes as many times longer as there are shards.)
+Between two exchanges every shard trains on its own words, beginning with the same vectors. If the
+shards trained one after the other, a row with few pairs would move by about the sum of the shards'
+changes. A row with many pairs moves most of the way to its optimum in every shard alone, and with n
+shards the sum would overshoot n times. (With sums alone, training on text diverges; with means it
+takes n times as long.)
 
-So each row moves by a share of the sum. A step of learning rate r draws a row towards where it
-is best by about ``h r`` of the way, h the curvature of the loss, and u steps of a shard by
-``f = 1 - exp(-h r u)``; n shards after one another by ``1 - (1 - f)**n``, which is the share
-``(1 - (1 - f)**n) / (n f)`` of the sum of theirs: 1 where f is small, 1/n where it is near 1. u
-follows from how often a word is. The curvatures of all directions add up to the mean square of the
-rows that it is multiplied with, but are far from alike: rows have much in common. So h is that of
-most directions, their mean; and the share is bounded so that even where all the curvature lay in
-one direction a row would go beyond its best by less than it was away from it.
+So each row moves by a share of the sum. A step with learning rate r moves a row towards its optimum
+by about ``h r`` of the way (h: the curvature of the loss), u steps of a shard by ``f = 1 - exp(-h r
+u)``, and n shards one after the other by ``1 - (1 - f)**n``. That is the share ``(1 - (1 - f)**n) /
+(n f)`` of the sum of their changes: 1 if f is small, 1/n if it is near 1. u follows from the count
+of a word. The curvatures of all directions add up to the mean square of the rows that a row is
+multiplied with, but differ widely, because rows have much in common. So h is their mean, which is
+near that of most directions; and the share is bounded: even if all the curvature were in one
+direction, a row would overshoot its optimum by less than its distance before.
 
-On GPUs all of it stays on the device: while one piece of a table travels, the next is subtracted,
-and the host waits for none of them. The arithmetic is the kernels': ``changes``, ``mean_square``
-and ``apply_changes`` of naive/word2vec.py.
+On GPUs everything stays on the device: while one piece of a table travels, the next is subtracted,
+and the host waits for neither. Kernels do the arithmetic: ``changes``, ``mean_square`` and
+``apply_changes`` of naive/word2vec.py.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from penstock.workers.comm.exchange import Requests
     from penstock.workers.comm.single import AnyCommunicator
 
-# Of vectors that are combined at a time: on CPUs what stays in caches, between GPUs what is large
-# enough for the rate of their links (64 MB). Two of them are under way at once.
+# Numbers that are combined at a time: on CPUs few enough for the caches, between GPUs enough for
+# the rate of their links (64 MB). Two pieces are in flight at once.
 _CHUNK_VALUES, _DEVICE_CHUNK_VALUES = 1 << 22, 1 << 24
 
 Pair = tuple[AnyArray, AnyArray]  # input and output vectors
@@ -46,10 +46,10 @@ Pair = tuple[AnyArray, AnyArray]  # input and output vectors
 class Shards:
     """The copies of the vectors that one rank trains.
 
-    count    how many shards there are on all ranks; this rank has ``numbers`` of them
-    pairs    how many pairs a word of the corpus brings to each row, of both vectors
-    weights  how often each row is multiplied with, of all
-    ordered  add what shards changed in their order, on whatever ranks they are: the same bytes
+    count    number of shards on all ranks; this rank has ``numbers`` of them
+    pairs    pairs of each row per word of the corpus, of both vectors
+    weights  share of the multiplications that use each row
+    ordered  add the shards' changes in their order, on any ranks: the same bytes
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Shards:
         self._kernels = kernel("word2vec", vectors[0])
 
     def combine(self, words: int, lr: float) -> None:
-        """Move the vectors by what all shards have changed, and start all copies from there.
+        """Move the vectors by the changes of all shards, and restart all copies from them.
 
-        words  of all shards since the last time; lr: at which they were trained
-        On a GPU it is launched, and done when the current stream is: ``comm.synchronize()``.
+        words  of all shards since the last exchange; lr: their learning rate
+        On a GPU this only launches; it is done after ``comm.synchronize()``.
         """
         exchange = Exchange(self.count, words, lr)
-        # Of the others: an input vector is multiplied with output vectors.
+        # The other table's: an input vector is multiplied with output vectors.
         squares = [
             self._kernels.mean_square(self.weights, vectors) for vectors in reversed(self.vectors)
         ]
@@ -122,7 +122,7 @@ class Shards:
         return self.vectors[which][rows], [copy[which][rows] for copy in self.copies]
 
     def _changes(self, which: int, rows: slice) -> tuple[AnyArray, Requests]:
-        """Return what all shards have changed, and the requests after which it is that."""
+        """Return the changes of all shards, valid after the returned requests."""
         comm = self.comm
         base, copies = self._rows(which, rows)
         if not self.ordered:
@@ -131,7 +131,7 @@ class Shards:
         moved = np.zeros_like(base)
         if comm.rank > 0:
             comm.wait([comm.irecv(moved, comm.rank - 1)])
-        # What diverged is not a number: the losses say so, and training stops.
+        # Diverged values are NaN: the losses show that, and training stops.
         with np.errstate(invalid="ignore", over="ignore"):
             for copy in copies:
                 moved += copy - base

@@ -1,10 +1,10 @@
-"""What has been trained: vectors and sums, and checkpoints of them.
+"""The state of a training: vectors and sums, and checkpoints of them.
 
-checkpoints/last.safetensors   how far it was, and the files of its vectors, by name and SHA-256
+checkpoints/last.safetensors   the position, and the files of its vectors, by name and SHA-256
 checkpoints/in-N.npy, out-N.npy
 
-With the last checkpoint the Parquet files of the vectors are written: rows that come from a GPU are
-hashed, written and encoded while the next come.
+The last checkpoint also writes the Parquet files of the vectors: rows from a GPU are hashed,
+written and encoded while the next are copied.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from penstock.workers.training.loop import Position
 if TYPE_CHECKING:
     import pyarrow as pa
 
-METRICS = "metrics.jsonl"  # a line an epoch: the loss, words, pairs, the learning rate
+METRICS = "metrics.jsonl"  # one line per epoch: the loss, words, pairs, the learning rate
 _START_OVER = "Run without --resume to start over"
-# Pieces of an array that are copied ahead: hashing one takes longer than copying it, and to encode
-# one as Parquet several times as long, which as many threads do, up to so many.
+# Pieces of an array that are copied ahead: hashing one takes longer than copying it, and encoding
+# one as Parquet takes several times as long, so several threads encode, up to this many.
 _AHEAD, _AHEAD_ENCODED = 6, 16
 
 
 @dataclass
 class Sums:
-    """What all ranks have added up.
+    """Sums over all ranks.
 
-    epoch  of the epoch under way; total: of all before it
+    epoch  of the current epoch; total: of all before it
     """
 
     epoch: Losses = field(default_factory=Losses)
@@ -53,18 +53,18 @@ class Sums:
         """Return the sums of the epoch, and begin the next one."""
         sums, self.epoch = self.epoch, Losses()
         self.total += sums
-        if sums.pairs:  # else it is that of the epoch before
+        if sums.pairs:  # else it is the epoch before's
             self.last_loss = sums.loss / sums.pairs
         return sums
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a checkpoint holds it."""
+        """Return the sums for a checkpoint."""
         loss = self.last_loss
         return {**asdict(self), "last_loss": loss if math.isfinite(loss) else None}
 
     @staticmethod
     def of(body: dict[str, Any]) -> Sums:
-        """Return what a checkpoint holds; ValueError, TypeError or KeyError if it cannot."""
+        """Return a checkpoint's sums; ValueError, TypeError or KeyError if they are damaged."""
         loss = body["last_loss"]
         epoch, total = (Losses(**body[name]) for name in ("epoch", "total"))
         return Sums(epoch, total, math.nan if loss is None else float(loss))
@@ -72,7 +72,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Parts:
-    """What the Parquet files of vectors hold next to them, and where they go; threads: that encode.
+    """The Parquet files of vectors: the other columns, and the folder; threads: that encode.
 
     counts  (words,) int64
     """
@@ -83,14 +83,14 @@ class Parts:
     threads: int
 
     def save(self, number: int, values: Array) -> FileEntry:
-        """Write one of the files."""
+        """Write one file."""
         some = slice(number * rows_of_part(values.shape[1]), None)
         ids, counts = (each[some][: len(values)] for each in (self.ids, self.counts))
         return save_part(self.folder, number, ids, values, counts)
 
 
 class Saved(NamedTuple):
-    """What a checkpoint says.
+    """The metadata of a checkpoint.
 
     files  of the input and of the output vectors
     """
@@ -114,9 +114,9 @@ class Checkpoints:
         vectors: tuple[AnyArray, AnyArray],
         parts: Parts | None = None,
     ) -> list[FileEntry]:
-        """Write one; the one before is there until this one is whole.
+        """Write a checkpoint; the one before stays until this one is complete.
 
-        parts  write the Parquet files of the input vectors too, whose entries are returned
+        parts  also write the Parquet files of the input vectors, and return their entries
         """
         number = self.number + 1
         made: list[Future[FileEntry]] = []
@@ -125,7 +125,7 @@ class Checkpoints:
             return _save_rows(self.folder, f"checkpoints/{name}-{number}.npy", array, *how)
 
         if gpu():
-            wait_for_gpu()  # the threads below have streams of their own
+            wait_for_gpu()  # the threads below have their own streams
         with (
             ThreadPoolExecutor(1) as background,
             ThreadPoolExecutor(1 if parts is None else parts.threads) as encoding,
@@ -152,7 +152,7 @@ class Checkpoints:
         return [each.result() for each in made]
 
     def last(self, sentences: int | None = None) -> Saved | None:
-        """Return what the last one says, if there is one; its vectors are not read."""
+        """Return the last checkpoint's metadata, if there is one; its vectors are not read."""
         path = self.folder / LAST
         if not path.is_file():
             return None
@@ -162,12 +162,12 @@ class Checkpoints:
             position, sums = Position.of(about, sentences), Sums.of(about["sums"])
             return Saved(about["number"], position, sums, (first, second))
         except (ValueError, KeyError, TypeError) as error:
-            raise checkpoint.damaged(path, f"no position of a run: {error}") from error
+            raise checkpoint.damaged(path, f"a position that is damaged: {error}") from error
 
     def load(
         self, epochs: int, sentences: int, shape: tuple[int, int]
     ) -> tuple[Position, Sums, tuple[AnyArray, AnyArray]] | None:
-        """Return the last one, if there is one, of so many epochs: its vectors are mapped."""
+        """Return the last checkpoint of a run of these epochs, if any; its vectors are mapped."""
         if (found := self.last(sentences)) is None:
             return None
         for file in found.files:
@@ -185,7 +185,7 @@ class Checkpoints:
 
     @property
     def number(self) -> int:
-        """The number of the last one, 0 if there is none: its files have it in their names."""
+        """The number of the last checkpoint, part of its files' names; 0 if there is none."""
         return 0 if (found := self.last()) is None else found.number
 
 
@@ -196,17 +196,17 @@ def _save_rows(
     encode: Callable[[int, Array], Future[FileEntry]] | None = None,
     ahead: int = _AHEAD,
 ) -> FileEntry:
-    """Write an array as .npy, rows of a part at a time: the next are copied while some are hashed.
+    """Write an array as .npy, some rows at a time: the next are copied while some are hashed.
 
-    encode  starts what else is made of a piece, which stays until that is done
-    ahead   pieces that are there at once, at most
+    encode  starts another use of a piece, which stays until that is done
+    ahead   most pieces in memory at once
     """
     rows = rows_of_part(array.shape[1])
     under_way: deque[tuple[Array, list[Future[Any]]]] = deque()
     with npy_writer(folder, name, array.shape, array.dtype) as writer:
         for number, start in enumerate(range(0, len(array), rows)):
             memory = None
-            if len(under_way) == ahead:  # whose memory, which the system has given, is used again
+            if len(under_way) == ahead:  # its memory is already mapped, and used again
                 memory, futures = under_way.popleft()
                 for future in futures:
                     future.result()

@@ -1,12 +1,12 @@
-"""What one rank trains: ``train(comm, task)``; training/loop.py drives it.
+"""The training of one rank: ``train(comm, task)``; training/loop.py drives it.
 
-One rank trains its vectors in place, block after block, on all its threads or its GPU. Several
-ranks, or the shards of ``--deterministic``, train copies, each on words of its own, which are
-combined every so many words: see deltas.py.
+One rank alone trains its vectors in place, block after block, on all its threads or its GPU.
+Several ranks, or the shards of ``--deterministic``, train copies on their own words, and combine
+them after a number of words: see deltas.py.
 
-A GPU is launched a round ahead: what it found in one is read, sent to the other ranks and noted
-while it trains the next, so that it never waits for the host. Only before a checkpoint is it waited
-for, which needs vectors of just the words that were noted.
+Rounds of a GPU are launched one ahead: while it trains the next round, the host reads the losses of
+the last, sends them to the other ranks and records them, so the GPU never waits for the host. The
+host waits for the GPU only before a checkpoint, whose vectors must be those of the recorded words.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from penstock.workers.word2vec.task import BLOCK_WORDS, GPU_BLOCK_WORDS, Trained
 if TYPE_CHECKING:
     from penstock.workers.comm.single import AnyCommunicator
 
-_START_ROWS = 1 << 16  # that are drawn, or read, at a time
+_START_ROWS = 1 << 16  # numbers that are drawn, or read, at a time
 _SAY_EVERY = 0.1  # seconds
-# That are launched before the losses of one are read. CPUs have nothing to hide it behind.
+# Rounds that are launched before the losses of one are read. CPUs gain nothing from that.
 _ROUNDS_AHEAD, _ROUNDS_AHEAD_ON_CPUS = 1, 0
-# The noise is drawn by counts to this power, the ``counts**0.75`` of the kernels' tables.
+# The noise is drawn in proportion to counts to this power, like the kernels' tables.
 _NOISE_POWER = 0.75
 
 
 def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
-    """Train on this rank's share of the corpus; every rank returns the same but for its times."""
+    """Train on this rank's share of the corpus; the results of ranks differ only in times."""
     threads = cores_of_rank(comm)
     alone = 1 if task.training.deterministic else threads
     with task.corpus.open(alone) as corpus:
@@ -57,7 +57,7 @@ def train(comm: AnyCommunicator, task: TrainTask) -> Trained:
 class _Block(NamedTuple):
     """A block of sentences that this rank trains.
 
-    begin, end  of its round, on all ranks; end is None but for the last block of the round
+    begin, end  of its round, on all ranks; end is None except in the last block of the round
     """
 
     epoch: int
@@ -68,7 +68,7 @@ class _Block(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """A round that was launched: what gives its losses, from when the stream was at ``mark``."""
+    """A launched round: its losses, which are valid once the stream has reached ``mark``."""
 
     found: list[Callable[[], Losses]]
     mark: Any
@@ -76,7 +76,7 @@ class _Round(NamedTuple):
 
 
 class _Trainer(Trainer):
-    """What trains on one rank, in rounds: steps are counted in sentences."""
+    """The trainer of one rank, in rounds; steps count sentences."""
 
     def __init__(
         self, comm: AnyCommunicator, task: TrainTask, corpus: Corpus, threads: int
@@ -98,7 +98,7 @@ class _Trainer(Trainer):
         self._ahead_by = _ROUNDS_AHEAD if gpu() else _ROUNDS_AHEAD_ON_CPUS
 
     def run(self) -> Trained:
-        """Run the epochs that are left."""
+        """Run the remaining epochs."""
         training, folder = self.training, self.task.folder
         copies = training.copies(self.comm.size)
         self.corpus.hold(copies * sum(int(table.nbytes) for table in self.vectors))
@@ -132,7 +132,7 @@ class _Trainer(Trainer):
         )
 
     def _find_parts(self) -> Parts | None:
-        """Save the counts, and return what the Parquet files will hold: while others train."""
+        """Save the counts, and return the columns of the Parquet files, while others train."""
         save_npy(self.task.folder, "counts.npy", self.counts)
         if self.task.parts is None or self.task.ids is None:
             return None
@@ -142,7 +142,7 @@ class _Trainer(Trainer):
     # -- what stands before the first word ---------------------------------------------------------
 
     def _counts(self) -> AnyArray:
-        """Return how often each word is, of a file; or each node, in the first walks of starts."""
+        """Return the counts of words from a file, or of nodes in the first walks of all starts."""
         if self.task.counts is not None:
             return np.asarray(load_npy(self.task.counts))
         corpus = self.corpus
@@ -158,7 +158,7 @@ class _Trainer(Trainer):
         if training.ns_exponent != _NOISE_POWER:
             with np.errstate(divide="ignore"):
                 powered = counts.astype(np.float64) ** (training.ns_exponent / _NOISE_POWER)
-            drawn = np.where(counts > 0, powered, 0.0)  # what is never seen is never drawn
+            drawn = np.where(counts > 0, powered, 0.0)  # unseen words are never drawn
         shares = (counts / max(counts.sum(), 1)).astype(np.float32)
         counts, drawn = to_device(counts), to_device(drawn)
         module = kernel("word2vec", counts)
@@ -167,7 +167,7 @@ class _Trainer(Trainer):
         return Noise(chance, alias, keep, to_device(shares))
 
     def _pairs(self) -> tuple[Pair, AnyArray]:
-        """Return how many pairs a word of the corpus brings to rows, and how often rows are met."""
+        """Return pairs of each row per word of the corpus, and each row's share of negatives."""
         training, counts, rules = self.training, self.counts.astype(np.float64), self.training.rules
         kept = counts / max(counts.sum(), 1)
         if training.sample:
@@ -184,7 +184,7 @@ class _Trainer(Trainer):
         return (single[0], single[1]), single[2]
 
     def _vectors(self) -> Pair:
-        """Return the vectors that training starts with."""
+        """Return the vectors to begin with."""
         words, dim, start = self.task.words, self.training.dim, self.task.start
         arrays = arrays_of_device()
         found = arrays.empty((words, dim), np.float32) if gpu() else empty_lines((words, dim))
@@ -200,7 +200,7 @@ class _Trainer(Trainer):
                 draw(first)
         else:
             spread(draw, starts, self.threads)
-        # Not zeros: the system would give small pages, where NumPy asks for huge ones.
+        # Not zeros: the system would use small pages, while NumPy asks for huge ones.
         context = arrays.empty_like(found) if gpu() else empty_lines((words, dim))
         context[:] = 0
         if start is not None:
@@ -214,7 +214,7 @@ class _Trainer(Trainer):
     # -- what the loop drives ----------------------------------------------------------------------
 
     def load(self) -> Position | None:
-        """Take what the last checkpoint holds."""
+        """Load the last checkpoint."""
         saved = self.checkpoints.load(
             self.training.epochs, self.corpus.sentences, self.vectors[0].shape
         )
@@ -227,7 +227,7 @@ class _Trainer(Trainer):
         return position
 
     def steps(self) -> Generator[Step, bool, None]:
-        """Train a round a step."""
+        """Train one round per step."""
         self._before, self._words_before = self._done(), self._trained()
         if self.training.deterministic:
             yield from self._in_order()
@@ -268,7 +268,7 @@ class _Trainer(Trainer):
         return {**line, "lr": round(lr, 10), "seconds": round(seconds, 3)}, {}
 
     def save(self, *, best: bool) -> None:
-        """Write a checkpoint: rank 0 does. With the last one come the files that are asked for."""
+        """Write a checkpoint on rank 0; the last one also writes the requested files."""
         if self.comm.rank > 0:
             return
         parts = None
@@ -314,18 +314,18 @@ class _Trainer(Trainer):
         return [_given(each) for each in found]
 
     def _combine(self, shards: Shards, epoch: int, first: int, last: int) -> None:
-        """Combine what all shards have changed.
+        """Combine the changes of all shards.
 
-        Before losses are known: what is no number by now is thrown away after it too.
+        The losses are not known yet: if values are NaN already, the result is discarded later.
         """
         words = self.corpus.before(last) - self.corpus.before(first)
         shards.combine(words, float(self._lrs(epoch, first, first + 1)[0]))
 
     def _known(self, launched: _Round | None, ahead: int) -> Generator[Step, bool, None]:
-        """Yield the rounds whose losses are read: all but so many of the last.
+        """Yield the rounds whose losses are read: all except the last, this many.
 
-        All ranks call it at the same places. The GPU is waited for here, where it ends with the
-        gang, and nowhere else: it would wait for ever for what a lost rank never sends.
+        All ranks call it at the same points. The host waits for the GPU only here, where the wait
+        ends with the gang: otherwise it would wait for ever for the messages of a lost rank.
         """
         if launched is not None:
             self._launched.append(launched)
@@ -352,26 +352,26 @@ class _Trainer(Trainer):
             self.comm.log(done=self._done(), before=self._before, loss=loss)
 
     def _trained(self) -> int:
-        """Return how many words were trained; places beyond the ends of walks are none."""
+        """Return the number of trained words; positions beyond the ends of walks do not count."""
         return (self.sums.total + self.sums.epoch).words
 
     def _done(self) -> int:
-        """Return how many words of all epochs are done, places beyond the ends of walks too."""
+        """Return the finished words of all epochs, positions beyond the ends of walks included."""
         position, corpus = self.position, self.corpus
         return position.epoch * corpus.words + corpus.before(position.step)
 
     # -- blocks ------------------------------------------------------------------------------------
 
     def _rounds(self, words: int) -> Iterator[tuple[int, int]]:
-        """Yield the rounds that are left, of so many words."""
+        """Yield the remaining rounds of this many words."""
         while self.position.epoch < self.training.epochs:
             first = self.position.step
             yield first, self.corpus.cut(first, words)
 
     def _blocks(self, words: int, *, even: bool = False) -> Iterator[_Block]:
-        """Yield the blocks of this rank in rounds of so many words.
+        """Yield the blocks of this rank in rounds of this many words.
 
-        even  make all rounds of an epoch about as long, instead of the last one shorter
+        even  make all rounds of an epoch about equally long, instead of a shorter last one
         """
         corpus, rank = self.corpus, self.comm.rank
         epoch, first = self.position.epoch, self.position.step
@@ -384,10 +384,10 @@ class _Trainer(Trainer):
             epoch, first = (epoch, end) if end < corpus.sentences else (epoch + 1, 0)
 
     def _ahead(self, blocks: Iterable[_Block]) -> Iterator[tuple[_Block, Sentences | None]]:
-        """Yield blocks with their sentences; the next are read, or walked, meanwhile.
+        """Yield blocks with their sentences, and read or walk the next ones meanwhile.
 
-        A GPU walks and trains in the order of its stream; what the host does for it is hidden, so
-        that between two blocks it only waits for the second to be launched.
+        A GPU walks and trains in the order of its stream; the host's work is hidden, so between two
+        blocks the GPU only waits for the second launch.
         """
         with ThreadPoolExecutor(1) as pool:
             waiting = None
@@ -402,13 +402,13 @@ class _Trainer(Trainer):
     def _read(self, block: _Block) -> Sentences | None:
         if block.first == block.last:
             return None
-        # First what comes from the host, which would wait for the walks that are launched.
+        # Copies from the host first: later they would wait for the launched walks.
         lrs = to_device(self._lrs(block.epoch, block.first, block.last))
         tokens, offsets = self.corpus.read(block.epoch, block.first, block.last)
         return Sentences(tokens, offsets, lrs, first=block.first, epoch=block.epoch)
 
     def _lrs(self, epoch: int, first: int, last: int) -> Array:
-        """Return the learning rate of each sentence: it falls by words, those before it."""
+        """Return the learning rate of each sentence: it falls with the words before it."""
         training, corpus = self.training, self.corpus
         words = corpus.before(np.arange(first, last, dtype=np.int64)).astype(np.float64)
         done = (epoch * corpus.words + words) / max(training.epochs * corpus.words, 1)
@@ -418,7 +418,7 @@ class _Trainer(Trainer):
     def _train(
         self, vectors: Pair, sentences: Sentences | None, threads: int
     ) -> Callable[[], Losses]:
-        """Train a block, or launch it on the GPU; return what gives its losses."""
+        """Train a block, or launch it on the GPU; return its losses."""
         if sentences is None:
             return Losses
         if gpu():
@@ -433,7 +433,7 @@ class _Trainer(Trainer):
 
 
 def _pieces(rows: int) -> Iterator[slice]:
-    """Yield pieces of a table: a GPU that its vectors fill has no room for another of it."""
+    """Yield pieces of a table: a GPU full of vectors has no room for a copy of it."""
     for first in range(0, rows, _START_ROWS):
         yield slice(first, first + _START_ROWS)
 

@@ -218,7 +218,7 @@ def _attend(
 
 @njit(cache=True)
 def _leak(weight: Any, added: Any, slope: Any, zero: Any, highest: Any, count: Any) -> Any:
-    """Turn sums, of which one part is ``added``, into scores, and return the highest."""
+    """Turn sums, with ``added`` as one part, into scores, and return the highest."""
     for j in range(count):
         value = weight[j] + added
         weight[j] = value if value > zero else slope * value

@@ -191,7 +191,7 @@ def back_columns(
 
 @njit(cache=True)
 def _leak(weight: Any, added: Any, slope: Any, zero: Any, slopes: Any, count: Any) -> None:
-    """Turn sums, of which one part is ``added``, into scores, and write leaky's slope at each."""
+    """Turn sums, with ``added`` as one part, into scores, and write leaky's slope at each."""
     one = zero + np.int8(1)
     for j in range(count):
         value = weight[j] + added

@@ -1,4 +1,4 @@
-"""Brandes' betweenness of small graphs, where sources with a single exit share a search.
+"""Brandes' betweenness of small graphs; sources with a single exit share a search.
 
 A path from a node with a single neighbour, other than itself, always starts with that neighbour. So
 these nodes form trees: the root of each is a node with none or several neighbours, or one of a

@@ -129,21 +129,27 @@ def top(
     if best is not None:
         scores[0], ids[0] = best
 
-    def search(piece: int) -> None:
-        low, high = cuts[piece], cuts[piece + 1]
-        _top(
-            int(rules.model),
-            asked,
-            table[low:high],
-            first + low,
-            indptr,
-            indices,
-            scores[piece + 1],
-            ids[piece + 1],
-        )
+    with entered(work) as threads, np.errstate(all="ignore"):
 
-    with entered(work) as threads:
-        threads.each(search, pieces)
+        def search(number: int) -> None:
+            piece, block = number % pieces, number // pieces
+            rows = slice(block * _QUERIES, min((block + 1) * _QUERIES, len(asked)))
+            for low in range(cuts[piece], cuts[piece + 1], _CANDIDATES):
+                part = table[low : min(low + _CANDIDATES, cuts[piece + 1])]
+                _top(
+                    int(rules.model),
+                    _tile(threads, asked[rows], part, rules),
+                    asked[rows],
+                    part,
+                    first + low,
+                    0.0 if rules.is_distance else _longest(part),
+                    indptr[rows.start : rows.stop + 1],
+                    indices,
+                    scores[piece + 1, rows],
+                    ids[piece + 1, rows],
+                )
+
+        threads.each(search, pieces * -(-len(asked) // _QUERIES))
     _merge(scores, ids)
     return scores[0], ids[0]
 
@@ -248,17 +254,10 @@ def _count(
     counts: Array,
 ) -> None:
     width, dim = found.shape[1], asked.shape[1]
-    share = 2 * (dim + 8) * 2.0**-24
     for i in range(found.shape[0]):
         q = moved(pointer(asked), i * dim)
         score = scores[i]
-        bound = (share + 2.0**-22) * abs(score)
-        if model < TRANSE_L1:
-            length = 0.0
-            for f in range(dim):
-                length += np.float64(q[f]) * np.float64(q[f])
-            product = math.sqrt(length) * longest
-            bound = bound + share * product if product < _LARGEST else np.inf
+        bound = _error(model, q, dim, score, longest)
         row = moved(pointer(found), i * width)
         high, low = np.float32(score + bound), np.float32(score - bound)
         above, below = _certain(row, width, low, high)
@@ -310,31 +309,54 @@ def _take_out(
     counts[i, 1] -= order == 0
 
 
+@njit(cache=True)
+def _error(model: int, q: Any, dim: int, score: float, longest: float) -> float:
+    """Return by how much a float32 score may be wrong, if it is compared with ``score``."""
+    share = 2 * (dim + 8) * 2.0**-24
+    bound = (share + 2.0**-22) * abs(score)
+    if model < TRANSE_L1:
+        length = 0.0
+        for f in range(dim):
+            length += np.float64(q[f]) * np.float64(q[f])
+        product = math.sqrt(length) * longest
+        bound = bound + share * product if product < _LARGEST else np.inf
+    return bound
+
+
 @njit(cache=True, nogil=True)
 def _top(
     model: int,
+    found: Array,
     asked: Array,
     table: Array,
     first: int,
+    longest: float,
     indptr: Array,
     indices: Array,
     scores: Array,
     ids: Array,
 ) -> None:
-    dim = asked.shape[1]
-    for i in range(len(asked)):
-        q = moved(pointer(asked), i * dim)
-        end = indptr[i + 1]
-        at = lower_bound(indices, indptr[i], end, first)
-        for j in range(len(table)):
-            while at < end and indices[at] < first + j:
-                at += 1
-            if at < end and indices[at] == first + j:
+    """Insert a tile's candidates into the best so far; ``found`` has their float32 scores."""
+    width, dim, k = found.shape[1], asked.shape[1], scores.shape[1]
+    for i in range(found.shape[0]):
+        q, row = moved(pointer(asked), i * dim), moved(pointer(found), i * width)
+        end, least, low = indptr[i + 1], -np.inf, np.float32(-np.inf)
+        for j in range(width):
+            if row[j] < low:
                 continue
-            v = moved(pointer(table), j * stride(table))
-            score = _exact(model, q, v, dim)
+            # The k-th best so far decides what can still be among them.
+            if ids[i, k - 1] >= 0 and scores[i, k - 1] != least:
+                least = scores[i, k - 1]
+                low = np.float32(least - _error(model, q, dim, least, longest))
+                if row[j] < low:
+                    continue
+            number = np.int64(first + j)
+            at = lower_bound(indices, indptr[i], end, number)
+            if at < end and indices[at] == number:
+                continue
+            score = _exact(model, q, moved(pointer(table), j * stride(table)), dim)
             if score == score:
-                _insert(scores[i], ids[i], score, first + j)
+                _insert(scores[i], ids[i], score, number)
 
 
 @njit(cache=True)

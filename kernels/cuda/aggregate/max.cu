@@ -25,7 +25,7 @@ using namespace penstock;
 
 namespace {
 
-// NaN is largest, as in NumPy; of equals the first column counts; -1 is none.
+// NaN is largest, as in NumPy; of equals the first column counts; -1: no column.
 template <typename Value, typename Id>
 __device__ __forceinline__ bool is_larger(Value value, Id column, Value best, Id best_column) {
   if (column < 0) return false;

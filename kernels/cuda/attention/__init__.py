@@ -215,7 +215,7 @@ def _attention(heads: Heads, z: DeviceArray) -> tuple[Any, ...]:
 
 
 def _shape(heads: Heads, z: DeviceArray, block: ScaledCSR, *others: DeviceArray) -> str:
-    """Return Vec, Lanes and Tiles: what lies together belongs to one head."""
+    """Return Vec, Lanes and Tiles; adjacent values belong to one head."""
     common = z.dtype == np.float32 and block.indices.dtype == np.int32
     width = z.shape[1]
     if common and lanes_together(width // heads.count, z, *others) == 4:

@@ -1,4 +1,4 @@
-// Walks whose steps read the whole row: FlowWalker's blocks, with our own samplers.
+// Walks whose steps read the whole row: FlowWalker's blocks, with other samplers.
 //
 // A block keeps a pool of walks in shared memory; each takes one step per turn; the block refills
 // it from one counter. A turn: each thread moves a walk to its current node and draws for it; warps

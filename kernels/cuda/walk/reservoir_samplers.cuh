@@ -1,10 +1,9 @@
 // Choosing one of a row's candidates in proportion to weights that are computed on the fly.
-//
-// LANES, ours: every lane adds up its fours in turn. One draw picks a lane in proportion to its
-// sum; its share is divided among the lanes again, until one four is left. The row is read once and
-// its last part (1/32 or less) again; a step takes one random number in all, and as the first sums
-// depend on no draw, they serve every walk on that row. DPRS, ZPRS: the paper's samplers, for
-// comparison.
+// LANES, Penstock's own: every lane adds up its fours in turn. One draw picks a lane in proportion
+// to its sum; its share is divided among the lanes again, until one four is left. The row is read
+// once and its last part (1/32 or less) again; a step takes one random number in all, and as the
+// first sums depend on no draw, they serve every walk on that row. DPRS, ZPRS: the paper's
+// samplers, for comparison.
 #pragma once
 
 #include "walk/reservoir_candidates.cuh"
@@ -106,7 +105,8 @@ struct Block {
   }
 };
 
-// -- ours ------------------------------------------------------------------------------------------
+// -- LANES
+// -----------------------------------------------------------------------------------------
 
 // A lane's part of ``count`` fours, ``stride`` apart, divided among ``lanes`` lanes. This many
 // loads are in flight at once.

@@ -1,8 +1,8 @@
-"""Where graphs come from: a directory of ours, or tables and text, which etl reads.
+"""The inputs of a run: a directory of Penstock, or tables and text, which etl reads.
 
 module       reads
 directory    a graph or a zoo in the format of docs/format.md
-table        what etl makes a zoo of: sorted by graph, then cut into pieces
+table        tables and text of many graphs: sorted by graph, then cut into pieces
 table_piece  a piece: from rows to a batch
 """
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 class CentralityInput(ABC):
     """The graphs of one run.
 
-    path         of it; bytes: about what it takes on disk
-    kind         what it is, as ``--format`` says it; of directories graph or zoo
-    searched     folders of which all files are read
-    one          whether it is one graph, whose results have no column of graphs
+    path         of the input; bytes: its approximate size on disk
+    kind         its ``--format``; for directories graph or zoo
+    searched     folders whose files are all read
+    one          whether it is one graph: its results have no column of graphs
     directed     whether edges have a direction; has_weights: whether they have weights
     nodes        of all graphs, about
-    id_bytes     of a node's id, as Parquet has it, about
-    bad_rows     how many rows were skipped
+    id_bytes     approximate bytes of a node's id in Parquet
+    bad_rows     number of skipped rows
 
-    Of a directory all is known before workers have looked, of tables nothing: None, or -1.
+    These are known at once for a directory, and for tables only after ``prepare``: None, or -1.
 
-    graphs       how many
+    graphs       number of graphs
     sizes, edges (graphs,) int64: nodes and edges of each
     specs        the pieces
-    files        that are read; scratch_bytes: what is written of them on the way, about
+    files        that are read; scratch_bytes: approximate size of intermediate files
     """
 
     path: str | Path
@@ -64,21 +64,21 @@ class CentralityInput(ABC):
 
     @abstractmethod
     def stamps(self) -> dict[str, Any]:
-        """Return by what its files are known, by path."""
+        """Return the stamps of its files, by path."""
 
     @abstractmethod
     def about(self) -> dict[str, Any]:
-        """Return what centrality.json says of it."""
+        """Return its entry in centrality.json."""
 
     @abstractmethod
     def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
-        """Examine all of it on workers, and return its pieces."""
+        """Examine the whole input on workers, and return its pieces."""
 
 
 def open_input(
     given: str | Path | Graph, options: CentralityOptions, verify: bool, quiet: bool
 ) -> CentralityInput:
-    """Open what is given, as the options or the names of its files say."""
+    """Open an input; the options or the names of its files decide its kind."""
     path = client_input(given if isinstance(given, str | Path) else given.path)
     found: CentralityInput
     if options.format == "graph" or (options.format == "auto" and _is_graph(Path(path))):
@@ -99,5 +99,5 @@ def open_input(
 
 
 def _is_graph(path: Path) -> bool:
-    """Say whether a path is a graph or zoo, be it damaged: its opening says what is wrong."""
+    """Say whether a path is a graph or zoo, even a damaged one: opening it reports the damage."""
     return (path / "graph.json").exists() or (path / "shards").is_dir()

@@ -1,4 +1,4 @@
-"""Graphs of a directory in the format of docs/format.md: a zoo, or the one graph that it is."""
+"""Graphs of a directory in the format of docs/format.md: a zoo, or one graph."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.job.workers import Workers
 
 _IDS_BYTES = 64 << 20  # of row groups of node ids that a process keeps
-_SOME_IDS = 1 << 16  # of which it is tried what an id takes in Parquet
+_SOME_IDS = 1 << 16  # ids sampled for their size in Parquet
 
 
 class DirectoryInput(CentralityInput):
@@ -67,11 +67,11 @@ class DirectoryInput(CentralityInput):
         return self.graph.stamps()
 
     def about(self) -> dict[str, Any]:
-        """Return what centrality.json says of it."""
+        """Return its entry in centrality.json."""
         return {"graph": str(self.path), "graph_sha256": self.graph.digest}
 
     def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
-        """Return the pieces, which are known already; one graph with a bad weight is refused."""
+        """Return the pieces, which are known already; refuse a single graph with a bad weight."""
         if self.one and self.weighted:
             shards = self.graph.manifest.shards
             calls = [(str(self.path), number) for number in range(len(shards))]
@@ -80,7 +80,7 @@ class DirectoryInput(CentralityInput):
             for number, wrong in enumerate(found):
                 if wrong:
                     raise InputError(
-                        f"{self.path} has weights that are no lengths",
+                        f"{self.path} has weights that are not lengths",
                         expected="numbers that are not negative",
                         got=f"in shard {number}, {wrong}",
                     )
@@ -100,12 +100,12 @@ class DirectoryInput(CentralityInput):
         ids: Any = read_column(graph.path / "graphs.parquet", "id").combine_chunks()
         starts = np.array([shard.start for shard in graph.manifest.shards], np.int64)
         shard = np.maximum.accumulate(np.searchsorted(starts, ptr[:-1], side="right") - 1)
-        # Of nodes at the end of all there is no shard to follow.
+        # No shard follows the last nodes.
         shard = np.clip(shard, 0, max(len(starts) - 1, 0))
         weighed = items + (squares / 8).astype(np.int64) if options.distances else items
         for first, stop, large in cut(costs, weighed, shard):
             yield DirectoryPiece(
-                ids=take(ids, np.arange(first, stop)),  # a copy, which is all that is sent
+                ids=take(ids, np.arange(first, stop)),  # a copy: only these are sent
                 items=int(items[first:stop].sum()),
                 cost=float(costs[first:stop].sum()),
                 matrix=int(squares[first:stop].sum()),
@@ -118,7 +118,7 @@ class DirectoryInput(CentralityInput):
 
 
 def _extents(graph: Graph) -> tuple[Array, Array]:
-    """Return how many nodes and edges each graph has, (graphs,) int64 each."""
+    """Return the numbers of nodes and edges of each graph, (graphs,) int64 each."""
     if graph.manifest.graphs is None:
         return np.array([graph.num_nodes]), np.array([graph.num_edges])
     path = graph.path / "graphs.parquet"
@@ -126,18 +126,18 @@ def _extents(graph: Graph) -> tuple[Array, Array]:
     has, wanted = (len(sizes), int(sizes.sum())), (graph.manifest.graphs, graph.num_nodes)
     if has != wanted or (sizes < 0).any():
         raise CorruptFile(
-            f"{path} is not the one of this zoo",
+            f"{path} does not match this zoo",
             expected=f"{wanted[0]:,} graphs of {wanted[1]:,} nodes in all, as graph.json says",
             got=f"{has[0]:,} graphs of {has[1]:,} nodes",
             remedy=COPY_AGAIN,
         )
     ptr = offsets_of(sizes)
-    # graphs.parquet of a generated zoo does not say them; they are looked up where graphs begin.
+    # graphs.parquet of a generated zoo lacks them; they follow from the rows at which graphs begin.
     before = np.zeros(len(ptr), np.int64)
     edges = 0
     for number, shard in enumerate(graph.manifest.shards):
         low, high = np.searchsorted(ptr, [shard.start, shard.stop + 1])
-        # Mapped, of which a page a graph is read: tasks check all of it before they use it.
+        # Mapped: one page per graph is read. Tasks check all of it before they use it.
         file = graph.path / "shards" / f"{number:05d}" / "indptr.npy"
         indptr = load_npy(file)
         check_length(indptr, shard.stop - shard.start + 1, file, remedy=COPY_AGAIN)
@@ -150,7 +150,7 @@ def _extents(graph: Graph) -> tuple[Array, Array]:
 class DirectoryPiece(PieceSpec):
     """Some graphs of a directory.
 
-    ptr    (graphs + 1,) int64: the first node of each; shard: where they lie, None: in several
+    ptr    (graphs + 1,) int64: the first node of each; shard: the one that holds them, or None
     """
 
     path: Path
@@ -160,7 +160,7 @@ class DirectoryPiece(PieceSpec):
 
     def read(self, *, weighted: bool) -> Piece:
         """Read the graphs from this worker's copy."""
-        from penstock.workers.plugin import resources  # with Dask, which no help needs
+        from penstock.workers.plugin import resources  # imports Dask, which --help does not need
 
         graph = _opened(Path(resources().copies(self.path)), self.version)
         low, high = int(self.ptr[0]), int(self.ptr[-1])
@@ -175,10 +175,10 @@ class DirectoryPiece(PieceSpec):
         return Piece(batch, failed, self.ids, _node_ids(graph, low, high))
 
     def _graph_bytes(self, options: CentralityOptions, *, on_gpu: bool) -> int:
-        """Return what is held of edges and nodes, by what is asked of them."""
+        """Return the bytes per edge and per node, for these metrics."""
         nodes, paths = int(self.ptr[-1] - self.ptr[0]), bool(options.wanted & OF_PATHS)
         edge = id_dtype(int(self.ptr[-1])).itemsize
-        if options.weighted:  # as they are stored and as float64; a heap, and a tree of paths
+        if options.weighted:  # stored, and as float64; a heap, and a tree of paths
             edge += 12 + 32 * paths
         if "edge-betweenness" in options.wanted:  # values of arcs, and the columns of edges
             edge += 64
@@ -189,7 +189,7 @@ class DirectoryPiece(PieceSpec):
 
 
 def check_weights(path: str, number: int) -> str | None:
-    """Return what is wrong with the weights of a shard, if anything is; runs on a worker."""
+    """Return the fault of the weights of a shard, or None; runs on a worker."""
     weights = Graph.open(Path(path)).shard(number).weights
     if weights is None:
         return None
@@ -213,7 +213,7 @@ def _row_groups(path: Path, version: str) -> tuple[Any, Array]:
 
 
 def _node_ids(graph: Graph, low: int, high: int) -> pa.Array:
-    """Return the users' ids of some nodes, reading the row groups alone that have them."""
+    """Return the users' ids of some nodes, reading only the row groups that have them."""
     import pyarrow as pa
 
     path = graph.path / "nodes.parquet"
@@ -223,7 +223,7 @@ def _node_ids(graph: Graph, low: int, high: int) -> pa.Array:
     stop = int(np.searchsorted(starts, high, side="left"))
     parts = []
     for group in range(first, stop):
-        # Pieces that follow each other have it in common.
+        # Consecutive pieces share it.
         read = partial(_read_ids, path, version, group)
         with _ids_of_groups.hold((path, version, group), read) as ids:
             begin, end = max(low - int(starts[group]), 0), high - int(starts[group])
@@ -248,7 +248,7 @@ def _read_ids(path: Path, version: str, group: int) -> pa.Array:
 def _batch_of(
     rows: CSR, ptr: Array, *, weighted: bool, directed: bool
 ) -> tuple[GraphBatch, dict[int, str]]:
-    """Return the batch of some rows, with parallel edges as one, and which graphs have failed."""
+    """Return the batch of some rows, parallel edges merged, and the graphs that failed."""
     from penstock.kernels.cpu.small_graphs import parallel_edges
 
     indptr = np.asarray(rows.indptr, np.int64)

@@ -1,8 +1,8 @@
-"""Many small graphs that are no directory yet, as an input: read by etl, sorted by graph.
+"""Many small graphs in tables or text as an input: read by etl, sorted by graph.
 
-1. ``write_runs`` of etl  rows are sorted by graph and left as runs: etl/zoos/runs.py
-2. ``count_graphs``  ranges of graphs say how many rows each graph has, in which order they came
-3. graphs are cut into pieces by that; a piece reads its graphs from the runs
+1. ``write_runs`` of etl  rows are sorted by graph and written as runs: etl/zoos/runs.py
+2. ``count_graphs``  counts the rows of each graph, range by range, and notes their order
+3. graphs are cut into pieces by these counts; a piece reads its graphs from the runs
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from penstock.output import Output
     from penstock.pipelines.job.workers import Workers
 
-_ROWS = 1 << 22  # whose graphs one task counts
-_LEAST_COST = 2e9  # of a piece: below, reading it takes longer than computing it
+_ROWS = 1 << 22  # rows whose graphs one task counts
+_LEAST_COST = 2e9  # rows of a piece: smaller ones take longer to read than to compute
 # Options that are etl's, too.
 _READING = (
     "format", "directed", "header", "graph_id", "source", "target", "id_type", "on_bad_rows",
@@ -52,7 +52,7 @@ class TableInput(CentralityInput):
         self.job = job = EtlJob.open(path, EtlOptions(**given))
         if options.format == "auto" and isinstance(job.layout.graph, int) and not options.graph_id:
             raise UsageError(
-                f"{path} has no column that is called graph_id",
+                f"{path} has no column named graph_id",
                 remedy="Give --format edgelists if every file is a graph, or --format zoo if the "
                 "first column is the graph",
             )
@@ -66,15 +66,15 @@ class TableInput(CentralityInput):
         self.nodes = self.scratch_bytes // 64  # nodes have some edges each
 
     def stamps(self) -> dict[str, Any]:
-        """Return those of the files that are there."""
+        """Return those of the files that exist."""
         return self.job.stamps()
 
     def about(self) -> dict[str, Any]:
-        """Return what centrality.json says of it."""
+        """Return its entry in centrality.json."""
         return {"input": self.path, "input_format": self.kind, "directed": self.directed}
 
     def prepare(self, workers: Workers, output: Output) -> list[PieceSpec]:
-        """Read all of it into runs, and cut their graphs into pieces."""
+        """Read the whole input into runs, and cut their graphs into pieces."""
         import pyarrow as pa
 
         runs, written = write_runs(self.job, workers, output.scratch)
@@ -105,7 +105,8 @@ class TableInput(CentralityInput):
                 runs=part.of(runs),
                 unsigned=self.job.layout.id_type == "uint64",
                 directed=self.directed,
-                # A TU folder lists the entries of a matrix, an edge once or in both directions.
+                # A TU folder lists the entries of a matrix, so an edge may occur once or in both
+                # directions.
                 added="pagerank" in self.options.wanted and self.kind != "tu",
             )
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class TablePiece(PieceSpec):
     """Some graphs of tables of edges.
 
-    part      their range; runs: that may have some of them
-    unsigned  whether ids of nodes are; see Layout.id_type
-    added     whether parallel edges are added up, too
+    part      their range; runs: those that may have some of them
+    unsigned  whether ids of nodes are unsigned; see Layout.id_type
+    added     whether weights of parallel edges are added
     """
 
     part: GraphRange
@@ -50,7 +50,7 @@ class TablePiece(PieceSpec):
         missing = (read.us < 0) | (read.vs < 0)
         if weighted:
             weights = np.array(as_numpy(read.columns.column("weight"), np.nan))
-            weights[missing] = 1  # of a row without an edge it means nothing
+            weights[missing] = 1  # a row without an edge has no weight
             weights, failed = without_bad_weights(weights, read.starts)
         rows = read.starts, read.ptr, read.us, read.vs, weights
         indptr, indices, lengths = rows_of_edges(*rows, directed=self.directed)
@@ -62,7 +62,7 @@ class TablePiece(PieceSpec):
         return Piece(batch, failed, self.ids, as_short(nodes))
 
     def keep(self, piece: Piece, folder: Path, stem: str) -> KeptPiece:
-        """Write the graph as it was read."""
+        """Write the graph that was read."""
         for name in ARRAYS:
             if (array := getattr(piece.batch, name)) is not None:
                 save_npy(folder, f"{stem}-{name}.npy", array)
@@ -76,7 +76,7 @@ class TablePiece(PieceSpec):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KeptPiece(PieceSpec):
-    """A large graph that was read from tables, as it was kept: .npy files of this stem."""
+    """A large graph that was read from tables and kept: .npy files of this stem."""
 
     folder: Path
     stem: str
@@ -95,13 +95,13 @@ class KeptPiece(PieceSpec):
 
 
 def as_short(ids: pa.Array) -> pa.Array:
-    """Return ids with offsets of 32 bits, if they are texts: of a piece they suffice."""
+    """Return ids, texts with offsets of 32 bits, which suffice for a piece."""
     import pyarrow as pa
 
     return ids.cast(pa.string()) if pa.types.is_large_string(ids.type) else ids
 
 
 def _listed(us: Array, vs: Array, missing: Array, directed: bool) -> int:
-    """Return how many edges rows list, each way of an undirected one."""
+    """Return the number of edges in the rows; an undirected one counts once per direction."""
     rows = len(us) - int(np.count_nonzero(missing))
     return rows if directed else 2 * rows - int(np.count_nonzero((us == vs) & ~missing))

@@ -1,7 +1,7 @@
-"""Columns of the node table that become features, as one float32 a row while the table is read.
+"""Columns of the node table that become features: one float32 per row while the table is read.
 
 A number is itself, a boolean 0 or 1, a category the number of its name in the order in which names
-appear, a date its days since 1970; what is missing is NaN. ``encoding.py`` makes features of these
+appear, a date its days since 1970, a missing value NaN. ``encoding.py`` makes features of these
 once the whole table is read, and categories and means are known.
 """
 
@@ -48,13 +48,13 @@ def known_columns(options: EtlOptions) -> tuple[FeatureColumn, ...] | None:
     columns = Manifest.load(path).feature_columns
     if columns is None:
         raise UsageError(
-            f"{path} does not say of which columns its features were made",
-            expected="a graph of penstock etl --feature-columns, of columns that are no lists",
+            f"{path} does not record the columns of its features",
+            expected="a graph of penstock etl --feature-columns, made of columns without lists",
         )
     for column in columns:
         if options.missing_features == "mean" and column.mean is None and column.kind != "category":
             raise UsageError(
-                f"{path} has no mean of {column.name} to put for what is missing",
+                f"{path} has no mean of {column.name} to fill missing values",
                 remedy="Make that graph with --missing-features mean, too, or give "
                 "--missing-features zero",
             )
@@ -72,7 +72,7 @@ def known_columns(options: EtlOptions) -> tuple[FeatureColumn, ...] | None:
 
 
 def category(text: str) -> str:
-    """Return what a category is called, whether text, a number, a boolean or a date spells it."""
+    """Return the name of a category that is a text, a number, a boolean or a date."""
     if text.lower() in ("true", "false"):
         return text.lower()
     text = _WHOLE.sub(r"\1", text)
@@ -85,12 +85,12 @@ def _takes(patterns: Sequence[str], name: str) -> bool:
 
 @dataclass
 class CodedColumn:
-    """A column while it is read: what it holds, and the categories that were seen."""
+    """A column while it is read: its kind, and the categories so far."""
 
     name: str
     kind: str | None = None  # as in FeatureColumn; None: not known before it has a value
-    codes: dict[str, int] = field(default_factory=dict)  # of the categories
-    known: FeatureColumn | None = None  # as --features-as says
+    codes: dict[str, int] = field(default_factory=dict)  # number of each category
+    known: FeatureColumn | None = None  # those of --features-as
 
     def of_categories(self, texts: pa.Array, path: str) -> Array:
         """Return the code of each text, NaN of a null."""
@@ -115,9 +115,9 @@ class CodedColumn:
 class FeatureCoder:
     """Codes the feature columns of a table, file by file and batch by batch.
 
-    listed      whether the features are one column of lists: these are no columns of their own
-    named       whether the columns have names, by which features are known
-    unknown     by column, how many values are of categories that --features-as does not have
+    listed      whether the features are one column of lists, whose items are not named columns
+    named       whether the columns have names, which identify features
+    unknown     by column, the number of values in categories that --features-as lacks
     """
 
     def __init__(self, options: EtlOptions) -> None:
@@ -127,7 +127,7 @@ class FeatureCoder:
         self.unknown: dict[str, int] = {}
         self._categories = options.category_columns
         self._may_miss = options.missing_features != "error"
-        # What is taken from the mean may be much smaller than the mean: it is rounded afterwards.
+        # Deviations may be much smaller than the mean: they are rounded after the subtraction.
         scaled = any(one.deviation is not None for one in self.known or ())
         self._dtype = np.float64 if options.standardise or scaled else np.float32
         for column in self.known or ():
@@ -149,7 +149,7 @@ class FeatureCoder:
     def code(
         self, names: Sequence[str], arrays: Sequence[pa.Array], checks: RowChecks, path: str
     ) -> Array:
-        """Return some rows as (n, columns) of floats; of a column of lists, an item a column."""
+        """Return some rows as (n, columns) of floats; each item of a list is a column."""
         import pyarrow as pa
 
         if is_list(arrays[0].type):
@@ -209,7 +209,7 @@ def _texts(column: pa.Array, what: str, checks: RowChecks) -> pa.Array:
 
 
 def _booleans(column: pa.Array, what: str, checks: RowChecks) -> Array:
-    """Return 0 for false and 1 for true, NaN for what is missing."""
+    """Return 0 for false, 1 for true and NaN for a missing value."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -239,7 +239,7 @@ def _listed_features(column: pa.Array, name: str, checks: RowChecks, *, may_miss
     there = ~wrong & ~nothing
     flat = column.filter(pa.array(there)).flatten()
     with np.errstate(over="ignore"):
-        # Numbers all of them, by the schema: what is missing becomes NaN.
+        # The schema says that all are numbers: missing ones become NaN.
         values = convert.floats(flat, name, RowChecks(len(flat)), missing=None)
         features[there] = values.reshape(-1, width)
     nan = np.isnan(features)

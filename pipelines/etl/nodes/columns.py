@@ -1,4 +1,4 @@
-"""Which columns of a node table are what, and how they become ids, labels, splits, features."""
+"""The roles of a node table's columns, and how they become ids, labels, splits and features."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SPLITS = {
 }  # fmt: skip
 
 
-Known = tuple[FeatureColumn, ...] | None  # what --features-as says
+Known = tuple[FeatureColumn, ...] | None  # those of --features-as
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class NodeLayout:
             need_number(kind.value_type, f"features {names[number]}", path)
             if options.standardise or options.category_columns or known is not None:
                 raise InputError(
-                    f"{path} has lists in {names[number]}, which are features as they are",
+                    f"{path} has lists in {names[number]}, whose items are features unchanged",
                     expected="columns of numbers, booleans, categories or dates",
                     remedy="Leave out --standardise, --category-columns and --features-as",
                 )
             if len(features) > 1:
                 raise InputError(
-                    f"{path} has lists in {names[number]}, one of several features",
+                    f"{path} has lists in {names[number]}, which is one of several features",
                     remedy="Give one column of lists, or only columns of numbers",
                 )
             named = None
@@ -111,7 +111,7 @@ class NodeLayout:
         return cls(id_, label, split, tuple(features), tuple(names), header, kind, named, type_)
 
     def feature_columns(self) -> list[str]:
-        """Return what the columns of features are called; those of a text may have numbers only."""
+        """Return the names of the feature columns; a text may have numbers only."""
         return [self.names[c] if isinstance(c, int) else c for c in self.features]
 
     def ordered_as(self, wanted: tuple[str, ...] | None, path: str) -> NodeLayout:
@@ -140,7 +140,7 @@ def splits_of(column: pa.Array, checks: RowChecks) -> Array:
     numbers = values[np.asarray(coded.indices)] if len(coded) else np.empty(0, np.int8)
     checks.fail(
         numbers == -9,
-        lambda row: f"split {coded[row].as_py()!r} is none of train, valid and test",
+        lambda row: f"split {coded[row].as_py()!r} is not train, valid or test",
     )
     return numbers
 
@@ -199,7 +199,7 @@ def _known(
 
 
 def _types(options: EtlOptions) -> str | None:
-    """Return the column of types, if nodes have types and are not all of one."""
+    """Return the column of types, if there are several types."""
     if options.source_type is None:
         return None
     return type_column(options.node_type or "column:type")

@@ -33,7 +33,7 @@ _ROW_GROUP = 1 << 20
 class NodeTable:
     """The node table, read and checked: row by row as the user wrote it."""
 
-    row_of: Array  # (nodes,) int64 by sorted id: row of the table, -1 where the node is not in it
+    row_of: Array  # (nodes,) int64 by sorted id: row of the table, -1 if the node is not in it
     labels: pa.ChunkedArray | None
     splits: Array | None  # (rows,) int8: 0, 1, 2 as in SPLITS, -1 none
     # Dense (mapped) or SciPy CSR, and which of its rows belongs to each row of the table.
@@ -43,7 +43,7 @@ class NodeTable:
 
 @dataclass
 class NodeResult:
-    """What the manifest says about nodes."""
+    """The manifest's entries about nodes."""
 
     files: list[FileEntry] = field(default_factory=list)
     features: FeatureEntry | None = None
@@ -63,8 +63,8 @@ def rows_of_ids(
     """Return for each node its clean row in the node table, -1 for none; a duplicate is an error.
 
     codes       (clean rows,) node of each row
-    table_rows  (clean rows,) where in the table each is, for the message, as ``called`` says what
-                a node is called
+    table_rows  (clean rows,) position of each in the table, for the message
+    called      returns the name of a node, for the message
     """
     row_of = np.full(nodes, -1, np.int64)
     row_of[codes] = np.arange(len(codes))

@@ -6,9 +6,9 @@
    each batch the rank of each of its ids within the range.
 3. A batch's code -> rank -> internal id is then two look-ups (``internal_ids``).
 
-Internal ids follow the order of the user's ids, whatever the pieces, ranges and workers were. Where
-nodes have types, a batch's ids lie type after type, a range holds ids of one type, and internal ids
-follow the types first.
+Internal ids follow the order of the user's ids, for any pieces, ranges and workers. If nodes have
+types, a batch's ids are stored type after type, a range holds ids of one type, and internal ids are
+ordered by type first.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | 
     begins, arrives = (
         np.bincount(half, minlength=distinct) for half in (codes[:rows], codes[rows:])
     )
-    # How often an id begins an edge bounds its degree: later steps cut rows by it.
+    # The number of edges that begin at an id bounds its degree: later steps cut rows by it.
     spill.put(folder, "counts", begins if options.directed else begins + arrives)
     spill.put(folder, "ends", (begins > 0) + 2 * (arrives > 0).astype(np.uint8))
     names = table.column_names
@@ -89,7 +89,7 @@ def _encode_batch(batch: Batch, options: EtlOptions, folder: Path) -> set[str | 
 def _encode(
     columns: list[pa.ChunkedArray], types: pa.DictionaryArray | None, folder: Path
 ) -> tuple[int, Array]:
-    """Leave ``ids``, ``codes`` and ``types.json``; return how many ids there are, and the codes."""
+    """Leave ``ids``, ``codes`` and ``types.json``; return the number of ids, and the codes."""
     if types is None:
         distinct, codes = encode_ids(columns)
     else:
@@ -123,7 +123,7 @@ def type_of_all(name: str, count: int) -> pa.DictionaryArray:
 
 
 def types_in(batch: Path) -> dict[str | None, tuple[int, int]]:
-    """Return which of a batch's ids have which type; None stands for all of a graph without."""
+    """Return the type of each of a batch's ranges of ids; None if the graph has no types."""
     path = batch / "types.json"
     return (
         json.loads(path.read_text()) if path.exists() else {None: (0, len(SortedIds.load(batch)))}
@@ -151,8 +151,8 @@ def merge_ids(
 ) -> dict[str, Any]:
     """Make ids in [low, high) (None: no bound) of a type distinct; a step for ``once``.
 
-    Leaves ``ids``; ``counts`` (bound of each id's degree); ``ranks``: for each batch in turn, the
-    rank of each of its ids; ``offsets``: where each batch's ranks begin.
+    Leaves ``ids``; ``counts`` (bound of each id's degree); ``ranks`` (of each id of each batch in
+    turn); ``offsets`` (the beginning of each batch's ranks).
     """
 
     def make(folder: Path) -> dict[str, Any]:

@@ -24,12 +24,12 @@ from penstock.pipelines.etl.options import EtlOptions
 
 @dataclass(frozen=True)
 class Encoding:
-    """What features become of what was read.
+    """How values that were read become features.
 
-    width    features a node
+    width    features per node
     filled   values that were missing
-    columns  how they were made; None: of a file, or of lists
-    names    of the features; None: they have none
+    columns  how they were made; None: from a file, or from lists
+    names    names of the features; None: they have none
     apply    makes features of some rows as they were read; None: they are the features
     """
 
@@ -41,7 +41,7 @@ class Encoding:
 
 
 def encoding_of(features: Any, coder: FeatureCoder | None, options: EtlOptions) -> Encoding:
-    """Return what becomes of features, which all are read.
+    """Return how features are made, once all values are read.
 
     features  (rows, columns), dense or SciPy CSR: coded columns if there is a ``coder``
     """
@@ -64,7 +64,7 @@ def encoding_of(features: Any, coder: FeatureCoder | None, options: EtlOptions) 
     if twice is not None:
         raise InputError(
             f"two features of {options.nodes} are named {twice}",
-            expected="different names, by which a model knows them again",
+            expected="different names, which models identify them by",
             remedy="Rename the column",
         )
     simple = all(one.kind == "boolean" or _is_plain(one) for one in columns)
@@ -83,7 +83,7 @@ def _is_plain(column: FeatureColumn) -> bool:
 
 
 def _column(read: CodedColumn) -> FeatureColumn:
-    # A column without any value may be of any kind: its only feature is what is put for it.
+    # A column without any value may be of any kind: its only feature is its fill value.
     kind = read.kind or "number"
     if kind == "category" and not read.codes:
         raise InputError(
@@ -117,8 +117,8 @@ def _expand(
 ) -> Array:
     """Return the features of coded rows.
 
-    codes  of the categories of each column, in their order
-    mean   whether the mean, not 0, is put for what is missing
+    codes  numbers of each column's categories, in their order
+    mean   whether missing values become the mean, not 0
     """
     width = sum(len(column.features()) for column in columns)
     features = np.zeros((len(coded), width), np.float32)
@@ -138,7 +138,7 @@ def _expand(
 
 
 def _scaled(values: Array, column: FeatureColumn) -> Array:
-    """Return values in deviations from the mean; a column that does not vary tells nothing: 0."""
+    """Return values in deviations from the mean; a column that does not vary becomes 0."""
     if not column.deviation:
         return np.zeros(len(values))
     scaled: Array = (values - column.mean) / column.deviation

@@ -1,4 +1,4 @@
-"""Features in a file of their own, .npy or a sparse matrix in .npz; and those that are missing."""
+"""Features in a file of their own, .npy or a sparse matrix in .npz; and missing features."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _CHUNK = 1 << 26  # bytes
 def open_features(
     path: str | Path, *, checked: bool = True, may_miss: bool = False
 ) -> Array | sp.csr_matrix:
-    """Return the features of a file, a row a node: a mapped array or a SciPy CSR matrix.
+    """Return the features of a file, one row per node: a mapped array or a SciPy CSR matrix.
 
-    ``checked`` reads all of them once, for NaN (unless some ``may_miss``) and infinity; without it
-    only the shape is sure.
+    ``checked`` reads all of them once and refuses NaN (unless some ``may_miss``) and infinity;
+    without it only the shape is checked.
     """
     path = Path(path)
     features: Any
     if not path.is_file():
-        raise InputError(f"there is no {path}", remedy="Check the spelling of --features")
+        raise InputError(f"{path} does not exist", remedy="Check the spelling of --features")
     if path.suffix == ".npz":
         features = load_matrix(str(path), "attr_").tocsr()
     elif path.suffix == ".npy":
@@ -55,17 +55,17 @@ def _open_npy(path: Path) -> Array:
     if features.ndim != 2 or features.dtype.kind not in "fiub":
         raise InputError(
             f"{path} has no features",
-            expected="a two-dimensional array of numbers, a row a node",
+            expected="a two-dimensional array of numbers, one row per node",
             got=f"shape {features.shape} of {features.dtype}",
         )
     return features
 
 
 def missing_as(features: Any, how: str) -> tuple[Array | None, int]:
-    """Return what to put for features that are NaN, a number a column, and how many those are.
+    """Return one number per column to fill NaN with, and how many values are NaN.
 
-    how  ``zero``, or ``mean``: of what is there, zeros of a sparse matrix included, and 0 where
-         nothing is; ``error``: none is missing
+    how  ``zero``, or ``mean``: of the values that exist (zeros of a sparse matrix included; 0 if
+    none exists); ``error``: none is missing
     """
     if how == "error":
         return None, 0
@@ -74,7 +74,7 @@ def missing_as(features: Any, how: str) -> tuple[Array | None, int]:
 
 
 def means_and_missing(features: Any) -> tuple[Array, Array]:
-    """Return, a number a column, the mean of what is there, 0 of nothing, and how many are NaN."""
+    """Return the mean of each column's values (0 without any), and how many are NaN."""
     rows, width = features.shape
     sums, missing = np.zeros(width), np.zeros(width, np.int64)
     if isinstance(features, np.ndarray):
@@ -90,7 +90,7 @@ def means_and_missing(features: Any) -> tuple[Array, Array]:
 
 
 def deviations(features: Array, means: Array) -> Array:
-    """Return the deviation of each column of what is there: of equal numbers exactly 0."""
+    """Return the deviation of each column's values: exactly 0 if they are equal."""
     squares, count = np.zeros(len(means)), np.zeros(len(means), np.int64)
     least, most = np.full(len(means), np.inf), np.full(len(means), -np.inf)
     for _, values in _pieces(features):
@@ -105,7 +105,7 @@ def deviations(features: Array, means: Array) -> Array:
 
 
 def fill_missing(features: Any, fill: Array) -> Any:
-    """Put ``fill`` for what is NaN, in place."""
+    """Replace NaN by ``fill``, in place."""
     if isinstance(features, np.ndarray):
         row, column = np.nonzero(np.isnan(features))
         features[row, column] = fill[column]

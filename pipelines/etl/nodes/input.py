@@ -140,7 +140,7 @@ def _joined(labels: list[pa.Array], name: str) -> pa.ChunkedArray:
             f"the labels of {name} have one type in one file and another in another",
             expected=f"{types[0]}, as the first file has",
             got=str(types[1]),
-            remedy="Write all files with the same type, or say what they are with --label-kind",
+            remedy="Write all files with the same type, or name their kind with --label-kind",
         )
     empty = [array.null_count == len(array) for array in labels]
     return pa.chunked_array(
@@ -152,7 +152,7 @@ def _joined(labels: list[pa.Array], name: str) -> pa.ChunkedArray:
 
 
 def _widest(kind: pa.DataType) -> pa.DataType:
-    """Return the type that stands for all of a kind: files of one table may differ in width."""
+    """Return one type per kind: files of one table may differ in width."""
     import pyarrow as pa
 
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -166,18 +166,21 @@ def _same_width(width: int, before: int, name: str) -> int:
     if before not in (0, width):
         raise InputError(
             f"the features of {name} do not all have the same length",
-            expected=f"{before} numbers a node, as in the first rows",
+            expected=f"{before} numbers per node, as in the first rows",
             got=str(width),
         )
     return width
 
 
 def _numbered_nodes(options: EtlOptions, matrices: list[str]) -> tuple[dict[Any, int], str]:
-    """Return how many nodes of each type (None: without types) are numbered from 0, and by what."""
+    """Return the number of nodes of each type (None: without types) that an option numbers from 0.
+
+    The second value names that option.
+    """
     if options.features is not None:
         if options.source_type is not None:
             raise UsageError(
-                "--features of nodes with types needs --nodes, a table with a row each"
+                "--features of nodes with types needs --nodes, a table with one row per node"
             )
         from penstock.pipelines.etl.nodes.features import open_features
 
@@ -202,7 +205,7 @@ def _open_features(options: EtlOptions, rows: int) -> Any:
     if features.shape[0] != rows:
         raise InputError(
             f"{options.features} has the wrong number of rows",
-            expected=f"{rows}, one a row of {options.nodes}",
+            expected=f"{rows}, one per row of {options.nodes}",
             got=str(features.shape[0]),
             remedy="Make one row of features for every row of the node table",
         )

@@ -1,7 +1,7 @@
 """Labels of nodes: classes, lists of classes, or values; a node may have none.
 
-They are read as one of int64, float64, string, "list of int64", "list of string", class (as Parquet
-has it, but whole) and "" (as Parquet has it).
+They are read as one of int64, float64, string, "list of int64", "list of string", class (as in
+Parquet, but whole numbers) and "" (the type in Parquet).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SEPARATOR = re.compile(r"[;|\s]+")
-_MOST_CLASSES = 1000  # that floats are taken for
+_MOST_CLASSES = 1000  # the most classes that floats may stand for
 
 
 def text_label_type(values: Sequence[str], kind: str, missing: str | None = None) -> str:
@@ -39,7 +39,7 @@ def text_label_type(values: Sequence[str], kind: str, missing: str | None = None
 
 
 def parquet_label_type(kind: str) -> str:
-    """Return the type of labels in Parquet, where texts stay texts."""
+    """Return the type of labels in Parquet; texts stay texts."""
     return {"value": "float64", "multi": "list of string", "class": "class"}.get(kind, "")
 
 
@@ -132,7 +132,7 @@ def coded_labels(
 
 
 def _are_classes(floats: pa.Array) -> bool:
-    """Say whether floats are classes with gaps, as pandas writes integers of which some miss."""
+    """Say whether floats are classes with gaps: pandas writes integers so if some are missing."""
     import pyarrow.compute as pc
 
     if floats.null_count in (0, len(floats)):
@@ -148,8 +148,8 @@ def _are_whole(floats: pa.Array) -> bool:
 def _numbered(lists: pa.Array, numbers: pa.Array) -> pa.Array:
     """Return lists with class numbers in place of their items, those that are missing left out.
 
-    An empty list says that a node has none of the classes. No list, or one in which all items are
-    missing, says nothing: that node has no label.
+    An empty list says that a node has none of the classes. A node without a list, or with a list
+    in which all items are missing, has no label.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -193,7 +193,7 @@ def _checked(column: pa.Array, label_type: str, marker: str | None) -> pa.Array:
     if types.is_nested(column.type) and label_type in ("class", "float64"):
         kind = "class" if label_type == "class" else "value"
         raise InputError(
-            f"the labels are lists, and --label-kind {kind} takes one a node",
+            f"the labels are lists, and --label-kind {kind} takes one per node",
             expected="--label-kind multi or auto",
             got=str(column.type),
         )

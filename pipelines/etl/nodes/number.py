@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
     from penstock.pipelines.etl.options import EtlOptions
 
-_ID_BYTES = 64  # what one id costs while a range of them is made distinct
-_SMALL_IDS = 4 << 20  # bytes that one task makes distinct in less time than several start
+_ID_BYTES = 64  # memory of one id while a range of ids is made distinct
+_SMALL_IDS = 4 << 20  # up to these bytes one task is faster than the start of several
 
 
 @dataclass
 class EncodedBatch:
-    """A spilled batch and what it holds edges for."""
+    """A spilled batch and the purpose of its edges."""
 
     folder: Path
     rows: int
@@ -48,7 +48,7 @@ class EncodedBatch:
 
 @dataclass
 class Ids:
-    """All ids in ranges, ascending within a type; and how internal ids are numbered."""
+    """All ids in ranges, ascending within a type, and the order of internal ids."""
 
     ranges: list[Path]
     bases: list[int]
@@ -58,7 +58,7 @@ class Ids:
     order: Array | None = None  # internal id -> sorted position, None: the same
 
     def as_named(self, *, unsigned: bool) -> NodeIds:
-        """Map the user's ids, and what the nodes are called."""
+        """Map the user's ids, and the names of nodes."""
         ranges = [SortedIds.load(folder) for folder in self.ranges]
         return NodeIds(ranges, self.types, unsigned=unsigned)
 
@@ -66,7 +66,7 @@ class Ids:
 def encode(job: EtlJob) -> list[EncodedBatch]:
     """Read everything once: batches with codes for ids; node table batches come last."""
     listed = [(use, piece) for use, part in job.pieces.items() for piece in part]
-    unbounded = replace(job.layout, since=None, until=None)  # held-out edges stay as they are given
+    unbounded = replace(job.layout, since=None, until=None)  # keep held-out edges whole
     folders = [job.partial.scratch / "pieces" / f"{i:05d}" for i in range(len(listed))]
     results = job.read(
         encode_piece,
@@ -153,7 +153,7 @@ def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | No
 
 
 def _ranges(batches: list[Path], ranges: int) -> Iterator[tuple[str | None, Any, Any]]:
-    """Cut all ids into about so many ranges, each with its type, first id, and that of the next."""
+    """Cut all ids into about this many ranges: type, first id, and first id of the next."""
     sizes: Counter[str | None] = Counter()
     for batch in batches:
         sizes.update({kind: stop - start for kind, (start, stop) in types_in(batch).items()})

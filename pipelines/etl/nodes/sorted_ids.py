@@ -19,8 +19,8 @@ from penstock.splits import id_keys
 from penstock.workers.resources.device import frames, to_device, to_host
 
 _MOST_TYPES = 1000
-_PLAIN = 1 << 19  # ids that plain NumPy makes distinct before Numba is there
-# Which bits of a number of 8 bytes are of a text of so many: texts are filled with zeros.
+_PLAIN = 1 << 19  # up to this many ids, NumPy is faster than loading Numba
+# The bits of 8 bytes that belong to a text of n bytes: texts are filled with zeros.
 _KEPT = np.array([(1 << 64) - (1 << 64 - 8 * length) for length in range(9)], np.uint64)
 _BATCH = 1 << 20  # ids whose keys are made together
 
@@ -41,7 +41,7 @@ class SortedIds:
         else:
             table = pa.table({"id": self.values})
             with pa.ipc.new_file(folder / f"{name}.arrow", table.schema) as writer:
-                # One chunk: positions in the file are positions among the ids.
+                # One chunk, so that positions in the file are positions among the ids.
                 writer.write_table(table, max_chunksize=max(len(self), 1))
 
     @staticmethod
@@ -83,7 +83,7 @@ class SortedIds:
         return [self._item(int(i)) for i in at]
 
     def position(self, bound: Any, *, end: bool = False) -> int:
-        """Return how many ids are below ``bound``; None stands for the start, or the end."""
+        """Return the number of ids below ``bound``; None: the start, or the end."""
         if bound is None:
             return len(self) if end else 0
         low, high = 0, len(self)
@@ -136,7 +136,7 @@ def _order_of_texts(texts: pa.Array) -> Array:
 
 
 def _first_bytes(texts: pa.Array) -> Array:
-    """Return the 8 bytes of each text after what all begin with alike: (n,) uint64, in order."""
+    """Return the 8 bytes of each text after the common prefix: (n,) uint64, in order."""
     if len(texts) == 0:
         return np.empty(0, np.uint64)
     _, offsets, data = texts.buffers()
@@ -162,7 +162,7 @@ def encode_typed(
     """Return distinct ids, ascending within each type, and codes, as ``encode_ids`` does.
 
     types  (n,) of the values of all columns, one column after the other
-    ->     also which range of the distinct ids has which type, types ascending
+    ->     also the type of each range of the distinct ids, types ascending
     """
     names = types.dictionary.to_pylist()
     if len(names) > _MOST_TYPES:
@@ -189,10 +189,10 @@ def encode_typed(
 
 
 class NodeIds:
-    """All nodes as nodes.parquet has them: by id or, where there are types, by TYPE:ID.
+    """All nodes as nodes.parquet has them: by id or, if there are types, by TYPE:ID.
 
     ranges  the user's ids, ascending; with types within each type
-    types   of each range; None: there are none
+    types   of each range; None: no types
     """
 
     def __init__(
@@ -220,17 +220,17 @@ class NodeIds:
         return {"id": named, "type": types}
 
     def keys(self) -> Array:
-        """Return 64 bits of each node's id, by which it draws its split: (nodes,) uint64."""
+        """Return 64 bits of each node's id, which decide its split: (nodes,) uint64."""
         starts = range(0, len(self), _BATCH)
         parts = (self.columns(range(at, min(at + _BATCH, len(self))))["id"] for at in starts)
         return np.concatenate([np.empty(0, np.uint64), *map(id_keys, parts)])
 
     def name(self, position: int) -> Any:
-        """Return what a node is called, for a message."""
+        """Return the name of a node, for a message."""
         return self.columns(range(position, position + 1))["id"][0].as_py()
 
     def count_types(self, order: Array | None) -> dict[str, int]:
-        """Return how many nodes at the positions ``order`` (None: all) are of each type."""
+        """Return the number of nodes of each type at the positions ``order`` (None: all)."""
         if self.types is None:
             return {}
         numbers = self._type_numbers(range(len(self)) if order is None else order)
@@ -245,7 +245,7 @@ class NodeIds:
 
 
 def as_user_has_them(ids: pa.Array | pa.ChunkedArray, *, unsigned: bool) -> Any:
-    """Return ids as they are written: unsigned ones are shifted inside, see Layout.id_type."""
+    """Return ids as they are written; in memory unsigned ones are shifted, see Layout.id_type."""
     return as_arrow(as_numpy(ids).view(np.uint64) ^ np.uint64(1 << 63)) if unsigned else ids
 
 

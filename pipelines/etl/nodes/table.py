@@ -1,4 +1,4 @@
-"""The table of nodes: ids, labels, splits and features, a batch at a time."""
+"""The table of nodes: ids, labels, splits and features, batch by batch."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class NodeBatch:
     """Some clean rows of the node table, the bad ones set aside.
 
     id        (n,) of the edges' id type, as in Batch
-    type      (n,) strings as a dictionary; None: all have the same, or none
-    rows      (n,) int64: which rows of the table these are, from 0, over all its files; the
-              rows of a file of features go by it
+    type      (n,) strings as a dictionary; None: all have the same type, or none
+    rows      (n,) int64: numbers of these rows in the table, from 0, over all its files; rows of
+              a file of features have the same numbers
     label     (n,) int64, float64, string, bool or lists of those; null without a label
     split     (n,) int8: 0 train, 1 valid, 2 test, -1 none
-    features  (n, columns): finite in 32 bits, or NaN where some may be missing
-    coder     which coded them, as columns in the order of the first file
+    features  (n, columns): finite in 32 bits, or NaN if some may be missing
+    coder     made these codes; columns in the order of the first file
     """
 
     id: pa.Array
@@ -86,7 +86,7 @@ def read_nodes(path: str | Path, options: EtlOptions, id_type: str) -> Iterator[
 def _layout_of(
     path: str, kind: str, id_type: str, options: EtlOptions, coder: FeatureCoder
 ) -> tuple[NodeLayout | None, TextShape]:
-    """Return the columns of a file, None of an empty one, and what text is."""
+    """Return the columns of a file (None if it is empty) and the layout of a text."""
     import pyarrow as pa
 
     if kind in ("parquet", "arrow"):
@@ -110,7 +110,7 @@ def _layout_of(
 
 
 def _kinds(layout: NodeLayout, id_type: str, coder: FeatureCoder) -> dict[Column, str]:
-    """Return as what each column is read: numbers as floats, if they are nothing else as well."""
+    """Return the type to read each column as: a number becomes a float if it has no other role."""
     others = (layout.label, layout.split, layout.type)
     kinds: dict[Column, str] = {}
     for column, name in zip(layout.features, layout.feature_columns(), strict=True):

@@ -1,14 +1,14 @@
-"""What readers hand to every later step: tables with the same few columns, whatever the file was.
+"""The output of readers: tables with the same few columns for every format.
 
-A batch's table has, of these columns, those that the layout says exist:
+A batch's table has those of these columns that exist in the layout:
 
 source, target  node ids: int64 (uint64 shifted by -2**63, see Layout.id_type), string or binary;
-                in a zoo null where a row is a node alone, or a graph alone
-weight          float32, finite, not negative; as lengths float64, whatever they are
+                in a zoo null if a row is only a node, or only a graph
+weight          float32, finite, not negative; as lengths any float64
 relation        string or int64
 time            int64 or float64 (timestamps: int64 nanoseconds)
 graph           zoo only: int64 (uint64 shifted likewise) or string
-source_type, target_type    string, where types of nodes are in columns
+source_type, target_type    string, if types of nodes are in columns
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the columns are, decided once by the first rows.
+    """The roles and types of the columns, decided once by the first rows.
 
     The column fields name a column (Parquet, text with a header) or hold its position (text
     without one).
@@ -42,19 +42,19 @@ class Layout:
     target_type: str | int | None = None
     header: bool = False
     delimiter: str = ","
-    names: tuple[str, ...] = ()  # the columns of a text file in order, from its header or made up
+    names: tuple[str, ...] = ()  # the columns of a text file in order, from its header or invented
     id_type: str = "int64"  # int64, uint64, string or binary; every batch's ids have it
     time_type: TimeType = "int64"
     relation_type: str = "string"  # string or int64
     graph_type: str = "int64"  # int64, uint64 (shifted as ids are) or string
-    lengths: bool = False  # weights are judged later, a graph at a time
-    directed: bool | None = None  # whether edges have a direction; None: nothing says so yet
-    since: int | float | None = None  # in the unit of the time column, an int where that is whole
+    lengths: bool = False  # weights are checked later, graph by graph
+    directed: bool | None = None  # whether edges have a direction; None: not known yet
+    since: int | float | None = None  # in the unit of the time column, an int if whole
     until: int | float | None = None
 
     @property
     def shape(self) -> TextShape:
-        """What the columns of text files are."""
+        """The columns of text files."""
         return TextShape(self.names, self.delimiter, self.header, bool(self.directed))
 
     @property
@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def time_kind(self) -> str | None:
-        """What times are, as graph.json says it."""
+        """The kind of times, as in graph.json."""
         if self.time is None:
             return None
         return "timestamp" if self.time_type == "timestamp" else "number"

@@ -1,4 +1,4 @@
-"""What the columns of the input are: decided once, from options, names and the first rows."""
+"""The columns of the input: decided once, from options, names and the first rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _FIRST_TWO = {"source": 0, "target": 1}
 
 
 def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
-    """Return the format of the inputs: as the options say, else by the first file's name."""
+    """Return the format of the inputs: from the options, else from the first file's name."""
     if options.format != "auto":
         return options.format
     if options.graph_id is not None:
@@ -62,7 +62,7 @@ def guess_format(paths: Sequence[str], options: EtlOptions) -> str:
     if is_folder(first) and any("_A.txt" in Path(file).name for file in files):
         return "tu"
     formats = sorted({f for file in files if (f := format_of(file)) is not None})
-    if len(formats) > 1 and "json" in formats:  # of what other programs say about tables
+    if len(formats) > 1 and "json" in formats:  # metadata that other programs leave beside tables
         formats.remove("json")
     if len(formats) != 1:
         raise UsageError(
@@ -101,10 +101,10 @@ def find_layout(paths: Sequence[str], options: EtlOptions, kind: str) -> Layout:
 
 
 def default_direction(kind: str, layout: Layout) -> tuple[bool, str]:
-    """Return whether edges are directed if nobody says so, and why: their format and columns.
+    """Return whether edges are directed by default, from their format and columns, and why.
 
-    What a relation says of its source and target it seldom says the other way round. In a zoo it is
-    the kind of a bond as often, and TU folders list their edges both ways.
+    Most relations hold in one direction only. In a zoo a relation is as often the kind of a bond,
+    and TU folders list their edges both ways.
     """
     if layout.directed is not None:
         return layout.directed, "as the first graph says"
@@ -116,7 +116,7 @@ def default_direction(kind: str, layout: Layout) -> tuple[bool, str]:
 
 
 def columns_by_position(layout: Layout) -> tuple[dict[str, int], list[int]]:
-    """Return the column of each role of a text without names, and those that are not read."""
+    """Return the column of each role in a text without names, and the columns that are not read."""
     if layout.header or not layout.names:
         return {}, []
     roles = {role: getattr(layout, role) for role in KNOWN}
@@ -130,9 +130,9 @@ def resolve(
 ) -> int | None:
     """Return the number of the column that plays ``role``.
 
-    asked     what the option says: a name, or a number from 0
-    position  where the column is if nothing is known about names
-    there     what to say that the file has
+    asked     the value of the option: a name, or a number from 0
+    position  of the column if there are no names
+    there     the columns to list in the message
     """
     if asked is not None:
         if asked in names:
@@ -228,7 +228,7 @@ def _lists_layout(files: Sequence[str], options: EtlOptions) -> Layout:
     if len(formats) > 1:
         raise UsageError(
             f"the lists of edges are of several formats: {', '.join(formats)}",
-            remedy="Give them as they are written by one program",
+            remedy="Give lists that one program wrote",
         )
     sample = sample_lists(files, options.delimiter)
     known = KNOWN["source"], KNOWN["target"]
@@ -251,7 +251,7 @@ def _schema_layout(path: str, table: str, options: EtlOptions, kind: str) -> Lay
 def schema_types(
     layout: Layout, types: dict[str, pa.DataType], options: EtlOptions, path: str
 ) -> Layout:
-    """Complete a layout with what the types of the columns say."""
+    """Complete a layout from the types of the columns."""
     import pyarrow as pa
 
     ends = types["source"], types["target"]
@@ -276,7 +276,7 @@ def _roles(
     kind: str,
     shown: Sequence[str] | None,
 ) -> dict[str, int]:
-    """Return the number of each column that is there; raise where a needed one is not."""
+    """Return the number of each column that exists; raise if a needed one is missing."""
     asked = {role: getattr(options, _OPTION.get(role, role)) for role in KNOWN}
     asked |= {role: type_column(asked[role]) for role in ("source_type", "target_type")}
     needed = ["source", "target"]

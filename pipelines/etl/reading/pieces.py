@@ -1,4 +1,4 @@
-"""The input in pieces of about equal size, one a task, in an order that never changes."""
+"""The input in pieces of about equal size, one per task, in an order that never changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.pipelines.tables.sample import first_lines, first_rows, names_colu
 from penstock.pipelines.tables.sources import codec_of, file_size, find_files, table_format
 from penstock.pipelines.tables.split import Dialect
 
-_LEAST = 4 << 20  # bytes of a piece, of which a few keep all threads of a laptop reading
+_LEAST = 4 << 20  # bytes of a piece: a few of them keep all threads of a laptop reading
 _PIECES = 8
 
 
@@ -33,9 +33,9 @@ def find_pieces(
 ) -> list[Piece]:
     """Return the pieces of every file, by path and then by position.
 
-    Files that disagree with ``layout`` are reported now, by their schemas and headers.
+    Files whose schemas or headers disagree with ``layout`` are reported now.
 
-    target_bytes  of a piece; None: what is small is cut as well, as several threads read it
+    target_bytes  of a piece; None: small files are cut as well, for several threads
     """
     files = find_files(paths, None if kind == "tu" else kind)
     if target_bytes is None:
@@ -72,7 +72,7 @@ def find_pieces(
 
 
 def needed_columns(layout: Layout) -> dict[str, str | int]:
-    """Return which column plays which role, by canonical name."""
+    """Return the column of each role, by canonical name."""
     return {role: column for role in KNOWN if (column := getattr(layout, role)) is not None}
 
 
@@ -101,8 +101,8 @@ def _byte_ranges(
         return
     dialect = Dialect.of(kind, layout.delimiter)
     _check_header(path, head, dialect, layout, options)
-    # A quoted value may hold a newline, so where quotes are in use no byte is a safe cut. Quotes
-    # around the names alone say nothing: some programs write them always.
+    # A quoted value may hold a newline, so a file with quotes cannot be cut at any byte. Quotes
+    # around the names alone do not count: some programs always write them.
     values = head.split(b"\n", 1)[-1] if layout.header else head
     whole = codec_of(path) is not None or (dialect.quote and b'"' in values)
     yield from byte_range_pieces(path, kind, file_size(path), target, whole=whole)
@@ -122,7 +122,7 @@ def _check_schema(path: str, schema: object, layout: Layout, options: EtlOptions
     own = schema_types(layout, types, options, path)
     for what in ("id_type", "time_type", "relation_type", "graph_type"):
         first, here = getattr(layout, what), getattr(own, what)
-        # uint64 ids may lie in int64 columns of other files, and the reverse, row by row.
+        # Files may store the same uint64 ids in int64 columns, and the reverse.
         if first != here and {first, here} != {"int64", "uint64"}:
             raise InputError(
                 f"{path} has other types of columns than the first file",

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Batch]:
     """Read a piece as batches of canonical columns, in the order of its rows.
 
-    A row that cannot be used raises InputError with file and row, or is set aside, as
-    ``options.on_bad_rows`` says. Memory is bounded, however large the piece.
+    ``options.on_bad_rows`` decides whether a row that cannot be used raises InputError with file
+    and row, or is set aside. Memory is bounded for a piece of any size.
     """
     if piece.format == "tu":
         from penstock.pipelines.etl.zoos.tu import read_tu
@@ -44,14 +44,14 @@ def read_piece(piece: Piece, layout: Layout, options: EtlOptions) -> Iterator[Ba
             weight = columns["weight"]
             columns["weight"] = convert.filled(weight, convert.nulls_of(weight), 1)
         gaps = [np.zeros(len(rows), bool)] * 2
-        if "graph" in columns:  # a row without an end is a node, one without both a graph
+        if "graph" in columns:  # a row with one end is a node, a row with none a graph
             text = piece.format not in ("parquet", "arrow", "json")
             gaps = [convert.gaps_of(columns[end], text=text) for end in ("source", "target")]
         yield _clean(columns, gaps, rows.checks, rows.source, layout, options)
 
 
 def _kinds(roles: Mapping[str, Column], layout: Layout) -> dict[Column, str]:
-    """Return as what each column is read; one of several roles may be text."""
+    """Return the type to read each column as; a column with several roles is read as text."""
     kinds = {
         "source": layout.id_type, "target": layout.id_type, "weight": "float64",
         "relation": layout.relation_type, "graph": layout.graph_type,
@@ -72,7 +72,7 @@ def _clean(
     layout: Layout,
     options: EtlOptions,
 ) -> Batch:
-    """Convert columns to what batches hold; leave out bad rows and those outside the times."""
+    """Convert columns to those of batches; leave out bad rows and rows outside the times."""
     clean: dict[str, Any] = {}
     for role, missing in zip(("source", "target"), gaps, strict=True):
         remedy = convert.TEXT_IDS
@@ -84,7 +84,7 @@ def _clean(
     if "graph" in columns:
         clean["graph"] = convert.ids(columns["graph"], layout.graph_type, "graph", checks)
     alone = gaps[0] | gaps[1]
-    own = RowChecks(checks.count)  # what is wrong with what edges alone have
+    own = RowChecks(checks.count)  # problems of columns that only edges have
     if "weight" in columns:
         weight = columns["weight"]
         if layout.lengths:
@@ -130,6 +130,6 @@ def _check_no_header(columns: dict[str, pa.Array], layout: Layout, checks: RowCh
         mask = np.zeros(checks.count, bool)
         mask[0] = True
         checks.fail(
-            mask, "the first row looks like a header, where ids should be integers",
+            mask, "the first row looks like a header, but ids should be integers",
             "Give --header yes if it is one, or --id-type string if ids are any text",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which files a run reads, as they are when it begins."""
+"""The files that a run reads, and their state when it begins."""
 
 from __future__ import annotations
 

@@ -24,17 +24,17 @@ from penstock.writer import write_shard
 if TYPE_CHECKING:
     from penstock.pipelines.etl.job import EtlJob
 
-# Bytes a bin's edge needs while it is built: keys three times, order, columns, rows.
+# Bytes per edge of a bin while it is built: keys three times, order, columns, rows.
 EDGE_BYTES = 64
 
 
 @dataclass(frozen=True)
 class EdgeSplit:
-    """How edges draw the split that they are in.
+    """How edges draw their split.
 
     fractions  for train, valid and test
-    keys       a file: (nodes,) uint64, of the user's ids; relations: the same of their names
-    cuts       of a split by time: the times from which edges validate and test
+    keys       a file: (nodes,) uint64 of the user's ids; relations: the same of their names
+    cuts       of a split by time: the first times of edges for validation and for test
     """
 
     fractions: Fractions
@@ -58,7 +58,7 @@ def build_shard(
 ) -> dict[str, Any]:
     """Write shard ``number`` from its slice of every batch's segments; a step for ``once``.
 
-    offsets  where the bin begins and ends in each segment
+    offsets  beginning and end of the bin in each segment
     split    None: all edges are in the shard
     """
 
@@ -79,7 +79,7 @@ def build_shard(
 
 
 def put_shard(root: Path, number: int, csr: CSR) -> dict[str, Any]:
-    """Write shard ``number``, and return what its manifest needs, as JSON can hold it."""
+    """Write shard ``number``, and return its manifest's values, fit for JSON."""
     return {
         "edges": csr.edges,
         "files": [asdict(entry) for entry in write_shard(root, number, csr)],
@@ -108,7 +108,7 @@ def manifest_of(
 
 
 class _Slices:
-    """One bin's part of what all batches left."""
+    """One bin's segments of all batches."""
 
     def __init__(self, segments: list[Path], offsets: list[tuple[int, int]]) -> None:
         self.parts = [
@@ -165,7 +165,7 @@ def _hold_out(csr: CSR, split: EdgeSplit) -> tuple[CSR, dict[str, Edges]]:
     for value, name in ((1, "valid"), (2, "test")):
         mask = splits == value
         if not split.directed:
-            mask &= sources <= csr.indices  # one direction stands for both
+            mask &= sources <= csr.indices  # one direction represents both
         columns = {n: a[mask] for n, a in csr.columns() if n != "relations"}
         relations = None if csr.relations is None else csr.relations[mask]
         apart[name] = Edges(sources[mask], csr.indices[mask], relations, columns)

@@ -1,4 +1,4 @@
-"""Held-out edges of all steps become one array a column under ``heldout/valid`` and ``test``."""
+"""Held-out edges of all steps become one array per column in ``heldout/valid`` and ``test``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def collect_heldout(
 ) -> tuple[dict[str, int], list[FileEntry]]:
     """Write ``root/heldout/<name>``; return the number of edges of each, and the files.
 
-    Edges from --valid and --test go through ``renumbering``; those whose nodes are gone are left
-    out. Edges that ``build_shard`` held out after a renumbering have their final ids already.
+    ``renumbering`` renumbers edges from --valid and --test; edges whose nodes were dropped are left
+    out. Edges that ``build_shard`` held out after a renumbering already have their final ids.
     """
     counts: dict[str, int] = {}
     files: list[FileEntry] = []

@@ -1,4 +1,4 @@
-"""Edges become rows: shuffle, build and, where nodes go, shuffle and build again."""
+"""Edges become rows: shuffle and build; if nodes are dropped, shuffle and build again."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def build_shards(
 ) -> Manifest:
     """Build every bin's shard under ``root``.
 
-    keys  (nodes,) by which edges draw their split; None: all edges stay
+    keys  (nodes,) that decide the split of edges; None: all edges stay
     """
     options = job.options
     split = None
@@ -195,7 +195,7 @@ def trim(
     keep: Array | None,
     keys: Array | None,
 ) -> tuple[Manifest, Renumbering]:
-    """Drop and reorder nodes: another shuffle and build over the rows that are there."""
+    """Drop and reorder nodes: another shuffle and build over the rows that exist."""
 
     names = tuple(n for n in ("indptr", "indices", *EDGE_COLUMNS) if n in manifest.dtypes)
     stored = [(root, i, entry.start, names) for i, entry in enumerate(manifest.shards)]

@@ -1,8 +1,8 @@
-"""Which edges are duplicates, and what becomes of their weights and times: one rule for all graphs.
+"""Which edges are duplicates, and how their weights and times merge: one rule for all graphs.
 
-Edges of equal ends, relation and time are duplicates. With ``merge_times`` the time does not tell
-edges apart: then the latest stays, with ``first`` that of the first. In an undirected graph an edge
-may be listed in both directions; its key's lowest bit says in which it is.
+Edges with equal ends, relation and time are duplicates. With ``merge_times`` the time does
+not count: the latest stays, or with ``first`` the time of the first edge. In an undirected graph an
+edge may be listed in both directions; the lowest bit of its key is its direction.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from penstock.kernels import kernel
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.workers.resources.device import to_host
 
-_PLAIN = 1 << 22  # edges of a shard that plain NumPy sorts before Numba is there
+_PLAIN = 1 << 22  # up to this many edges, NumPy is faster than loading Numba
 
 
 @dataclass(frozen=True)
 class Merging:
-    """What becomes of duplicates: how weights merge (sum, max, min, first), or keep for all."""
+    """How duplicates merge: sum, max, min or first of the weights; or keep all."""
 
     how: str
-    times: bool = False  # also merge edges that differ in their times alone
+    times: bool = False  # also merge edges that differ only in time
     directions: str | None = None  # undirected: add or once; None: keys have no bit for them
 
     @classmethod
     def of(cls, options: EtlOptions) -> Merging:
-        """Return what the options ask for."""
+        """Return the rule of the options."""
         directions = None if options.directed else options.both_directions or "add"
         return cls(options.duplicates, options.merge_times, directions)
 
 
 def with_direction(sources: Any, targets: Any, relations: Any | None) -> Any:
-    """Return relations with one bit more, the lowest: whether the source is the larger end."""
+    """Return relations with one more, lowest bit: whether the source is the larger end."""
     way = (sources > targets).astype(np.int32)
     return way if relations is None else 2 * relations + way
 
@@ -55,16 +55,16 @@ def rows_of_keys(
 ) -> tuple[CSR, int]:
     """Sort the keys of ``rows`` rows and cut them into rows, duplicates merged.
 
-    Returns the rows, and how many of their edges are listed in both directions.
+    Return the rows, and how many of their edges are listed in both directions.
 
-    columns  how to read ``weights`` and ``times``, those that exist, in the order of the keys:
-             one after the other, since both at once may not fit
+    columns  how to read those of ``weights`` and ``times`` that exist, in the order of the keys:
+             one after the other, because both together may not fit
     """
     csr = kernel("csr", keys, plain=_PLAIN)
     bits = max(rows - 1, 0).bit_length() + target_bits + relation_bits
     both_ways, once = merging.directions is not None, merging.directions == "once"
     given: Any = keys if both_ways else None
-    # Which of both directions comes first matters if something of the edges of one is kept.
+    # The order of both directions matters if the merged edge keeps a value of the first.
     skip = int(both_ways and (bool(columns) or (once and merging.how == "keep")))
     keys, order = csr.sort_keys(keys, bits, with_order=bool(columns), skip=skip)
     times, pairs = None, 0

@@ -18,12 +18,12 @@ from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.merge import with_direction
 from penstock.workers.resources.device import to_device, to_host
 
-_PLAIN = 1 << 20  # edges that plain NumPy sends to their bins before Numba is there
+_PLAIN = 1 << 20  # up to this many edges, NumPy is faster than loading Numba
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How edges are packed and which bin a row falls in; known once all ids are."""
+    """How edges are packed, and the bin of each row; known once all ids are."""
 
     nodes: int
     starts: tuple[int, ...]  # first row of each bin, then the number of nodes
@@ -34,7 +34,7 @@ class Shape:
 
     @property
     def bins(self) -> int:
-        """In how many bins the rows are cut."""
+        """The number of bins."""
         return len(self.starts) - 1
 
     @property
@@ -43,11 +43,11 @@ class Shape:
         return id_dtype(self.nodes)
 
     def rows(self, number: int) -> int:
-        """How many rows a bin has."""
+        """The number of rows of a bin."""
         return self.starts[number + 1] - self.starts[number]
 
     def payloads(self) -> list[tuple[str, str]]:
-        """Return what travels with the keys: names and dtypes."""
+        """Return the columns that travel with the keys: names and dtypes."""
         columns = [("weights", "float32")] if self.weighted else []
         return columns + ([("times", self.time_type)] if self.time_type else [])
 
@@ -83,7 +83,7 @@ class Numbering:
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of a batch by internal id, with what belongs to them."""
+    """Edges of a batch by internal id, with their columns."""
 
     sources: Array
     targets: Array
@@ -101,7 +101,7 @@ class Edges:
 
 
 def read_batch(folder: Path, number: int, rows: int, shape: Shape, numbering: Numbering) -> Edges:
-    """Return the edges of a spilled batch by internal id; ``number`` is its place among all."""
+    """Return the edges of a spilled batch by internal id; ``number`` is its position among all."""
     ids = internal_ids(number, list(numbering.ranges), list(numbering.bases), shape.dtype)
     if numbering.permutation is not None:
         ids = load_npy(numbering.permutation)[ids]

@@ -1,8 +1,8 @@
-"""Intermediate files: raw arrays that one step leaves for the next, and what is done already.
+"""Intermediate files: raw arrays that one step leaves for the next, and records of finished steps.
 
-A step's folder appears under its final name only when the step is whole, with its result in
-``done.json``; a step that finds its folder there does nothing. That is all that a retry and
-``--resume`` need.
+A step's folder gets its final name only when the step is complete, with its result in
+``done.json``; a step that finds its folder does nothing. That is all that a retry and ``--resume``
+need.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def once(folder: Path, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]
 def put(folder: Path, name: str, array: Array | None) -> None:
     """Write an array's bytes as ``folder/name.raw``; None writes nothing."""
     if array is not None:
-        # Not tofile, whose error for a full disk does not say so.
+        # Not tofile, whose error does not name a full disk.
         with (folder / f"{name}.raw").open("wb") as file:
             file.write(np.ascontiguousarray(array).data.cast("B") if len(array) else b"")
 

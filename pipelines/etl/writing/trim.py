@@ -1,8 +1,8 @@
-"""Nodes that go, and the order of those that stay: decided on the built rows, shard by shard.
+"""Which nodes are dropped, and the order of the others: decided on the built rows, by shard.
 
 Steps, in this order: --min-degree, --largest-component, --drop-isolated, --relabel degree. Each
-applies to the graph that the one before it left. Arrays of one number a node live on the client;
-edges are mapped and read once a step.
+applies to the graph that the step before left. Arrays of one number per node live on the client;
+edges are mapped and read once per step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing import spill
 from penstock.pipelines.etl.writing.shuffle import Edges, Shape, write_segments
 
-# Bytes a node needs on the client while nodes are chosen: degrees, forest, labels, new ids.
+# Bytes per node on the client while nodes are chosen: degrees, forest, labels, new ids.
 NODE_BYTES = 40
 
 
@@ -38,7 +38,7 @@ def trims(options: EtlOptions) -> bool:
 
 @dataclass(frozen=True)
 class Renumbering:
-    """Which old id becomes which new one."""
+    """The new id of each old one, and the reverse."""
 
     new_id: Array  # (old nodes,) int64; -1: dropped
     old_id: Array  # (new nodes,) int64

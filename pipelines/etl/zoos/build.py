@@ -1,10 +1,10 @@
 """A zoo of small graphs from tables of (graph, source, target), out of core.
 
-1. ``spill_piece``  every batch of the input is sorted by graph and left as a run
-2. ``choose_ranges``  graphs are cut into ranges that a worker can hold, by what the runs count
+1. ``spill_piece``  every batch of the input is sorted by graph and written as a run
+2. ``choose_ranges``  graphs are cut into ranges that a worker can hold, by the counts of the runs
 3. ``build_range``  a range's nodes are numbered graph by graph, its edges become rows
 4. ``join_shard``, ``write_zoo_nodes``, ``write_zoo_graphs``  counts are known, so ids over the
-   whole zoo are, and ranges become the files of a graph
+   whole zoo are known, and ranges become the files of a graph
 
 Graphs follow the user's graph ids in order, and the nodes of a graph their own ids.
 """
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 SHARD_SIZE = 1 << 24
 # A range smaller than this is not worth a task.
 _LEAST_RANGE = 64 << 20
-# Bytes that an edge needs while its range is built, besides what is read of it three times: both
-# directions' keys and order, rows and columns.
+# Bytes per edge while its range is built, besides three times its input: keys and order of both
+# directions, rows and columns.
 _EDGE_BYTES = 56
 
 
@@ -95,7 +95,7 @@ def build_zoo(
         job.counts.in_both_directions += result["pairs"]
         job.counts.count_loops(result["loops"], kept=job.options.self_loops == "keep")
     for run in runs:
-        # What the pieces counted stays in done.json; the rest no later step reads.
+        # The counts of the pieces stay in done.json; no later step reads the rest.
         drop_run(run)
     return _write(job, built, built_in, shard_size)
 
@@ -103,7 +103,7 @@ def build_zoo(
 def write_runs(
     job: EtlJob, workers: Workers, scratch: Path
 ) -> tuple[list[Run], list[dict[str, Any]]]:
-    """Sort all rows by graph into runs, and return these and what ``write_run`` says of each."""
+    """Sort all rows by graph into runs, and return them with the results of ``write_run``."""
     pieces = job.pieces["train"]
     need_disk(scratch, job.scratch_bytes, f"the rows of {job.edges[0]}")
     folders = [scratch / "runs" / f"{i:05d}" for i in range(len(pieces))]
@@ -115,7 +115,7 @@ def write_runs(
     written = [run for result in spilled for run in result["runs"]]
     if not written:
         raise InputError(
-            f"there is no graph in {job.edges[0]}",
+            f"{job.edges[0]} has no graph",
             got=f"{job.counts.rows_read} rows, none usable",
         )
     results = zip(folders, spilled, strict=True)
@@ -142,9 +142,9 @@ def _ranges(
 
 
 def spill_piece(piece: Piece, layout: Layout, options: EtlOptions, folder: Path) -> dict[str, Any]:
-    """Read a piece of the input and leave a run a batch; a step for ``once``.
+    """Read a piece of the input and leave one run per batch; a step for ``once``.
 
-    -> counts, the relations, and what ``write_run`` says of each run
+    -> counts, the relations, and the results of ``write_run``
     """
     from penstock.pipelines.etl.reading.read import read_piece
 
@@ -191,9 +191,9 @@ def build_range(
         edges = int(as_numpy(part.count(runs, once).column("rows")).sum())
         need_memory(
             edges * row_bytes,
-            f"building {edges} edges of graphs that are built at once",
+            f"building {edges} edges of graphs that must be built together",
             limit=limit,
-            remedy="Give each worker more memory, or read so large a graph without --format zoo",
+            remedy="Give each worker more memory, or read such a large graph without --format zoo",
         )
         read = number_graphs(*part.read(runs))
         ids, ptr, table = read.ids, read.ptr, read.columns

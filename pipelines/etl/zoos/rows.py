@@ -1,8 +1,7 @@
 """The edges of many small graphs in memory become rows: one sort for all graphs together.
 
-Nodes are numbered through the graphs one after the other, so that a graph is a run of rows and
-no edge leaves it. What is dropped or merged, and in which order, is the same as for one large
-graph.
+Nodes are numbered graph after graph, so that a graph is a run of rows and no edge leaves it. The
+rules for dropping and merging, and their order, are those of one large graph.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from penstock.kernels import kernel
 from penstock.pipelines.etl.options import EtlOptions
 from penstock.pipelines.etl.writing.merge import Merging, rows_of_keys, with_direction
 
-# Rows sorted at a time: few enough that their keys stay near the cache.
+# Rows sorted at a time: few enough that their keys fit the cache.
 _BIN_ROW_BITS = 16
 
 
@@ -38,7 +37,7 @@ def build_csr(
 
     sources, targets  (m,) int32 below ``rows``
     relations         (m,) int32, or None
-    columns           ``weights`` and ``times``, those that exist: (m,)
+    columns           those of ``weights`` and ``times`` that exist: (m,)
     """
     target_bits = max(rows - 1, 1).bit_length()
     relation_bits = 0 if relations is None else _bits(relations)
@@ -106,7 +105,7 @@ def _rows_where(csr: CSR, kept: Array) -> CSR:
     number = np.cumsum(kept, dtype=csr.indices.dtype) - 1
     keep_edge = np.repeat(kept, csr.degrees()) & kept[csr.indices]
     before = offsets_of(keep_edge)
-    # A row that goes has lost all its edges, so its end is its beginning.
+    # A dropped row has lost all its edges, so its end is its beginning.
     indptr = np.append(before[csr.indptr[:-1][kept]], before[-1])
     columns: dict[str, Any] = {name: values[keep_edge] for name, values in csr.columns()}
     return replace(csr, indptr=indptr, indices=number[csr.indices[keep_edge]], **columns)

@@ -1,9 +1,9 @@
-"""Many small graphs on their way: rows of edges are sorted by graph into runs, and read by graph.
+"""Many small graphs: rows of edges are sorted by graph into runs, and read by graph.
 
-A run is rows that were in memory at once, as two Parquet files: the rows, with the columns source,
-target and what else edges have; and the graphs, with the first row of each and how many it has. So
-a range of graphs is read from all runs without the rest. A row without an end is a node, one
-without both a graph. In a graph rows keep the order of the input.
+A run holds the rows that were in memory together, as two Parquet files: the rows, with source,
+target and the other columns of edges; and the graphs, with the first row and the number of rows of
+each. So a range of graphs can be read from all runs without the rest. A row with one end is a node,
+a row with none a graph. Within a graph, rows keep the order of the input.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from penstock.pipelines.etl.nodes.sorted_ids import SortedIds, encode_ids
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROWS = 1 << 17  # of a row group: what is read of a run for one graph
-# Graphs of a run that the choice of ranges sees: ranges are then equal to about a tenth of a
-# per cent of the input.
+_ROWS = 1 << 17  # rows of a row group: the least that is read of a run
+# Sampled graphs of a run, for the choice of ranges: ranges are then equal to about 0.1 % of the
+# input.
 _SAMPLES = 1024
-_GRAPHS = ".graphs"  # of a run: the file beside that of its rows
+_GRAPHS = ".graphs"  # the second file of a run
 ENDS = ("source", "target")
 
 
@@ -45,13 +45,13 @@ class Run:
 
 @dataclass(frozen=True)
 class GraphRange:
-    """The graphs with ``low <= id < high``; None leaves that side open."""
+    """The graphs with ``low <= id < high``; None: no bound on that side."""
 
     low: Any
     high: Any
 
     def of(self, runs: Iterable[Run]) -> list[Run]:
-        """Return the runs that may have some of them."""
+        """Return the runs that may hold some of these graphs."""
         return [
             run
             for run in runs
@@ -60,9 +60,9 @@ class GraphRange:
         ]
 
     def count(self, runs: Iterable[Run], once: str | None = None) -> pa.Table:
-        """Return their ``rows`` in runs, by ``graph``, run after run.
+        """Return the rows of these graphs, with their ``graph``, run after run.
 
-        once  an input in which all rows of a graph lie together: a graph that returns is another
+        once  name of an input whose graphs are contiguous: an id that returns is a second graph
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -78,7 +78,7 @@ class GraphRange:
         return found
 
     def read(self, runs: Iterable[Run]) -> tuple[pa.Table, pa.Table]:
-        """Return what ``count`` does, and the rows themselves."""
+        """Return the result of ``count``, and the rows themselves."""
         import pyarrow as pa
 
         counts = [self._graphs(run) for run in runs]
@@ -86,7 +86,7 @@ class GraphRange:
         return pa.concat_tables(counts), pa.concat_tables(rows)
 
     def _graphs(self, run: Run) -> pa.Table:
-        """Return what the graphs of one run are, which follow each other there."""
+        """Return these graphs' entries in one run, which are contiguous."""
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
@@ -112,10 +112,10 @@ class GraphRange:
 
 
 def write_run(table: pa.Table, path: Path) -> dict[str, Any]:
-    """Write rows with a column of graphs, and say what is in them, as JSON can hold it.
+    """Write rows with a column of graphs, and return a summary, fit for JSON.
 
     first, last  graphs
-    samples      graphs, ascending, each with how many rows there are up to the next one given
+    samples      graphs, ascending, each with the number of rows up to the next sample
     """
     import pyarrow as pa
 
@@ -146,12 +146,12 @@ def drop_run(run: Run) -> None:
 
 
 def runs_in(folder: Path, written: Iterable[dict[str, Any]]) -> list[Run]:
-    """Return the runs of a folder, from what ``write_run`` said of them."""
+    """Return the runs of a folder, from the results of ``write_run``."""
     return [Run(str(folder / one["name"]), one["first"], one["last"]) for one in written]
 
 
 def choose_ranges(samples: Iterable[tuple[Any, int]], most: int) -> list[GraphRange]:
-    """Cut all graphs into consecutive ranges of about ``most`` in sum."""
+    """Cut all graphs into consecutive ranges of about ``most`` rows."""
     cuts: list[Any] = []
     first, filled = None, 0
     for graph, cost in sorted(samples):
@@ -169,10 +169,10 @@ def choose_ranges(samples: Iterable[tuple[Any, int]], most: int) -> list[GraphRa
 class SmallGraphs:
     """Graphs whose nodes are numbered, graph by graph in the order of their ids.
 
-    graphs   the users' ids, ascending; starts: (graphs + 1,) int64, where the rows of each begin
-    ids      of the nodes, graph after graph; ptr: (graphs + 1,) int64, where those of each begin
+    graphs   the users' ids, ascending; starts: (graphs + 1,) int64, first row of each
+    ids      of the nodes, graph after graph; ptr: (graphs + 1,) int64, first node of each
     us, vs   (rows,) int32: the ends of each row by number in its graph, -1: none
-    columns  what else the rows have
+    columns  the other columns of the rows
     """
 
     graphs: SortedIds
@@ -185,7 +185,7 @@ class SmallGraphs:
 
 
 def number_graphs(counts: pa.Table, table: pa.Table) -> SmallGraphs:
-    """Sort what ``GraphRange.read`` returns by graph, and number nodes."""
+    """Sort the rows of ``GraphRange.read`` by graph, and number nodes."""
     from penstock.kernels.cpu.small_graphs import NO_SOURCE, NO_TARGET, number_nodes
 
     graphs, starts, order = by_graph(counts.column("graph"), as_numpy(counts.column("rows")))
@@ -212,10 +212,10 @@ def take_ids(ids: SortedIds, positions: Array) -> SortedIds:
 def by_graph(
     graphs: pa.ChunkedArray, rows: Array | None = None
 ) -> tuple[SortedIds, Array, Array | None]:
-    """Return the distinct graphs, ascending, where the rows of each begin, and in which order.
+    """Return the distinct graphs, ascending, the first row of each, and the order of rows.
 
-    rows  how many each of ``graphs`` stands for [default: one]
-    ->    (graphs + 1,) starts; the order is stable, None where rows come in it, as they often do
+    rows  number of rows that each item of ``graphs`` represents [default: one]
+    ->    (graphs + 1,) starts; the order is stable, and None if rows are in order already
     """
     import pyarrow as pa
 
@@ -237,7 +237,7 @@ def by_graph(
 
 
 def _read_rows(run: Run, graphs: pa.Table) -> pa.Table:
-    """Return the rows of some graphs of a run that follow each other."""
+    """Return the rows of some contiguous graphs of a run."""
     import pyarrow.parquet as pq
 
     first, rows = (as_numpy(graphs.column(name)) for name in ("first", "rows"))
@@ -265,7 +265,7 @@ def _write(table: pa.Table, path: str) -> None:
 
 
 def _numbers(ends: list[pa.ChunkedArray]) -> tuple[SortedIds | None, Array, Array]:
-    """Return both ends of rows as int64: as they are, or as positions among ids that are sorted."""
+    """Return both ends of rows as int64: unchanged, or as positions among sorted ids."""
     import pyarrow as pa
 
     if pa.types.is_int64(ends[0].type):

@@ -1,13 +1,13 @@
 """TU data sets: a folder of text files that together are a zoo of graphs.
 
-NAME_A.txt                a row an edge: source, target; nodes count from 1 through all graphs
-NAME_graph_indicator.txt  a row a node: its graph, ascending from 1
-NAME_graph_labels.txt     a row a graph          NAME_graph_attributes.txt
-NAME_node_labels.txt      a row a node           NAME_node_attributes.txt
-NAME_edge_labels.txt      a row a row of A
+NAME_A.txt                one row per edge: source, target; nodes count from 1 through all graphs
+NAME_graph_indicator.txt  one row per node: its graph, ascending from 1
+NAME_graph_labels.txt     one row per graph          NAME_graph_attributes.txt
+NAME_node_labels.txt      one row per node           NAME_node_attributes.txt
+NAME_edge_labels.txt      one row per row of A
 
-Such a set fits in memory, where one task reads it: ``read_tu`` makes the rows of a zoo, and
-``with_tu_data`` adds to the zoo what the set knows of its nodes and graphs.
+Such a set fits in memory, and one task reads it: ``read_tu`` makes the rows of a zoo, and
+``with_tu_data`` adds labels and features of nodes and graphs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ _FILL = "Correct the row, or fill it with --missing-features zero or mean"
 
 
 def find_tu_files(folder: str) -> dict[str, str]:
-    """Return the files of the one data set in ``folder`` by what they hold, checked for size."""
+    """Return the files of the one data set in ``folder``, by the last part of their names.
+
+    Their sizes are checked.
+    """
     if not is_folder(folder):
         raise InputError(f"{folder} is not a folder", expected="a folder with NAME_A.txt")
     by_name = {path.rsplit("/", 1)[-1]: path for path in find_files([folder])}
@@ -102,14 +105,14 @@ def find_tu_files(folder: str) -> dict[str, str]:
 
 
 def tu_layout(folder: str, options: EtlOptions) -> Layout:
-    """Return what the rows of a data set have; options that mean nothing for it are refused."""
+    """Return the layout of a data set's rows; options that it would ignore are refused."""
     defaults = EtlOptions()
     for name in _COLUMN_OPTIONS:
         given = getattr(options, name)
         if given != getattr(defaults, name) and given != "none":
             raise UsageError(
                 f"{flag(name)} cannot be used with a TU folder",
-                remedy="The names of its files say what they hold",
+                remedy="The names of its files decide their contents",
             )
     if options.on_bad_rows == "skip":
         raise UsageError(
@@ -126,7 +129,7 @@ def tu_layout(folder: str, options: EtlOptions) -> Layout:
 
 
 def read_tu(folder: str, layout: Layout) -> Batch:
-    """Return the edges, and a row for each node without one and each graph without nodes."""
+    """Return the edges, one row per isolated node, and one row per graph without nodes."""
     import pyarrow as pa
 
     files = find_tu_files(folder)
@@ -195,8 +198,8 @@ def read_numbers(
 ) -> Array:
     """Return all rows of a file of comma-separated numbers: (rows, columns) int64 or float64.
 
-    columns   how many each row must have; None: as many as the first row
-    may_miss  of features: whether some may be missing, which are NaN then; None: no features
+    columns   of each row; None: as many as in the first row
+    may_miss  of features: whether some may be missing, and become NaN; None: not features
     A value that is not such a number raises InputError with file and row.
     """
     if columns is None:
@@ -222,7 +225,7 @@ def read_numbers(
 
 
 def read_labels(path: str) -> Array:
-    """Return one number a row: (rows,) int64 if all are integers, else float64."""
+    """Return one number per row: (rows,) int64 if all are integers, else float64."""
     try:
         return read_numbers(path, "int64", 1)[:, 0]
     except InputError:
@@ -241,7 +244,7 @@ def need_rows(path: str, numbers: Array, rows: int, what: str) -> None:
 
 
 def _graphs_of(files: dict[str, str]) -> tuple[Array, int]:
-    """Return the graph of each node, from 1, and how many graphs there are."""
+    """Return the graph of each node, from 1, and the number of graphs."""
     path = files["graph_indicator"]
     graph_of = read_numbers(path, "int64", 1)[:, 0]
     graphs = int(graph_of.max(initial=0))
@@ -264,14 +267,14 @@ def _graphs_of(files: dict[str, str]) -> tuple[Array, int]:
             expected=f"at most {graphs}, the rows of graph_labels",
             got=str(graph_of[row]),
         )
-    # Without labels nothing but the last number says how many graphs there are: of so many that are
-    # left out one must be a mistake.
+    # Without labels only the last number says how many graphs exist: if it leaves out too many, it
+    # is a mistake.
     steps = np.diff(graph_of, prepend=0)
     if "graph_labels" not in files and graphs - np.count_nonzero(steps) > _MOST_EMPTY:
         row = int(np.argmax(steps))
         raise InputError(
             f"{path}, row {row + 1}: too many graphs without nodes before it",
-            expected=f"graphs numbered from 1, of which at most {_MOST_EMPTY:,} are left out",
+            expected=f"graphs numbered from 1, with at most {_MOST_EMPTY:,} left out",
             got=f"{graph_of[row]} after {graph_of[row - 1] if row else 0}",
             remedy="Correct the row, or renumber the graphs in all files",
         )

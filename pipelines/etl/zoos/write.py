@@ -39,7 +39,7 @@ class ZooSlice:
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows ``start:stop`` of the zoo and where they come from."""
+    """Rows ``start:stop`` of the zoo and their sources."""
 
     start: int
     stop: int
@@ -50,8 +50,8 @@ def cut_graphs(sizes: Array, remaining: int, shard_size: int) -> tuple[list[int]
     """Cut consecutive graphs so that no shard holds more than ``shard_size``, or one graph.
 
     sizes      (graphs,) nodes and edges of each
-    remaining  what the open shard can still take; ``shard_size`` where it is empty
-    ->         the graphs with which a new shard begins, and what is left in the last one
+    remaining  space left in the open shard; ``shard_size`` if it is empty
+    ->         the first graph of each new shard, and the space left in the last one
     """
     before = offsets_of(sizes)
     cuts: list[int] = []
@@ -67,13 +67,13 @@ def cut_graphs(sizes: Array, remaining: int, shard_size: int) -> tuple[list[int]
 
 
 def row_ranges(starts: set[int], rows: int) -> list[tuple[int, int]]:
-    """Return the ranges that begin at ``starts``; one empty range where there are no rows."""
+    """Return the ranges that begin at ``starts``; one empty range without rows."""
     # Graphs without nodes can put a start at the very end.
     return list(pairwise([*sorted(starts - {rows}), rows])) if rows else [(0, 0)]
 
 
 def plan_shards(ranges: Sequence[Path], shard_size: int) -> list[Shard]:
-    """Say which rows of which ranges make up each shard; holds the counts of one range."""
+    """Return the rows of each shard by range; holds the counts of one range at a time."""
     starts, bases, remaining = {0}, [0], shard_size
     for folder in ranges:
         nodes = spill.take(folder, "graph_nodes", np.int64)
@@ -182,7 +182,7 @@ def graphs_table(ids: Any, nodes: Array, edges: Array, base: int) -> pa.Table:
 def write_in_groups(
     root: Path, name: str, schema: pa.Schema, tables: Iterable[pa.Table]
 ) -> FileEntry:
-    """Write tables one after the other as row groups of the same size, however they are cut."""
+    """Write tables one after the other, regrouped into row groups of equal size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

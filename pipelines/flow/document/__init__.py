@@ -24,7 +24,7 @@ import datetime as dt
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from penstock.pipelines.flow.gates import Gate, parse_gate
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
 from penstock.pipelines.flow.previous import is_previous, names_previous, with_previous
 from penstock.pipelines.schedule.cron import zone_of
-from penstock.pipelines.schedule.options import ScheduleOptions
+from penstock.pipelines.schedule.options import ScheduleTimes
 from penstock.secrets import hide
 
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -114,10 +114,14 @@ class StageSpec:
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """A whole flow. ``stages`` are in an order in which they can run."""
+    """A whole flow. ``stages`` are in an order in which they can run.
+
+    keys  the file's, with variables replaced in hooks
+    """
 
     path: Path
     text: str
+    keys: FlowKeys
     name: str
     date: dt.date
     folder: Path
@@ -125,14 +129,6 @@ class Flow:
     stages: dict[str, StageSpec]
     variables: dict[str, str]
     series: str  # its folder but for dates: runs with the same one are compared
-    parallel: int | None = None
-    on_success: str | None = None
-    on_failure: str | None = None
-    on_retry: str | None = None
-    hook_timeout: float | None = None
-    timeout: float | None = None
-    keep: int = 2
-    schedule: dict[str, Any] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:
@@ -218,13 +214,14 @@ def read_flow(
         with given_in(f"{path}: cluster"):
             ClusterSpec(**cluster)  # so that errors are found before anything runs
         hooks = {
-            key: value if value is None else names.filled(value, key)
+            key: names.filled(value, key)
             for key in HOOKS
-            for value in [getattr(keys, key)]
+            if (value := getattr(keys, key)) is not None
         }
         flow = Flow(
             path=path,
             text=text,
+            keys=keys.model_copy(update={**hooks, "schedule": _schedule(keys)}),
             name=name,
             date=date,
             folder=client_path(folder),
@@ -232,12 +229,6 @@ def read_flow(
             stages=_in_order(stages),
             variables=names.used,
             series=_series(path, keys, settings or {}),
-            parallel=keys.parallel,
-            keep=keys.keep,
-            timeout=None if keys.timeout is None else float(keys.timeout),
-            hook_timeout=None if keys.hook_timeout is None else float(keys.hook_timeout),
-            schedule=_schedule(keys, path),
-            **hooks,
         )
         check_destinations(flow)
         return flow
@@ -258,8 +249,7 @@ def read_hook(
         known = {name: value for name, value in settings.items() if name in own}
         value = getattr(keys, key)
         names = _Variables(home / path.name, own, known, date)
-        limit = None if keys.hook_timeout is None else float(keys.hook_timeout)
-        return (None if value is None else names.filled(value, key)), limit
+        return (None if value is None else names.filled(value, key)), keys.hook_timeout
     except (PenstockError, TypeError, AttributeError):
         return None, None
 
@@ -276,7 +266,7 @@ def read_name(path: Path) -> str | None:
 
 def read_schedule(
     path: Path, settings: Mapping[str, str]
-) -> tuple[dict[str, Any], tuple[str, str | None]]:
+) -> tuple[ScheduleTimes, tuple[str, str | None]]:
     """Return the schedule in a flow's file, and the series of its runs; little else is checked."""
     _, body = _parsed(path)
     given = body if isinstance(body, dict) else {}
@@ -288,7 +278,7 @@ def read_schedule(
     series = None
     with contextlib.suppress(PenstockError):  # the run reports it
         series = _series(path, keys, settings)
-    return _schedule(keys, path), (keys.name or path.stem, series)
+    return _schedule(keys), (keys.name or path.stem, series)
 
 
 def _series(path: Path, keys: FlowKeys, settings: Mapping[str, str]) -> str:
@@ -449,8 +439,8 @@ def _stage(
                 f"{where}: {key} names the output of stage {named[0]!r}",
                 expected="{{stage.NAME}} in an option of a job, or in input",
             )
-    inputs = tuple(_input(one, given, name, where) for one in _listed(keys.input))
-    after = _listed(keys.after)
+    inputs = tuple(_input(one, given, name, where) for one in keys.input)
+    after = keys.after
     options = dict(keys.model_extra or {})
     uses = tuple(sorted(set(_named_stages(options))))
     for one in (*after, *uses):
@@ -478,10 +468,10 @@ def _stage(
             for metric, expected in keys.expect.items()
             for one in (expected if isinstance(expected, list) else [expected])
         ),
-        publish=_listed(keys.publish),
+        publish=keys.publish,
         retries=keys.retries,
         gpus=keys.gpus,
-        timeout=None if keys.timeout is None else float(keys.timeout),
+        timeout=keys.timeout,
     )
     if spec.previous and (command is None or command.in_place or not command.writes):
         raise UsageError(
@@ -593,19 +583,10 @@ def _in_order(stages: dict[str, StageSpec]) -> dict[str, StageSpec]:
     return {name: stages[name] for name in TopologicalSorter(needs).static_order()}
 
 
-def _listed(value: str | list[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
 def _today(keys: FlowKeys) -> dt.date:
     zone = keys.schedule.timezone or keys.timezone
     return dt.datetime.now(None if zone is None else zone_of(zone)).date()
 
 
-def _schedule(keys: FlowKeys, path: Path) -> dict[str, Any]:
-    given = keys.schedule.model_dump(exclude_none=True)
-    if keys.timezone is not None:
-        given.setdefault("timezone", keys.timezone)
-    with given_in(f"{path}: schedule"):
-        ScheduleOptions(**given)
-    return given
+def _schedule(keys: FlowKeys) -> ScheduleTimes:
+    return replace(keys.schedule, timezone=keys.schedule.timezone or keys.timezone)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from functools import cache
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from cyclopts import App
@@ -25,7 +24,7 @@ _NOT_STAGES |= {"run", "runs", "schedule", "schema"}
 _SHORT = {"gnn": "gnn train", "embed": "embed train", "word2vec": "word2vec train"}
 # Verbs that mean another command for each job that they follow.
 _FOLLOWING = ("evaluate", "export", "predict")
-_FRAME = ("cluster", "output", "plan")
+_OPTIONS = ("options", "how")  # the parameters that are sets of options
 # Options that name the output of a command which writes one only on request: a stage always does.
 _OUTPUTS: dict[tuple[str, ...], str] = {("similar",): "all"}
 
@@ -37,21 +36,19 @@ class StageCommand:
     words     the words after ``penstock``; empty: a function of the user's
     function  what the command line calls
     inputs    least and most positional inputs; None: any number
-    listed    whether the first positional takes several inputs, as a list; kind: their kind
+    listed    whether the first positional takes several inputs, as a list
     writes    whether it makes an output: the last positional, or what the option ``out`` names
     out       the option that names the output; None: it is the last positional
-    classes   parameters that are sets of options, by name; single: options that are parameters
+    classes   parameters that are sets of options, by name
     """
 
     words: tuple[str, ...]
     function: Callable[..., Any]
     inputs: tuple[int, int | None]
     listed: bool
-    kind: type
     writes: bool
     out: str | None
     classes: dict[str, type]
-    single: tuple[str, ...]
     clustered: bool
     planned: bool
 
@@ -68,8 +65,7 @@ class StageCommand:
     @property
     def names(self) -> tuple[str, ...]:
         """The options that a stage may give."""
-        found = [one.name for made in self.classes.values() for one in fields(made)]
-        return (*found, *self.single)
+        return tuple(one.name for made in self.classes.values() for one in fields(made))
 
     def has(self, option: str) -> bool:
         """Return whether the command has an option."""
@@ -89,7 +85,7 @@ class StageCommand:
         for parameter, kind in self.classes.items():
             own = {one.name for one in fields(kind)}
             made[parameter] = kind(**{k: v for k, v in options.items() if k in own})
-        return made | {name: options[name] for name in self.single if name in options}
+        return made
 
 
 def job_name(job: str, before: str | None) -> str:
@@ -155,34 +151,21 @@ def _resolved(app: App, words: tuple[str, ...]) -> Callable[..., Any] | None:
 
 def _described(words: tuple[str, ...], function: Callable[..., Any]) -> StageCommand:
     hints, out = get_type_hints(function), _OUTPUTS.get(words)
-    positional, single = [], []
-    classes: dict[str, type] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        kind = hints.get(parameter.name, Any)
-        if parameter.kind is parameter.POSITIONAL_ONLY:
-            positional.append(parameter)
-        elif parameter.name in (*_FRAME, out) or parameter.kind is parameter.VAR_POSITIONAL:
-            continue
-        elif is_dataclass(made := _made_of(kind)) and isinstance(made, type):
-            classes[parameter.name] = made
-        else:
-            single.append(parameter.name)
+    given = inspect.signature(function).parameters
+    positional = [one for one in given.values() if one.kind is one.POSITIONAL_ONLY]
     names = [one.name for one in positional]
     writes = bool(names) and (names[-1] == "out" or (words[-1] == "train" and names[-1] == "run"))
     inputs = positional[: len(positional) - writes]
     listed = bool(inputs) and getattr(hints[inputs[0].name], "__origin__", None) in (list, tuple)
-    kind = hints[inputs[0].name].__args__[0] if listed else Path
-    most = None if listed else len(inputs)
     least = sum(one.default is one.empty for one in inputs)
-    given = inspect.signature(function).parameters
     return StageCommand(
-        words, function, (least, most), listed, kind, writes or out is not None, out, classes,
-        tuple(single),
-        "cluster" in given, "plan" in given,
-    )  # fmt: skip
-
-
-def _made_of(kind: Any) -> Any:
-    """Return the class of options in a type: ``Options`` of ``Options | None``."""
-    inner = [one for one in getattr(kind, "__args__", ()) if is_dataclass(one)]
-    return inner[0] if inner else kind
+        words,
+        function,
+        inputs=(least, None if listed else len(inputs)),
+        listed=listed,
+        writes=writes or out is not None,
+        out=out,
+        classes={one: hints[one] for one in given if one in _OPTIONS},
+        clustered="cluster" in given,
+        planned="plan" in given,
+    )

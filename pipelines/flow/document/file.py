@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -17,9 +16,12 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
+    WithJsonSchema,
 )
 
 from penstock.errors import UsageError
+from penstock.options import given_in, with_underscores
+from penstock.pipelines.schedule.options import ScheduleTimes
 
 Model = TypeVar("Model", bound="_Keys")
 _UNITS = {"": 1, "s": 1, "min": 60, "h": 3600}
@@ -34,30 +36,18 @@ def seconds(value: float | str) -> float:
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
-Texts = StrictStr | list[StrictStr]
+Seconds = Annotated[float, BeforeValidator(seconds), WithJsonSchema({"type": ["number", "string"]})]
+Texts = Annotated[
+    tuple[StrictStr, ...],
+    BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
+]
 Expected = StrictInt | StrictFloat | StrictStr
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 
 
 class _Keys(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-
-class ScheduleKeys(_Keys):
-    """When a flow runs."""
-
-    cron: str | None = None
-    """minute, hour, day of the month, month, day of the week, as "30 4 * * *" """
-    timezone: str | None = None
-    """time zone of the expression, as Europe/Zurich [default: the flow's]"""
-    retries: Annotated[int, Field(ge=0, le=100)] | None = None
-    """number of retries of a run that failed [default: 0]"""
-    backoff: Annotated[float, Field(gt=0, le=3600)] | None = None
-    """seconds before the first retry; doubled before each further one [default: 60]"""
-    catch_up: Annotated[int, Field(ge=1, le=366)] | None = None
-    """the number of missed days that are run, the newest ones [default: 7]"""
-    late_after: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = None
-    """time of the day by which the run should have passed, as "06:00"; else on_failure is called"""
+    model_config = ConfigDict(extra="forbid")
 
 
 class StageKeys(_Keys):
@@ -69,21 +59,21 @@ class StageKeys(_Keys):
     """a command of penstock"""
     python: Annotated[str, Field(pattern=r"^[\w.]+:[A-Za-z_]\w*$")] | None = None
     """module:function, called with the paths of its inputs, its output, and the options"""
-    input: Texts = []
+    input: Texts = ()
     """a stage, a path within its output (graph/nodes.parquet), a file, a folder, a glob or a URL;
     or several"""
-    after: Texts = []
+    after: Texts = ()
     """stages that must have run before"""
     expect: dict[str, Expected | list[Expected]] = {}
     """what metrics must be, so that anything is published: ">= 0.9", within 5 % of previous, not
     worse than previous by 0.02"""
-    publish: Texts = []
+    publish: Texts = ()
     """places that receive the output once all gates are met: folders, or URLs of fsspec"""
     retries: Annotated[int, Field(ge=0, le=100)] = 0
     """how often a stage that failed is run again"""
     gpus: Annotated[int, Field(ge=0, le=100_000)] = 0
     """GPUs that it uses alone"""
-    timeout: Annotated[float | str, AfterValidator(seconds)] | None = None
+    timeout: Seconds | None = None
     """seconds, or 30 min, or 2 h"""
 
 
@@ -91,8 +81,10 @@ def _named(value: Any) -> Any:
     return {"cluster": value} if isinstance(value, str) else value
 
 
-def _cron(value: Any) -> Any:
-    return {"cron": value} if isinstance(value, str) else value
+def _times(value: Any) -> Any:
+    given = {"cron": value} if isinstance(value, str) else value
+    with given_in("schedule"):
+        return ScheduleTimes(**with_underscores(given, "it")) if isinstance(given, dict) else given
 
 
 class FlowKeys(_Keys):
@@ -114,7 +106,7 @@ class FlowKeys(_Keys):
     """stages that run side by side at most [default: 4]"""
     keep: Annotated[int, Field(ge=2, le=1000)] = 2
     """publications of each place that are kept, the latest included"""
-    timeout: Annotated[float | str, AfterValidator(seconds)] | None = None
+    timeout: Seconds | None = None
     """of a whole run: seconds, or 30 min, or 2 h"""
     on_success: StrictStr | None = None
     """a command, or a webhook's address"""
@@ -122,16 +114,17 @@ class FlowKeys(_Keys):
     """a command, or a webhook's address: once, after the last retry, or if a run is late"""
     on_retry: StrictStr | None = None
     """a command, or a webhook's address: after a run that will be tried again"""
-    hook_timeout: Annotated[float | str, AfterValidator(seconds)] | None = None
+    hook_timeout: Seconds | None = None
     """of a command that is called at the end [default: none]"""
-    schedule: Annotated[ScheduleKeys, BeforeValidator(_cron)] = ScheduleKeys()
+    schedule: Annotated[ScheduleTimes, BeforeValidator(_times)] = ScheduleTimes()
     """when penstock schedule runs it: a cron expression, or this"""
 
 
 def read_keys(kind: type[Model], body: Any, where: str | Path) -> Model:
     """Return the keys of a mapping; pydantic describes the error, ``where`` names its place."""
     try:
-        return kind.model_validate(body)
+        with given_in(where):
+            return kind.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ": ".join(map(str, first["loc"]))

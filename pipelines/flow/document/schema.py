@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from penstock.cluster.spec import ClusterSpec
 from penstock.pipelines.flow.document import STAGE_KEYS
 from penstock.pipelines.flow.document.commands import _SHORT, StageCommand, command_of, job_names
 from penstock.pipelines.flow.document.file import FlowKeys, StageKeys
+from penstock.pipelines.schedule.options import ScheduleTimes
 
 _VARIABLE = {"type": "string", "pattern": r"\{\{.*\}\}"}
 
@@ -39,48 +39,46 @@ def flow_schema() -> dict[str, Any]:
     (pattern,) = own["stages"]["patternProperties"]
     own["stages"]["patternProperties"][pattern] = stage
     own["cluster"] |= {"type": ["object", "string"], "properties": _properties(ClusterSpec)}
-    own["schedule"] = {"anyOf": [{"type": "string"}, own["schedule"]]}
+    times = _keys(ScheduleTimes) | {"description": own["schedule"]["description"]}
+    own["schedule"] = {"anyOf": [{"type": "string"}, times]}
     dialect = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": dialect, **flow, "title": "A flow of penstock run"}
 
 
-def _keys(kind: type[FlowKeys] | type[StageKeys]) -> dict[str, Any]:
-    schema = kind.model_json_schema()
-    definitions = schema.pop("$defs", {})
+def _keys(kind: type) -> dict[str, Any]:
+    """Return the schema of a class: its fields with their types, and the strings under them."""
+    from pydantic import TypeAdapter
+
+    schema = TypeAdapter(kind).json_schema()
+    helps, definitions = field_helps(kind), schema.pop("$defs", {})
     found: dict[str, Any] = _inlined(schema, definitions)
+    for name, one in found["properties"].items():
+        one.pop("title", None)
+        if name in helps:
+            one["description"] = helps[name]
     return found
 
 
 def _job_properties(name: str) -> dict[str, Any]:
     command: StageCommand = command_of(_SHORT.get(name, name))
-    found: dict[str, Any] = {one: {} for one in command.single}
+    found: dict[str, Any] = {}
     for made in command.classes.values():
         found |= _properties(made)
     return {key: value for key, value in found.items() if key not in ("resume", "overwrite")}
 
 
 def _properties(made: type) -> dict[str, Any]:
-    """Return the options of a class with their types and help."""
-    from pydantic import TypeAdapter
-
-    helps = field_helps(made)
-    schema = TypeAdapter(made).json_schema()
-    known, definitions = schema.get("properties", {}), schema.get("$defs", {})
-    found = {}
-    for one in fields(made):
-        kind = _inlined(known.get(one.name, {}), definitions)
-        kind.pop("title", None)
-        kind = _or_variable(kind)
-        found[one.name] = kind | ({"description": helps[one.name]} if one.name in helps else {})
-    return found
+    return {name: _or_variable(one) for name, one in _keys(made)["properties"].items()}
 
 
 def _or_variable(kind: dict[str, Any]) -> dict[str, Any]:
     """Return what also takes a text with a variable in it, whose value may be a number."""
     if not kind or (kind.get("type") == "string" and not {"enum", "const", "pattern"} & set(kind)):
         return kind
-    default = {key: kind.pop(key) for key in ("default",) if key in kind}
-    return {"anyOf": [kind, _VARIABLE], **default}
+    whole: dict[str, Any] = {
+        key: kind.pop(key) for key in ("default", "description") if key in kind
+    }
+    return {"anyOf": [kind, _VARIABLE], **whole}
 
 
 def _inlined(kind: Any, definitions: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""One run of ``penstock word2vec evaluate``, in the process that was started."""
+"""One run of ``penstock word2vec evaluate``, in this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def compare(context: Context, vectors: Vectors, options: EvaluateOptions) -> Eva
     """Compare vectors with every file that the options name, one after the other."""
     if not (options.pairs or options.analogies or options.labels):
         raise UsageError(
-            "vectors are evaluated by something",
+            "nothing to evaluate the vectors by",
             expected="--pairs, --analogies or --labels",
             remedy="Name a file of judgements, or a graph with labels",
         )
@@ -40,11 +40,11 @@ def compare(context: Context, vectors: Vectors, options: EvaluateOptions) -> Eva
     if options.labels is not None:
         labelled = labels.read_labels(vectors, options.labels, options.shares)
         memory = max(memory, labelled.memory(dimension, min(cores(), options.repeats)))
-        remedy = "Give fewer ids labels, and a column of classes, not one of values"
+        remedy = "Give labels to fewer ids, and a column of classes, not of values"
         rows, classes = len(labelled.rows), len(labelled.classes)
         steps.append(("labels", f"{splits} splits of {rows:,} ids, {classes:,} classes"))
     context.plan(
-        f"how good the vectors of {shown(vectors.path)} are",
+        f"the quality of the vectors of {shown(vectors.path)}",
         steps=tuple(steps),
         memory=Need(memory, available_memory(), "available"),
         problem=too_large(memory, f"comparing {count:,} vectors of {dimension}", remedy=remedy),
@@ -55,7 +55,7 @@ def compare(context: Context, vectors: Vectors, options: EvaluateOptions) -> Eva
         known = words.Words(vectors, case_sensitive=options.case_sensitive, restrict=restrict)
         found.pairs = [words.evaluate_pairs(known, path) for path in options.pairs]
         found.analogies = [words.evaluate_analogies(known, path) for path in options.analogies]
-        del known  # of which labels have no need
+        del known  # not needed for labels
     if labelled is not None:
         with Progress("classify", total=splits, unit="splits", quiet=context.quiet) as progress:
             found.labels = labels.evaluate_labels(vectors, labelled, options, progress.advance)

@@ -1,8 +1,7 @@
 """Vectors of nodes against labels: one-vs-rest logistic regression, as DeepWalk's paper does.
 
-For each training share and each of several random splits a classifier is trained on the share and
-predicts the rest. Of a node with three labels the three classes of the highest score are taken: the
-number of labels is known, which ones is not.
+For each training share and each random split, a classifier trains on the share and predicts the
+rest. It predicts as many classes per node as the node has labels, those with the highest scores.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ITERATIONS = 500
-_GRADIENT = 1e-4  # of the mean loss of a class, at which it is taken for minimal
-_SCORE = 64  # bytes of a row and class while the loss is computed: margins, slopes and others
-_WEIGHT = 8 * 30  # of a weight: ten steps and gradients of L-BFGS, and what it works with
+_GRADIENT = 1e-4  # gradient of the mean loss of a class that counts as zero
+_SCORE = 64  # bytes per row and class while the loss is computed: margins, slopes and others
+_WEIGHT = 8 * 30  # bytes per weight: ten steps and gradients of L-BFGS, and its work arrays
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,10 @@ class LabelsResult:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of those ids that have a vector.
+    """The labels of ids that have a vector.
 
-    rows         of the vectors, once each
-    of, numbers  of every label: which of these rows has it, and which of the classes it is
+    rows         of the vectors, each once
+    of, numbers  of every label: the position of its row in ``rows``, and its class
     unknown      labelled ids without a vector
     """
 
@@ -80,7 +79,7 @@ class Labels:
         return mask
 
     def memory(self, dimension: int, splits: int) -> int:
-        """Return the bytes that the classifiers take, about; ``splits`` of a share at a time."""
+        """Return the approximate bytes of the classifiers; ``splits`` of a share at a time."""
         rows, classes = len(self.rows), len(self.classes)
         features = rows * (8 * dimension + classes)
         split = features + classes * (rows * _SCORE + (dimension + 1) * _WEIGHT)
@@ -90,7 +89,7 @@ class Labels:
 def evaluate_labels(
     vectors: Vectors, labels: Labels, options: EvaluateOptions, advance: Callable[[int], None]
 ) -> LabelsResult:
-    """Return F1 by training share; ``advance`` hears of every classifier that is trained."""
+    """Return F1 by training share; ``advance`` is called for every trained classifier."""
     from threadpoolctl import threadpool_limits
 
     features, targets = vectors.values[labels.rows].astype(np.float64), labels.targets()
@@ -102,7 +101,7 @@ def evaluate_labels(
         for at in np.argsort(options.shares):
             cut = round(options.shares[at] * len(features))
             train, rest = order[:cut], order[cut:]
-            # From the share before: the minimum is the same from everywhere.
+            # Start from the share before: the minimum does not depend on the start.
             weights = fit(features[train], targets[train], options.l2, weights)
             scores = decide(features[rest], weights)
             scores[:, ~targets[train].any(axis=0)] = -np.inf
@@ -122,10 +121,10 @@ def evaluate_labels(
 
 
 def read_labels(vectors: Vectors, path: Path, shares: Sequence[float]) -> Labels:
-    """Return the labels of a graph or a table; raise where shares of them are none.
+    """Return the labels of a graph or a table; raise if a share of them is empty.
 
-    Ids without a label, or with an empty list, are left out; one that is there several times has
-    the classes of all its lines.
+    Ids without a label, or with an empty list, are left out; an id with several rows has the
+    classes of all of them.
     """
     import pyarrow.compute as pc
 
@@ -138,19 +137,19 @@ def read_labels(vectors: Vectors, path: Path, shares: Sequence[float]) -> Labels
     if not labelled.any():
         raise InputError(
             f"{path} has no label",
-            expected="a class, or a list of classes, at ids: neither null nor negative",
+            expected="a class, or a list of classes, per id: neither null nor negative",
             got=f"{len(ids):,} ids without one",
         )
     known = labelled & (found >= 0)
     if not known.any():
         raise InputError(
             f"none of {int(labelled.sum()):,} labelled ids of {path} has a vector",
-            expected=f"ids of type {vectors.ids.type}, as {vectors.example()}",
-            got=f"ids as {', '.join(map(repr, ids[:3].to_pylist()))}",
+            expected=f"ids of type {vectors.ids.type}, such as {vectors.example()}",
+            got=f"ids such as {', '.join(map(repr, ids[:3].to_pylist()))}",
         )
     if len(classes) < 2:
-        raise InputError(f"{path} has {len(classes)} class", expected="two at least")
-    # Each row once, in the order of the table, which may have a line for each of its classes.
+        raise InputError(f"{path} has {len(classes)} class", expected="at least two")
+    # Each id once, in the order of the table, which may have one row per class of an id.
     unique, first, line = np.unique(found[known], return_index=True, return_inverse=True)
     order = np.argsort(first)
     row = np.full(len(ids), -1)
@@ -160,7 +159,7 @@ def read_labels(vectors: Vectors, path: Path, shares: Sequence[float]) -> Labels
             raise UsageError(
                 f"a share of {share:g} of {len(unique):,} labelled ids leaves "
                 "nothing to train on, or nothing to predict",
-                remedy="Give more ids labels, or other --shares",
+                remedy="Label more ids, or give other --shares",
             )
     kept = known[of]
     numbers = as_numpy(pc.index_in(flat, value_set=classes))[kept]
@@ -183,7 +182,7 @@ def _columns(path: Path) -> tuple[pa.Array, pa.Array]:
 
 
 def _pairs(labels: pa.Array, path: Path) -> tuple[Array, pa.Array]:
-    """Return the row and the class of every label: of each row one, or a list."""
+    """Return the row and the class of every label; a row has one label or a list."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -203,7 +202,7 @@ def _pairs(labels: pa.Array, path: Path) -> tuple[Array, pa.Array]:
         )
     there = ~as_numpy(flat.is_null())
     if pa.types.is_integer(flat.type):
-        there &= as_numpy(flat, 0) >= 0  # -1 is no class
+        there &= as_numpy(flat, 0) >= 0  # -1: no class
     kept = np.flatnonzero(there)
     return np.asarray(of)[kept], flat.take(pa.array(kept))
 
@@ -220,11 +219,11 @@ def _shuffled(count: int, seed: int, number: int) -> Array:
 
 
 def fit(features: Array, targets: Array, l2: float, start: Array | None = None) -> Array:
-    """Return weights of one logistic regression a class: (dimension + 1, classes) float64.
+    """Return weights of one logistic regression per class: (dimension + 1, classes) float64.
 
-    The loss of a class is the sum of its log losses and ``l2 / 2`` times its squared weights, the
-    bias (the last row) not among them. Classes do not depend on each other, but are minimised
-    together: one product of matrices is faster than one of vectors a class.
+    The loss of a class is the sum of its log losses and ``l2 / 2`` times its squared weights,
+    except the bias (the last row). Classes are independent, but are minimised together: one product
+    of matrices is faster than one product of vectors per class.
 
     Parameters
     ----------
@@ -273,7 +272,7 @@ def decide(features: Array, weights: Array) -> Array:
 
 
 def predict_top(scores: Array, counts: Array) -> Array:
-    """Return the mask of as many classes of each row as ``counts`` says, of the highest scores."""
+    """Return a mask of the ``counts`` classes of each row with the highest scores."""
     places = np.empty(scores.shape, np.int64)
     order = np.argsort(-scores, axis=1, kind="stable")
     np.put_along_axis(places, order, np.arange(scores.shape[1])[None, :], axis=1)
@@ -282,7 +281,7 @@ def predict_top(scores: Array, counts: Array) -> Array:
 
 
 def f1_scores(targets: Array, predicted: Array) -> tuple[float, float]:
-    """Return micro and macro F1; a class that is neither there nor predicted has 0."""
+    """Return micro and macro F1; a class without labels and predictions has 0."""
     right = (targets & predicted).sum(axis=0)
     both = targets.sum(axis=0) + predicted.sum(axis=0)
     by_class = 2 * right / np.maximum(both, 1)

@@ -28,10 +28,10 @@ class EvaluateOptions:
     """Options of ``penstock word2vec evaluate``."""
 
     pairs: tuple[ClientPath, ...] = ()
-    """a file of two words and their similarity as judged, a line each: Spearman's rank correlation
-    of cosines with it; may be repeated"""
+    """a file with two words and their judged similarity per line: Spearman's rank correlation of
+    cosines with it; may be repeated"""
     analogies: tuple[ClientPath, ...] = ()
-    """a file of analogies, a b c d a line, with sections that begin with a colon: accuracy of
+    """a file of analogies, four words per line, with sections that begin with a colon: accuracy of
     3CosAdd and 3CosMul; may be repeated"""
     labels: ClientPath | None = None
     """a graph with labels, or a table of id and label: F1 of one-vs-rest logistic
@@ -40,9 +40,9 @@ class EvaluateOptions:
     """for an .npy file: the file of its ids [default: as in penstock similar]"""
 
     case_sensitive: Annotated[bool, Parameter(negative="")] = False
-    """distinguish case [default: of words that differ only in case the first one counts]"""
+    """distinguish case [default: of words that differ only in case, the first counts]"""
     restrict: Annotated[int, Field(ge=1)] = 300_000
-    """compare with this many vectors only, the first, of the most frequent words"""
+    """compare only with the first vectors, this many, which are those of the most frequent words"""
 
     shares: Annotated[tuple[Share, ...], Field(min_length=1)] = (
         0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9,

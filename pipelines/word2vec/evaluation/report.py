@@ -16,7 +16,7 @@ from penstock.sizes import plural
 
 @dataclass
 class EvaluateReport(JobReport):
-    """What was found by each of the files that were given."""
+    """The results of each given file."""
 
     vectors: str
     rows: int
@@ -38,7 +38,7 @@ class EvaluateReport(JobReport):
         }
 
     def lines(self) -> Iterable[str]:
-        """Return what a person wants to read."""
+        """Return the report as text."""
         yield f"{shown(self.vectors)}: {self.rows:,} vectors of {self.dimension}"
         for pairs in self.pairs:
             rho = "undefined" if pairs.spearman is None else f"{pairs.spearman:.4f}"

@@ -1,6 +1,6 @@
-"""Vectors of words against judgements: similarities of pairs, and analogies, as gensim counts.
+"""Vectors of words against judgements: similarities of pairs, and analogies, counted like gensim.
 
-Lines with a word that has no vector are left out and counted; so are lines of another form.
+Lines with a word without a vector are left out and counted, and so are lines of another form.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from penstock.errors import InputError
 from penstock.kernels import kernel
 from penstock.pipelines.vectors import Vectors
 
-_CANDIDATES = 5  # nearest words among which the first is taken that no word of the question is
-_QUESTIONS, _PRODUCTS = 256, 32  # answered together by 3CosAdd, and by 3CosMul
-_SHIFT = 1e-6  # of 3CosMul: what keeps it from dividing by zero
-_DOUBLES = 1 << 16  # words of which pairs are compared in float64
-_WORD = 200  # bytes of a word: its spelling, its rows, its length
+_CANDIDATES = 5  # nearest words; the first that is not a word of the question is the answer
+_QUESTIONS, _PRODUCTS = 256, 32  # questions at a time by 3CosAdd, and by 3CosMul
+_SHIFT = 1e-6  # of 3CosMul: avoids a division by zero
+_DOUBLES = 1 << 16  # pairs of at most this many words are compared in float64
+_WORD = 200  # bytes per word: its spelling, its rows, its length
 
 
 class Words:
-    """Rows of words, by their spelling, or regardless of case: the first of such words.
+    """Rows of words by their spelling; without case, of several words the first counts.
 
-    rows    by word; kinds: (rows,) int64, equal for words that count as one
+    rows    by word; kinds: (rows,) int64, equal for words that differ only in case
     """
 
     def __init__(self, vectors: Vectors, *, case_sensitive: bool, restrict: int) -> None:
@@ -45,16 +45,16 @@ class Words:
         np.multiply(self.values, scale[:, None], out=self.units, casting="same_kind")
 
     def folded(self, word: str) -> str:
-        """Return what stands for a word; upper case, as gensim takes it."""
+        """Return the key of a word: upper case, like gensim."""
         return word if self.case_sensitive else word.upper()
 
     def find(self, words: Sequence[str]) -> list[int | None]:
-        """Return the rows of words, None where there is none."""
+        """Return the rows of words; None for unknown words."""
         return [self.rows.get(self.folded(word)) for word in words]
 
 
 def memory(rows: int, dimension: int, *, by_pairs: bool, by_analogies: bool) -> int:
-    """Return the bytes that so many words take, about, while they are compared."""
+    """Return the approximate bytes of a comparison with this many words."""
     doubles = 8 * dimension if by_pairs and rows < _DOUBLES else 0
     scores = 4 * 5 * _PRODUCTS if by_analogies else 0  # of all words, of 3CosMul
     return rows * (4 * dimension + _WORD + max(doubles, scores))
@@ -65,9 +65,9 @@ def memory(rows: int, dimension: int, *, by_pairs: bool, by_analogies: bool) -> 
 
 @dataclass(frozen=True)
 class PairsResult:
-    """How well cosines order pairs as people do.
+    """The agreement of cosines with the judged order of pairs.
 
-    used, unknown, skipped  lines; with a word that has no vector; of another form
+    used, unknown, skipped  numbers of lines: used, with an unknown word, of another form
     """
 
     file: str
@@ -115,7 +115,7 @@ def evaluate_pairs(words: Words, path: Path) -> PairsResult:
 
 
 def ranks(values: Array) -> Array:
-    """Return ranks from 1 on; equal values share the mean of theirs."""
+    """Return ranks from 1; equal values share the mean of their ranks."""
     _, of, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     shared: Array = (last - (counts - 1) / 2)[of]
@@ -123,7 +123,7 @@ def ranks(values: Array) -> Array:
 
 
 def correlation(one: Array, other: Array) -> float | None:
-    """Return Pearson's correlation; None where one of both does not vary."""
+    """Return Pearson's correlation; None if either does not vary."""
     one, other = one - one.mean(), other - other.mean()
     lengths = float(np.sqrt((one @ one) * (other @ other)))
     return float(one @ other) / lengths if lengths > 0 else None
@@ -134,7 +134,7 @@ def correlation(one: Array, other: Array) -> float | None:
 
 @dataclass
 class Section:
-    """The questions of one section, and how many of them each method answers."""
+    """The questions of one section, and the number of right answers of each method."""
 
     name: str
     questions: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -143,7 +143,7 @@ class Section:
     right_mul: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return counts and accuracies; None of no question."""
+        """Return counts and accuracies; None without questions."""
         count = len(self.questions)
         return {
             "section": self.name,
@@ -156,7 +156,7 @@ class Section:
 
 @dataclass(frozen=True)
 class AnalogiesResult:
-    """Accuracies by section and in total; ``skipped`` lines are no questions."""
+    """Accuracies by section and in total; ``skipped`` lines have another form."""
 
     file: str
     sections: list[Section]
@@ -174,7 +174,7 @@ class AnalogiesResult:
 
 
 def evaluate_analogies(words: Words, path: Path) -> AnalogiesResult:
-    """Return which questions ``a is to b as c is to ?`` of a file are answered."""
+    """Answer the questions ``a is to b as c is to ?`` of a file, and return the accuracies."""
     sections: list[Section] = []
     skipped = 0
     for line in _lines(path):
@@ -211,7 +211,7 @@ def evaluate_analogies(words: Words, path: Path) -> AnalogiesResult:
 
 
 def _nearest_by_sum(words: Words, questions: Array) -> Array:
-    """Return rows nearest to b - a + c, of vectors of length one: (questions, candidates)."""
+    """Return rows nearest to b - a + c, for vectors of length one: (questions, candidates)."""
     a, b, c = (words.units[questions[:, i]] for i in range(3))
     module = kernel("neighbours", words.units)
     k = min(_CANDIDATES, len(words.units))
@@ -227,12 +227,12 @@ def _nearest_by_product(words: Words, questions: Array) -> Array:
         cosines += 1
     scores = b
     scores *= c
-    a += 2 * _SHIFT  # since none of them is halved
+    a += 2 * _SHIFT  # scaled, because the cosines are not halved
     scores /= a
     np.put_along_axis(scores, asked, -np.inf, axis=1)
     rows = np.full((len(questions), min(_CANDIDATES, scores.shape[1])), -1, np.int64)
     left = np.arange(len(questions))
-    for place in range(rows.shape[1]):  # further ones only where the best is a word of the question
+    for place in range(rows.shape[1]):  # further ones only if the best is a word of the question
         rows[left, place] = best = np.argmax(scores[left], axis=1)
         scores[left, best] = -np.inf
         same = (words.kinds[best][:, None] == words.kinds[asked[left]]).any(axis=1)
@@ -243,7 +243,7 @@ def _nearest_by_product(words: Words, questions: Array) -> Array:
 
 
 def _right(words: Words, questions: Array, rows: Array) -> int:
-    """Return how many questions are answered by the first row that is no word of the question."""
+    """Return the number of right answers: the first row that is not a word of the question."""
     kinds = np.where(rows >= 0, words.kinds[rows], -1)
     asked = words.kinds[questions[:, :3]]
     is_new = (kinds[:, :, None] != asked[:, None, :]).all(axis=2) & (rows >= 0)
@@ -257,10 +257,10 @@ def _right(words: Words, questions: Array, rows: Array) -> int:
 
 
 def check_file(path: Path) -> None:
-    """Raise InputError where there is no file."""
+    """Raise InputError if the file does not exist."""
     if path.is_dir() or not path.exists():
         raise InputError(
-            f"{path} is a directory" if path.is_dir() else f"there is no file {path}",
+            f"{path} is a directory" if path.is_dir() else f"{path} does not exist",
             expected="a file of pairs, or of analogies",
         )
 
@@ -288,7 +288,7 @@ def _need_some(
         there = unknown or skipped
         raise InputError(
             f"{path} has no line{' whose words all have vectors' if there else ''}",
-            expected=f"lines of {form}, blanks between, words as {vectors.example()}",
+            expected=f"lines of {form}, with blanks between, words such as {vectors.example()}",
             got=f"{unknown:,} lines with other words, {skipped:,} of another form"
             if there
             else None,

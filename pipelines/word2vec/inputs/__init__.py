@@ -1,11 +1,11 @@
-"""What vectors are trained on: a graph, walks, lists in Parquet, text.
+"""The inputs of a training: a graph, walks, lists in Parquet, text.
 
-An input says what it is, and makes a corpus that ranks can read; each kind has a module.
+An input makes a corpus that ranks can read; each kind has a module.
 
 module     owns
-graph      walks that are made while they are trained on, and never written
-files      lists of ids and text, and what ``penstock walk`` wrote: counted and numbered as tasks
-sentences  how a task reads either
+graph      walks that are made during training, and never written
+files      lists of ids, text, and the output of ``penstock walk``: tasks count and number them
+sentences  how a task reads lists and text
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from penstock.pipelines.word2vec.options import Word2vecOptions
 
 _LISTS = ("parquet", "arrow")
-CORPUS = "corpus"  # of the scratch folder: the vocabulary, and the numbers of words
+CORPUS = "corpus"  # in the scratch folder: the vocabulary, and the numbers of words
 
 
 @dataclass(frozen=True)
 class Counted:
-    """How many words the vocabulary has, and the user's ids in their order.
+    """The number of words, and the user's ids in their order.
 
     file  a Parquet file that has them in its column id
     """
@@ -52,8 +52,8 @@ class Counted:
 class Prepared:
     """A corpus that ranks can read.
 
-    counts  a file of how often each word is, or None where walks are counted by the ranks
-    tokens  of an epoch, as far as is known
+    counts  a file with the count of each word; None: ranks count walks
+    tokens  words of an epoch; None: not known
     """
 
     corpus: Encoded | GraphWalks
@@ -69,13 +69,13 @@ class Input(ABC):
 
     @property
     def what(self) -> str:
-        """What the input is called in messages."""
+        """The name of the input in messages."""
         more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
         return f"{self.sources[0]}{more}"
 
     @property
     def rows_are(self) -> str:
-        """What gets a vector: nodes, where the graph is given, or words."""
+        """The rows of the vectors: nodes, if the graph is given, or words."""
         return "words" if self.graph is None else "nodes"
 
     @property
@@ -95,19 +95,19 @@ class Input(ABC):
 
     @property
     def graph(self) -> Graph | None:
-        """The graph whose node v is word v, or None: words are found in the input."""
+        """The graph whose node v is word v; None: words are found in the input."""
         return None
 
     @cached_property
     def bytes(self) -> int:
-        """How large the files are."""
+        """The size of the files."""
         return sum(map(file_size, self.files))
 
     def check(self) -> None:  # noqa: B027 - an input may have nothing to check
-        """Raise where options and input do not go together."""
+        """Raise if the options do not fit the input."""
 
     def verify(self, *, quiet: bool) -> None:
-        """Compare files with the SHA-256 that is known of them."""
+        """Compare files with their recorded SHA-256."""
         if self.graph is None:
             raise UsageError(
                 "--verify compares the files of a graph or of walks, and the input has neither",
@@ -116,34 +116,34 @@ class Input(ABC):
         Graph.open(self.graph.path, verify=True, quiet=quiet)
 
     def stamps(self) -> dict[str, Any]:
-        """Return by what the files are known, and the graph."""
+        """Return the stamps of the files and of the graph."""
         found: dict[str, Any] = {} if self.graph is None else {**self.graph.stamps()}
-        # Their places, too: what is encoded already has numbers by the order of the files.
+        # Their positions count too: encoded pieces are numbered by the order of the files.
         for place, path in enumerate(self.files):
             found.setdefault(path, [*(stamp_of(path) or ())]).append(place)
         return found
 
     @property
     def scratch_bytes(self) -> int:
-        """About what the encoded corpus takes of the disk, at most."""
+        """A bound of the encoded corpus's bytes on disk."""
         return 0
 
     @property
     def words(self) -> int | None:
-        """How many words the vocabulary has, where that is known before the input is read."""
+        """The number of words in the vocabulary, if known before the input is read."""
         return None if self.graph is None else self.graph.num_nodes
 
     @property
     def tokens(self) -> int | None:
-        """Words of an epoch, where that is known before the input is read."""
+        """Words of an epoch, if known before the input is read."""
         return None
 
     def held_bytes(self, workers: Workers, rows: int) -> int:
-        """Return what a rank holds of a graph, which can keep ``rows`` bytes of one."""
+        """Return the bytes that a rank holds of a graph, if it can keep ``rows`` bytes."""
         return 0
 
     def counted(self, workers: Workers, scratch: Path) -> Counted:
-        """Return the vocabulary: the nodes of the graph, or what is counted in the input."""
+        """Return the vocabulary: the nodes of the graph, or words counted in the input."""
         if self.graph is not None:
             return Counted(self.graph.num_nodes, self.graph.user_ids, self.graph.ids_file)
         folder = scratch / CORPUS
@@ -161,16 +161,16 @@ class Input(ABC):
 
     @abstractmethod
     def prepare(self, workers: Workers, rows: int, scratch: Path) -> Prepared:
-        """Make the corpus, in ``scratch`` if need be, once the vocabulary is counted.
+        """Make the corpus, in ``scratch`` if needed, once the vocabulary is counted.
 
-        rows  bytes in which a worker can keep a graph
+        rows  bytes that a worker can use for a graph
         """
 
 
 def open_input(
     sources: Sequence[str], options: Word2vecOptions, *, verify: bool = False, quiet: bool
 ) -> Input:
-    """Return the input, of the kind that its files are."""
+    """Return the input, by the kind of its files."""
     kinds = {source: _kind_of(source) for source in sources}
     kind = kinds[sources[0]]
     for source, other in kinds.items():
@@ -182,7 +182,7 @@ def open_input(
             )
     if kind in ("graph", "walks") and len(sources) > 1:
         raise UsageError(
-            f"vectors are trained on one {'graph' if kind == 'graph' else 'directory of walks'}",
+            f"training takes one {'graph' if kind == 'graph' else 'directory of walks'}",
             got=f"{len(sources)} of them",
         )
     options.check_kind(kind)
@@ -201,15 +201,15 @@ def _kind_of(source: str) -> str:
     kinds = {"lists" if format_of(file) in _LISTS else "text" for file in find_files([source])}
     if len(kinds) > 1 and not is_folder(source):
         raise UsageError(f"the files of {source} are of different kinds", expected="one kind")
-    return min(kinds)  # of a folder its lists, if it has any
+    return min(kinds)  # the lists of a folder, if it has any
 
 
 def vectors_given(path: str) -> UsageError:
-    """Return the error of vectors where sentences belong."""
+    """Return the error of an input that is vectors, not sentences."""
     return UsageError(
-        f"{path} holds vectors, which are made of sentences and are none",
+        f"{path} holds vectors, which are not sentences",
         expected="a graph, a directory of walks, Parquet with lists of ids, or text files",
-        remedy=f"Name what the vectors shall be of; to begin with these, give --init {path}",
+        remedy=f"Name the input of the training; to begin with these vectors, give --init {path}",
     )
 
 

@@ -1,7 +1,7 @@
-"""Files of sentences: lists of ids in Parquet or Arrow IPC files, or words of text, lines of them.
+"""Files of sentences: lists of ids in Parquet or Arrow IPC files, or lines of text.
 
-Two passes over the files, as tasks: one counts the ids, one writes their numbers. With --graph the
-numbers are those of its nodes, and the first pass is left out.
+Tasks pass over the files twice: first they count the ids, then they write their numbers. With
+--graph the numbers are those of its nodes, and the first pass is left out.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 _TEXT_TARGET = 1 << 24  # bytes of a piece of text
 _PIECE_WORDS = 1 << 24  # numbers written at a time
-_UNPACKED = 4  # about how many times larger text is than compressed
-# Bytes of a word at least, on average, its blank included; of an id. Bytes of an id's number and of
-# where its sentence begins.
+_UNPACKED = 4  # text is about this many times larger than compressed
+# The least average bytes of a word with its blank, and of an id. Bytes of an id's number with the
+# offset of its sentence.
 _OF_WORD, _OF_ID, _OF_NUMBER = 5, 4, 12
 
 
@@ -68,7 +68,7 @@ class FilesInput(Input):
 
     @property
     def internal(self) -> bool:
-        """Whether ids are the numbers of a graph's nodes."""
+        """Whether ids are numbers of a graph's nodes."""
         return False
 
     @cached_property
@@ -77,7 +77,7 @@ class FilesInput(Input):
         return [file for one in self.sources for file in find_files([one], self.kind)]
 
     def check(self) -> None:
-        """Cut every file into what tasks read, and check its columns or first bytes."""
+        """Cut every file into pieces for tasks, and check its columns or first bytes."""
         cut = self._text if self.kind == "text" else self._lists
         self.parts = [
             replace(one, piece=replace(one.piece, number=number))
@@ -93,14 +93,14 @@ class FilesInput(Input):
 
     @property
     def tokens(self) -> int | None:
-        """How many ids all lists hold, which only Parquet says."""
+        """The number of ids in all lists, known only for Parquet."""
         if any(one.piece.format != "parquet" for one in self.parts):
             return None
         return sum(one.ids for one in self.parts)
 
     @property
     def scratch_bytes(self) -> int:
-        """What their numbers take, and the sentences' beginnings."""
+        """The bytes of their numbers and of the sentences' offsets."""
         return _OF_NUMBER * sum(one.ids for one in self.parts)
 
     def count(self, workers: Workers, folder: Path) -> None:
@@ -149,13 +149,13 @@ class FilesInput(Input):
 
     def _text(self, path: str) -> Iterator[Part]:
         packed = codec_of(path) is not None
-        without_mark(head_of(path), path)  # damage is said before anything is read
+        without_mark(head_of(path), path)  # reports damage before anything is read
         for piece in byte_range_pieces(path, "text", file_size(path), _TEXT_TARGET, whole=packed):
             size = piece.bytes * (_UNPACKED if packed else 1)
             yield Part(piece, None, size // _OF_WORD + 1)
 
     def _lists(self, path: str) -> Iterator[Part]:
-        """Cut a file into what tasks read; the cuts follow from the file alone."""
+        """Cut a file into pieces for tasks; the cuts depend on the file alone."""
         if format_of(path) == "arrow":
             with open_arrow(path) as file:
                 column, count = self._column(path, file.schema), file.num_record_batches
@@ -193,7 +193,7 @@ class FilesInput(Input):
         return str(wanted)
 
     def _check_ids(self, path: str, kind: pa.DataType) -> None:
-        """Refuse lists of lists, and files whose ids cannot be those of the others."""
+        """Refuse lists of lists, and files whose ids have another type than the others'."""
         import pyarrow as pa
 
         of = pa.types
@@ -211,7 +211,7 @@ class FilesInput(Input):
             if (other, kind_there) != first:
                 raise UsageError(
                     f"{other} and {path} have ids of different types",
-                    expected="ids of one type in all of them, such as integers or strings",
+                    expected="ids of one type in all files, such as integers or strings",
                     got=f"{kind_there} and {kind}",
                 )
 
@@ -233,11 +233,11 @@ class WalksInput(FilesInput):
 
     @property
     def searched(self) -> Sequence[str]:
-        """No folder: only the parts are read."""
+        """None: only the parts are read."""
         return ()
 
     def verify(self, *, quiet: bool) -> None:
-        """Compare the parts with their SHA-256, and so the files of the graph, if there is one."""
+        """Compare the parts, and the files of the graph if there is one, with their SHA-256."""
         with WALKS.reading(self.folder):
             table = read_file_table(self.about["files"])
         parts = [table[Path(file).name] for file in self.files]
@@ -246,7 +246,7 @@ class WalksInput(FilesInput):
             super().verify(quiet=quiet)
 
     def check(self) -> None:
-        """Check the files, and whether the walks are those of the graph."""
+        """Check the files, and that the walks belong to the graph."""
         folder = self.folder
         with WALKS.reading(folder):
             for entry in read_file_table(self.about["files"]).values():
@@ -265,12 +265,12 @@ class WalksInput(FilesInput):
 
     @property
     def has_internal_ids(self) -> bool:
-        """Whether walks hold the numbers of nodes, and there is no graph that has their ids."""
+        """Whether walks hold the numbers of nodes, and no graph with their ids is given."""
         return self.internal and self._graph is None
 
     @property
     def internal(self) -> bool:
-        """Whether walks hold the numbers of nodes, which are not looked up."""
+        """Whether walks hold the numbers of nodes, which need no look-up."""
         return bool(self.about.get("ids") == "internal")
 
 
@@ -278,7 +278,7 @@ class WalksInput(FilesInput):
 
 
 def count_ids(part: Part, *, longest: int) -> pa.Table:
-    """Return the ids of a part and how often each is; runs on a worker."""
+    """Return the ids of a part and their counts; runs on a worker."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -312,7 +312,7 @@ def encode_ids(
     waiting: list[tuple[Array, Array]] = []
 
     def save() -> None:
-        """Write the sentences that wait."""
+        """Write the collected sentences."""
         words = np.concatenate([tokens for tokens, _ in waiting])
         ends = np.cumsum(np.concatenate([[0], *(np.diff(offsets) for _, offsets in waiting)]))
         piece = EncodedPiece(f"{part.name}.{len(pieces)}", len(ends) - 1, len(words))
@@ -338,7 +338,7 @@ def encode_ids(
 
 
 def without_unknown(tokens: Array, offsets: Array) -> tuple[Array, Array]:
-    """Return tokens and offsets without negative numbers, which are no words."""
+    """Return tokens and offsets without negative numbers, which are not words."""
     in_vocabulary = tokens >= 0
     if in_vocabulary.all():
         return tokens, offsets
@@ -348,17 +348,17 @@ def without_unknown(tokens: Array, offsets: Array) -> tuple[Array, Array]:
 
 
 def _looked_up(ids: pa.Array, vocabulary: pa.Array) -> Array:
-    """Return the places of ids in a vocabulary, (ids,) int32; -1: it does not have one."""
+    """Return the positions of ids in a vocabulary, (ids,) int32; -1 for unknown ids."""
     import pyarrow.compute as pc
 
-    if ids.type != vocabulary.type:  # files whose types differ, as merged
+    if ids.type != vocabulary.type:  # files of different types have a merged type
         ids = ids.cast(vocabulary.type)
     found = pc.index_in(ids, value_set=vocabulary)
     return as_numpy(found.fill_null(-1)).astype(np.int32, copy=False)
 
 
 def _nodes(graph: Graph, sentences: Sentences, *, internal: bool) -> Array:
-    """Return the nodes of a graph that ids are; InputError where it does not have one."""
+    """Return the nodes of ids in a graph; InputError for an unknown id."""
     ids = sentences.ids
     if internal:
         found = as_numpy(ids).astype(np.int64)
@@ -372,6 +372,6 @@ def _nodes(graph: Graph, sentences: Sentences, *, internal: bool) -> Array:
         raise InputError(
             f"{graph.path} has no node {ids[place].as_py()!r}: {sentences.where(place)}{more}",
             expected=f"ids of the graph, of type {graph.node_column('id').type}",
-            remedy="Give the graph that the walks are of, or leave --graph out",
+            remedy="Give the graph of the walks, or leave --graph out",
         )
     return found.astype(np.int32)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class GraphInput(Input):
-    """A graph that is walked while vectors are trained."""
+    """A graph that is walked during training."""
 
     def __init__(self, sources: Sequence[str], options: Word2vecOptions, kind: str) -> None:
         super().__init__(sources, options, kind)
@@ -42,17 +42,17 @@ class GraphInput(Input):
         return [str(self._graph.path / name) for name in names]
 
     def check(self) -> None:
-        """Refuse what the graph does not have."""
+        """Refuse options and graphs that cannot be trained on."""
         graph, options = self._graph, self.options
         if graph.manifest.graphs is not None:
             raise UsageError(
-                f"{graph.path} is a zoo, where graphs may share node ids",
-                expected="a graph whose nodes have ids of their own",
+                f"{graph.path} is a zoo, whose graphs may share node ids",
+                expected="a graph whose nodes have unique ids",
             )
         check_graph(graph, options)
         if graph.num_edges == 0:
             raise UsageError(
-                f"{graph.path} has no edges, so that walks have one node each, and no contexts"
+                f"{graph.path} has no edges, so every walk has one node, and no contexts"
             )
         if options.length < 2:
             raise UsageError(
@@ -62,7 +62,7 @@ class GraphInput(Input):
             )
         if graph.num_nodes > MAX_WORDS:
             raise UsageError(
-                f"{graph.path} has more nodes than there can be words",
+                f"{graph.path} has more nodes than a vocabulary can hold",
                 expected=f"at most {MAX_WORDS:,}",
                 got=f"{graph.num_nodes:,}",
             )
@@ -73,7 +73,7 @@ class GraphInput(Input):
         return self._graph.num_nodes if listed is None else len(listed)
 
     def stamps(self) -> dict[str, Any]:
-        """Return by what the graph is known."""
+        """Return the stamps of the graph."""
         return {**self._graph.stamps()}
 
     @property
@@ -82,7 +82,7 @@ class GraphInput(Input):
         return self._starts() * self.options.walks * self.options.length
 
     def held_bytes(self, workers: Workers, rows: int) -> int:
-        """Return what the rows take, the tables of the sampler, and walks that are kept."""
+        """Return the bytes of the rows, the sampler's tables, and the kept walks."""
         nodes, edges = self._graph.num_nodes, self._graph.num_edges
         kept = 4 * min(self.tokens, COUNTED_WORDS)
         return self._spec(workers, rows).bytes(nodes, edges, id_dtype(nodes).itemsize) + kept
@@ -98,7 +98,7 @@ class GraphInput(Input):
         return Prepared(walks, None, starts.count * options.walks * options.length)
 
     def _spec(self, workers: Workers, rows: int) -> WalkGraphSpec:
-        """Return what a rank reads, by the sampler that is chosen by what the weights are."""
+        """Return the corpus of a rank; the weights decide the sampler."""
         if self._choice is None:
             statistics = inspect_weights(workers, self._graph, self.options)
             self._choice = choose(self._graph, self.options, statistics, rows)

@@ -1,4 +1,4 @@
-"""Sentences of files, a piece a task: lists of ids in Parquet or Arrow IPC, or lines of text."""
+"""Sentences of files, one piece per task: lists of ids in Parquet or Arrow IPC, or text."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _NO_TEXT = TextShape((), "")
 
 
 class Sentences(NamedTuple):
-    """Some sentences: their ids one after the other, and where each begins, (sentences + 1,) int64.
+    """Some sentences: their ids one after the other, and offsets, (sentences + 1,) int64.
 
-    where  in which file and row a place in the ids is
+    where  returns the file and row of a position in the ids
     """
 
     ids: pa.Array
@@ -38,9 +38,9 @@ class Sentences(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """What one task reads: a piece of a file, and its column of lists; None: text.
+    """The input of one task: a piece of a file, and its column of lists; None: text.
 
-    ids  that it holds, at most and about
+    ids  an approximate bound of its number of ids
     """
 
     piece: Piece
@@ -49,11 +49,11 @@ class Part:
 
     @property
     def name(self) -> str:
-        """What its pieces are called."""
+        """The name of its pieces."""
         return f"piece-{self.piece.number:05d}"
 
     def read(self, longest: int) -> Iterator[Sentences]:
-        """Give its sentences; those of more than ``longest`` ids are cut."""
+        """Yield its sentences; those of more than ``longest`` ids are cut."""
         return self._lines(longest) if self.column is None else self._lists(self.column, longest)
 
     def _lists(self, column: str, longest: int) -> Iterator[Sentences]:
@@ -61,12 +61,12 @@ class Part:
 
         for rows in read_rows(self.piece, {column: "list"}, _NO_TEXT):
             lists = rows.columns[column]
-            lengths = as_numpy(pc.fill_null(pc.list_value_length(lists), 0))  # of null: empty
+            lengths = as_numpy(pc.fill_null(pc.list_value_length(lists), 0))  # null counts as empty
             ids, offsets = lists.flatten(), offsets_of(lengths.astype(np.int64))
             where = _place(rows, offsets)
             if ids.null_count:
                 raise InputError(
-                    f"{self.piece.path} has a list with a null in it",
+                    f"{self.piece.path} has a list that contains a null",
                     got=where(int(np.argmax(as_numpy(ids.is_null())))),
                     remedy="Leave such rows out",
                 )
@@ -79,7 +79,7 @@ class Part:
         for more, ends in read_words(self.piece):
             words = pa.concat_arrays([held, more.cast(pa.string())])
             last = len(held) + int(ends[-1]) if len(ends) else 0
-            # The last line goes on: what would be cut of it so far is not held.
+            # The last line continues: only the part that is not cut yet is kept.
             whole = len(words) - (len(words) - last) % longest
             offsets = np.unique(np.concatenate([[0], len(held) + ends, [whole]]))
             yield Sentences(words[:whole], cut(offsets, longest), lambda _: self.piece.path)
@@ -88,7 +88,7 @@ class Part:
 
 
 def cut(offsets: Array, longest: int) -> Array:
-    """Return where sentences begin once those that are longer than ``longest`` are cut."""
+    """Return the offsets of sentences after those longer than ``longest`` are cut."""
     lengths = np.diff(offsets)
     if not len(lengths) or lengths.max() <= longest:
         return offsets

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from penstock.cluster.daemon import registry
 from penstock.cluster.daemon.registry import (
     Registered,
-    all_registered,
     check_name,
     claim,
     draft,
@@ -57,31 +55,6 @@ def test_no_name_leads_out_of_the_folder(name: str) -> None:
     except UsageError:
         return
     assert registry.this_process(name, "local").folder.parent == registry.state_folder()
-
-
-# -- what is there --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"{",
-        b'{"name": "default"}',
-        json.dumps(asdict(dead())).encode()[:-40],
-        json.dumps(asdict(dead("other"))).encode(),
-    ],
-    ids=["no JSON", "too little", "cut off", "of another name"],
-)
-def test_what_is_no_entry_is_passed_over(text: bytes, state: Path) -> None:
-    entry = registry.this_process("default", "local")
-    entry.folder.mkdir(parents=True)
-    (entry.folder / "cluster.json").write_bytes(text)
-    good = put(registry.this_process("good", "local"))
-    assert all_registered() == [good]
-    assert find("default") is None
-    put(entry)  # and blocks no other entry
-    assert find("default") == entry
-    assert sorted(os.listdir(state)) == [entry.folder.name, good.folder.name]
 
 
 # -- alive, dead, elsewhere -----------------------------------------------------------------------

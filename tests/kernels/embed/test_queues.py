@@ -19,7 +19,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import UsageError
 from penstock.kernels.naive.queues import Queues
 from penstock.kernels.queue_rules import (
     ALIGNMENT,
@@ -84,21 +83,6 @@ def test_write_then_read(
         assert controller.moved == 2 * data.size
 
 
-def test_many_laps_of_the_rings(side: Side, tmp_path: Path) -> None:
-    form = QueueFormat(entries=3, page_bytes=4096)
-    made, data = side.queues(2, form), some_bytes(50)
-    (tmp_path / "a").write_bytes(data.tobytes())
-    (tmp_path / "b").write_bytes(data[::-1].tobytes())
-    with Controller(made.shared, [tmp_path / "a", tmp_path / "b"], threads=3):
-        for turn in range(12):
-            back = side.put(np.zeros(data.size, np.uint8))
-            kind = Producer(turn % 2)
-            done = made.transfer(Operation.READ, turn // 2 % 2, 0, back, producer=kind)
-            assert side.get(done)[0] == Status.DONE
-            expected = data if turn // 2 % 2 == 0 else data[::-1]
-            np.testing.assert_array_equal(side.get(back), expected)
-
-
 def test_errors_of_the_system_come_back(side: Side, tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(bytes(ALIGNMENT))
     made = side.queues(1, SMALL)
@@ -120,17 +104,6 @@ def test_nobody_waits_for_ever(side: Side, tmp_path: Path) -> None:
     Controller(made.shared, [tmp_path / "file"]).close()
     gone = made.transfer(Operation.READ, 0, 0, data)
     assert list(side.get(gone)) == [Status.STOPPED, 0]
-
-
-def test_what_cannot_be_moved(side: Side) -> None:
-    made = side.queues(1, SMALL)
-    for offset, size in ((1, ALIGNMENT), (0, 100)):
-        with pytest.raises(UsageError):
-            made.transfer(Operation.READ, 0, offset, side.put(np.zeros(size, np.uint8)))
-    with pytest.raises(UsageError):
-        QueueFormat(entries=2000)
-    with pytest.raises(UsageError):
-        QueueFormat(page_bytes=5000)
 
 
 def post_all(queue: Any, count: int, order: list[int], start: int) -> None:

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.kernels import generate_rules
 from penstock.kernels.cpu import rmat as cpu
@@ -22,26 +20,6 @@ def test_edges(same: Any, scale: int, first: int) -> None:
     truth = naive.edges(2**63 + 1, scale, GRAPH500, first, 777)
     assert all(ends.min() >= 0 and ends.max() < 2**scale for ends in truth)
     same(cpu.edges(2**63 + 1, scale, GRAPH500, first, 777), truth)
-
-
-@ON_CPU
-@pytest.mark.parametrize("count", [0, 1, 255, 256, 257])
-def test_edges_by_name(same: Any, count: int) -> None:
-    names = np.random.default_rng(0).permutation(1 << 12).astype(np.int32)
-    truth = naive.edges(5, 12, GRAPH500, 3, count, names)
-    plain = naive.edges(5, 12, GRAPH500, 3, count)
-    np.testing.assert_array_equal(truth[0], names[plain[0]])
-    edges = cpu.edges
-    same(edges(5, 12, GRAPH500, 3, count, names), truth)
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 2000), st.integers(0, 2000), st.integers(1, 20))
-def test_chunks_do_not_matter(one: int, two: int, scale: int) -> None:
-    whole = cpu.edges(1, scale, GRAPH500, 9, one + two)
-    parts = cpu.edges(1, scale, GRAPH500, 9, one), cpu.edges(1, scale, GRAPH500, 9 + one, two)
-    for end in range(2):
-        np.testing.assert_array_equal(np.concatenate([p[end] for p in parts]), whole[end])
 
 
 @pytest.mark.parametrize("shares", [(0.57, 0.19, 0.19), (0.25, 0.25, 0.25), (0.45, 0.15, 0.3)])

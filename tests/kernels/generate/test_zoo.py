@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.kernels import generate_rules
 from penstock.kernels.cpu import zoo as cpu
 from penstock.kernels.naive import zoo as naive
 
@@ -57,24 +56,3 @@ def test_graphs_are_simple_and_as_large_as_promised() -> None:
         assert not np.any(u == v)
         assert np.array_equal(np.sort(v * SIZES[number] + u), key)  # both directions
         assert len(key) == 2 * counts[number]
-
-
-def test_graphs_are_drawn_alone() -> None:
-    counts = cpu.edge_counts(4, SIZES, 8, 16, 0)
-    whole = cpu.edges(4, SIZES, counts, KINDS, 0)
-    parts = [
-        cpu.edges(4, SIZES[g : g + 1], counts[g : g + 1], KINDS[g : g + 1], g) for g in range(8)
-    ]
-    assert_same([np.concatenate([p[i] for p in parts]) for i in range(2)], whole)
-
-
-def test_rmat_is_skewed_and_random_is_not() -> None:
-    sizes = np.full(40, 512)
-    counts = cpu.edge_counts(1, sizes, 12, 12, 0)
-    spread = {}
-    for kind in (generate_rules.RANDOM, generate_rules.RMAT):
-        degrees, _ = cpu.edges(1, sizes, counts, np.full(40, kind, np.int8), 0)
-        spread[kind] = degrees.var()
-    # Degrees of a random graph are about Poisson: variance 12.
-    assert spread[generate_rules.RANDOM] == pytest.approx(12, rel=0.1)
-    assert spread[generate_rules.RMAT] > 10 * spread[generate_rules.RANDOM]

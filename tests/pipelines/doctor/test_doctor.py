@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from penstock.pipelines.cli import run
-from penstock.pipelines.doctor import checks
 from penstock.pipelines.doctor.checks import Finding
 from penstock.pipelines.doctor.command import judge_workers, run_check
 
@@ -49,7 +48,7 @@ def test_a_check_that_crashes_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_disk_is_measured_and_nothing_is_left(tmp_path: Path) -> None:
     began = time.monotonic()
-    found = checks.check_disk(str(tmp_path), 0.4)
+    found = run_check("disk", str(tmp_path), 0.4)
     assert time.monotonic() - began < 10
     assert "/s" in found[0].text
     assert found[1].state == "ok"
@@ -58,7 +57,7 @@ def test_the_disk_is_measured_and_nothing_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 def test_two_ranks_are_started(tmp_path: Path) -> None:
-    assert {one.subject: one.state for one in checks.check_mpi(str(tmp_path), 0)}["gangs"] == "ok"
+    assert {one.subject: one.state for one in run_check("mpi", str(tmp_path), 0)}["gangs"] == "ok"
 
 
 def test_workers_that_differ() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import (
@@ -22,7 +22,6 @@ from penstock.errors import (
 )
 from penstock.pipelines.cli import app
 from penstock.pipelines.embed.planning import fewest_partitions, memory_to_train
-from penstock.pipelines.job.capacity import Capacity
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed import source
 from penstock.workers.embed.source import open_checkpoint
@@ -33,36 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SMALL: dict[str, Any] = {"dim": 8, "batch": 200, "negatives": 16, "epochs": 2}
 
 
-def values(run: Path) -> Any:
-    """Return the vectors of the last checkpoint, by node."""
-    source, found = open_checkpoint(run / "checkpoints", "last")
-    try:
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        rows = np.concatenate([part.copy() for _, part in source.parts()])
-        return rows[np.argsort(order)], found.tensors["relations"]
-    finally:
-        source.close()
-
-
 # -- train, evaluate, predict, export --------------------------------------------------------------
-
-
-def test_a_planted_rule_is_learnt(trained: Trained, cluster: ClusterSpec) -> None:
-    run, report = trained
-    assert report.trained.validation is not None
-    assert report.trained.validation["mrr"] > 0.2  # of a random order: 0.016
-    assert json.loads((run / "run.json").read_text())["state"] == "done"
-    assert len((run / "metrics.jsonl").read_text().splitlines()) == 10
-    assert not (run / "buckets").exists()
-    found = embed.evaluate(run, filtered=True, cluster=cluster)
-    raw = embed.evaluate(run, cluster=cluster)
-    assert found.scores["mrr"] > 0.2
-    assert found.scores["mrr"] >= raw.scores["mrr"]
-    assert found.tail is not None
-    assert found.head is not None
-    mean = (found.tail["mrr"] + found.head["mrr"]) / 2
-    assert found.scores["mrr"] == pytest.approx(mean)
-    assert not list(run.glob(".evaluate*"))
 
 
 def test_filtered_ranks_are_of_both_sides_all_splits_and_unseen_entities(
@@ -124,17 +94,6 @@ def test_nodes_in_no_training_edge_are_counted_and_warned_of(
         embed.predict(tmp_path / "run", head="new", relation="r", cluster=cluster)
 
 
-def test_a_sample_of_candidates_makes_ranks_better(trained: Trained, cluster: ClusterSpec) -> None:
-    run, _ = trained
-    every = embed.evaluate(run, split="valid", filtered=True, cluster=cluster)
-    some = embed.evaluate(
-        run, split="valid", filtered=True, candidates=50, sample=60, cluster=cluster
-    )
-    assert (some.candidates, some.edges) == (50, 60)
-    assert every.candidates == 400
-    assert some.scores["mr"] < every.scores["mr"]
-
-
 def test_a_prediction_is_the_best_of_all_scores(
     trained: Trained, graph: Graph, cluster: ClusterSpec
 ) -> None:
@@ -165,16 +124,6 @@ def test_a_prediction_is_the_best_of_all_scores(
     assert len(new.answers) <= 400 - len(known)
 
 
-def test_vectors_are_exported_by_id(trained: Trained, graph: Graph, tmp_path: Path) -> None:
-    run, _ = trained
-    ids = graph.user_ids().to_pylist()
-    report = embed.export(run, tmp_path / "v", checkpoint="last")
-    assert report.count == len(ids)
-    assert embed.export(run, tmp_path / "v", checkpoint="last", resume=True) == report
-    found = Vectors.open(tmp_path / "v")
-    np.testing.assert_array_equal(found.values[found.rows(ids)], values(run)[0])
-
-
 def test_exported_inverses_score_heads(
     trained: Trained, tmp_path: Path, cluster: ClusterSpec
 ) -> None:
@@ -194,7 +143,7 @@ def test_exported_inverses_score_heads(
 
 
 def test_a_larger_buffer_reads_less(graph: Graph, tmp_path: Path, cluster: ClusterSpec) -> None:
-    options = {"dim": 16, "epochs": 10, "batch": 50, "partitions": 8, "cluster": cluster}
+    options = {"dim": 16, "epochs": 4, "batch": 50, "partitions": 8, "cluster": cluster}
     read = {}
     for buffer in (3, 5, 8):
         run = tmp_path / str(buffer)
@@ -307,26 +256,6 @@ def test_a_warm_start_begins_where_the_other_run_ended(
 # -- bad input -------------------------------------------------------------------------------------
 
 
-def test_a_recipe_gives_options_and_flags_win(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("model: transe\nnorm: 2\ndim: 8\nbatch: 100\nby-degree: 0.5\nepochs: 3\n")
-    report = embed.train(graph, tmp_path / "run", recipe=recipe, epochs=1, cluster=cluster)
-    training = report.training
-    assert (training.model, training.norm, training.dim) == ("transe", 2, 8)
-    assert (training.by_degree, training.epochs) == (0.5, 1)
-
-
-@pytest.mark.parametrize("text", ["dims: 8", "- 3", "a: [", "resume: true", "dim: many"])
-def test_a_recipe_that_cannot_be_meant_is_said_with_its_name(tmp_path: Path, text: str) -> None:
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(text)
-    with pytest.raises(UsageError) as error:
-        embed.EmbedOptions(recipe=recipe)
-    assert str(recipe) in str(error.value)
-
-
 @pytest.mark.parametrize("dim", [100, 8])
 def test_an_option_that_is_given_wins_also_at_its_default(tmp_path: Path, dim: int) -> None:
     recipe = tmp_path / "recipe.yaml"
@@ -406,21 +335,6 @@ def test_vectors_that_are_no_numbers_after_the_last_update_are_an_error(
         embed.train(graph, tmp_path / "run", cluster=cluster, **{**options, "lr": 0.1})
 
 
-@pytest.mark.parametrize(("lr", "told"), [(30.0, True), (0.3, False)])
-def test_vectors_that_are_worse_than_zeros_are_told(
-    graph: Graph,
-    tmp_path: Path,
-    cluster: ClusterSpec,
-    lr: float,
-    told: bool,
-) -> None:
-    options: dict[str, Any] = {"lr": lr, "n3": 0, "dim": 16, "batch": 200, "epochs": 3}
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        embed.train(graph, tmp_path / "run", model="distmult", cluster=cluster, **options)
-    assert any(one.category is PenstockWarning for one in found) == told
-
-
 def test_memory_decides_the_number_of_partitions(graph: Graph) -> None:
     large = Graph(graph.path, replace(graph.manifest, nodes=100_000_000, edges=10**9))
     training = Training(model="complex", dim=100)
@@ -439,54 +353,6 @@ def test_a_small_worker_trains_what_fits(graph: Graph, tmp_path: Path) -> None:
     small = ClusterSpec(cluster="local", workers=1, memory_limit="400MB")
     # A nanny ends a worker that takes more.
     assert embed.train(graph, tmp_path / "run", dim=16, epochs=1, cluster=small).trained.epochs == 1
-
-
-def test_of_a_large_batch_gradients_are_counted_and_no_scores(graph: Graph) -> None:
-    """Two cores take 0.33 GB for 100,000 edges with 1,000 negatives, on CPUs as measured."""
-    large = Graph(graph.path, replace(graph.manifest, nodes=50_000, edges=10**7))
-    training = Training(model="complex", dim=100, batch=100_000, negatives=1000)
-    two = Capacity(rows=0, memory=0, on_gpu=False, workers=1, cores=2)
-    small = replace(training, batch=1000)
-    took = memory_to_train(large, training, 1, two) - memory_to_train(large, small, 1, two)
-    assert 0.2e9 < took < 0.35e9
-    # A GPU works in 0.21 GB, twice: once by itself, and once as a CUDA graph.
-    one = replace(two, on_gpu=True)
-    took = memory_to_train(large, training, 1, one) - memory_to_train(large, small, 1, one)
-    assert 0.4e9 < took < 0.8e9
-
-
-def test_scores_of_many_negatives_are_counted(graph: Graph) -> None:
-    """Of two threads, each with 64 rows of scores at the least: 0.27 and 0.18 GB as measured."""
-    large = Graph(graph.path, replace(graph.manifest, nodes=200_000, edges=10**7))
-    two = Capacity(rows=0, memory=0, on_gpu=False, workers=1, cores=2)
-    for model, least, most in (("transe", 0.25e9, 0.33e9), ("dot", 0.17e9, 0.24e9)):
-        training = Training(model=model, dim=8, batch=1000, negatives="all")
-        none = replace(training, negatives=1)
-        took = memory_to_train(large, training, 1, two) - memory_to_train(large, none, 1, two)
-        assert least < took < most, (model, took)
-
-
-def test_sums_of_wide_vectors_are_counted_on_gpus(graph: Graph) -> None:
-    """Rows of 100,000 scores are made 671 at a time, and each time has sums of all negatives."""
-    large = Graph(graph.path, replace(graph.manifest, nodes=10**6, edges=10**7))
-    gpu = Capacity(rows=0, memory=0, on_gpu=True, workers=1)
-    training = Training(model="complex", dim=1024, batch=10_000, negatives=100_000)
-    none = replace(training, negatives=1)
-    took = memory_to_train(large, training, 1, gpu) - memory_to_train(large, none, 1, gpu)
-    assert took > 2 * 15 * 100_000 * 1024 * 4
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_relations_take_what_their_vectors_take(graph: Graph, ranks: int) -> None:
-    """Vectors and Adagrad's state of 10,000 relations and their inverses, and in a checkpoint."""
-    few, many = (
-        Graph(graph.path, replace(graph.manifest, relations=tuple(map(str, range(count)))))
-        for count in (1, 10_001)
-    )
-    training = Training(model="complex", dim=1000)
-    vectors = 2 * 10_000 * 1000 * 4
-    more = memory_to_train(many, training, ranks) - memory_to_train(few, training, ranks)
-    assert 4 * vectors <= more <= 9 * vectors
 
 
 def test_a_graph_without_edges_is_refused(tmp_path: Path, cluster: ClusterSpec) -> None:
@@ -592,20 +458,3 @@ def test_edges_of_another_graph_are_filtered_by_both(
 def test_bad_questions_are_refused(trained: Trained, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         embed.predict(trained[0], **options)
-
-
-# -- triples --------------------------------------------------------------------------------------
-
-
-def test_triples_are_ranked_as_edges_that_are_held_out(
-    trained: Trained, graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    held, names = graph.heldout("test"), graph.manifest.relations
-    ids = graph.user_ids().to_pylist()
-    assert names is not None
-    columns = zip(held["sources"], held["relations"], held["targets"], strict=True)
-    lines = [f"{ids[h]}\t{names[r]}\t{ids[t]}\n" for h, r, t in columns]
-    (tmp_path / "triples.txt").write_text("".join(lines))
-    options: dict[str, Any] = {"filtered": True, "cluster": cluster}
-    found = embed.evaluate(trained[0], triples=tmp_path / "triples.txt", **options)
-    assert found.scores == embed.evaluate(trained[0], **options).scores

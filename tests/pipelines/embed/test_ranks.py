@@ -9,27 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from embed_runs import values
 
 from penstock import ClusterSpec, Graph, embed
 from penstock.errors import GraphError, UsageError
-from penstock.pipelines.embed.planning import disk_to_train, fewest_partitions, memory_to_train
 from penstock.pipelines.vectors import Vectors
-from penstock.workers.embed.source import open_checkpoint
-from penstock.workers.embed.spec import Training
 
 TWO = ClusterSpec(cluster="mpi", workers=2)
 SMALL: dict[str, Any] = {"dim": 16, "batch": 100, "epochs": 8}
-
-
-def values(run: Path) -> Any:
-    """Return the vectors of the last checkpoint, by node."""
-    source, found = open_checkpoint(run / "checkpoints", "last")
-    try:
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        rows = np.concatenate([part.copy() for _, part in source.parts()])
-        return rows[np.argsort(order)], found.tensors["relations"]
-    finally:
-        source.close()
 
 
 DISK = {"partitions": 12, "batch": 25}
@@ -70,11 +57,10 @@ def test_what_two_ranks_write_is_read_by_all(
 @pytest.mark.parametrize(
     "more",
     [
-        {"filtered": True},
-        {"split": "valid", "candidates": 50, "sample": 101, "seed": 3},
+        {"filtered": True, "split": "valid", "candidates": 50, "sample": 101, "seed": 3},
         {"sample": 1, "seed": 1},  # one rank has no edge
     ],
-    ids=["filtered", "candidates", "one-edge"],
+    ids=["candidates", "one-edge"],
 )
 def test_ranks_share_an_evaluation(
     trained: tuple[Path, embed.TrainReport], cluster: ClusterSpec, more: dict[str, Any]
@@ -123,20 +109,3 @@ def test_a_table_that_one_rank_has_lost_is_not_made_again(
     # Put back, it goes on.
     table.write_bytes(held)
     assert resume(graph, run, epochs=13).trained.first_epoch == 12
-
-
-def test_a_plan_says_what_a_rank_needs(graph: Graph) -> None:
-    large = Graph(graph.path, replace(graph.manifest, nodes=100_000_000, edges=10**9))
-    training = Training(model="complex", dim=100)
-    alone, four = (memory_to_train(large, training, ranks) for ranks in (1, 4))
-    assert 0.25 * alone < four < 0.35 * alone
-    assert disk_to_train(large, training, 4) == pytest.approx(
-        disk_to_train(large, training), rel=0.01
-    )
-    assert fewest_partitions(large, training, four, 4) == 1
-    count = fewest_partitions(large, training, 8 * 10**9, 4)
-    assert count % 8 == 0
-    assert memory_to_train(large, replace(training, partitions=count), 4) <= 8e9
-    assert memory_to_train(large, replace(training, partitions=count - 8), 4) > 8e9
-    cover = replace(training, order="cover")
-    assert fewest_partitions(large, cover, 8 * 10**9, 4) in (4 * 16, 4 * 64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from embed_runs import values
 
 from penstock import CSR, ClusterSpec, Graph, embed, etl, generate
 from penstock.errors import (
@@ -26,31 +26,18 @@ from penstock.pipelines.embed.planning import (
     batch_problem,
     check_graph,
     fewest_partitions,
-    memory_to_train,
 )
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.vectors import Vectors
 from penstock.workers.embed.layout.buckets import build_buckets, largest_bucket
-from penstock.workers.embed.source import TableSource, open_checkpoint
+from penstock.workers.embed.source import TableSource
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.task import TrainTask
 from penstock.workers.embed.train import node_layout, train
 from penstock.workers.training import checkpoint
-from penstock.workers.training.stopped import Stopped
 
 Trained = tuple[Path, embed.TrainReport]
 SMALL: dict[str, Any] = {"dim": 16, "batch": 200, "negatives": 16, "schedule": "constant"}
-
-
-def values(run: Path) -> Any:
-    """Return the vectors of the last checkpoint, by node."""
-    source, found = open_checkpoint(run / "checkpoints", "last")
-    try:
-        order = np.concatenate([source.layout.nodes_of(p) for p in range(source.layout.partitions)])
-        rows = np.concatenate([part.copy() for _, part in source.parts()])
-        return rows[np.argsort(order)], found.tensors["relations"]
-    finally:
-        source.close()
 
 
 def same(one: Path, other: Path) -> None:
@@ -167,16 +154,6 @@ def test_a_run_goes_on_without_the_one_it_began_with(
     again = embed.train(graph, tmp_path / "run", epochs=2, resume=True, **options)
     assert again.trained.known == {"nodes": 400, "relations": 6}
     same(tmp_path / "whole", tmp_path / "run")
-
-
-def test_a_run_that_stopped_early_is_resumed_without_another_epoch(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    options: dict[str, Any] = {"dim": 4, "lr": 1e-30, "patience": 1, "validate_every": 1}
-    options |= {"schedule": "constant", "cluster": cluster}
-    assert embed.train(graph, tmp_path / "run", epochs=20, **options).trained.epochs == 2
-    again = embed.train(graph, tmp_path / "run", epochs=30, resume=True, **options)
-    assert (again.trained.first_epoch, again.trained.stopped) == (2, Stopped.PATIENCE)
 
 
 def test_a_line_that_was_cut_off_is_dropped(
@@ -320,17 +297,6 @@ def test_triples_of_an_undirected_graph_answer_both_ways(
     assert found.scores["mr"] == 1
 
 
-def test_triples_end_at_line_feeds_only(tmp_path: Path, cluster: ClusterSpec) -> None:
-    odd = "one\u2028two\x85three\rfour"
-    with Graph.create(tmp_path / "g") as writer:
-        writer.edges(CSR.from_edges(np.array([0, 1]), np.array([1, 2]), 3))
-        writer.nodes([odd, "b", "c"])
-    small = {**SMALL, "model": "dot", "batch": None, "epochs": 1, "cluster": cluster}
-    embed.train(tmp_path / "g", tmp_path / "run", **small)
-    (tmp_path / "t").write_text(f"{odd}\tb\r\nb\tc\n", newline="", encoding="utf-8-sig")
-    assert embed.evaluate(tmp_path / "run", triples=tmp_path / "t", cluster=cluster).edges == 2
-
-
 def test_a_graph_that_was_made_again_is_said(tmp_path: Path, cluster: ClusterSpec) -> None:
     made = {"entities": 60, "triples": 900, "relations": 2, "quiet": True}
     generate("kg", tmp_path / "g", **made)
@@ -340,79 +306,7 @@ def test_a_graph_that_was_made_again_is_said(tmp_path: Path, cluster: ClusterSpe
         embed.evaluate(tmp_path / "run", cluster=cluster)
 
 
-def test_a_best_checkpoint_that_is_gone_is_said(mine: Path, cluster: ClusterSpec) -> None:
-    (mine / "checkpoints/best.safetensors").unlink()
-    with pytest.raises(CorruptFile) as error:
-        embed.evaluate(mine, cluster=cluster)
-    assert "best.safetensors" in str(error.value)
-    assert embed.evaluate(mine, checkpoint="last", cluster=cluster).edges
-
-
-def test_patience_counts_evaluations_that_were_made(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    run, options = tmp_path / "run", {**SMALL, "lr": 1.0, "schedule": "constant"}
-    embed.train(graph, run, cluster=cluster, **{**options, "epochs": 8}, validate_every=4)
-    more = {**options, "epochs": 12, "patience": 4, "validate_every": 1, "resume": True}
-    found = embed.train(graph, run, cluster=cluster, **more).trained
-    assert found.epochs > 8
-    assert len((run / "metrics.jsonl").read_text().splitlines()) == found.epochs
-
-
 # -- options that meet -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("order", ["beta", "cover"])
-def test_of_one_partition_every_order_is_the_same(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, order: str
-) -> None:
-    for name, options in (("one", {"order": order}), ("given", {"order": order, "partitions": 1})):
-        embed.train(graph, tmp_path / name, epochs=1, cluster=cluster, **SMALL, **options)
-    embed.train(graph, tmp_path / "plain", epochs=1, cluster=cluster, **SMALL)
-    same(tmp_path / "one", tmp_path / "plain")
-    same(tmp_path / "given", tmp_path / "plain")
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"prefetch": False}, True),
-        ({"order": "cover", "partitions": 1}, True),
-        ({"patience": 1, "validate_every": 1, "epochs": 2}, True),
-        ({"patience": 1, "validate_every": 1, "epochs": 3}, False),
-        ({"prefetch": False, "order": "beta", "partitions": 4}, False),
-    ],
-    ids=str,
-)
-def test_options_without_effect_are_told(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, options: dict[str, Any], told: bool
-) -> None:
-    options = {**SMALL, "batch": 50, "epochs": 1, **options}
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        embed.train(graph, tmp_path / "run", cluster=cluster, **options)
-    assert any("of no effect" in str(one.message) for one in found) == told
-
-
-def test_a_warm_start_from_a_run_of_other_nodes_is_told(
-    graph: Graph, tmp_path: Path, cluster: ClusterSpec, make_graph: Any
-) -> None:
-    other = tmp_path / "other"
-    embed.train(make_graph(relations=2), other, dim=4, epochs=1, cluster=cluster)
-    with pytest.warns(PenstockWarning, match=str(other)):
-        embed.train(graph, tmp_path / "run", init=other, dim=4, epochs=2, cluster=cluster)
-
-
-def test_gradients_of_all_pieces_are_counted(graph: Graph) -> None:
-    """A large batch has many pieces, each of which has gradients of all its negatives."""
-    from penstock.kernels.cpu.embed.step import piece_cuts, pieces_of
-
-    for edges, chunk in ((1, 1), (1000, 1000), (1000, 7), (5000, 999), (100_000, 100_000)):
-        assert pieces_of(edges, chunk) == len(piece_cuts(edges, chunk))
-    large = Graph(graph.path, replace(graph.manifest, nodes=10**6, edges=10**7))
-    training = Training(model="complex", negatives="all", batch=100_000)
-    held = len(piece_cuts(100_000, 100_000)) * 10**6 * 100 * 4
-    assert memory_to_train(large, training) > held
 
 
 def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
@@ -426,19 +320,6 @@ def test_partitions_beyond_any_use_are_refused(graph: Graph) -> None:
     huge = Graph(graph.path, replace(graph.manifest, nodes=10**11, edges=10**7))
     for order in ("prefetch", "cover"):
         assert fewest_partitions(huge, Training(model="complex", order=order), 10**9) == 1
-
-
-def test_a_plan_of_an_evaluation_counts_queries_and_known_answers(
-    tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    generate("kg", tmp_path / "g", entities=60, triples=900, relations=2, valid=0.0, quiet=True)
-    embed.train(tmp_path / "g", tmp_path / "run", epochs=1, cluster=cluster, **SMALL)
-    needs = []
-    for options in ({}, {"filtered": True}, {"filtered": True, "split": "train"}):
-        needs.append(embed.evaluate.plan(tmp_path / "run", cluster=cluster, **options).memory.bytes)
-    edges = Graph.open(tmp_path / "g").num_edges
-    assert needs[1] - needs[0] > 12 * edges  # places of answers and their offsets, at least
-    assert needs[2] - needs[1] > 16 * edges * 16 / 2
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, generate, gnn
 from penstock.errors import (
-    InputError,
     OutputExists,
     PenstockWarning,
     UsageError,
@@ -65,9 +64,6 @@ def ring(tmp_path: Path) -> Callable[..., Graph]:
     return make
 
 
-# -- train, evaluate, predict ----------------------------------------------------------------------
-
-
 def test_blocks_are_learnt(trained: tuple[Path, gnn.TrainReport], cluster: ClusterSpec) -> None:
     folder, report = trained
     assert report.trained.metrics["test"]["score"] > 0.95
@@ -79,6 +75,9 @@ def test_blocks_are_learnt(trained: tuple[Path, gnn.TrainReport], cluster: Clust
     assert body["roc_auc"] > 0.99
     assert np.sum(body["confusion"]) == body["nodes"]
     assert not list(folder.glob(".evaluate*"))
+
+
+# -- train, evaluate, predict ----------------------------------------------------------------------
 
 
 def test_predictions_have_the_users_ids(
@@ -135,11 +134,8 @@ def test_another_graph(
     ("first", "other", "refused"),
     [
         ({}, {"directed": True}, True),
-        ({}, {"duplicates": "keep"}, True),
         ({}, {"duplicates": "max"}, False),  # the run uses no weights
-        ({"relation": "how"}, {"relation": "how", "since": 20}, False),  # one relation is left
         ({"relation": "how", "since": 20}, {"relation": "how"}, True),
-        ({}, {"both_directions": "once"}, False),
         ({"weight": "when"}, {"weight": "when", "both_directions": "once"}, True),
     ],
     ids=str,
@@ -287,31 +283,6 @@ def test_another_graph_is_standardised_as_the_first(
         gnn.predict(tmp_path / "run", tmp_path / "q", graph=other, cluster=cluster)
 
 
-def test_values_and_several_classes(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    label = np.linspace(0, 1, 60)
-    label[7] = np.nan
-    graph = ring(label.astype(np.float32), labels="value")
-    gnn.train(graph, tmp_path / "value", epochs=5, hidden=8, cluster=cluster)
-    found = gnn.evaluate(tmp_path / "value", split="all", cluster=cluster)
-    assert found.scores["nodes"] == 59
-    assert found.scores["mse"] > 0
-    shutil.rmtree(graph.path)
-    lists = pa.array([[i % 3, 3] if i % 2 else [] for i in range(60)], pa.list_(pa.int32()))
-    graph = ring(lists, labels="multi", classes=("a", "b", "c", "d"))
-    gnn.train(graph, tmp_path / "multi", epochs=5, hidden=8, cluster=cluster)
-    gnn.predict(tmp_path / "multi", tmp_path / "named", cluster=cluster)
-    rows = table(tmp_path / "named").to_pylist()
-    assert [row["predicted_label"] for row in rows] == [
-        ["abcd"[number] for number in row["prediction"]] for row in rows
-    ]
-    assert any(row["prediction"] for row in rows)
-    found = gnn.evaluate(tmp_path / "multi", cluster=cluster)
-    test = [lists[int(i)].as_py() for i in np.flatnonzero(graph.split("test"))]
-    assert [row[0] + row[2] for row in found.scores["confusion"]][3] == sum(3 in x for x in test)
-
-
 @pytest.mark.parametrize("kind", ["class", "value", "multi"])
 def test_nodes_without_a_label_count_nowhere(
     ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec, kind: str
@@ -339,18 +310,6 @@ def test_nodes_without_a_label_count_nowhere(
 
 
 # -- plans -----------------------------------------------------------------------------------------
-
-
-def test_a_prediction_has_no_backward_pass(
-    trained: tuple[Path, gnn.TrainReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for command, *out in (("predict", str(tmp_path / "p")), ("evaluate",)):
-        line = ["gnn", command, str(trained[0]), *out, "--plan", "--cluster", "threads"]
-        assert run([*line, "--json"]) == 0
-        body = json.loads(capsys.readouterr().out)
-        assert 0 < body["memory_bytes"] == body["detail"]["memory_bytes"]
-        assert body["detail"]["backward"] is False
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_weights_that_training_replaces_meanwhile_are_read_again(
@@ -425,20 +384,3 @@ def test_a_warm_start_goes_on_as_the_other_run_would(
         blocks, tmp_path / "run", epochs=6, resume=True, **{**warm, "overwrite": False}
     )
     assert (again.trained.known, again.trained.first_epoch) == (report.trained.known, 4)
-
-
-def test_weights_of_another_shape_begin_at_random(
-    blocks: Graph, tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    gnn.train(blocks, tmp_path / "run", epochs=2, hidden=8, cluster=cluster)
-    options: dict[str, Any] = {"epochs": 1, "lr": 1e-12, "weight_decay": 0.0, "hidden": 8}
-    options |= {"init": tmp_path / "run", "cluster": cluster, "layers": 3}
-    trained = gnn.train(blocks, tmp_path / "deeper", **options).trained
-    assert 0 < trained.known < trained.parameters
-    found, before = (
-        checkpoint.load(tmp_path / name / "checkpoints/last.safetensors")[0]
-        for name in ("deeper", "run")
-    )
-    np.testing.assert_allclose(found["layers.0.weight"], before["layers.0.weight"], atol=1e-9)
-    with pytest.raises(InputError):
-        gnn.train(blocks, tmp_path / "new", **{**options, "init": tmp_path / "nowhere"})

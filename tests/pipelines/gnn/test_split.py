@@ -18,7 +18,6 @@ import pytest
 
 from penstock import CSR, ClusterSpec, Graph, etl, gnn
 from penstock.errors import CorruptFile, PenstockWarning, UsageError
-from penstock.pipelines.gnn.options import GnnOptions
 from penstock.pipelines.gnn.run import Run
 from penstock.splits import split_nodes
 
@@ -132,18 +131,6 @@ def test_every_class_has_its_fractions(fractions: tuple[float, float, float]) ->
         assert (found[small] == 1).any()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"split": (0.8, 0.2, 0.2)}, {"split": (0.8, -0.1, 0.2)}, {"split": (0.0, 0.5, 0.5)},
-     {"split_stratified": True}],
-    ids=str,
-)  # fmt: skip
-def test_fractions_that_cannot_be(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError) as caught:
-        GnnOptions(**options)
-    assert "--split" in str(caught.value)
-
-
 # -- what is kept ----------------------------------------------------------------------------------
 
 
@@ -222,45 +209,6 @@ def test_another_graph_does_not_make_test_nodes_of_what_was_trained_on(
         shutil.rmtree(other.path)
 
 
-def test_new_nodes_have_the_split_of_their_graph(
-    ring: Callable[..., Graph],
-    tmp_path: Path,
-    cluster: ClusterSpec,
-) -> None:
-    first = ring(split=np.repeat([0, 1, 2], 30).astype(np.int8))
-    gnn.train(first, tmp_path / "run", epochs=2, hidden=8, cluster=cluster)
-    # Its first 45 nodes have the ids of the last 45 that were there, the others new ones.
-    other = ring("other", least=90, split=np.full(90, 2, np.int8))
-    with pytest.warns(PenstockWarning, match="split"):
-        report = gnn.evaluate(tmp_path / "run", graph=other, cluster=cluster)
-    labelled = other.labelled()
-    assert report.scores["nodes"] == int(labelled[15:].sum()), "15 of them validated"
-    valid = gnn.evaluate(tmp_path / "run", graph=other, split="valid", cluster=cluster)
-    assert valid.scores["nodes"] == int(labelled[:15].sum())
-    bare = ring("bare", least=90)
-    with pytest.warns(PenstockWarning, match="split"):
-        report = gnn.evaluate(tmp_path / "run", graph=bare, cluster=cluster)
-    assert report.scores["nodes"] == int(labelled[15:45].sum())
-
-
-def test_an_unrelated_graph_may_have_its_own_split(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    folder = tmp_path / "run"
-    gnn.train(ring(), folder, epochs=1, hidden=4, split=(0.6, 0.2, 0.2), cluster=cluster)
-    own = np.repeat([2, 0, 1], [70, 15, 5]).astype(np.int8)
-    given: dict[str, Any] = {"graph": ring("other", split=own), "split_by": "graph"}
-    given["cluster"] = cluster
-    found = gnn.evaluate(folder, **given).to_dict()
-    assert (found["nodes"], found["split_by"]) == (63, "graph")
-    gnn.predict(folder, tmp_path / "p", **given)
-    assert predicted(tmp_path / "p") == {
-        2 * node: ("train", "valid", "test")[own[node]] for node in range(90)
-    }
-    with pytest.raises(UsageError):
-        gnn.evaluate(folder, split="all", **given)
-
-
 def test_a_split_that_is_lost_is_drawn_again_or_missed(
     ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
 ) -> None:
@@ -274,15 +222,3 @@ def test_a_split_that_is_lost_is_drawn_again_or_missed(
     assert "split.parquet" in str(error.value)
     gnn.train(graph, folder, epochs=3, resume=True, **options)
     assert (folder / "split.parquet").read_bytes() == before
-
-
-def test_what_cannot_be_drawn(
-    ring: Callable[..., Graph], tmp_path: Path, cluster: ClusterSpec
-) -> None:
-    graph = ring(label=pa.array([0] * 3 + [None] * 87, pa.int32()))
-    with pytest.raises(UsageError):
-        gnn.train(graph, tmp_path / "run", split=(0.1, 0.4, 0.4), cluster=cluster)
-    replace(graph.manifest, labels="value", classes=None).save(graph.path)
-    with pytest.raises(UsageError):
-        gnn.train(graph.path, tmp_path / "run", split=(0.6, 0.2, 0.2), split_stratified=True)
-    assert not (tmp_path / "run").exists()

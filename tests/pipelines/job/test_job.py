@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import json
 import os
 import subprocess
@@ -134,17 +133,6 @@ def test_the_plan_says_what_would_run_and_writes_nothing(
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
     too_large = example.degrees.plan(graph, tmp_path / "out", parts=2)
     assert too_large.to_dict()["problem"]["error"] == "CapacityError"
-
-
-def test_options_are_said_once(example: Any) -> None:
-    """The Python function has the parameters that the command and its help have."""
-    named = inspect.signature(example.degrees).parameters
-    assert {"graph", "out", "cluster", "parts", "resume", "overwrite"} <= set(named)
-    done = subprocess.run(
-        [sys.executable, "-P", str(AT), "--help"], capture_output=True, text=True, check=True
-    )
-    for flag in ("--parts", "--plan", "--resume", "--overwrite", "--verify", "--json", "--cluster"):
-        assert flag in done.stdout
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import errno
-import sys
 from typing import Any
 
 import pytest
 
-from penstock.cluster.connect import connect
-from penstock.cluster.spec import ClusterSpec
 from penstock.errors import CapacityError, ClusterError, GangError, PenstockError
 from penstock.pipelines.job.ranks import run_ranks
-from penstock.pipelines.job.workers import Workers
-
-
-def test_a_worker_imports_nothing_of_its_client() -> None:
-    spec = ClusterSpec(cluster="local", workers=1)
-    with connect(spec) as client:
-        workers = Workers(client, spec, quiet=False)
-        assert workers.ranks("builtins:isinstance", (int,), title="ask") == [False]
-        assert workers.ranks(isinstance, (int,), title="ask") == [False]
-        assert workers.tasks("ask", abs, [(-1,), (-2,)], [1, 1], "numbers") == [1, 2]
-        (loaded,) = client.run(lambda: sorted(sys.modules)).values()
-    assert "penstock.workers.compiling" in loaded
-    assert not [name for name in loaded if name.startswith("penstock.pipelines")]
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ def test_workers_that_die_again_and_again_end_the_job(
         run(client, steps.die, [(str(tmp_path / "marker"), 100)])
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_workers_cannot_load_a_task_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What tests of pages share: the record of a run with outputs, and a browser to look with.
+"""What tests of pages share: a run with outputs, the tables of a page, and a browser.
 
 The browser is a headless Chromium, driven through its DevTools protocol.
 """
@@ -16,6 +16,7 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -164,19 +165,75 @@ class Browser:
         self._loop.close()
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """Give a browser; skip if there is none."""
-    program = next((found for name in _NAMES if (found := shutil.which(name))), None)
-    if program is None:
-        pytest.skip(f"no Chromium: none of {', '.join(_NAMES)} is installed")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        found = Browser(program, folder)
-        yield found
-        found.close()
+class Page(HTMLParser):
+    """A page as it was read.
+
+    tags    names and attributes of its elements
+    tables  rows of texts under the caption of each table
+    text    all of its text but scripts
+    charts  what Bokeh draws, by the name of its figure
+    """
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags, self.tables, self.text, self.scripts = [], {}, "", []
+        self._open, self._rows = [], []
+        self.feed(html)
+        items = iter(json.loads(self.scripts[0]) if "charts" in html and self.scripts else [])
+        self.charts, title = {}, ""
+        for tag, attrs in self.tags:
+            title = attrs["aria-label"] if tag == "figure" else title
+            if attrs.get("class") == "plot":
+                self.charts[title] = next(items)
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open.append(tag)
+        if tag == "script":
+            self.scripts.append("")
+        elif tag == "caption":
+            self._rows, self._caption = [], ""
+        elif tag == "tr":
+            self._rows.append([])
+        elif tag in ("td", "th"):
+            self._rows[-1].append("")
+
+    def handle_endtag(self, tag) -> None:
+        while self._open and self._open.pop() != tag:
+            pass
+        if tag == "caption":
+            self.tables[self._caption] = self._rows
+
+    def handle_data(self, data) -> None:
+        if "script" in self._open:
+            self.scripts[-1] += data
+            return
+        self.text += data
+        if "caption" in self._open:
+            self._caption += data
+        elif {"td", "th"} & set(self._open):
+            self._rows[-1][-1] += data
+
+    def columns(self, chart: str) -> list[dict]:
+        """Return the columns of numbers of a chart, one dict for each glyph."""
+        found = []
+
+        def look(one) -> None:
+            if isinstance(one, dict):
+                if one.get("name") == "ColumnDataSource":
+                    found.append(dict(one["attributes"]["data"]["entries"]))
+                one = list(one.values())
+            for inner in one if isinstance(one, list) else ():
+                look(inner)
+
+        look(self.charts[chart])
+        return found
 
 
-GRAPH = {"nodes": 200, "edges": 900}
+@pytest.fixture(scope="session")
+def read_page():
+    """Give what reads a page."""
+    return Page
 
 
 @pytest.fixture
@@ -188,52 +245,48 @@ def make_run(tmp_path, make_graph):
     make_run(2, state="failed")   the second run of the flow, with more in its record
     """
 
-    def stage(name, job, report, out, key, **more):
+    def stage(name, job, report, out, **more):
         known = tmp_path / "out" / ".flow"
         known.mkdir(parents=True, exist_ok=True)
-        (known / f"{name}.json").write_text(json.dumps({"key": key, "report": report}))
+        (known / f"{name}.json").write_text(json.dumps({"key": name}))
         return {"job": job, "state": "done", "began": 10.0, "seconds": 4.0, "report": report,
-                "out": str(out), "key": key, "metrics": {"score": 0.5}} | more  # fmt: skip
+                "out": str(out), "key": name, "metrics": {"score": 0.5}} | more  # fmt: skip
 
     def make(number=1, *, evil="", **body):
         out = tmp_path / "out"
         out.mkdir(exist_ok=True)
         shutil.rmtree(tmp_path / "graph", ignore_errors=True)  # the same for every run
-        graph = make_graph(**GRAPH, labels=3, features="dense")
+        graph = make_graph(nodes=200, edges=900, labels=3, features="dense")
         manifest = replace(graph.manifest, classes=tuple(f"{evil}c{i}" for i in range(3)))
         manifest.save(graph.path)
-        names = {one: f"{evil.replace('/', '')}{one}"
-                 for one in ("graph", "parts", "model", "vectors", "words", "score")}  # fmt: skip
         part = {"nodes": 100, "ghosts": 20, "edges": 450, "cut": 50, "sends": 20}
         parts = {"parts": [part, part], "made_by": f"metis{evil}", "seconds": {"assign": 0.5}}
         gate = {"metric": f"{evil}score", "expected": ">= 0.4", "value": 0.5 + number / 100,
                 "met": True, "note": evil}  # fmt: skip
         score = {
             "split": "test", "classes": [f"{evil}c0", f"{evil}c1"],
-            "scores": {"accuracy": 0.75, "f1": [0.7, 0.8], "confusion": [[3, 1], [1, 3]]},
+            "accuracy": 0.75, "f1": [0.7, 0.8], "confusion": [[3, 1], [1, 3]],
         }  # fmt: skip
-        stages = {
-            names["graph"]: stage(names["graph"], "etl", {"nodes": 200}, graph.path, "g"),
-            names["parts"]: stage(names["parts"], "partition", parts, graph.path, "p"),
-            names["model"]: stage(
-                names["model"], "gnn train", trained(tmp_path / "out" / "model"),
-                tmp_path / "out" / "model", "m", gates=[gate],
-            ),
-            names["vectors"]: stage(
-                names["vectors"], "word2vec train", {"seconds": 3.0, "train_seconds": 2.0},
-                vectors(out / "vectors", graph.user_ids().combine_chunks(), graph), "v",
-            ),
-            names["words"]: stage(
-                names["words"], "word2vec train", {},
-                vectors(out / "words", [f"{evil}{i}" for i in range(30)]), "w",
-            ),
-            names["score"]: stage(names["score"], "gnn evaluate", score, out / "model", "s"),
-        }  # fmt: skip
+        ids = graph.user_ids().combine_chunks()
+        words = [f"{evil}{i}" for i in range(30)]
+        made = [
+            ("graph", "etl", {"nodes": 200}, graph.path),
+            ("parts", "partition", parts, graph.path),
+            ("model", "gnn train", trained(out / "model"), out / "model"),
+            ("vectors", "word2vec train", {"seconds": 3.0, "train_seconds": 2.0},
+             vectors(out / "vectors", ids, graph)),
+            ("words", "word2vec train", {}, vectors(out / "words", words)),
+            ("score", "gnn evaluate", score, out / "model"),
+        ]  # fmt: skip
+        safe = evil.replace("/", "")
+        stages = {f"{safe}{name}": stage(f"{safe}{name}", *rest) for name, *rest in made}
+        stages[f"{safe}model"]["gates"] = [gate]
         folder = tmp_path / "runs" / f"f-20260101-00000{number}"
         folder.mkdir(parents=True)
         whole = {
             "format": "penstock-run", "version": 1, "flow": "f", "file": "f.yaml",
-            "began": f"2026-01-01T00:00:0{number}", "state": "passed", "seconds": 12.5,
+            "date": f"2026-01-0{number}", "began": f"2026-01-01T00:00:0{number}",
+            "state": "passed", "seconds": 12.5,
             "folder": str(out), "stages": stages, "versions": {f"{evil}numpy": evil},
         }  # fmt: skip
         (folder / "run.json").write_text(json.dumps(whole | body))
@@ -258,8 +311,7 @@ def make_run(tmp_path, make_graph):
         }  # fmt: skip
         body = {
             "format": "penstock-gnn", "version": 1, "task": "class", "state": "done",
-            "model": {"layers": [{"kind": "gcn"}, {"kind": "gcn"}]},
-            "report": {"trained": results},
+            "model": {"layers": [{"kind": "gcn"}, {"kind": "gcn"}]}, "report": results,
         }  # fmt: skip
         (folder / "run.json").write_text(json.dumps(body))
         (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
@@ -281,3 +333,15 @@ def make_run(tmp_path, make_graph):
         return folder
 
     return make
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Give a browser; skip if there is none."""
+    program = next((found for name in _NAMES if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip(f"no Chromium: none of {', '.join(_NAMES)} is installed")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        found = Browser(program, folder)
+        yield found
+        found.close()

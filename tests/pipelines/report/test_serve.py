@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from penstock.pipelines.report.serve import RunServer
+from penstock.pipelines.report.serve import RunServer, index
 
 
 @pytest.fixture
@@ -47,29 +47,40 @@ def ask(make_run):
 def test_the_runs_their_pages_and_logs(ask):
     answer, content = ask("/")
     assert answer.status == 200
-    assert f'<a href="/run/{ask.folder.name}">' in content
-    answer, content = ask(f"/run/{ask.folder.name}")
+    assert f'<a href="/{ask.folder.name}/report.html">' in content
+    assert "2026-01-01" in content
+    answer, content = ask(f"/{ask.folder.name}/report.html")
     assert answer.status == 200
     assert f"<h1>Passed: {ask.folder.name}</h1>" in content
     assert answer.headers["Content-Security-Policy"] == "sandbox allow-scripts"
-    answer, content = ask(f"/run/{ask.folder.name}/log/model")
+    answer, content = ask(f"/{ask.folder.name}/logs/model.log")
     assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert content == "epoch 1\n<b>hit</b>\n"
 
 
+def test_the_trends_of_gates_over_dates(make_run, read_page):
+    for number in (1, 2):
+        folder = make_run(number)
+    page = read_page(index(folder.parent))
+    heads, *rows = page.tables["The newest first"]
+    assert [row[heads.index("Date")] for row in rows] == ["2026-01-02", "2026-01-01"]
+    assert page.tables["model: score"][1:] == [["01-01", "0.51"], ["01-02", "0.52"]]
+    assert "model: score" in page.charts
+
+
 def test_nothing_is_written(ask):
     before = sorted(ask.folder.parent.parent.rglob("*"))
     ask("/")
-    ask(f"/run/{ask.folder.name}")
+    ask(f"/{ask.folder.name}/report.html")
     assert sorted(ask.folder.parent.parent.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "/run/%2e%2e", "/run/..%2f..%2fout", "/run/{run}/log/..%2frun",
-        "/run/{run}/log/%2fetc%2fpasswd", "/run/{run}/run.json", "/../../etc/passwd", "/run/%00",
+        "/%2e%2e", "/..%2f..%2fout", "/{run}/logs/..%2frun.json", "/{run}/logs/%2fetc%2fpasswd",
+        "/{run}/run.json", "/{run}", "/../../etc/passwd", "/{run}/%00",
     ],
 )  # fmt: skip
 def test_paths_that_lead_elsewhere_are_not_found(ask, path):

@@ -77,11 +77,6 @@ def test_many_parts(tmp_path, monkeypatch):
     np.testing.assert_array_equal(plain.values, found.values)
 
 
-def test_none_at_all(tmp_path):
-    write_vectors(tmp_path, np.empty(0, np.int64), np.empty((0, 4), np.float32))
-    assert len(Vectors.open(tmp_path)) == 0
-
-
 def test_ids_that_are_there_twice_or_null_are_not_written(tmp_path):
     for ids in (np.array([7, 8, 7]), pa.array([7, None, 8]), pa.array([7, 8])):
         with pytest.raises(InputError):
@@ -202,16 +197,6 @@ def test_files_in_folders_by_globs_and_compressed(written, tmp_path):
         vectors = Vectors.open(path)
         assert vectors.ids.to_pylist() == ["a", "b", "c"]
         np.testing.assert_array_equal(vectors.values, expected.values)
-
-
-def test_nothing_there(tmp_path):
-    with pytest.raises(InputError):
-        Vectors.open(tmp_path / "x")
-    with pytest.raises(InputError):
-        Vectors.open(tmp_path)
-    (tmp_path / "x.txt").write_text("a b\n")
-    with pytest.raises(UsageError):
-        Vectors.open(tmp_path / "x.txt", ids=tmp_path / "y.txt")
 
 
 # -- word2vec's formats ----------------------------------------------------------------------------
@@ -340,19 +325,6 @@ def test_the_name_says_the_format(written, tmp_path, name, given, kind, start):
     np.testing.assert_array_equal(found.values, values_of(3, 5))
     assert found.find([6, "7"]).tolist() == [1, 2]
     assert str(found.ids.type) == ("int64" if kind in ("npy", "parquet") else "string")
-
-
-def test_export_options(written, tmp_path):
-    folder = written(np.arange(3))
-    for path, more in ((tmp_path / "x.npy", {"blank": "_"}), (tmp_path / "x", {"blank": " "})):
-        with pytest.raises(UsageError):
-            export_vectors(folder, path, **more)
-    export_vectors(folder, tmp_path / "x")
-    with pytest.raises(OutputExists):
-        export_vectors(folder, tmp_path / "x")
-    export_vectors(folder, tmp_path / "x", overwrite=True)
-    with pytest.raises(UsageError):
-        export_vectors(folder, folder / "vectors.npy", format="npy", overwrite=True)
 
 
 def test_ids_next_to_values_are_theirs(written, tmp_path, monkeypatch):

@@ -55,18 +55,6 @@ def test_the_sampler_follows_from_weights_and_memory(
     assert why in choice.why
 
 
-def test_metapath_takes_a_row_for_each_relation_of_its_schema(make_graph: Any) -> None:
-    graph = make_graph(relations=4)
-    options = {"app": "metapath", "schema": "3,1,3"}
-    spec = choose(graph, WalkOptions(**options), WeightStatistics(), MUCH).spec
-    assert spec.wanted == (1, 3)
-    assert spec.rules.schema == (1, 0, 1)
-    options["sampler"] = "reservoir"
-    spec = choose(graph, WalkOptions(**options), WeightStatistics(), MUCH).spec
-    assert spec.wanted is None
-    assert spec.rules.schema == (3, 1, 3)
-
-
 def test_factors_that_would_look_like_a_hang_are_refused(make_graph: Any) -> None:
     graph, options = make_graph(), {"app": "node2vec", "p": 1e6}
     assert choose(graph, WalkOptions(**options), EVEN, MUCH).why.startswith("reservoir")

@@ -1,104 +1,12 @@
 """A buffer of partitions: every bucket once an epoch, nothing lost, the same without prefetch."""
 
-import math
 import threading
-from itertools import compress, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
-from penstock.partition.order import order
 from penstock.workers.embed import buffer as module
-from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
-
-ORDERS = [("prefetch", 3), ("beta", 3), ("beta", 4), ("legend", 3)]
-
-
-def schedules(draw):
-    name, capacity = draw(st.sampled_from(ORDERS))
-    n = draw(st.integers(1, 17))
-    return BucketSchedule(
-        order(name, n, capacity), seed=draw(st.integers(0, 99)), relabel=draw(st.booleans()),
-        spread=draw(st.booleans()),
-    )  # fmt: skip
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.data())
-def test_every_bucket_is_trained_once_an_epoch(data):
-    schedule, epoch = schedules(data.draw), data.draw(st.integers(0, 4))
-    n = schedule.order.partitions
-    parts, steps = {}, list(schedule.scheduled(epoch))
-    assert len(steps) == len(schedule)
-    for step in steps:
-        for share in step.before + step.during:
-            assert set(share.bucket) <= set(step.buffer)
-            assert share.part not in parts.setdefault((share.bucket, share.of), set())
-            parts[share.bucket, share.of].add(share.part)
-        assert all(not set(share.bucket).isdisjoint(step.evict) for share in step.before)
-        assert all(set(share.bucket).isdisjoint(step.evict) for share in step.during)
-        assert len(set(step.buffer)) == len(step.buffer)
-    assert sorted(bucket for bucket, _ in parts) == [(i, j) for i in range(n) for j in range(n)]
-    assert all(len(found) == of for (_, of), found in parts.items())
-    for one, two in pairwise(steps):
-        assert set(one.buffer) - set(one.evict) | set(one.load) == set(two.buffer)
-    assert steps[-1].evict == ()
-
-
-@pytest.mark.parametrize("spread", [False, True])
-@pytest.mark.parametrize(
-    ("name", "n"), [("prefetch", 2), ("prefetch", 13), ("beta", 9), ("cover", 16)]
-)
-def test_buckets_are_divided_among_the_states_that_hold_them(name, n, spread):
-    """As they meet, one after another, with another part of the edges in each epoch."""
-    schedule = BucketSchedule(order(name, n), seed=3, spread=spread)
-    for epoch in (0, 1, 5):
-        states = schedule.states(epoch)
-        places = {}
-        for number, state in enumerate(states):
-            for bucket in ((i, j) for i in state for j in state):
-                places.setdefault(bucket, []).append(number)
-        shares = [[] for _ in states]
-        for bucket, numbers in places.items():
-            chosen = numbers if spread else numbers[:1]
-            for turn, number in enumerate(chosen):
-                part = (turn + epoch) % len(chosen)
-                shares[number].append(Share(bucket, part, len(chosen)))
-        hidden = math.inf
-        for step, expected in zip(schedule.scheduled(epoch), shares, strict=True):
-            leaving = [bool({*share.bucket} & {*step.evict}) for share in expected]
-            assert list(step.before) == list(compress(expected, leaving))
-            assert list(step.during) == [s for s in expected if s not in step.before]
-            if step.evict:
-                hidden = min(hidden, sum(1 / s.of for s in step.during) / len(step.evict))
-        assert schedule.hiding == pytest.approx(hidden)
-
-
-@settings(deadline=None, max_examples=40)
-@given(st.data())
-def test_labels_are_drawn_anew_and_nothing_moves_between_epochs(data):
-    name, capacity = data.draw(st.sampled_from(ORDERS))
-    n = data.draw(st.integers(5, 17))
-    schedule = BucketSchedule(order(name, n, capacity), seed=data.draw(st.integers(0, 99)))
-    for epoch in range(4):
-        assert sorted(schedule.labels(epoch)) == list(range(n))
-        assert set(schedule.states(epoch)[-1]) == set(schedule.states(epoch + 1)[0])
-    assert len({schedule.labels(epoch) for epoch in range(6)}) > 1
-    # Whoever resumes asks for a later epoch first.
-    again = BucketSchedule(order(name, n, capacity), seed=schedule.seed)
-    assert again.labels(4) == schedule.labels(4)
-
-
-def test_every_partition_is_as_likely_under_a_label():
-    counts = np.zeros((6, 6))
-    for seed in range(1200):
-        schedule = BucketSchedule(order("prefetch", 6), seed=seed)
-        for label, partition in enumerate(schedule.labels(2)):
-            counts[label, partition] += 1
-    assert ((counts - 200) ** 2 / 200).sum() < 25 + 4 * 50**0.5 + 10
 
 
 @pytest.mark.parametrize("prefetch", [True, False])
@@ -124,31 +32,6 @@ def test_what_is_in_memory_is_what_was_trained(small, prefetch, name, capacity, 
     one.buffer.flush()
     np.testing.assert_array_equal(one.contents(), whole)
     assert (one.buffer.traffic.swaps > 0) == (partitions > capacity)
-
-
-def test_a_table_that_fits_touches_the_disk_at_checkpoints_only(small):
-    one = small(partitions=1)
-    for epoch in range(4):
-        one.epoch(epoch)
-    one.save({"epoch": 4})
-    assert (one.buffer.traffic.bytes_read, one.buffer.traffic.bytes_written) == (0, 0)
-    assert one.buffer.flushed.bytes_written == one.geometry.partition_bytes
-
-
-def test_bytes_are_counted(small):
-    one = small(partitions=7)
-    one.epoch(0)
-    one.buffer.flush()
-    swaps, size = one.schedule.order.swaps, one.geometry.partition_bytes
-    traffic = one.buffer.traffic
-    assert traffic.swaps == swaps
-    assert traffic.bytes_written == swaps * size
-    assert one.buffer.flushed.bytes_written == 3 * size  # is no swap
-    # What was never written is computed, not read: 7 partitions.
-    assert traffic.bytes_read == (swaps - 4) * size
-    assert traffic.io_seconds > 0
-    assert traffic.bandwidth > 0
-    assert traffic.exposed_seconds > 0
 
 
 def test_a_swap_runs_while_what_does_not_need_it_trains(small, monkeypatch):

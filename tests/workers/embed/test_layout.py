@@ -1,42 +1,15 @@
 """Where nodes and edges lie: every node once, every edge once, the same for any threads."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
-from embed_runs import located
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock import Graph, generate
-from penstock.csr import CSR
 from penstock.errors import CorruptFile
 from penstock.partition.order import order
 from penstock.workers.embed.layout import buckets as module
 from penstock.workers.embed.layout.buckets import EdgeBuckets, build_buckets
 from penstock.workers.embed.layout.nodes import NodeLayout
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule, Share
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.integers(1, 200), st.integers(1, 20), st.integers(0, 2**20), st.booleans())
-def test_every_node_has_a_row_of_its_own(nodes, partitions, seed, assigned):
-    partitions = min(nodes, partitions)
-    if assigned:
-        parts = np.random.default_rng(seed).integers(0, partitions, nodes).astype(np.int32)
-        layout = NodeLayout.of_assignment(parts, partitions)
-    else:
-        layout = NodeLayout.ranges(nodes, partitions)
-        assert max(layout.sizes) - min(layout.sizes) <= 1
-    found, rows = located(layout, np.arange(nodes))
-    if assigned:
-        np.testing.assert_array_equal(found, parts)
-    assert len(set(zip(found, rows, strict=True))) == nodes
-    for partition in range(partitions):
-        mine = layout.nodes_of(partition)
-        assert len(mine) == layout.sizes[partition]
-        np.testing.assert_array_equal(found[mine], partition)
-        np.testing.assert_array_equal(rows[mine], np.arange(len(mine)))
 
 
 @pytest.fixture(scope="module")
@@ -102,18 +75,6 @@ def test_any_place_of_a_large_bucket_may_hold_any_edge(graph, tmp_path, monkeypa
     assert abs(by_node[0] - by_node[1]) < 0.1
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 1000), st.integers(1, 9))
-def test_shares_of_a_bucket_are_disjoint_and_all_of_it(size, of):
-    none = np.empty(0, np.int32)
-    buckets = EdgeBuckets(none, none, None, np.array([3, 3 + size]))
-    runs = [buckets.run(Share((0, 0), part, of)) for part in range(of)]
-    assert runs[0][0] == 3
-    assert runs[-1][1] == 3 + size
-    assert all(one[1] == two[0] for one, two in pairwise(runs))
-    assert buckets.count([Share((0, 0), part, of) for part in range(of)]) == size
-
-
 @pytest.mark.parametrize("spread", [False, True])
 def test_an_epoch_of_phases_is_every_edge_once(graph, tmp_path, spread):
     layout = NodeLayout.ranges(graph.num_nodes, 6)
@@ -169,17 +130,6 @@ def test_damaged_buckets_are_found_before_a_kernel_follows_them(graph, tmp_path)
         assert str(path) in str(error.value)
         build_buckets(graph, layout, tmp_path, seed=1)
         assert path.read_bytes() == kept
-
-
-def test_a_graph_without_edges_or_relations(tmp_path):
-    none = np.empty(0, np.int64)
-    with Graph.create(tmp_path / "g") as writer:
-        writer.edges(CSR.from_edges(none, none, 10))
-        writer.nodes([str(i) for i in range(10)])
-    buckets = build_buckets(Graph.open(tmp_path / "g"), NodeLayout.ranges(10, 3), tmp_path / "b")
-    assert buckets.relations is None
-    assert buckets.largest == 0
-    assert len(buckets.phase([Share((0, 1))], {0: 0, 1: 5}, rows=10, seed=0, which=0)) == 0
 
 
 @pytest.mark.gpu

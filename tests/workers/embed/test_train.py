@@ -13,19 +13,16 @@ import pytest
 from embed_runs import same, vectors
 
 from penstock import CSR, Graph
-from penstock.errors import CorruptFile, UsageError
-from penstock.kernels.embed_rules import Batch, Side, Table
+from penstock.errors import CorruptFile
+from penstock.kernels.embed_rules import Batch, Table
 from penstock.kernels.naive import embed as naive
 from penstock.workers.embed import train as module
-from penstock.workers.embed.edges import all_edges, split_edges
-from penstock.workers.embed.evaluation.ranking import Scores, known_answers, rank, sample
 from penstock.workers.embed.negatives import Negatives
 from penstock.workers.embed.penalty import mean_penalty
-from penstock.workers.embed.source import open_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.task import Trained, TrainTask
-from penstock.workers.embed.train import node_layout, train
+from penstock.workers.embed.train import train
 
 SMALL: dict[str, Any] = {
     "model": "complex", "dim": 8, "batch": 64, "negatives": 16, "epochs": 3, "validate_sample": 100,
@@ -64,22 +61,6 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 OUT_OF_CORE = {"partitions": 5, "batch": 16}
-
-
-@pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
-def test_a_training_learns_and_says_so(graph: Graph, tmp_path: Path, more: dict[str, Any]) -> None:
-    comm = Comm()
-    found = run(graph, tmp_path / "r", comm, epochs=8, **more)
-    assert found.epochs == 8
-    assert found.stopped == "epochs"
-    losses = [line["loss"] for line in lines(tmp_path / "r")]
-    assert len(losses) == 8
-    assert losses[-1] < 0.6 * losses[0]
-    assert found.validation is not None
-    assert found.validation["mrr"] > 0.1  # of a random order: 0.02
-    assert found.batches >= 8 * graph.num_edges // (more.get("batch", 64))
-    assert max(one.get("done", 0) for one in comm.logged) == 8 * graph.num_edges
-    assert (found.bytes_read > 0) == bool(more)  # in memory only checkpoints touch the disk
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "sgd"])
@@ -129,32 +110,16 @@ def test_what_does_not_matter(graph: Graph, tmp_path: Path, other: dict[str, Any
     np.testing.assert_array_equal(ours[0], theirs[0])
 
 
-def test_evaluations_are_no_swaps(graph: Graph, tmp_path: Path) -> None:
-    found = run(graph, tmp_path / "one", **OUT_OF_CORE)
-    other = run(graph, tmp_path / "other", **OUT_OF_CORE, validate_every=100)
-    assert (found.bytes_read, found.bytes_written) == (other.bytes_read, other.bytes_written)
-
-
-def test_another_seed_is_another_training(graph: Graph, tmp_path: Path) -> None:
-    run(graph, tmp_path / "one", epochs=1)
-    run(graph, tmp_path / "two", epochs=1, seed=1)
-    assert not np.array_equal(vectors(tmp_path / "one")[0][0], vectors(tmp_path / "two")[0][0])
-
-
 @pytest.mark.parametrize(
     "more",
     [
         {"model": "dot"},
-        {"model": "distmult", "loss": "logistic"},
-        {"model": "transe", "loss": "margin"},
         {"model": "transe", "norm": 2, "corrupt": "tail"},
         {"model": "rotate", "loss": "self-adversarial", "lr": 0.05},
         {"negatives": "all"},
-        {"by_degree": 0.5},
         {"by_degree": 1.0, **OUT_OF_CORE},
         {"order": "cover", **OUT_OF_CORE, "partitions": 16, "batch": 4},
         {"chunk": 16, "l2": 1e-3},
-        {"schedule": "linear"},
     ],
     ids=lambda more: "-".join(f"{value}" for value in more.values()),
 )
@@ -212,52 +177,6 @@ def test_negatives_are_fairly_shared_among_partitions(
     assert {(1, 2), (2, 1), (1, 1), (2, 0)} <= seen
 
 
-def test_patience_ends_a_training(graph: Graph, tmp_path: Path) -> None:
-    found = run(graph, tmp_path / "r", epochs=60, patience=2, lr=1.0)
-    assert found.stopped == "patience"
-    assert found.epochs == found.best_epoch + 2
-    best = vectors(tmp_path / "r", "best")[2]
-    assert best["epoch"] == found.best_epoch
-
-
-@pytest.mark.parametrize("more", [{}, OUT_OF_CORE], ids=["in memory", "out of core"])
-def test_the_best_vectors_are_ranked_again_by_another_sample(
-    graph: Graph, tmp_path: Path, more: dict[str, Any]
-) -> None:
-    """MRRs of different samples cannot be compared: of one edge it is anything."""
-    one = run(graph, tmp_path / "r", epochs=2, validate_sample=1, **more)
-    assert one.validation is not None
-    assert one.validation["ranks"] == 2
-    shutil.copytree(tmp_path / "r", tmp_path / "copy")
-    same_ = run(graph, tmp_path / "copy", epochs=2, validate_sample=100, **more)
-    source, found = open_checkpoint(tmp_path / "r/checkpoints", "best")
-    edges = sample(split_edges(graph, "valid"), 100, 0)
-    rules = Training(**{**SMALL, **more}).rules(5)
-    known = known_answers(all_edges(graph), edges, rules.sides, source.layout, 5)
-    ranks = rank(source, rules, edges, known=known)
-    source.close()
-    wanted = Scores.of(np.concatenate(list(ranks.values()))).to_dict()
-    assert same_.validation == wanted
-    assert same_.validated == edges.count > 1
-    assert same_.best_epoch == found.about["epoch"]
-    # What is trained is the same, and is compared with the best as it ranks now.
-    run(graph, tmp_path / "whole", epochs=4, validate_sample=100, **more)
-    after = run(graph, tmp_path / "r", epochs=4, validate_sample=100, **more)
-    assert after.validation is not None
-    assert after.validation["ranks"] == 2 * edges.count
-    scores = {line["epoch"]: line["valid"]["mrr"] for line in lines(tmp_path / "r")}
-    best = max(wanted["mrr"], scores[3], scores[4])
-    assert after.validation["mrr"] == pytest.approx(best)
-    (ours, _, _), (theirs, _, _) = vectors(tmp_path / "r"), vectors(tmp_path / "whole")
-    np.testing.assert_array_equal(ours[0], theirs[0])
-
-
-def test_a_loss_that_is_no_number_ends_a_training(graph: Graph, tmp_path: Path) -> None:
-    found = run(graph, tmp_path / "r", optimizer="sgd", lr=1e30)
-    assert found.stopped == "nan"
-    assert not (tmp_path / "r/checkpoints/last.safetensors").exists()
-
-
 def test_vectors_that_are_no_numbers_are_not_saved(graph: Graph, tmp_path: Path) -> None:
     """The checkpoint before is kept: an update that is too large comes after the last loss."""
     more = {"batch": graph.num_edges, "optimizer": "sgd", "init_scale": 1.0}
@@ -268,11 +187,6 @@ def test_vectors_that_are_no_numbers_are_not_saved(graph: Graph, tmp_path: Path)
         (ours, *_), _, about = vectors(tmp_path / "r", name)
         assert np.isfinite(ours).all()
         assert about["epoch"] == 1
-
-
-def test_a_batch_larger_than_the_largest_bucket_is_refused(graph: Graph, tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        run(graph, tmp_path / "r", partitions=5, batch=2000)
 
 
 def test_a_warm_start_keeps_what_is_known(graph: Graph, tmp_path: Path) -> None:
@@ -341,31 +255,6 @@ def test_a_warm_start_goes_on_as_the_other_run_would(
     np.testing.assert_allclose(tensors["relations"], others["relations"], atol=1e-4)
 
 
-def test_a_rank_that_is_started_again_needs_the_run_it_began_with_no_more(
-    graph: Graph, tmp_path: Path
-) -> None:
-    from penstock.pipelines.embed.run import keep_ids
-
-    first, second = tmp_path / "first", tmp_path / "second"
-    run(graph, first, epochs=1)
-    keep_ids(first, graph)
-    init = {"init": first, "init_relations": graph.manifest.relations}
-    known = run(graph, second, epochs=1, **init).known
-    shutil.rmtree(first)
-    assert run(graph, second, epochs=2, **init).known == known
-
-
-def test_partitions_are_of_equal_size_and_drawn() -> None:
-    layout = node_layout(1001, 8, seed=3)
-    assert set(layout.sizes) == {125, 126}
-    nodes = np.concatenate([layout.nodes_of(p) for p in range(8)])
-    np.testing.assert_array_equal(np.sort(nodes), np.arange(1001))
-    assert abs(np.corrcoef(np.arange(1001), nodes)[0, 1]) < 0.8
-    mixed = layout.nodes_of(0)
-    assert mixed.min() < 100
-    assert mixed.max() > 900
-
-
 def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Path) -> None:
     found = []
     for partitions in (1, 4):
@@ -374,14 +263,6 @@ def test_initial_vectors_do_not_depend_on_partitions(graph: Graph, tmp_path: Pat
         found.append(vectors(tmp_path / str(partitions), "last")[0][0])
     np.testing.assert_allclose(found[0], found[1], atol=1e-8)
     assert found[0].std() == pytest.approx(1e-3, rel=0.05)
-
-
-def test_sides_of_options(graph: Graph) -> None:
-    assert Training(model="complex", corrupt="head", reciprocal=False).rules(5).sides == (
-        Side.HEAD,
-    )
-    assert Training(model="complex").rules(5).inverse == 5
-    assert Training(model="transe").rules(5).inverse == 0
 
 
 @pytest.mark.parametrize("corrupt", ["tail", "both"])

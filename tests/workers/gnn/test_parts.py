@@ -67,7 +67,7 @@ def one_pass(
     plan = lower(model, facts, training, GUESS["cpu"])
     with open_local(comm, graph.path, parts, weighted=False) as local, ThreadPool(1) as pool:
         network = Network(
-            plan, model.complete(CLASSES), training, local, pool, comm, dtype=np.float64
+            plan, model.complete(CLASSES), training, local, pool, comm, dtype=np.float32
         )
         loss = Loss("cross_entropy", network, 10)
         for epoch in range(2):
@@ -104,7 +104,8 @@ def test_parts_give_what_the_whole_gives(
         together = np.zeros_like(outputs)
         for ids, of_rank, _, _ in ranks:
             together[ids] = of_rank
-        np.testing.assert_allclose(together, outputs, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(sum(rank[2] for rank in ranks), sums, rtol=1e-9)
+        close = {"rtol": 2e-4, "atol": 2e-5}
+        np.testing.assert_allclose(together, outputs, **close)
+        np.testing.assert_allclose(sum(rank[2] for rank in ranks), sums, **close)
         for rank in ranks:
-            np.testing.assert_allclose(rank[3], gradients, rtol=1e-8, atol=1e-12)
+            np.testing.assert_allclose(rank[3], gradients, **close)

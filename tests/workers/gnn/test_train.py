@@ -57,16 +57,6 @@ def curve(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_blocks_are_learnt(kind: str, graph: Path, tmp_path: Path) -> None:
-    more = {"gat": {"heads": 4, "activation": "elu"}, "gin": {"norm": "batch"}}.get(kind, {})
-    model = Model(layers=(Layer(kind, 16, **more), Layer(kind)))
-    trained = run(graph, tmp_path, model, epochs=60, lr=0.02)
-    assert trained.metrics["test"]["score"] > 0.95
-    assert trained.metrics["train"]["loss"] < 0.3
-    assert (trained.nodes, trained.stopped, trained.epochs) == (600, "epochs", 60)
-
-
 @pytest.mark.parametrize(
     ("model", "options"),
     [
@@ -161,24 +151,6 @@ def test_without_validation_nodes_the_training_loss_decides(
     assert set(trained.metrics) == {"train", "test"}
     shorter = run(path, tmp_path / "shorter", model, epochs=trained.best_epoch, lr=0.3)
     assert shorter.metrics == trained.metrics
-
-
-def test_what_was_told_before_the_first_checkpoint_is_not_told_twice(
-    graph: Path, tmp_path: Path
-) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop(report: dict[str, Any]) -> None:
-        if report.get("metrics", {}).get("epoch") == 5:
-            raise Stop
-
-    given = task(graph, tmp_path, MODEL, Training(epochs=8))
-    with pytest.raises(Stop):
-        train(SingleRank(stop), given)
-    assert len(curve(tmp_path)) == 5
-    train(SingleRank(), given)
-    assert [line["epoch"] for line in curve(tmp_path)] == [*range(1, 9)]
 
 
 def test_a_rank_that_does_not_see_the_folder_of_predictions_says_so(

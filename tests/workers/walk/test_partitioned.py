@@ -6,7 +6,6 @@ What the ranks call is nested, so that it travels by value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from penstock.partition.part import partition_path
 from penstock.workers.resources.device import gpu
 from penstock.workers.walk.partitioned import walk_part
 from penstock.workers.walk.rows import WalkGraphSpec
-from penstock.workers.walk.waves import PartitionedWalk, waves
+from penstock.workers.walk.waves import PartitionedWalk
 
 NODES, TOTAL, PER_PART = 120, 1000, 70
 NODE2VEC = {"second_order": True, "return_factor": 0.5, "far_factor": 2.0}
@@ -135,26 +134,3 @@ def test_the_walks_are_those_on_the_whole_graph(
         gang.run(client, walk_part, (task_of(folder, partition, spec),), ranks=k, wait_timeout=30)
         expected = whole(graph, spec, on_gpu)
         np.testing.assert_array_equal(written(folder), expected, err_msg=name)
-
-
-@pytest.mark.parametrize("ranks", [1, 3, 8])
-@pytest.mark.parametrize("wave_bytes", [1, 3000, 1 << 30])
-@pytest.mark.parametrize("todo", [(), (14,), (0, 3, 4, 9, 14), tuple(range(15))])
-def test_waves_have_every_part_once(ranks: int, wave_bytes: int, todo: tuple[int, ...]) -> None:
-    task = task_of(Path(), Path(), SPECS["deepwalk"], todo=todo, wave_bytes=wave_bytes)
-    found: list[int] = []
-    shares = np.zeros(ranks, int)
-    for wave in waves(task, ranks, 4):
-        slot = 0
-        for number, slots in wave.files:
-            assert slots == slice(slot, slot + len(range(*task.files.range(number))))
-            slot = slots.stop
-        assert wave.bounds[0] == 0
-        assert wave.bounds[-1] == slot
-        assert len(wave.files) == 1 or slot * 12 * 4 <= wave_bytes
-        by_rank = [[number for number, _ in wave.files_of(rank)] for rank in range(ranks)]
-        assert list(chain(*by_rank)) == [number for number, _ in wave.files]
-        shares += [len(numbers) for numbers in by_rank]
-        found += chain(*by_rank)
-    assert sorted(found) == list(todo)
-    assert shares.max() - shares.min() <= 1

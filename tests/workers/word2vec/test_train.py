@@ -147,27 +147,6 @@ def test_a_checkpoint_of_another_training_is_no_start(
     assert last.name in str(error.value)
 
 
-def test_a_checkpoint_has_vectors_of_the_same_shape(corpus: Encoded, tmp_path: Path) -> None:
-    run(corpus, tmp_path / "r")
-    with pytest.raises(CorruptFile):
-        run(corpus, tmp_path / "r", replace(TRAINING, dim=8))
-
-
-def test_known_words_begin_with_their_vectors(corpus: Encoded, tmp_path: Path) -> None:
-    start = tmp_path / "start"
-    start.mkdir()
-    np.save(start / "words.npy", np.array([3, 7]))
-    np.save(start / "in.npy", np.full((2, 16), 0.25, np.float32))
-    trained = run(
-        corpus, tmp_path / "r", replace(in_order(TRAINING), lr=1e-12, min_lr=0), start=start
-    )
-    found = np.load(trained.vectors)
-    np.testing.assert_allclose(found[[3, 7]], 0.25, atol=1e-6)
-    drawn = naive.start_rows(9, np.arange(WORDS), 16)
-    others = np.setdiff1d(np.arange(WORDS), [3, 7])
-    np.testing.assert_allclose(found[others], drawn[others], atol=1e-6)
-
-
 def test_rows_move_by_a_share_of_what_shards_changed() -> None:
     rng = np.random.default_rng(1)
     base = rng.normal(size=(4, 8)).astype(np.float32), rng.normal(size=(4, 8)).astype(np.float32)
@@ -187,30 +166,6 @@ def test_rows_move_by_a_share_of_what_shards_changed() -> None:
     np.testing.assert_array_equal(shards.vectors[1], base[1])
     for copy in shards.copies:
         np.testing.assert_array_equal(copy[0], shards.vectors[0])
-
-
-@pytest.mark.parametrize(
-    ("vocabulary", "words", "on_gpu", "between"),
-    [
-        (56_700, 31_000_000, False, 206_666),
-        (56_700, 85_000_000, False, 283_500),
-        (2_400_000, 1_500_000_000, False, 12_000_000),
-        (2_400_000, 300_000_000, False, 4_800_000),  # 2 for each word of the vocabulary
-        (30_000, 31_000_000, True, 51_666),  # 600 times in all
-        (56_700, 31_000_000, True, 56_700),  # 1 for each word of the vocabulary
-        (56_700, 100_000_000, True, 166_666),
-        (56_700, 300_000_000, True, 1_500_000),  # 200 times
-        (2_400_000, 96_000_000, True, 2_400_000),  # 1 for each word of the vocabulary
-        (2_400_000, 11_500_000_000, True, 230_000_000),  # 50 times in all
-        (100, 51_000_000, False, 100_000),
-    ],
-)
-def test_short_trainings_exchange_more_often(
-    vocabulary: int, words: int, on_gpu: bool, between: int
-) -> None:
-    assert TRAINING.words_between_exchanges(vocabulary, words, on_gpu=on_gpu) == between
-    told = replace(TRAINING, sync_words=5000)
-    assert told.words_between_exchanges(vocabulary, words, on_gpu=on_gpu) == 5000
 
 
 @pytest.mark.parametrize("count", [2, 5])
@@ -234,16 +189,6 @@ def test_rows_go_most_of_the_way_of_shards_but_not_far_beyond(count: int) -> Non
     assert np.all(moved <= in_turn + 1e-3)
     assert np.all(moved >= np.minimum(in_turn, 1.8 * way) - 1e-3)
     assert np.all(moved > 1.3 * way * (1 - way))  # more than the mean, where little is gone
-
-
-def test_a_loss_that_is_no_number_ends_it(corpus: Encoded, tmp_path: Path) -> None:
-    start = tmp_path / "start"
-    start.mkdir()
-    np.save(start / "words.npy", np.arange(WORDS))
-    np.save(start / "in.npy", np.full((WORDS, 16), np.nan, np.float32))
-    trained = run(corpus, tmp_path / "r", start=start)
-    assert trained.stopped == "nan"
-    assert not (tmp_path / "r/checkpoints").exists()
 
 
 def test_vectors_that_are_no_numbers_after_the_last_step_end_it(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -27,16 +27,22 @@ class Candidates:
     nodes  of the run
     bits   one per node, packed; None: by relation
     graph  by relation: the one that the run was trained on
+    side   whose answers are limited; None: both
     """
 
     nodes: int
     bits: bytes | None = None
     graph: Path | None = None
+    side: Side | None = None
 
     @staticmethod
-    def of(mask: Array) -> Candidates:
-        """Return the nodes of a mask."""
-        return Candidates(len(mask), np.packbits(mask).tobytes())
+    def of(mask: Array, corrupt: str) -> Candidates:
+        """Return the nodes of a mask, for the side that a training corrupts."""
+        return Candidates(len(mask), np.packbits(mask).tobytes()).limiting(corrupt)
+
+    def limiting(self, corrupt: str) -> Candidates:
+        """Return these for the side that a training corrupts: tail, head or both."""
+        return replace(self, side=None if corrupt == "both" else Side[corrupt.upper()])
 
     @property
     def mask(self) -> Array:
@@ -48,14 +54,18 @@ class Candidates:
     def groups(self, layout: NodeLayout) -> Groups:
         """Return what divides questions by their candidates."""
         if self.bits is not None:
-            return same_for_all(_placed(np.flatnonzero(self.mask), layout))
+            return same_for_all(_placed(np.flatnonzero(self.mask), layout), self.side)
         assert self.graph is not None
         return _by_relation(Graph.open(self.graph), layout)
 
 
-def same_for_all(positions: Array) -> Groups:
-    """Return one group with these candidates."""
-    return lambda side, relations: iter([(slice(None), positions)])
+def same_for_all(positions: Array, only: Side | None = None) -> Groups:
+    """Return one group with these candidates, of a side or of both."""
+
+    def groups(side: Side, relations: Array) -> Iterator[tuple[Array | slice, Array | None]]:
+        yield slice(None), positions if only in (None, side) else None
+
+    return groups
 
 
 def _by_relation(graph: Graph, layout: NodeLayout) -> Groups:
@@ -94,10 +104,14 @@ def _placed(nodes: Array, layout: NodeLayout) -> Array:
 
 
 def mean_candidates(groups: Groups | None, edges: Edges, nodes: int) -> int:
-    """Return how many candidates a question of the edges has, in the mean of tails."""
+    """Return how many candidates a question of the edges has, in the mean, of the limited side."""
     if groups is None or not edges.count:
         return nodes
-    total = 0
-    for of, chosen in groups(Side.TAIL, edges.relations):
-        total += len(edges.heads[of]) * (nodes if chosen is None else len(chosen))
-    return round(total / edges.count)
+    means = []
+    for side in Side:
+        of_side = [
+            len(edges.heads[of]) * (nodes if chosen is None else len(chosen))
+            for of, chosen in groups(side, edges.relations)
+        ]
+        means.append(round(sum(of_side) / edges.count))
+    return min(means)

@@ -49,7 +49,7 @@ class EvaluateTask:
     same        whether the graph is that of the training run, so that its numbers are the run's
     own         of another graph: that of the run, whose edges are known as well; None: it is
                 not there
-    candidates  rank among so many, or among these; None: all nodes
+    candidates  rank among this number of nodes, or among these; None: all nodes
     at          length of the lists of best answers
     by_relation whether relations and their kinds have scores of their own
     """

@@ -44,7 +44,7 @@ class Scores:
 
     @staticmethod
     def of(ranks: Array) -> Scores:
-        """Return the scores of ranks, of which there is at least one."""
+        """Return the scores of one rank or more."""
         one, three, ten = (float((ranks <= k).mean()) for k in (1, 3, 10))
         mr, mrr = float(ranks.mean()), float((1 / ranks).mean())
         return Scores(mr, mrr, one, three, ten, len(ranks))
@@ -87,7 +87,7 @@ class KnownAnswers:
         return self._kept((indices >= first) & (indices < stop), indices)
 
     def among(self, chosen: Array) -> KnownAnswers:
-        """Return those answers that are among the chosen positions, by where they are there."""
+        """Return the answers that are among the chosen positions, as numbers of these."""
         at = within(self.unique.indices, chosen)
         return self._kept(at < len(chosen), at)
 
@@ -203,7 +203,7 @@ def chosen_of(chosen: Array | None, first: int, values: AnyArray) -> tuple[int, 
 
 
 def drawn(nodes: int, count: int, seed: int) -> Groups | None:
-    """Return ``count`` nodes, drawn for all edges, as candidates; None: there are no more."""
+    """Return ``count`` nodes, drawn for all edges, as candidates; None if there are not more."""
     if count >= nodes:
         return None
     keys = random_keys(seed, Stream.EMBED_CANDIDATE, _CANDIDATES, nodes)
@@ -232,7 +232,7 @@ def queries_of(
     relation: Array,
     side: Side,
 ) -> AnyArray:
-    """Return queries of rows and relations, wherever these are."""
+    """Return queries of rows and relations, on the device of the rows."""
     table = None if source.relations is None else _like(rows, source.relations)
     at, of = _like(rows, given.astype(np.int64)), _like(rows, relation)
     found: AnyArray = kernel("embed", rows).queries(rows, table, at, of, side, rules)

@@ -168,7 +168,7 @@ class EdgeBuckets:
 
 @dataclass(frozen=True, eq=False)
 class PhaseEdges:
-    """The edges of one phase in a shuffled order, of which any batch can be read.
+    """The edges of one phase in a shuffled order; any batch can be read.
 
     Every batch is a sample of all buckets of the phase. ``batch`` may be called by several
     threads, and for the next batch while one is trained.

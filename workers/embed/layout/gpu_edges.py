@@ -87,7 +87,7 @@ def _copied(column: Array) -> DeviceArray:
 def on_device(edges: PhaseEdges, columns: DeviceColumns | None = None) -> DeviceEdges:
     """Return the same edges on the current GPU; the copy of their runs has begun.
 
-    columns  those of all edges, where they are there already
+    columns  those of all edges, if the GPU has them already
     """
     import cupy
 

@@ -49,7 +49,7 @@ class SharedRelations:
             self.start()
 
     def start(self) -> None:
-        """Take the values that are there, the same on all ranks, as where changes begin."""
+        """Take the present values, equal on all ranks, as the base of changes."""
         assert self.table is not None
         self._values, self._state = self.table.values.copy(), self.table.state.copy()
 
@@ -74,7 +74,7 @@ class SharedRelations:
             self.combine()
 
     def combine(self) -> None:
-        """Make all copies the same: moved by what every rank has changed."""
+        """Make all copies equal: add the changes of every rank."""
         assert self.table is not None
         values, state = self.table.values, self.table.state
         values -= self._values

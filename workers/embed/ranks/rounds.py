@@ -38,7 +38,7 @@ _MOST_PIECES = 8  # partitions of a block that is whole in memory
 _FEWEST_NODES = 16  # of such a partition
 _MOST_LAPS = 8  # of an epoch
 _LAP_EDGES = 4  # of each node in a lap, at least
-# Epochs that are looked at for swaps with little to hide behind: so many partitions in all.
+# Epochs that are examined for the worst swap: this many partitions in all.
 _LOOKED_AT, _MOST_EPOCHS = 512, 16
 
 
@@ -66,7 +66,7 @@ def laps_in_memory(nodes: int, edges: int, ranks: int, batch: int = BATCH) -> in
 
 
 def order_in_memory(partitions: int) -> PartitionOrder:
-    """Return the order of a buffer that holds all of so many partitions."""
+    """Return the order of a buffer that holds all of this many partitions."""
     return PartitionOrder("memory", partitions, partitions, (tuple(range(partitions)),))
 
 

@@ -2,7 +2,7 @@
 
 In every round a rank trains two blocks of nodes that no other one has (rounds.py), in its memory
 or from its own file; between rounds blocks change hands (moves.py). What is shared, relations and
-what is known of training, is made the same on all ranks every so many batches (relations.py)
+what is known of training, is made equal on all ranks every few batches (relations.py)
 and after every state of the buffers, of which all ranks have as many.
 """
 
@@ -55,10 +55,10 @@ class RankTrainer(EmbedTrainer):
         self._mine = self._all = 0  # edges of this state, on this rank and on all
         self._edges_before = 0  # edges of the epoch before this state, on all ranks
 
-    # -- what is there before the first epoch ----------------------------------------------------
+    # -- before the first epoch ----------------------------------------------------
 
     def _check_seen(self) -> None:
-        """Raise where ranks do not see the same checkpoint: each would go on from another."""
+        """Raise if ranks do not see the same checkpoint: each would resume from another."""
         run, path = self.task.run, self.checkpoints.path(LAST)
         mark = self.checkpoints.mark(LAST) if run.is_dir() else None
         seen = self.comm.allgather((socket.gethostname(), mark))
@@ -178,7 +178,7 @@ class RankTrainer(EmbedTrainer):
         self.moves.to(self.bucket_schedule.holders(epoch, number))
 
     def _visit(self, visit: BufferVisit) -> bool:
-        """Train this rank's edges of a state, and agree with the others on what came of it."""
+        """Train this rank's edges of a state, and agree with the others on the result."""
         comm = self.comm
         batches, self._mine = self._planned(visit)
         planned = comm.allgather((batches, self._mine))
@@ -206,7 +206,7 @@ class RankTrainer(EmbedTrainer):
         return batches, edges
 
     def _pairs(self, shares: Sequence[Share]) -> dict[frozenset[int], list[Share]]:
-        """Return all shares together where all partitions are there: none stands for others."""
+        """Return all shares together if all partitions are in memory: none stands for others."""
         if not self.whole:
             return super()._pairs(shares)
         return {frozenset(self.moves.held): list(shares)}

@@ -3,7 +3,7 @@
 A partition order (``penstock.partition.order``) says in which order its labels meet. Here labels
 become partitions, other ones each epoch, and every bucket of edges finds the states in which it is
 trained. All buckets of a phase can be trained together, and should be: the edges of one bucket
-after another are no sample of the graph.
+after another are not a sample of the graph.
 """
 
 from __future__ import annotations

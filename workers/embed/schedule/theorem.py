@@ -98,7 +98,7 @@ class Condition:
         return self.ratio <= 1
 
     def fewer(self) -> Condition | None:
-        """Return the condition with the most partitions, fewer than now, of which swaps hide."""
+        """Return the condition with the most partitions, fewer than now, whose swaps hide."""
         step, most = 1, _TRIED
         if self.ranks > 1:
             step, most = 2 * self.ranks, _TRIED_OF_RANK * self.ranks
@@ -111,7 +111,7 @@ class Condition:
 
     @property
     def largest_dim(self) -> int:
-        """The largest dimension, even and no more than now, with which it holds; 0: there is none.
+        """The largest dimension, even and at most today's, with which it holds; 0 if none does.
 
         Not with every smaller one: rows of some fill whole pages only many at a time.
         """

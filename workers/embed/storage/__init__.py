@@ -97,7 +97,7 @@ class Geometry:
         return chunk
 
     def slot_bytes(self, slots: int) -> int:
-        """Bytes of memory that so many partitions take in a buffer."""
+        """Bytes of memory that this many partitions take in a buffer."""
         return slots * self.arrays * self.array_bytes
 
 
@@ -208,7 +208,7 @@ def open_table(
     threads
         How many requests are in flight [default: 8].
     read_only
-        Whether it is there already, and only read.
+        Whether it exists already, and is only read.
 
     Raises
     ------

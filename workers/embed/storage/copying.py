@@ -28,10 +28,10 @@ class Copying(Protocol):
         """Return host memory that begins at a page, fit for copies: (size,) uint8."""
 
     def to_host(self, memory: Any, host: Array) -> None:
-        """Copy ``memory`` to ``host``, and return when it is there."""
+        """Copy ``memory`` to ``host``, and return when it is copied."""
 
     def from_host(self, host: Array, memory: Any) -> None:
-        """Copy ``host`` to ``memory``, and return when it is there."""
+        """Copy ``host`` to ``memory``, and return when it is copied."""
 
 
 class HostCopying:
@@ -41,7 +41,7 @@ class HostCopying:
         """Do nothing."""
 
     def ready(self) -> Callable[[], None]:
-        """Return what returns at once: what was computed before is there."""
+        """Return a function that returns at once: nothing is pending."""
         return lambda: None
 
     def is_direct(self, memory: Array) -> bool:

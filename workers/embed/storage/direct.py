@@ -87,7 +87,7 @@ class DirectFile(PartitionFile):
         return request.future
 
     def stream(self, version: Version) -> Iterator[tuple[int, Array]]:
-        """Yield ``version`` chunk by chunk, of which a few are read ahead."""
+        """Yield ``version`` chunk by chunk; a few are read ahead."""
         at, page = self.offset(version), aligned_bytes(PAGE)
         self.read_bytes(page, at)
         expected = read_page(version, self.geometry, page.data, self.path)
@@ -191,7 +191,7 @@ class _Request:
         """Move one chunk; what goes wrong ends the request."""
         try:
             if self._error is None:
-                self._ready()  # which waits for kernels, and is no part of the I/O
+                self._ready()  # it waits for kernels, which is not I/O
                 if self._started == 0.0:
                     self._started = time.perf_counter()
                 self._move(chunk)
@@ -278,7 +278,7 @@ def make_file(path: Path, geometry: Geometry) -> None:
 
 
 def check_file(path: Path, geometry: Geometry) -> None:
-    """Raise unless the file of a table is there, with all of its bytes."""
+    """Raise unless the file of a table exists, with all of its bytes."""
     if not path.is_file():
         raise MissingFile(
             f"{path} is missing",

@@ -54,7 +54,7 @@ class KvikioFile(DirectFile):
         import kvikio
         import kvikio.defaults
 
-        # For where there is no GPUDirect Storage: past the page cache all the same, if this file
+        # Without GPUDirect Storage: still past the page cache, if this file
         # system lets us, and as many requests at once as this table makes.
         direct = self.why_not_direct is None
         kvikio.defaults.set(
@@ -93,7 +93,7 @@ class KvikioFile(DirectFile):
 
 @contextmanager
 def _explained(how: Any, path: Path, offset: int) -> Iterator[None]:
-    """Say of an error of kvikio's, which has no number, what is said of the system's."""
+    """Explain an error of kvikio, which has no number, like one of the system."""
     with how(path, offset):
         try:
             yield

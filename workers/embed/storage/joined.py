@@ -10,7 +10,7 @@ from penstock.workers.embed.storage import Moved, PartitionFile, Slot, Version
 
 
 class JoinedFiles(PartitionFile):
-    """Tables of one geometry, of which a version says in which it lies; they are only read."""
+    """Tables of one geometry; a version says which table it is in. They are only read."""
 
     def __init__(self, tables: Sequence[PartitionFile]) -> None:
         first = tables[0]

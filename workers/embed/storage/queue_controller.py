@@ -127,7 +127,7 @@ class Controller:
             self.moved += moved
         while not side.post(run, moved, status):
             if self._closing.is_set():
-                return  # nobody reads completions any more
+                return  # completions are not read any more
             time.sleep(_SLEEP)
 
     def _call(self, command: Any, memory: Array) -> int:

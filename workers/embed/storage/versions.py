@@ -161,9 +161,9 @@ class Checkpoints:
         return self.folder / f"{name}.safetensors"
 
     def versions(self, geometry: Geometry) -> Versions:
-        """Return where to go on from: the versions of the last checkpoint, or initial ones.
+        """Return where to resume: the versions of the last checkpoint, or initial ones.
 
-        The places of the best one, if it is there, are kept, too.
+        The places of the best one, if it exists, are kept, too.
         """
         return self._with_kept(Versions(geometry, self._newest()))
 

@@ -83,7 +83,7 @@ class Dense:
 
 
 class Features(Dense):
-    """Dense input features, of which a share is dropped in every pass of training.
+    """Dense input features; every pass of training drops a share of them.
 
     They are copied to a GPU when all of them are read, not if only their aggregation is kept.
     """

@@ -72,23 +72,3 @@ def test_means_of_adam_are_averaged_and_its_changes_added(gang):
     for one in gang(3, train):
         np.testing.assert_allclose(one.values, begun.values + 6, rtol=1e-6)
         np.testing.assert_array_equal(one.state, 2)
-
-
-def test_ranks_with_fewer_batches_exchange_as_often(gang):
-    """Nobody waits for a rank that is done."""
-
-    def train(comm):
-        rules, mine = table(1, Optimizer.SGD, 0)
-        shared = SharedRelations(comm, mine, rules, every=4)
-        for most in (9, 0, 4):
-            batches = most * comm.rank // 2
-            shared.begin(most)
-            for _ in range(batches):
-                mine.values[:] += 1
-                shared.trained()
-            shared.finish()
-        return mine
-
-    _, begun = table(1, Optimizer.SGD, 0)
-    for one in gang(3, train):
-        np.testing.assert_allclose(one.values, begun.values + 4 + 9 + 2 + 4, rtol=1e-6)

@@ -13,7 +13,7 @@ import pytest
 from embed_runs import same, vectors
 
 from penstock import Graph
-from penstock.errors import CorruptFile, GraphError, UsageError
+from penstock.errors import GraphError, UsageError
 from penstock.workers.embed import train as module
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage import Version
@@ -97,15 +97,6 @@ def test_ranks_on_other_hosts_can_read_the_buckets(
 
 
 @WAYS
-def test_vectors_near_zero_have_the_loss_of_zeros(
-    run: Any, tmp_path: Path, more: dict[str, Any]
-) -> None:
-    untrained = {"lr": 1e-9, "n3": 0, "epochs": 1, "init_scale": 1e-4, "negatives": "all"}
-    found = run(tmp_path / "r", 3, **{**more, **untrained})
-    assert found[0].loss_of_zeros == pytest.approx(found[0].loss, rel=1e-4)
-
-
-@WAYS
 @pytest.mark.parametrize(
     "optimizer",
     ["adagrad", *(pytest.param(name, marks=pytest.mark.slow) for name in ("adam", "sgd"))],
@@ -166,13 +157,9 @@ def test_what_does_not_matter(
 @pytest.mark.parametrize(
     "more",
     [
-        {"model": "dot"},
-        {"model": "transe", "norm": 2, "corrupt": "tail"},
         {"model": "rotate", "loss": "self-adversarial", "lr": 0.05},
-        {"negatives": "all"},
         {"by_degree": 0.5, **OUT_OF_CORE},
         {"order": "cover", "partitions": 8, "batch": 4},
-        {"partitions": 4, "batch": 16},
     ],
     ids=lambda more: "-".join(f"{value}" for value in more.values()),
 )
@@ -182,19 +169,6 @@ def test_every_way_of_training_lowers_the_loss(
     run(tmp_path / "r", epochs=4, **more)
     losses = [line["loss"] for line in lines(tmp_path / "r")]
     assert losses[-1] < losses[0]
-
-
-def test_a_warm_start_from_ranks_and_on_ranks(run: Any, graph: Graph, tmp_path: Path) -> None:
-    from penstock.pipelines.embed.run import keep_ids
-
-    run(tmp_path / "two", 2, epochs=6)
-    keep_ids(tmp_path / "two", graph)
-    cold = run(tmp_path / "cold", 1, epochs=1)[0]
-    alone = run(tmp_path / "alone", 1, epochs=1, init=tmp_path / "two")[0]
-    three = run(tmp_path / "three", 3, epochs=1, init=tmp_path / "two")[0]
-    assert alone.known == three.known == {"nodes": 300, "relations": 5}
-    assert alone.loss < 0.8 * cold.loss
-    assert three.loss < 0.8 * cold.loss
 
 
 @WAYS
@@ -290,14 +264,3 @@ def test_ranks_that_see_different_checkpoints_do_not_train(
 
         with pytest.raises(UsageError):
             gang(2, resume)
-
-
-def test_other_ranks_cannot_go_on(run: Any, tmp_path: Path) -> None:
-    run(tmp_path / "r", 2, epochs=1)
-    with pytest.raises(CorruptFile):
-        run(tmp_path / "r", 3, epochs=2)
-
-
-def test_a_batch_that_no_round_has_is_refused(run: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        run(tmp_path / "r", 3, batch=2000)

@@ -1,19 +1,14 @@
 """Theorem 3: the formula of the paper where it is the paper's case, and a simulation elsewhere."""
 
-import math
-import re
-from dataclasses import replace
 from functools import cache, partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.partition.order import order
 from penstock.workers.embed.ranks.rounds import RankSchedule
 from penstock.workers.embed.schedule.bucket_schedule import BucketSchedule
 from penstock.workers.embed.schedule.theorem import Condition, Machine
-from penstock.workers.embed.storage import PAGE, Geometry
+from penstock.workers.embed.storage import Geometry
 
 # What the paper measured, section 4: Twitter, d = 100, 15 GB of buffer.
 NODES, EDGES, MEMORY, DIM = 41_600_000, 1_460_000_000, 15 * 10**9, 100
@@ -59,33 +54,6 @@ def test_both_ways_take_longer_than_the_paper_says():
     assert not condition(fewest(nodes), nodes=nodes, edges=edges).holds
 
 
-@given(
-    st.integers(10**4, 10**9),
-    st.integers(10**4, 10**11),
-    st.integers(4, 1000),
-    st.sampled_from([8, 64, 100, 102, 400]),
-)
-def test_a_swap_is_of_what_is_written_and_read(nodes, edges, partitions, dim):
-    """Whole pages of every array, of which a small partition fills few."""
-    found = condition(partitions, nodes=nodes, edges=edges, dim=dim)
-    each = PAGE + 2 * 4 * dim * found.geometry.rows
-    assert found.geometry.rows * partitions >= nodes
-    assert 4 * dim * found.geometry.rows % PAGE == 0
-    load = each * (1 / 3e9 + 1 / 2e9) / (2 * 1e-7 * edges / partitions**2)
-    assert found.ratio == pytest.approx(load)
-    assert found.holds == (found.ratio <= 1)
-
-
-def test_a_table_in_memory_has_no_swaps():
-    assert condition(3).holds
-
-
-def advised(said):
-    """Return the partitions and the dimension that would do."""
-    partitions, dim = re.search(r"--partitions (\d+)", said), re.search(r"--dim (\d+)", said)
-    return tuple(int(one[1]) if one else None for one in (partitions, dim))
-
-
 @cache
 def hiding(name, partitions, ranks):
     """Return how many buckets are trained during a swap of the order, at the least."""
@@ -94,39 +62,6 @@ def hiding(name, partitions, ranks):
     # Of a run with another seed than those that the advice is made of.
     made = partial(order, name)
     return min(RankSchedule(ranks, r, partitions, made, seed=7).hiding for r in range(ranks))
-
-
-@pytest.mark.parametrize("ranks", [1, 3])
-@pytest.mark.parametrize(("name", "partitions"), [("prefetch", 24), ("beta", 12)])
-@pytest.mark.parametrize("load", [0.9, 2.1, 40.0])
-def test_what_is_advised_makes_it_hold(ranks, name, partitions, load):
-    def of(count, dim):
-        given = {"nodes": 10**7, "edges": 10**8, "order": name, "ranks": ranks}
-        return condition(count, dim=dim, buckets=hiding(name, count, ranks), **given)
-
-    first = of(partitions, 100)
-    machine = replace(
-        first.machine, seconds_per_edge=first.machine.seconds_per_edge * first.ratio / load
-    )
-
-    def told(count, dim):
-        return replace(of(count, dim), machine=machine)
-
-    said = told(partitions, 100).describe()
-    fewer, dim = advised(said)
-    if load < 1:
-        assert (fewer, dim) == (None, None)
-        return
-    if fewer is not None:
-        assert fewer % (1 if ranks == 1 else 2 * ranks) == 0
-        assert told(fewer, 100).holds
-        tried = 64 if ranks == 1 else 16 * ranks
-        more = [n for n in range(fewer + 1, partitions) if ranks == 1 or n % (2 * ranks) == 0]
-        assert not any(told(count, 100).holds for count in more if count <= tried)
-    assert dim is not None
-    assert dim % 2 == 0  # others do not fit complex and rotate
-    assert told(partitions, dim).holds
-    assert not told(partitions, dim + 2).holds
 
 
 def exposed_seconds(during_edges, swapped_bytes, machine):
@@ -159,11 +94,3 @@ def test_the_condition_is_that_of_the_schedule_that_is_trained(name, n, spread):
         assert total == pytest.approx(sum(map(len, (step.evict for step in swaps))))
         found = Condition(10**6, n**2 * in_bucket, table, 3, machine, schedule.hiding, name)
         assert found.holds == (exposed < 1e-5), speed
-
-
-def test_buckets_that_are_divided_hide_about_half_as_much():
-    """Of the paper's two buckets, where each is divided among the states that hold it."""
-    for n in (8, 12, 30):
-        assert BucketSchedule(order("prefetch", n)).hiding >= 2
-        assert 0.5 < BucketSchedule(order("prefetch", n), spread=True).hiding < 2
-    assert BucketSchedule(order("prefetch", 3)).hiding == math.inf

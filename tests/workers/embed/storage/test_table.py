@@ -6,8 +6,6 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.errors import (
     CorruptFile,
@@ -18,7 +16,6 @@ from penstock.errors import (
 from penstock.workers.embed.storage import PAGE, Geometry, Version, open_table
 from penstock.workers.embed.storage import direct as module
 from penstock.workers.embed.storage.direct import DirectFile, aligned_bytes
-from penstock.workers.embed.storage.place import chunks
 
 GEOMETRY = Geometry.of(3, 100, 100, 1)
 
@@ -43,22 +40,6 @@ def a_slot(geometry=GEOMETRY, seed=0, *, aligned=True):
 
 def same(one, other):
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-@given(st.integers(1, 10**7), st.integers(1, 3000), st.integers(0, 2), st.integers(2, 3))
-def test_places_are_whole_pages_and_chunks_are_all_of_a_place(rows, width, states, places):
-    geometry = Geometry.of(5, rows, width, states, places)
-    assert geometry.rows >= rows
-    assert (geometry.rows - rows) * width * 4 < PAGE * width * 4
-    assert geometry.array_bytes % PAGE == 0
-    assert geometry.file_bytes == 5 * places * geometry.partition_bytes
-    at = PAGE
-    for number, chunk in enumerate(chunks(geometry)):
-        assert (chunk.number, chunk.offset) == (number, at)
-        assert chunk.offset % PAGE == 0
-        at += chunk.stop - chunk.start
-    assert at == geometry.partition_bytes
-    assert number < 480
 
 
 @pytest.mark.parametrize("aligned", [True, False])
@@ -131,17 +112,6 @@ def test_a_damaged_page_is_found(table):
         file.write(b"\xff")
     with pytest.raises(CorruptFile):
         table.read(Version(0, 0, 1), slot).result()
-
-
-def test_another_geometry_is_said(tmp_path):
-    one = open_table(tmp_path / "t", Geometry.of(2, 1024, 4, 1), device=False)
-    other = Geometry.of(2, 512, 8, 1)
-    one.write(a_slot(one.geometry), Version(0, 0, 1)).result()
-    one.close()
-    two = open_table(tmp_path / "t", other, device=False)
-    with pytest.raises(CorruptFile):
-        two.read(Version(0, 0, 1), a_slot(other)).result()
-    two.close()
 
 
 def test_the_space_of_a_table_is_taken_when_it_is_made(table):

@@ -1,4 +1,4 @@
-"""Gradients of whole models against finite differences, in float64, on naive and CPU kernels."""
+"""Gradients of whole models against finite differences, in float64, on naive kernels."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ NODES, WIDTH, CLASSES = 10, 5, 3
 KERNELS = ("activation", "aggregate", "attention", "loss", "norm", "optimizer")
 
 
-# Compiled once more, for float64; those of float32 are compared with naive ones elsewhere.
-@pytest.fixture(params=["naive", pytest.param("cpu", marks=pytest.mark.slow)])
-def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "naive":
-        for name in KERNELS:
-            naive = import_module(f"penstock.kernels.naive.{name}")
-            monkeypatch.setitem(sys.modules, f"penstock.kernels.cpu.{name}", naive)
-    return request.param
+@pytest.fixture(autouse=True)
+def _naive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute with naive kernels, with which those of CPUs and GPUs are compared elsewhere."""
+    for name in KERNELS:
+        naive = import_module(f"penstock.kernels.naive.{name}")
+        monkeypatch.setitem(sys.modules, f"penstock.kernels.cpu.{name}", naive)
 
 
 def whole(*, directed: bool = False, weighted: bool = False, sparse: bool = False) -> LocalGraph:
@@ -119,9 +117,7 @@ LAYERS = {
 @pytest.mark.parametrize("order", ["transform", "aggregate"])
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
-def test_gradients_are_those_of_finite_differences(
-    name: str, directed: bool, order: str, kernels: str
-) -> None:
+def test_gradients_are_those_of_finite_differences(name: str, directed: bool, order: str) -> None:
     if name.startswith("gat") and order == "aggregate":
         pytest.skip("attention has the product first in any case")
     local = whole(directed=directed, weighted=name in ("gcn", "sage-mean", "residual"))
@@ -137,9 +133,7 @@ def test_gradients_are_those_of_finite_differences(
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_gradients_with_input_dropout_with_both_layouts(
-    kind: str, layout: str, kernels: str
-) -> None:
+def test_gradients_with_input_dropout_with_both_layouts(kind: str, layout: str) -> None:
     model = Model(layers=(Layer(kind, 4), Layer(kind)), input_dropout=0.4)
     check(whole(sparse=layout == "dense"), model, Training(feature_layout=layout, seed=1))
 
@@ -164,7 +158,7 @@ def check(local: LocalGraph, model: Model, training: Training) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "gat"])
-def test_layouts_orders_and_precomputing_give_the_same_numbers(kind: str, kernels: str) -> None:
+def test_layouts_orders_and_precomputing_give_the_same_numbers(kind: str) -> None:
     local = whole()
     model = Model(layers=(Layer(kind, 4), Layer(kind)))
     found = []
@@ -189,7 +183,7 @@ def test_layouts_orders_and_precomputing_give_the_same_numbers(kind: str, kernel
 
 
 @pytest.mark.parametrize("kind", ["gcn", "sage-mean", "sage-sum", "gin", "gat"])
-def test_parallel_edges_count_each_in_every_model(kind: str, kernels: str) -> None:
+def test_parallel_edges_count_each_in_every_model(kind: str) -> None:
     # As relations make them. A node's own row counts once where a model adds it: two loops do not
     # make it two.
     rng = np.random.default_rng(3)

@@ -1,0 +1,80 @@
+"""``penstock run --detach``: the same command in a session of its own, which outlives the shell.
+
+Its process carries the token of a started cluster that the flow names: ``cluster stop`` ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from penstock.cluster.daemon.registry import TOKEN, find
+from penstock.cluster.running import log_tail
+from penstock.errors import PenstockError
+from penstock.options import flag, given_options
+from penstock.output_lock import own_directory
+from penstock.paths import shown
+from penstock.pipelines.display import CountsReport
+from penstock.pipelines.flow.document import Flow
+from penstock.pipelines.flow.options import RunOptions
+from penstock.pipelines.flow.records import FOLDER, all_runs
+
+_BEGIN_SECONDS = 60.0
+_POLL = 0.1
+
+
+@dataclass(frozen=True)
+class Detached(CountsReport):
+    """A run that continues by itself."""
+
+    run: str
+    process: int
+    log: str
+
+    def text(self) -> str:
+        """Return what it is, and what ends it."""
+        return (f"{shown(self.run)}: runs as process {self.process}\n  log      {shown(self.log)}\n"
+                f"  stop it  kill {self.process}")  # fmt: skip
+
+
+def detach(flow: Flow, options: RunOptions) -> Detached:
+    """Start the run of a flow that was read, and return when it has its record."""
+    base = flow.home / FOLDER
+    own_directory(base)
+    cluster = find(flow.spec.configured().cluster)
+    token = {TOKEN: cluster.token} if cluster is not None and cluster.alive() else {}
+    log = base / f"{flow.name}.log"
+    with log.open("ab") as opened:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "penstock", "run", str(flow.path), *_words(options)],
+            stdin=subprocess.DEVNULL, stdout=opened, stderr=opened, env=os.environ | token,
+            start_new_session=True,
+        )  # fmt: skip
+    deadline = time.monotonic() + _BEGIN_SECONDS
+    while time.monotonic() < deadline:
+        ended = process.poll()
+        for run in reversed(all_runs(base, flow.name)):
+            if run.body.get("process") == process.pid:
+                return Detached(str(run.folder), process.pid, str(log))
+        if ended is not None:
+            break
+        time.sleep(_POLL)
+    raise PenstockError(
+        f"the run of {flow.name} did not begin", got=log_tail(log, lines=3) or None,
+        remedy=f"See {shown(log)}",
+    )  # fmt: skip
+
+
+def _words(options: RunOptions) -> list[str]:
+    """Return the options of a command as its words, but for ``--detach``."""
+    words: list[str] = []
+    for name, value in given_options(options, passing=("detach",)).items():
+        if isinstance(value, bool):
+            words.append(flag(name if value else f"no_{name}"))
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            words += ["--from" if name == "first" else flag(name), str(each)]
+    return words

@@ -1,0 +1,299 @@
+"""What the records of runs say: this run, those of the same flow before it, what readers have.
+
+A record may be older or damaged: what cannot be used of it is left out of the page.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+
+from penstock.pipelines.flow.records import (
+    ENDED_WELL,
+    RunRecord,
+    State,
+    all_runs,
+    began,
+    shown_state,
+)
+from penstock.pipelines.report.content import Cell, Chart, Table, number, seconds, shown
+
+_TREND = 10  # runs whose values of a gate's metric are shown
+_MOST_TRENDS = 12
+_REMEDIES: dict[str, str] = {
+    State.KILLED: "Run the flow again: it resumes",
+    State.INTERRUPTED: "Run the flow again: it resumes",
+    State.GATE_FAILED: "Nothing was published. Check what changed; change expect: if this is meant",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A run among the runs of its flow.
+
+    logs  where the page finds its logs
+    """
+
+    run: RunRecord
+    logs: str = "logs"
+
+    @cached_property
+    def runs(self) -> list[RunRecord]:
+        """The runs of the same flow, by date."""
+        found = all_runs(self.run.folder.absolute().parent, self.run.series[0])
+        return sorted((one for one in found if one.series == self.run.series), key=_order)
+
+    @cached_property
+    def older(self) -> list[RunRecord]:
+        """Those before it."""
+        return [one for one in self.runs if _order(one) < _order(self.run)]
+
+    @property
+    def before(self) -> RunRecord | None:
+        """The last of them that passed; if none did, the last."""
+        passed = [one for one in self.older if one.state == State.PASSED]
+        return next(reversed(passed or self.older), None)
+
+
+def _order(run: RunRecord) -> tuple[str, float, str]:
+    return run.date, began(run), run.name
+
+
+def gates_of(stage: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the gates of a stage, as its record has them."""
+    found = stage.get("gates")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+# Sections of the page, in their order
+
+
+def failures(facts: Facts) -> Iterator[Table | str]:
+    """Return what failed, why, and the remedy."""
+    waited: dict[str, list[str]] = {}
+    error = facts.run.body.get("error")
+    whole = {"the run": {"error": error}} if error else {}
+    for name, stage in {**whole, **facts.run.stages}.items():
+        state = stage.get("state")
+        if state in (*ENDED_WELL, State.RUNNING, State.NOT_CHOSEN):
+            continue
+        if state == State.NOT_RUN:
+            waited.setdefault(str(stage.get("why") or ""), []).append(name)
+            continue
+        error = stage.get("error") or {}
+        what = error.get("what") or stage.get("why") or state
+        if state == State.KILLED:
+            what = "it ran when the process of the flow was killed"
+        rows = [
+            ("What", what), ("Expected", error.get("expected")), ("Got", error.get("got")),
+            ("Remedy", error.get("remedy") or _REMEDIES.get(str(state))),
+            ("Log", _log(facts, name) if state else None),
+        ]  # fmt: skip
+        yield Table(name, ("", ""), [row for row in rows if row[1]])
+    for why, names in waited.items():
+        yield f"Not run: {', '.join(names)}{', as ' * bool(why)}{why}."
+
+
+def _log(facts: Facts, stage: str) -> Cell | None:
+    there = (facts.run.folder / "logs" / f"{stage}.log").is_file()
+    return Cell(f"{stage}.log", f"{facts.logs}/{quote(stage)}.log") if there else None
+
+
+def readers(facts: Facts) -> Iterator[Table | str]:
+    """Return what readers have: which publication each place shows, of which date, since when."""
+    latest: dict[tuple[str, str], tuple[str, RunRecord]] = {}
+    for run in facts.runs:
+        for one in run.body.get("published") or []:
+            if one.get("version") and one.get("moved"):
+                latest[one["stage"], one["place"]] = one["version"], run
+    rows: list[tuple[Any, ...]] = []
+    zone = _zone(facts.run)
+    home = facts.run.folder.absolute().parent.parent  # runs/ is beside the flow's file
+    for (stage, place), (version, run) in latest.items():
+        since = began(run) + (run.seconds or 0.0)
+        if "://" not in place and "{{env." not in place:  # it may have been rolled back by hand
+            link = home / place / "latest"
+            if not link.is_symlink():
+                rows.append((stage, "nothing", "", "", place))
+                continue
+            version, since = str(link.readlink()), link.lstat().st_mtime
+        own = version[11:] == facts.run.name or None
+        when = f"{dt.datetime.fromtimestamp(since, zone):%Y-%m-%d %H:%M}"
+        by = Cell("this run" if own else version[11:], good=own)
+        rows.append((stage, Cell(version[:10], good=own), when, by, place))
+    if rows:
+        kept = "" if facts.run.state == State.PASSED else " This run has not replaced it."
+        yield f"As of {dt.datetime.now(zone):%Y-%m-%d %H:%M}, when this page was written.{kept}"
+        heads = ("Output", "Of the date", "Since", "Published by", "Where")
+        yield Table("What each place shows", heads, rows)
+    elif facts.run.state != State.PASSED:
+        yield "No run of this flow has published anything."
+
+
+def _zone(run: RunRecord) -> dt.tzinfo | None:
+    with suppress(ValueError):
+        return dt.datetime.fromisoformat(str(run.body.get("began"))).tzinfo
+    return None
+
+
+def gates(facts: Facts) -> Iterator[Table | str]:
+    """Return every gate with its threshold, and its metric over the last runs."""
+    rows: list[tuple[Any, ...]] = []
+    trends: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    runs = [*facts.older[1 - _TREND :], facts.run]
+    for name, stage in facts.run.stages.items():
+        for gate in gates_of(stage):
+            metric, met = str(gate.get("metric")), gate.get("met") is True
+            accepted = not met and "accepted" in stage
+            values = [gate_value(run, name, metric) for run in runs]
+            line = " → ".join("none" if one is None else shown(one) for one in values)
+            note = "; ".join(filter(None, [
+                gate.get("note"), f"accepted: {stage['accepted']}" if accepted else "",
+            ]))  # fmt: skip
+            result = Cell("met" if met else "accepted" if accepted else "not met", good=met)
+            rows.append((name, result, metric, gate.get("expected"), gate.get("value"), line, note))
+            trends.setdefault((name, metric), []).append(gate)
+    if not rows:
+        return
+    heads = ["Stage", "Gate", "Metric", "Expected", "Value", "Last runs, oldest first", "Note"]
+    if not any(note for *_, note in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    yield Table("Gates, and their metrics over the last runs", heads, rows, open=True)
+    yield from [one for key, own in trends.items() if (one := trend(runs, key, own))][:_MOST_TRENDS]
+
+
+def gate_value(run: RunRecord, stage: str, metric: str) -> float | None:
+    """Return what the gate saw in that run, or else the metric of its full name."""
+    for gate in gates_of(run.stages.get(stage, {})):
+        if gate.get("metric") == metric:
+            return number(gate.get("value"))
+    return number(run.metrics(stage).get(metric))
+
+
+def trend(runs: list[RunRecord], of: tuple[str, str], gates: list[dict[str, Any]]) -> Table | None:
+    """Return the line of a metric over the dates of runs, if it has at least two values."""
+    stage, metric = of
+    rows = [(run.date[5:], gate_value(run, stage, metric)) for run in runs]
+    y = [value for _, value in rows if value is not None]
+    if len(y) < 2:
+        return None
+    expected = [str(one.get("expected")) for one in gates]
+    bounds = [re.fullmatch(r"(?:>=|<=|>|<|==)\s*([-+]?[\d.]+(?:e[-+]?\d+)?)", e) for e in expected]
+    level = next((float(one[1]) for one in bounds if one), None)
+    near = 3 * (max(y) - min(y) or 0.1 * abs(max(y)))  # a far one would flatten the line
+    if level is not None and not min(y) - near <= level <= max(y) + near:
+        level = None
+    about = " ".join(f"Expected {one}." for one in expected)
+    about += " The dashed line is what it is compared with." if level is not None else ""
+    chart = Chart("lines", "date", metric, level=level)
+    return Table(f"{stage}: {metric}", ("Date", metric), rows, about, chart)
+
+
+def changes(facts: Facts) -> Iterator[Table | str]:
+    """Return the metrics that differ from the run before, those of gates first."""
+    before = facts.before
+    if before is None:
+        yield "There is no earlier run to compare with."
+        return
+    was = f"{before.name} ({before.state})"
+    found = changed_metrics(before, facts.run)
+    if not found:
+        yield f"No metric differs from {was}."
+        return
+    yield f"Compared with {was}."
+    gated = {(name, str(gate.get("metric")))
+             for name, stage in facts.run.stages.items() for gate in gates_of(stage)}  # fmt: skip
+
+    def in_gate(stage: str, metric: str) -> bool:  # which may name the end of a metric's path
+        return any(f".{metric}".endswith(f".{end}") for name, end in gated if name == stage)
+
+    heads = ("Stage", "Metric", "Before", "Now")
+    first = [one for one in found if in_gate(*one[:2])]
+    others = [one for one in found if not in_gate(*one[:2])]
+    if first:
+        yield Table("Metrics of gates that changed", heads, first)
+    if others:
+        more = "other " if first else ""
+        yield Table(f"{len(others)} {more}metrics that changed", heads, others)
+
+
+def changed_metrics(
+    one: RunRecord, other: RunRecord
+) -> list[tuple[str, str, float | None, float | None]]:
+    """Return stage, metric and both values of the metrics that differ.
+
+    Of stages that have metrics in both: what did not run has not changed.
+    """
+    found = []
+    for stage in other.stages:
+        then, now = one.metrics(stage), other.metrics(stage)
+        for metric in dict.fromkeys([*then, *now]) if then and now else ():
+            values = then.get(metric), now.get(metric)
+            if str(values[0]) != str(values[1]):  # as text NaN is the same as NaN
+                found.append((stage, metric, *values))
+    return found
+
+
+def differences(one: RunRecord, other: RunRecord) -> list[tuple[str, str, Any, Any]]:
+    """Return stage (empty for the run), what, and both values of what differs between two runs."""
+    found: list[tuple[str, str, Any, Any]] = []
+
+    def compare(stage: str, then: dict[str, Any], now: dict[str, Any]) -> None:
+        pairs = {key: (then.get(key), now.get(key)) for key in {**then, **now}}
+        found.extend((stage, key, *pair) for key, pair in pairs.items() if pair[0] != pair[1])
+
+    bodies = [{"date": run.date, **run.body, "state": run.state} for run in (one, other)]
+    compare("", *({key: body.get(key) for key in ("date", "state", "seconds")} for body in bodies))
+    for kind in ("variables", "versions"):
+        compare("", *(body.get(kind) or {} for body in bodies))
+    for stage in {**one.stages, **other.stages}:
+        both = [run.stages.get(stage, {}) for run in (one, other)]
+        compare(stage, *({key: some.get(key) for key in ("state", "seconds")} for some in both))
+        found += [line for line in changed_metrics(one, other) if line[0] == stage]
+    return found
+
+
+def stages(facts: Facts) -> Iterator[Table | str]:
+    """Return when each stage ran, as a timeline."""
+    spans = {}
+    for name, stage in facts.run.stages.items():
+        begin, took = number(stage.get("began")), number(stage.get("seconds"))
+        if begin is not None and took is not None:
+            spans[name] = begin, took
+    first = min((begin for begin, _ in spans.values()), default=0.0)
+    whole = max((begin + took - first for begin, took in spans.values()), default=0.0) or 1.0
+    rows = []
+    for name, stage in facts.run.stages.items():
+        begin, took = spans.get(name, (None, None))
+        start, bar = None, Cell("")
+        if begin is not None and took is not None:
+            start = begin - first
+            bar = Cell("", bar=(100 * start / whole, max(100 * took / whole, 0.3)))
+        well = stage.get("state") in (*ENDED_WELL, State.NOT_CHOSEN)
+        log = _log(facts, name)
+        rows.append((
+            Cell(name, log.href if log else ""),
+            Cell(shown_state(str(stage.get("state"))), good=None if well else False),
+            seconds(start), seconds(took), bar, stage.get("job"), stage.get("why"),
+        ))  # fmt: skip
+    heads = ("Stage", "State", "Began (s)", "Took (s)", "Timeline", "Job", "Why")
+    if rows:
+        yield Table("When each stage ran; its name leads to its log", heads, rows, open=True)
+    else:
+        yield "No stage is recorded."
+
+
+def origin(facts: Facts) -> Iterator[Table | str]:
+    """Return where the run was made, and of what."""
+    body = facts.run.body
+    rows = [("host", body.get("host")), ("file", body.get("file"))]
+    for kind in ("variables", "versions"):
+        found = body.get(kind)
+        rows += [*found.items()] if isinstance(found, dict) else []
+    yield Table("Host, file, variables and versions", ("What", "Which"), rows)

@@ -1,0 +1,110 @@
+"""A detached run outlives its shell, is seen in the list of runs, and ends if it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.pipelines.cli import run
+from penstock.pipelines.flow.records import all_runs
+from penstock.workers.processes import process_start
+
+MODULE = """
+import time
+def work(out, seconds=0):
+    print("begun", flush=True)
+    out.mkdir(exist_ok=True)
+    time.sleep(seconds)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(MODULE)
+    (tmp_path / "flow.yaml").write_text(
+        "variables: {seconds: 100}\nstages: {a: {python: 'mine:work', seconds: '{{seconds}}'}}"
+    )
+    return tmp_path
+
+
+def detach(home: Path, *more: str) -> dict[str, Any]:
+    """Start a run from a shell that is hung up."""
+    words = ["run", "flow.yaml", "--detach", "--json", "--no-report", *more]
+    shell = subprocess.Popen(
+        ["sh", "-c", '"$@"; sleep 100', "sh", sys.executable, "-P", "-m", "penstock", *words],
+        cwd=home, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert shell.stdout is not None
+    text = ""
+    while not text.endswith("}\n"):
+        text += shell.stdout.readline()
+    os.killpg(shell.pid, signal.SIGHUP)
+    shell.wait(30)
+    shell.stdout.close()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def wait_for_stage(home: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not [*home.glob("runs/*/logs/a.log")] or not (home / "flow/a").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def states(home: Path) -> list[str]:
+    return [one.state for one in all_runs(home / "runs")]
+
+
+@pytest.mark.slow
+def test_a_detached_run_outlives_its_shell_and_ends_at_sigterm(home: Path) -> None:
+    run = detach(home)
+    process = psutil.Process(run["process"])
+    wait_for_stage(home)
+    assert states(home) == ["running"]
+    process.terminate()
+    psutil.wait_procs([process], 60)
+    assert states(home) == ["interrupted"]
+    process = psutil.Process(detach(home, "--set", "seconds=1", "--date", "2026-11-20")["process"])
+    psutil.wait_procs([process], 60)
+    assert states(home) == ["interrupted", "passed"]
+    assert all_runs(home / "runs")[-1].date == "2026-11-20"
+    assert Path(run["log"]).read_text()
+
+
+@pytest.mark.slow
+def test_a_detached_run_ends_with_the_cluster_that_it_names(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STATE", str(home / "state"))
+    name = ["--name", "night", "-q"]
+    assert run(["cluster", "start", "--cluster", "local", "--workers", "1", *name]) == 0
+    try:
+        with (home / "flow.yaml").open("a") as file:
+            file.write("\ncluster: night\n")
+        process = psutil.Process(detach(home)["process"])
+        wait_for_stage(home)
+    finally:
+        assert run(["cluster", "stop", *name]) == 0
+    assert process_start(process.pid) is None  # also of a zombie
+    assert states(home) == ["interrupted"]
+
+
+def test_a_run_that_is_refused_leaves_its_record(home: Path) -> None:
+    words = ["run", str(home / "flow.yaml"), "--detach", "-q"]
+    assert run([*words, "--set", "seconds=x"]) == 2
+    (home / "flow/a").mkdir(parents=True)
+    (home / "flow/a/mine").touch()  # which this flow has not made
+    assert run([*words, "--set", "seconds=0"]) == 0
+    (record,) = all_runs(home / "runs")
+    psutil.wait_procs([psutil.Process(record.body["process"])], 60)
+    assert states(home) == ["failed"]
