@@ -133,7 +133,7 @@ def run(arguments: list[str]) -> int:
             app(arguments, exit_on_error=False, print_error=False)
         except Exception as error:
             cause = _interrupt_behind(error)
-            if arguments[0] == "run" and "--scheduled" in arguments and cause is error:
+            if arguments[:1] == ["run"] and "--scheduled" in arguments and cause is error:
                 from penstock.pipelines.flow.command import could_not_start
 
                 could_not_start(arguments[1:], _as_ours(error), since)

@@ -136,10 +136,10 @@ class Entry:
                 return number, count
         return 1, self.retries + 1
 
-    def wait(self) -> float:
-        """Return the seconds before the next run, if it is a retry."""
+    def wait(self, day: dt.date) -> float:
+        """Return the seconds before the next run of a day, if it is a retry."""
         last = self.last()
-        if last is None or not attempts_left(last):
+        if last is None or last.date != day.isoformat() or not attempts_left(last):
             return 0.0
         backoff = seconds_before_retry(attempt_of(last)[0] - 1, self.backoff)
         return min(max(began(last) + (last.seconds or 0.0) + backoff - time.time(), 0.0), backoff)

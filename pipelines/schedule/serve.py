@@ -137,7 +137,7 @@ class _Server:
             days = entry.due(dt.datetime.now(dt.UTC))
             if not days:
                 return
-            if (seconds := entry.wait()) > 0:
+            if (seconds := entry.wait(days[0])) > 0:
                 self._stopping.wait(seconds)
             else:
                 self._attempt(entry, days[0])

@@ -592,6 +592,12 @@ def keep_record(base: Path, name: str, **more: Any) -> None:
     (base / name / "run.json").write_text(json.dumps({**body, "state": "passed", **more}))
 
 
+def test_a_run_of_another_host_that_is_gone_was_killed(home):
+    keep_record(home / "runs", "f-20261128-040000", state="running", host="gone", process=1)
+    (home / "runs/f-20261128-040000/flow.yaml").touch()
+    assert [one.state for one in all_runs(home / "runs")] == ["killed"]
+
+
 def test_cleaning_keeps_the_newest_days_and_what_others_look_up(home):
     base, part = home / "runs", {"a": {"state": "not chosen"}}
     days = {
