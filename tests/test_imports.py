@@ -12,17 +12,20 @@ import pytest
 
 # A module may import from its own layer and from those with a lower number.
 LAYERS = {"penstock": 0, "kernels": 0, "partition": 1, "workers": 2, "cluster": 3, "pipelines": 4}
+# What holds imports: they are statements, and no part of an expression.
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 HEAVY = {"cupy", "mpi4py", "numpy", "numba", "scipy", "pandas", "pyarrow", "dask", "distributed"}
 
 
 def imported_layers(source: str, package: str) -> set[str]:
     """Return the folders that code of ``package`` imports from, type checking aside."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            node.body = []
-    names = []
-    for node in ast.walk(tree):
+    names, left = [], [ast.parse(source)]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.If) and getattr(node.test, "id", None) == "TYPE_CHECKING":
+            left += node.orelse
+            continue
+        left += [child for child in ast.iter_child_nodes(node) if isinstance(child, STATEMENTS)]
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -133,7 +133,9 @@ def predict(context: Context, run: RunFolder, options: PredictOptions) -> Predic
     return predict_answers(context, run, options)
 
 
-@job("embed answer", reads=RUN, writes="answers", files=("queries", "candidates"), on_gpu=True)
+@job(
+    "embed answer", reads=RUN, writes="answers", files=("queries", "candidates", "new"), on_gpu=True
+)
 def answer(context: Context, run: RunFolder, out: Output, options: AnswerOptions) -> AnswerReport:
     """Write the most likely answers to many questions, or of every node, as Parquet.
 

@@ -7,13 +7,14 @@ part-00000.parquet    question, head, relation, tail, rank, score: one row per a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.arrays import Array
-from penstock.arrow import read_column
+from penstock.arrow import as_numpy, read_column
 from penstock.errors import InputError, UsageError
 from penstock.files import FileRanges, file_table, part_name, save_npy
 from penstock.formats import Format
@@ -26,15 +27,22 @@ from penstock.pipelines.job.declare import Context, RunFolder
 from penstock.pipelines.job.plan import Need
 from penstock.pipelines.tables.read import read_columns
 from penstock.sizes import plural
+from penstock.vector_parts import save_table
+from penstock.workers.embed.edges import Edges
 from penstock.workers.embed.evaluation.evaluate import SHOWN, unknown
 from penstock.workers.embed.evaluation.predict import (
     ASKED,
     BLOCK,
+    NEW,
+    NEW_EDGES,
+    NEW_IDS,
     QUESTIONS,
     AnswerTask,
     answer_questions,
+    vectors_of_new,
 )
 from penstock.workers.embed.source import BLOCK_BYTES
+from penstock.workers.embed.spec import DISTANCES
 from penstock.workers.embed.storage.versions import Checkpoints
 from penstock.workers.embed.warm import IDS
 
@@ -58,9 +66,21 @@ def answer_all(
     context: Context, folder: RunFolder, out: Output, options: AnswerOptions
 ) -> AnswerReport:
     """Answer the questions of the files that are not there yet."""
+    import pyarrow as pa
+
     at, run = folder.path, Run.load(folder.path)
     asked = prediction_task(folder, run, options)
-    questions, skipped = _questions(at, run, options)
+    ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
+    edges = None
+    if options.new is not None:
+        if run.training.model in DISTANCES:
+            raise UsageError(
+                f"--new makes no good vectors for {run.training.model}",
+                expected="a run of complex, distmult or dot",
+            )
+        new, edges = _new_nodes(options.new, run, ids)
+        ids, asked = pa.concat_arrays([ids, new]), replace(asked, new=out.scratch)
+    questions, skipped = _questions(at, run, options, ids)
     low, high = _ROWS_OF_FILE
     count = questions.shape[1]
     files = FileRanges(count, min(max(-(-count // _FILES), low), high))
@@ -82,6 +102,10 @@ def answer_all(
         scratch=questions.nbytes,
     )
     save_npy(out.scratch, QUESTIONS, questions)
+    if edges is not None:
+        save_table(out.scratch, NEW_IDS, pa.table({"id": ids[run.nodes :]}))
+        save_npy(out.scratch, NEW_EDGES, np.stack([edges.heads, edges.relations, edges.tails]))
+        save_npy(out.scratch, NEW, vectors_of_new(asked, edges, len(ids) - run.nodes))
     todo = [n for n in range(files.count) if not out.pieces.done(part_name(n))]
     calls = [(task, n) for n in todo]
     workers.tasks("answer", answer_questions, calls, files.sizes(todo), "questions")
@@ -106,10 +130,39 @@ def answer_all(
     )
 
 
-def _questions(at: Path, run: Run, options: AnswerOptions) -> tuple[Array, int]:
+def _new_nodes(path: Path, run: Run, ids: pa.Array) -> tuple[pa.Array, Edges]:
+    """Return the ids of nodes that the run does not have, and their edges to nodes that it has."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = {name: column.cast(pa.string()) for name, column in
+             read_columns(str(path), ("head", "relation", "tail")).items()}  # fmt: skip
+    for name in ("head", "tail", *(() if run.relations is None else ("relation",))):
+        if name not in table:
+            raise InputError(f"{path} has no column {name}", expected="head, relation and tail")
+    ends = [_numbers(table[name], ids) for name in ("head", "tail")]
+    relations = np.zeros(len(ends[0]), np.int64)
+    if run.relations is not None:
+        relations = _numbers(table["relation"], pa.array(run.relations, pa.string()))
+    of = np.flatnonzero(((ends[0] < 0) != (ends[1] < 0)) & (relations >= 0))
+    if not len(of):
+        raise InputError(
+            f"{path} has no edge between a new node and a node of the run",
+            expected="edges with one end that the run does not have",
+        )
+    rows = pa.array(of)
+    is_head = pa.array(ends[0][of] < 0)
+    names = pc.if_else(is_head, table["head"].take(rows), table["tail"].take(rows))
+    new = names.dictionary_encode()
+    numbers = len(ids) + as_numpy(new.indices).astype(np.int64)
+    heads, tails = (np.where(end[of] < 0, numbers, end[of]) for end in ends)
+    return new.dictionary, Edges(heads, relations[of], tails)
+
+
+def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tuple[Array, int]:
     """Return heads, relations and tails, (3, n) int64, and how many questions were skipped.
 
-    The one of each that is asked for is ASKED.
+    The one of each that is asked for is ASKED. ``ids`` are those of the run, and of new nodes.
     """
     if options.queries is None:
         relation = relation_number(options.relation, at, run)
@@ -126,7 +179,6 @@ def _questions(at: Path, run: Run, options: AnswerOptions) -> tuple[Array, int]:
         raise InputError(f"{options.queries} has no questions", expected="columns head or tail")
     rows = len(next(iter(table.values())))
     heads, tails, types = (_texts(table, name, rows) for name in ("head", "tail", "relation"))
-    ids = read_column(at / IDS, "id").combine_chunks().cast(pa.string())
     if run.relations is None or (
         "relation" not in table and (options.relation or heads.null_count or tails.null_count)
     ):
@@ -147,6 +199,7 @@ def _questions(at: Path, run: Run, options: AnswerOptions) -> tuple[Array, int]:
                 for column in (heads, types, tails)
             ),
         )
+    found[:, lacks_type & (found >= run.nodes).any(axis=0)] = -1  # relations of new nodes
     found[np.stack([empty[0], lacks_type, empty[1]])] = ASKED
     good = (found != -1).all(axis=0)
     skipped = int(np.count_nonzero(~good))

@@ -53,7 +53,7 @@ _IGNORED_IN_ANSWERS: Rules = (
 _IGNORED_IN_MANY: Rules = (
     *_IGNORED_IN_ANSWERS,
     (("side",), "with --queries, whose rows say it", lambda o: o.queries is not None),
-    (("unknown",), "without --queries", lambda o: o.queries is None),
+    (("unknown", "new"), "without --queries", lambda o: o.queries is None),
 )
 
 
@@ -309,6 +309,10 @@ class AnswerOptions(GraphOptions):
     """list known answers, too: those that are edges of the graph"""
     candidates: str | None = None
     """as for embed predict; relations are not limited"""
+    new: ClientPath | None = None
+    """a table of edges (head, relation, tail) of nodes that the run does not have, so that
+    --queries may ask about them: a new node gets the mean of what its edges to known nodes say
+    (not with transe and rotate)"""
     unknown: Literal["error", "skip"] = "error"
     """questions whose node or relation the run does not have"""
 

@@ -5,9 +5,11 @@ document     the file: stages, inputs, variables, checked; what a stage can run:
              command line; the paths that stages write and publish, which must not overlap
 gates        what metrics are expected to be
 state        the identities of outputs, so that unchanged stages are skipped
+options      the options of a run, which choose its stages
 run          one run: which stages, in which order, gates, publishing
 engine       where stages run: the scheduler, drivers, workers, time limits
 stage        what runs on a driver: a job, or python: a function of the user's, in a child process
+detach       a run that outlives its shell
 display      what is seen of a run while it is under way
 publishing   copying outputs to the places where readers find them
 records      what is kept of runs
@@ -32,7 +34,8 @@ def run_flow(
     *,
     variables: Mapping[str, str] | None = None,
     date: dt.date | None = None,
-    accept: Mapping[str, str] | None = None,
+    accept: tuple[str, ...] = (),
+    reason: str | None = None,
     force: bool = False,
     first: str | None = None,
     only: tuple[str, ...] = (),
@@ -51,7 +54,9 @@ def run_flow(
     date
         The day that is computed [default: today, in the flow's time zone].
     accept
-        Why the gates of a stage need not be met in this run, by stage.
+        Stages whose gates need not be met in this run.
+    reason
+        Why, for the record of the run.
     force
         Run every stage, whether anything changed or not.
     first
@@ -88,11 +93,13 @@ def run_flow(
     # The process of a function imports this package, and nothing of these.
     from penstock.paths import client_path
     from penstock.pipelines.flow.document import read_flow
-    from penstock.pipelines.flow.run import Choice, run_flow_checked
+    from penstock.pipelines.flow.options import RunOptions
+    from penstock.pipelines.flow.run import run_flow_checked
 
-    made = read_flow(client_path(flow), variables, date=date)
+    options = RunOptions(
+        accept=accept, reason=reason, force=force, first=first, only=only,
+        replace_targets=replace_targets, replace_outputs=replace_outputs,
+    )  # fmt: skip
     return run_flow_checked(
-        made,
-        Choice(force, first, only, accept or {}, {}, replace_targets, replace_outputs),
-        quiet=quiet,
+        read_flow(client_path(flow), variables, date=date), options, quiet=quiet
     )

@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -21,7 +21,7 @@ from penstock.pipelines.flow.notify import leave_record
 from penstock.pipelines.flow.options import RunOptions, settings
 from penstock.pipelines.flow.planning import plan_flow
 from penstock.pipelines.flow.records import FOLDER, all_runs, began
-from penstock.pipelines.flow.run import Choice, run_flow_checked
+from penstock.pipelines.flow.run import run_flow_checked
 from penstock.pipelines.job.plan import PlanFlag
 
 
@@ -51,26 +51,17 @@ def command(
 
 
 def _run(made: Flow, options: RunOptions, output: Display, *, plan: bool) -> None:
-    accepted = dict.fromkeys(options.accept, options.reason or "")
-    choice = Choice(options.force, options.first, options.only, accepted, _origin(options),
-                    options.replace_targets, options.replace_outputs)  # fmt: skip
     if plan:
-        output.show(plan_flow(made, choice))
+        output.show(plan_flow(made, options))
         return
     page = write_page if options.report else None
-    report = run_flow_checked(made, choice, quiet=output.quiet, failed=page)
+    report = run_flow_checked(made, options, quiet=output.quiet, failed=page)
     if options.report:
         report.report = write_page(Path(report.run))
     output.show(report)
     if (failure := report.failure()) is not None:
         failure.reported = True
         raise failure
-
-
-def _origin(options: RunOptions) -> dict[str, Any]:
-    if options.scheduled is None:
-        return {}
-    return {"scheduled": options.scheduled, "attempt": options.attempt}
 
 
 def could_not_start(words: list[str], error: PenstockError, since: float) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Annotated
+from collections.abc import Set
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from pydantic import Field
 
 from penstock.errors import UsageError
 from penstock.options import options
+
+if TYPE_CHECKING:
+    from penstock.pipelines.flow.document import Flow
 
 
 @options
@@ -50,7 +54,30 @@ class RunOptions:
             raise UsageError("--accept and --reason go together")
         if self.date and self.dates:
             raise UsageError("--date and --dates cannot go together")
+        if self.first and self.only:
+            raise UsageError("--from and --only cannot go together")
         self.days()
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Who starts a run, for its record."""
+        scheduled = {"scheduled": self.scheduled, "attempt": self.attempt}
+        return {} if self.scheduled is None else scheduled
+
+    def check(self, flow: Flow) -> None:
+        """Refuse stages that there are not."""
+        for name in (*([self.first] if self.first else []), *self.only, *self.accept):
+            if name not in flow.stages:
+                raise UsageError(
+                    f"{flow.path} has no stage {name!r}",
+                    expected=f"one of {', '.join(flow.stages)}",
+                )
+
+    def chosen(self, flow: Flow) -> Set[str]:
+        """Return the stages that may run."""
+        if self.only:
+            return set(self.only)
+        return flow.after((self.first,)) if self.first else set(flow.stages)
 
     def days(self) -> list[dt.date | None]:
         """Return the days to compute; None: today."""

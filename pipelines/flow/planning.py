@@ -10,9 +10,10 @@ from penstock.errors import PenstockError
 from penstock.pipelines.display import CountsReport
 from penstock.pipelines.flow.document import Flow, StageSpec
 from penstock.pipelines.flow.engine import check_gpus
+from penstock.pipelines.flow.options import RunOptions
 from penstock.pipelines.flow.owners import refuse_output
 from penstock.pipelines.flow.places import Place
-from penstock.pipelines.flow.run import Choice, check_of, foreseen, order_of
+from penstock.pipelines.flow.run import check_of, foreseen, order_of
 from penstock.pipelines.flow.stage import call_command
 from penstock.pipelines.flow.state import FlowState
 from penstock.secrets import masked
@@ -80,18 +81,18 @@ def _needs(one: StagePlan) -> str:
     return ", ".join(parts)
 
 
-def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
+def plan_flow(flow: Flow, options: RunOptions) -> FlowPlan:
     """Return the plan of a run; jobs whose inputs exist estimate their needs.
 
     Of inputs that will be rebuilt, those of the last run will do: nights are much alike.
     """
-    choice.check(flow)
+    options.check(flow)
     check_gpus(flow)
-    chosen, state = choice.chosen(flow), FlowState(flow)
+    chosen, state = options.chosen(flow), FlowState(flow)
     needed = flow.before(chosen)
     running: set[str] = set()
     stages = []
-    for stage, why, before in foreseen(flow, state, choice):
+    for stage, why, before in foreseen(flow, state, options):
         name = stage.name
         runs = why is not None and name in chosen
         if why is not None and name not in chosen:
@@ -103,9 +104,9 @@ def plan_flow(flow: Flow, choice: Choice) -> FlowPlan:
             running.add(name)
             needs = _asked(flow, name, before) | {"last_seconds": _last_seconds(state, name)}
         try:
-            if runs and not choice.replace_outputs:
+            if runs and not options.replace_outputs:
                 refuse_output(flow, state, name)
-            for place in () if choice.replace_targets or choice.only else _places(flow, stage):
+            for place in () if options.replace_targets or options.only else _places(flow, stage):
                 if place.local:  # a URL may be out of reach now
                     place.refuse_others(flow.name)
         except PenstockError as problem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -19,6 +19,7 @@ from penstock.pipelines.flow.document import Flow, StageSpec, with_stages
 from penstock.pipelines.flow.engine import Engine, check_gpus
 from penstock.pipelines.flow.gates import flat_metrics
 from penstock.pipelines.flow.notify import notify
+from penstock.pipelines.flow.options import RunOptions
 from penstock.pipelines.flow.owners import refuse_output
 from penstock.pipelines.flow.previous import with_previous
 from penstock.pipelines.flow.prometheus import save_metrics
@@ -44,45 +45,6 @@ _POLL = 0.02
 _RESUMES = "The next run resumes from the complete stages"
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Which stages of a flow run.
-
-    force   also those whose outputs exist
-    first   only this one and those that depend on it; the others' outputs must be there
-    only    these alone
-    accept  why gates need not be met, by stage
-    origin  who started the run, for its record
-    replace_targets  whether it may publish also to places of other flows
-    replace_outputs  whether stages may also replace what this flow has not made
-    """
-
-    force: bool = False
-    first: str | None = None
-    only: tuple[str, ...] = ()
-    accept: Mapping[str, str] = field(default_factory=dict)
-    origin: dict[str, Any] = field(default_factory=dict)
-    replace_targets: bool = False
-    replace_outputs: bool = False
-
-    def check(self, flow: Flow) -> None:
-        """Refuse stages that there are not."""
-        for name in (*([self.first] if self.first else []), *self.only, *self.accept):
-            if name not in flow.stages:
-                raise UsageError(
-                    f"{flow.path} has no stage {name!r}",
-                    expected=f"one of {', '.join(flow.stages)}",
-                )
-        if self.first and self.only:
-            raise UsageError("--from and --only cannot go together")
-
-    def chosen(self, flow: Flow) -> set[str]:
-        """Return the stages that may run."""
-        if self.only:
-            return set(self.only)
-        return flow.after((self.first,)) if self.first else set(flow.stages)
-
-
 @dataclass
 class _Turn:
     """A stage that must run: what of, and its attempts until now."""
@@ -100,11 +62,11 @@ class _Turn:
 class FlowRun:
     """A run under way."""
 
-    def __init__(self, flow: Flow, choice: Choice, *, quiet: bool) -> None:
-        choice.check(flow)
+    def __init__(self, flow: Flow, options: RunOptions, *, quiet: bool) -> None:
+        options.check(flow)
         check_gpus(flow)
-        self.flow, self.choice = flow, choice
-        self.chosen = choice.chosen(flow)
+        self.flow, self.options = flow, options
+        self.chosen = options.chosen(flow)
         self.needed = flow.before(self.chosen)
         self.state = FlowState(flow)
         self.record: RunRecord | None = None
@@ -113,7 +75,7 @@ class FlowRun:
         self._under_way: dict[str, _Turn] = {}
         self._display = Display(quiet=quiet)
         self._engine = Engine(flow, quiet=quiet)
-        self._publisher = Publisher(flow, say=self._display.say, replace=choice.replace_targets)
+        self._publisher = Publisher(flow, say=self._display.say, replace=options.replace_targets)
 
     # From its begin to its end
 
@@ -125,19 +87,19 @@ class FlowRun:
             flow.folder.mkdir(exist_ok=True)
             own_directory(self.state.folder)
             self.record = record = begin_run(
-                flow.path, flow.name, flow.date, flow.text, self.choice.origin
+                flow.path, flow.name, flow.date, flow.text, self.options.origin
             )
             self._note_process(record)
             self._publisher.recover()
             try:
                 running = [
                     one.name
-                    for one, why, _ in foreseen(flow, self.state, self.choice)
+                    for one, why, _ in foreseen(flow, self.state, self.options)
                     if why is not None and one.name in self.chosen
                 ]
-                for name in running if not self.choice.replace_outputs else ():
+                for name in running if not self.options.replace_outputs else ():
                     refuse_output(flow, self.state, name)
-                if not self.choice.only:
+                if not self.options.only:
                     self._publisher.refuse()
                 self._execute(running)
                 self._publish(record)
@@ -257,7 +219,7 @@ class FlowRun:
         # The page about the run finds the output here, and whether it is unchanged.
         outcome |= {"out": str(self.flow.output(stage.name)), "key": made.key}
         why = self.state.why(stage, made)
-        if why is None and self.choice.force and stage.name in self.chosen:
+        if why is None and self.options.force and stage.name in self.chosen:
             why = "--force"
         if why is not None and stage.name not in self.chosen:
             if stage.name in self.needed:
@@ -282,7 +244,7 @@ class FlowRun:
             if not turn.attempt:
                 turn.previous = self.state.keep_previous(stage) if stage.previous else None
                 resume = self.state.begin(stage, turn.made, self._by())
-                turn.resume = resume and not self.choice.force
+                turn.resume = resume and not self.options.force
                 outcome["began"], turn.began = time.time(), time.monotonic()
             outcome["state"] = State.RUNNING
         if outcome["state"] != State.RUNNING:
@@ -338,8 +300,8 @@ class FlowRun:
         checked = [gate.check(metrics, previous) for gate in stage.gates]
         outcome["gates"] = [one.to_dict() for one in checked]
         broken = [one for one in checked if not one.met]
-        if broken and stage.name in self.choice.accept:
-            outcome["accepted"] = self.choice.accept[stage.name]
+        if broken and stage.name in self.options.accept:
+            outcome["accepted"] = self.options.reason
         elif broken:
             outcome["state"] = State.GATE_FAILED
             outcome["why"] = "; ".join(one.text() for one in broken)
@@ -392,13 +354,13 @@ class FlowRun:
 
 
 def run_flow_checked(
-    flow: Flow, choice: Choice, *, quiet: bool, failed: Callable[[Path], object] | None = None
+    flow: Flow, options: RunOptions, *, quiet: bool, failed: Callable[[Path], object] | None = None
 ) -> FlowReport:
     """Run a flow that was read.
 
     failed  called with the run's folder if it fails as a whole, as by a publication
     """
-    run = FlowRun(flow, choice, quiet=quiet)
+    run = FlowRun(flow, options, quiet=quiet)
     try:
         return run.run()
     except Exception:
@@ -420,11 +382,11 @@ def _failing(outcome: dict[str, Any]) -> Iterator[None]:
 
 
 def foreseen(
-    flow: Flow, state: FlowState, choice: Choice
+    flow: Flow, state: FlowState, options: RunOptions
 ) -> Iterator[tuple[StageSpec, str | None, list[str]]]:
     """Yield every stage, why it must run as far as is known before (None: it need not), and the
     stages before it that will."""
-    chosen, running, contents = choice.chosen(flow), set[str](), dict[str, str]()
+    chosen, running, contents = options.chosen(flow), set[str](), dict[str, str]()
     for name, stage in flow.stages.items():
         before = [one for one in stage.needs if one in running]
         why: str | None = "an input cannot be read"  # its stage reports it
@@ -435,7 +397,7 @@ def foreseen(
         contents.setdefault(name, "")
         if why is None and before:
             why = f"{before[0]} runs"
-        if why is None and choice.force and name in chosen:
+        if why is None and options.force and name in chosen:
             why = "--force"
         if why is not None and name in chosen:
             running.add(name)

@@ -39,7 +39,6 @@ class Chart:
              for each row; points: those of ``points``, by group
     x, y     what the axes are
     skip     columns after the first that are not drawn
-    log      whether both axes are logarithmic
     zero     whether y begins at 0
     level    a horizontal line that is to be compared with
     points   group, x, y and label of each
@@ -49,7 +48,6 @@ class Chart:
     x: str = ""
     y: str = ""
     skip: int = 0
-    log: bool = False
     zero: bool = False
     level: float | None = None
     points: Sequence[tuple[str, float, float, str]] = ()

@@ -120,8 +120,6 @@ def _marker(i: int) -> str:
 def _figure(table: Table, chart: Chart, **more: Any) -> figure:
     from bokeh.plotting import figure
 
-    if chart.log:
-        more |= {"x_axis_type": "log", "y_axis_type": "log"}
     # No tools: a finger that scrolls the page shall not move a picture.
     return figure(height=height(table), tools="", x_axis_label=_plain(chart.x) or None,
                   y_axis_label=_plain(chart.y) or None, **more)  # fmt: skip

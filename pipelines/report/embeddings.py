@@ -21,8 +21,6 @@ from penstock.pipelines.report.outputs import StageOutput, manifest_of
 _FITTED, _DRAWN = 20_000, 2_000  # vectors that decide the plane; points
 _GROUPS = 10  # that have a colour; if there are more, all others share one
 _MOST_NODES = 5_000_000  # of a graph whose ids or labels are read for a picture
-_MOST_EDGES = 1_000_000  # of one whose communities are found for it
-_ROUNDS = 16
 _ROW_GROUPS = 8  # of predictions that are read
 _LABEL = 60  # characters of a point's label
 
@@ -206,10 +204,6 @@ def _groups(path: str, digest: str, ids: Any) -> tuple[str, list[str]]:
         if isinstance(labels, list):  # several labels: the first one of each
             return "first label", [_class(graph, (labels[node] or [-1])[0]) for node in nodes]
         return "label", [_class(graph, int(number)) for number in labels[nodes]]
-    if 0 < graph.num_edges <= _MOST_EDGES:
-        csr = graph.csr()
-        found = communities(np.asarray(csr.indptr), np.asarray(csr.indices))
-        return "community", [f"community {number + 1}" for number in found[nodes]]
     if parts:
         return "part", [f"part {number}" for number in load_npy(parts[0])[nodes]]
     return none
@@ -220,30 +214,3 @@ def _class(graph: Graph, number: int) -> str:
     if number < 0:
         return "no label"
     return names[number] if number < len(names) else f"class {number}"
-
-
-def communities(indptr: Array, indices: Array) -> Array:
-    """Return the community of each node by label propagation, the largest community as 0.
-
-    A random half of the nodes at a time takes the most frequent community of the neighbours, in
-    both directions of edges; chance also decides ties: the smallest number would flood the graph.
-    """
-    from scipy.sparse import csr_array
-
-    nodes = len(indptr) - 1
-    around = csr_array((np.ones(len(indices)), indices, indptr), shape=(nodes, nodes))
-    around = (around + around.T).tocsr()
-    random, of = np.random.default_rng(0), np.arange(nodes)
-    linked = np.flatnonzero(np.diff(around.indptr))
-    for _ in range(_ROUNDS):
-        member = csr_array((np.ones(nodes), of, np.arange(nodes + 1)), shape=(nodes, nodes))
-        votes = (around @ member).tocoo()
-        row, column = votes.coords
-        order = np.lexsort((-votes.data - random.random(votes.nnz) / 2, row))
-        best = column[order[np.searchsorted(row[order], linked)]]
-        moves = random.random(len(linked)) < 0.5
-        of[linked[moves]] = best[moves]
-    _, numbers, sizes = np.unique(of, return_inverse=True, return_counts=True)
-    rank = np.empty(len(sizes), np.int64)
-    rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
-    return rank[numbers]

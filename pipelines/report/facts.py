@@ -23,6 +23,7 @@ from penstock.pipelines.flow.records import (
     shown_state,
 )
 from penstock.pipelines.report.content import Cell, Chart, Table, number, seconds, shown
+from penstock.pipelines.report.outputs import StageOutput
 
 _TREND = 10  # runs whose values of a gate's metric are shown
 _MOST_TRENDS = 12
@@ -221,6 +222,15 @@ def changes(facts: Facts) -> Iterator[Table | str]:
     if others:
         more = "other " if first else ""
         yield Table(f"{len(others)} {more}metrics that changed", heads, others)
+
+
+def output(made: StageOutput) -> Iterator[Table]:
+    """Return what an output's manifest and report say in one number or word each."""
+    every = {**made.manifest, **made.report}
+    rows = [(name.replace("_", " "), one) for name, one in every.items()
+            if isinstance(one, str | int | float)]  # fmt: skip
+    if rows:
+        yield Table(f"{made.name}: manifest and report", ("Name", "Value"), rows)
 
 
 def changed_metrics(

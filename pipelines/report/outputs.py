@@ -76,11 +76,8 @@ def _there(run: RunRecord, name: str, stage: dict[str, Any]) -> Path | None:
     path = Path(str(stage["out"]))
     if run.body.get("single") and path.is_dir():
         return path
-    for ending in ("json", "started"):
-        known = _read(Path(str(run.body.get("folder"))) / ".flow" / f"{name}.{ending}")
-        if path.is_dir() and known.get("key") == stage.get("key", ""):
-            return path
-    return None
+    known = _read(Path(str(run.body.get("folder"))) / ".flow" / f"{name}.json")
+    return path if path.is_dir() and known.get("key") == stage.get("key", "") else None
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
@@ -106,11 +103,6 @@ def job_record(folder: Path) -> RunRecord:
     state = str(body.get("state", State.PASSED))
     state = _STATES.get(state, state)
     stages = {folder.name: _stage(folder, body, state)}
-    for file in sorted((folder / "partition").glob("k*/partition.json"))[:20]:
-        part = file.parent
-        stages[f"{folder.name}/partition/{part.name}"] = _stage(
-            part, manifest_of(part), State.PASSED
-        )
     seconds = stages[folder.name]["seconds"]
     whole = {"state": state, "stages": stages, "single": True, "seconds": seconds}
     return RunRecord(folder, whole)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.pipelines.flow.records import RunRecord, State
-from penstock.pipelines.report import drawing, facts, graphs
+from penstock.pipelines.report import drawing, facts
 from penstock.pipelines.report.content import MOST_ROWS, Cell, Section, Table, number, shown
 from penstock.pipelines.report.embeddings import embeddings
 from penstock.pipelines.report.evaluation import evaluation
@@ -38,12 +38,11 @@ def sections(run: Facts) -> list[Section]:
         _section("Gates", facts.gates, of_flow),
         _section("Since the last run", facts.changes, of_flow),
         _section("Stages", facts.stages, of_flow),
+        _section("Output", facts.output, [] if of_flow else outputs),
         _section("Training", training, outputs),
         _section("Where the time went", times, [outputs]),
         _section("Evaluation", evaluation, outputs),
         _section("Embeddings", embeddings, pictured),
-        _section("Partitions", graphs.partitions, outputs),
-        _section("Degrees", graphs.degrees, outputs),
         _section("Where it ran", facts.origin, of_flow),
     ]
     return [one for one in made if one.parts]

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from processes import until
 
 from penstock.workers.processes import process_start
 
@@ -56,19 +57,11 @@ def descendants(process: subprocess.Popen[str], what: str) -> Iterator[psutil.Pr
                     yield child
 
 
-def wait_for(there: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 300
-    while not there():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.slow
 def test_a_worker_that_is_killed_costs_a_flow_nothing_but_time(tmp_path: Path) -> None:
     process = run(tmp_path / "killed", WALKS)
     partial = tmp_path / "killed/flow/.walks.partial/walks"
-    wait_for(lambda: partial.is_dir() and any(partial.glob("*.parquet")), process)
+    until(lambda: partial.is_dir() and any(partial.glob("*.parquet")), process, 300)
     (begun,) = (tmp_path / "killed").glob("runs/*/logs/.walks-0")  # it names the driver
     workers = descendants(process, "spawn_main")
     victim = next(one for one in workers if one.pid != int(begun.read_text()))
@@ -84,7 +77,7 @@ def test_a_flow_that_is_killed_goes_on_where_its_stage_was(tmp_path: Path) -> No
     text = text.replace("length: 80}", "length: 30, publish: published}")
     process = run(tmp_path / "killed", text)
     partial = tmp_path / "killed/flow/.walks.partial/walks"
-    wait_for(lambda: partial.is_dir() and len([*partial.glob("*.parquet")]) > 1, process)
+    until(lambda: partial.is_dir() and len([*partial.glob("*.parquet")]) > 1, process, 300)
     family = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
@@ -117,7 +110,7 @@ def same_walks(folder: Path) -> None:
 def test_ranks_that_are_killed_cost_a_flow_nothing_but_time(tmp_path: Path, who: str) -> None:
     process = run(tmp_path / "killed", MODEL)
     metrics = tmp_path / "killed/flow/model/metrics.jsonl"
-    wait_for(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 40, process)
+    until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 40, process, 300)
     found = [
         one for one in descendants(process, "RankWorker")
         if "supervisor" not in " ".join(one.cmdline())

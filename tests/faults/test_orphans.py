@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes import below, until
 
 from penstock.cluster.mpi.mpiexec import loaded_library
 from penstock.workers.comm.segments import sweep_segments
@@ -27,13 +28,6 @@ PHASES = {
     "    distributed.Worker.start_unsafe = never",
 }
 ENDED_WITHIN = 20.0  # also with ten times more processes than cores
-
-
-@pytest.fixture
-def temporary(tmp_path: Path) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    return folder
 
 
 @pytest.fixture
@@ -52,12 +46,6 @@ def site(folder: Path, phase: str) -> dict[str, str]:
     )
     rest = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": f"{folder}:{rest}" if rest else str(folder)}
-
-
-def below(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    with suppress(psutil.Error):
-        return list(psutil.Process(process.pid).children(recursive=True))
-    return []
 
 
 def is_rank(process: psutil.Process) -> bool:
@@ -93,11 +81,7 @@ def command_with_ranks(
         start_new_session=True,
         preexec_fn=hear_signals,
     )
-    deadline = time.monotonic() + 60
-    while len([one for one in below(process) if is_rank(one)]) < 2:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: len([one for one in below(process) if is_rank(one)]) == 2, process)
     if phase != "import":
         time.sleep(2.0)
     return process, below(process)

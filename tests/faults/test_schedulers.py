@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import until
 
 from penstock import connect, gang
 from penstock.cluster import query
@@ -145,14 +146,6 @@ def is_connected(process: subprocess.Popen[str], port: int) -> bool:
         connections = psutil.Process(process.pid).net_connections("tcp")
         return any(one.raddr and one.raddr.port == port for one in connections)
     return False
-
-
-def until(true: Callable[[], Any], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 # -- workers that do not start --------------------------------------------------------------------

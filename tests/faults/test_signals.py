@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from processes import below, until
 
 CODES = {signal.SIGINT: 1, signal.SIGTERM: 143, signal.SIGHUP: 129}
 PIECES = ".g.partial/scratch/pieces/*/done.json"
@@ -29,13 +28,6 @@ def edges(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in range(4):
         ends = np.random.default_rng(part).integers(0, 400_000, (2, 500_000))
         pq.write_table(pa.table({"src": ends[0], "dst": ends[1]}), folder / f"{part}.parquet")
-    return folder
-
-
-@pytest.fixture
-def temporary(tmp_path: Path) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
     return folder
 
 
@@ -62,27 +54,13 @@ def start(edges: Path, out: Path, temporary: Path, *more: str, nohup: bool = Fal
     )
 
 
-def until(true: Callable[[], Any], process: Any) -> None:
-    deadline = time.monotonic() + 120
-    while not true():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def family(process: Any) -> list[psutil.Process]:
-    with suppress(psutil.Error):
-        return list(psutil.Process(process.pid).children(recursive=True))
-    return []
-
-
 def ends_in_order(process: Any, code: int, temporary: Path, within: float = 30) -> None:
     """Check what a process leaves that has just heard a signal."""
-    below, began = family(process), time.monotonic()
+    family, began = below(process), time.monotonic()
     try:
         _, said = process.communicate(timeout=60)
     finally:
-        _, alive = psutil.wait_procs(below, timeout=5)
+        _, alive = psutil.wait_procs(family, timeout=5)
         for one in alive:
             one.kill()
     assert process.returncode == code, said
@@ -128,7 +106,7 @@ def test_while_workers_start(edges: Path, tmp_path: Path, temporary: Path, there
     if there == "files":
         until(lambda: list(temporary.glob("penstock-local-*/*/scheduler-*")), process)
     else:
-        until(lambda: len(family(process)) >= 2, process)
+        until(lambda: len(below(process)) >= 2, process)
     process.send_signal(signal.SIGTERM)
     ends_in_order(process, 143, temporary)
 
@@ -141,7 +119,7 @@ def test_with_a_worker_that_is_stopped(
     """The second signal does not break off the closing, nor has Python wait for the worker."""
     process = start(edges, tmp_path / "g", temporary, "--cluster", "local", "-n", "2")
     until(lambda: list(tmp_path.glob(PIECES)), process)
-    worker = next(one for one in family(process) if "spawn_main" in " ".join(one.cmdline()))
+    worker = next(one for one in below(process) if "spawn_main" in " ".join(one.cmdline()))
     worker.send_signal(signal.SIGSTOP)
     process.send_signal(signal.SIGHUP)
     for number in others:

@@ -31,17 +31,13 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become 
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temporary"
-    folder.mkdir()
+def temporary(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Only what penstock itself closes shall keep a stranger out.
-    for place in (*tmp_path.parents, tmp_path, folder):
+    for place in (*tmp_path.parents, tmp_path, temporary):
         if place.is_relative_to("/tmp") and place != Path("/tmp"):
             place.chmod(0o755)
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
-    return folder
+    return temporary
 
 
 def listening(pids: list[int]) -> list[str]:

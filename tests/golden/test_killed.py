@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from golden import columns, draws, run, start, until
+from golden import columns, draws, run, start
+from processes import until
 
 
 def test_a_flow_that_was_killed_goes_on() -> None:

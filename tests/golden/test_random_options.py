@@ -14,7 +14,7 @@ import pytest
 
 import penstock
 
-COUNT, TOGETHER = 100, 25
+COUNT, TOGETHER = 250, 25
 
 
 def drawn(seed: int) -> tuple[pd.DataFrame, pd.DataFrame | None, dict[str, Any]]:

@@ -162,28 +162,6 @@ def test_features_are_the_owned_rows_of_every_file(sparse, monkeypatch):
             np.testing.assert_array_equal(found, features[parts == rank])
 
 
-def test_labels_and_splits_are_the_owned_rows():
-    csr, parts, k = some_graph()
-    labels, split = np.arange(200) % 5 - 1, np.arange(200) % 4
-    import pyarrow as pa
-
-    with built(csr, parts, k, label=labels, split=pa.array(split, mask=split == 3)) as partition:
-        for rank in range(k):
-            part = partition.part(rank)
-            np.testing.assert_array_equal(part.labels(), labels[parts == rank])
-            for number, name in enumerate(("train", "valid", "test")):
-                np.testing.assert_array_equal(part.split(name), split[parts == rank] == number)
-
-
-def test_a_node_with_several_classes_keeps_them():
-    csr, parts, k = some_graph()
-    labels = [None if i % 9 == 0 else list(range(i % 4)) for i in range(200)]
-    with built(csr, parts, k, label=labels) as partition:
-        for rank in range(k):
-            found = [x if x is None else x.tolist() for x in partition.part(rank).labels()]
-            assert found == [labels[i] for i in np.flatnonzero(parts == rank)]
-
-
 def test_the_same_bytes_for_any_threads_shards_and_pieces(monkeypatch):
     csr, parts, k = some_graph(weights=np.arange(1500, dtype=np.float64))
     with built(csr, parts, k, shard_edges=10**6, threads=1) as partition:

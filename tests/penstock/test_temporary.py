@@ -6,10 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-
-import pytest
 
 from penstock import connect
 from penstock.temporary import TemporaryFolder, host_name
@@ -21,13 +18,6 @@ folder = TemporaryFolder("penstock-threads")
 print(folder.path, flush=True)
 time.sleep(600)
 """
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
 
 
 def test_what_a_killed_process_left_is_swept(temporary: Path) -> None:

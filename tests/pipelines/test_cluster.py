@@ -93,10 +93,10 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Any:
 
 # -- a real cluster -------------------------------------------------------------------------------
 
-KINDS = ["local", pytest.param("mpi", marks=pytest.mark.mpi)]
 
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["local", pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.slow])]
+)
 def test_started_used_stopped_and_nothing_left(
     kind: str,
     state: Path,

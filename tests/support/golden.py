@@ -17,8 +17,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -86,15 +84,6 @@ def start(words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         arguments, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
     )
-
-
-def until(happens: Callable[[], Any], process: subprocess.Popen[str]) -> None:
-    """Wait until something happens while a process runs; it must not end before."""
-    deadline = time.monotonic() + 120
-    while not happens():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def check_keys(name: str, report: Any) -> None:

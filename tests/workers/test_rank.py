@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import until
 
 PROGRAM = ["-m", "penstock.workers.rank"]
 EXIT_SECONDS = 10.0  # 5 where nothing else runs
@@ -32,11 +33,7 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[Any, str]]:
         cwd=tmp_path,
     )
     try:
-        deadline = time.monotonic() + 30
-        while not (file.exists() and file.read_text().endswith("}")):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: file.exists() and file.read_text().endswith("}"), process, 30)
         yield process, json.loads(file.read_text())["address"]
     finally:
         process.kill()

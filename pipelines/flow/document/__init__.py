@@ -23,7 +23,7 @@ import contextlib
 import datetime as dt
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -177,7 +177,7 @@ class Flow:
             return Path(given.path)
         return self.output(given.stage) / given.path if given.path else self.output(given.stage)
 
-    def before(self, names: set[str]) -> set[str]:
+    def before(self, names: Iterable[str]) -> set[str]:
         """Return stages and all that they depend on."""
         found = set(names)
         for name, stage in reversed(self.stages.items()):

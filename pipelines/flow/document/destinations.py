@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
-    from penstock.pipelines.flow.document import Flow, StageSpec
+    from penstock.pipelines.flow.document import Flow
 
 
 def check_destinations(flow: Flow) -> None:
@@ -32,7 +32,7 @@ def check_destinations(flow: Flow) -> None:
             local = "://" not in destination
             path = Path(destination).resolve() if local else Path(os.path.normpath(destination))
             for other, name in places.items():
-                if _meet(path, other):
+                if path == other or path in other.parents or other in path.parents:
                     raise UsageError(
                         f"{flow.path}: publish names {name} and {destination}, which are one "
                         "place, or one lies in the other",
@@ -48,10 +48,6 @@ def check_destinations(flow: Flow) -> None:
                     )
 
 
-def _meet(one: Path, other: Path) -> bool:
-    return one == other or one in other.parents or other in one.parents
-
-
 def _check_outputs(flow: Flow) -> None:
     """Refuse stages that write to one path, or one of them within what another writes.
 
@@ -59,17 +55,12 @@ def _check_outputs(flow: Flow) -> None:
     link of the user may lead from one output to another.
     """
     written = {name: path.resolve() for name in flow.stages if (path := flow.written(name))}
-    for (one, path), (other, where) in itertools.combinations(written.items(), 2):
-        ends = [flow.stages[name] for name in (one, other)]
-        inside = any(stage.in_place and _reads(stage, name) and path != where
-                     for stage, name in zip(ends, (other, one), strict=True))  # fmt: skip
-        if _meet(path, where) and not inside:
+    for (one, path), (other, where) in itertools.permutations(written.items(), 2):
+        stage = flow.stages[other]
+        parts = stage.in_place and any(each.stage == one for each in stage.inputs)
+        if path == where or (path in where.parents and not parts):
             raise UsageError(
                 f"{flow.path}: stages {one} and {other} would write {path} and {where}, which are "
                 "the same path, or one within the other",
                 remedy="Leave one of them out, or give each its own output",
             )
-
-
-def _reads(stage: StageSpec, name: str) -> bool:
-    return any(one.stage == name for one in stage.inputs)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import textwrap
-from pathlib import Path
 from typing import Any
 
 from penstock.cluster.spec import ClusterSpec
@@ -92,18 +89,11 @@ def _inlined(kind: Any, definitions: dict[str, Any]) -> Any:
 
 def field_helps(made: type) -> dict[str, str]:
     """Return the string under each field of a class of options, those it inherits included."""
-    import ast
+    from docstring_parser import parse_from_object
 
-    found: dict[str, str] = {}
-    for one in reversed(made.__mro__):
-        if one is object or not Path(inspect.getsourcefile(one) or "").is_file():
-            continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for before, after in zip(body.body, body.body[1:], strict=False):
-            if (
-                isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name)
-                and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            ):  # fmt: skip
-                found[before.target.id] = " ".join(str(after.value.value).split())
-    return found
+    return {
+        one.arg_name: " ".join((one.description or "").split())
+        for kind in reversed(made.__mro__)
+        if kind is not object
+        for one in parse_from_object(kind).params
+    }

@@ -29,16 +29,6 @@ pytestmark = pytest.mark.mpi
 Left = Callable[[], list[str]]
 
 
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder of this process and all that it starts."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
-
-
 def test_ranks_are_workers_and_leave_nothing_behind(temporary: Path, left_over: Left) -> None:
     spec = ClusterSpec(cluster="mpi", workers=3, memory_limit="500MB", threads=2)
     with connect(spec) as client:

@@ -132,27 +132,15 @@ CASES: dict[str, tuple[WalkGraph, dict[str, Any]]] = {
         without(some_rows(directed=False), *FIRST),
         {"sampler": R, "symmetric": True, "restart": 0.1, **SECOND},
     ),
-    "second order, far from 1": (
-        without(some_rows(directed=False), *FIRST),
-        {"sampler": R, "symmetric": True, **SECOND, "return_factor": 4.0, "far_factor": 0.25},
-    ),
     "schema": (without(some_rows(weighted=False), "times"), {"schema": (0, 2, 1)}),
     "schema, cyclic": (
         without(some_rows(), "times"),
         {"sampler": R, "schema": (2, 2, 0), "cyclic": True},
     ),
-    "schema, second order": (
-        without(some_rows(), "times"),
-        {"sampler": R, "schema": (1, 0), "cyclic": True, **SECOND},
-    ),
     "times": (without(some_rows(weighted=False), "relations"), {"timed": True}),
     "times, weighted": (
         without(some_rows(), "relations"),
         {"sampler": R, "timed": True, "earliest": 0, "latest": 9},
-    ),
-    "window, second order": (
-        without(some_rows(), "relations"),
-        {"sampler": R, "earliest": 1, "latest": 8, "restart": 0.1, **SECOND},
     ),
     "schema and times": (
         some_rows(),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
 from penstock.csr import CSR
 from penstock.kernels import walkers as records
@@ -179,18 +176,3 @@ def test_parts_walk_as_the_whole_graph_does(backend: Any, name: str, k: int) -> 
     assert paths.dtype == expected.dtype
     assert (moved > 0) == (k > 1 and rules.length > 1)
     assert (expected >= 0).sum() > WALKS or rules.length == 1
-
-
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    name=st.sampled_from(sorted(RULES)),
-    seed=st.integers(0, 1000),
-    parts=st.lists(st.integers(0, 4), min_size=1, max_size=NODES),
-)
-def test_any_assignment_will_do(backend: Any, name: str, seed: int, parts: list[int]) -> None:
-    rules = replace(RULES[name], seed=seed)
-    assume(backend.name == "cpu" or rules.sampler != Sampler.RESERVOIR)
-    columns = columns_of(seed, directed=not rules.symmetric, nodes=len(parts))
-    starts = starts_of(columns)
-    paths, _ = in_parts(backend, rules, columns, starts, np.array(parts, np.int32))
-    np.testing.assert_array_equal(paths, whole(backend, rules, columns, starts))

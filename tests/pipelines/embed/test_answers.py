@@ -74,7 +74,10 @@ def test_every_node_is_asked_for(
 
 
 def rows_of_graph(run: Path) -> set[tuple[str, str, str]]:
-    graph = Graph.open(embed.evaluate(run, sample=1).graph)
+    return rows_of_graph_at(Graph.open(embed.evaluate(run, sample=1).graph))
+
+
+def rows_of_graph_at(graph: Graph) -> set[tuple[str, str, str]]:
     ids, names = graph.user_ids().to_pylist(), graph.manifest.relations or ()
     csr = graph.csr()
     heads = np.repeat(np.arange(csr.rows), np.diff(csr.indptr))
@@ -159,3 +162,45 @@ def test_scores_of_triples_are_those_of_answers(
     assert embed.score(trained[0], table).tolist() == wanted
     with pytest.raises(InputError):
         embed.score(trained[0], [("e7", "r2", "nobody"), *triples])
+
+
+@pytest.mark.parametrize("model", ["complex", "distmult"])
+def test_nodes_that_came_after_the_training(
+    graph: Graph, tmp_path: Path, cluster: ClusterSpec, model: str
+) -> None:
+    triples = sorted(rows_of_graph_at(graph))
+    left_out = {f"e{n}" for n in range(0, 40, 2)}
+    old = [t for t in triples if not left_out & {t[0], t[2]}]
+    given, asked = {}, []
+    for h, r, t in triples:
+        if h in left_out and t not in left_out:
+            given.setdefault(h, []).append((h, r, t))
+    for rows in given.values():
+        if len(rows) > 2:
+            asked += rows[len(rows) * 2 // 3 :]
+            del rows[len(rows) * 2 // 3 :]
+    table = lambda rows: pa.table(  # noqa: E731
+        {name: [row[i] for row in rows] for i, name in enumerate(("head", "relation", "tail"))}
+    )
+    pq.write_table(table(old), tmp_path / "old.parquet")
+    new = [row for rows in given.values() for row in rows]
+    pq.write_table(table(new), tmp_path / "new.parquet")
+    pq.write_table(table(asked).drop(["tail"]), tmp_path / "q.parquet")
+    from penstock import etl
+
+    columns = {"source": "head", "target": "tail", "relation": "relation"}
+    etl(tmp_path / "old.parquet", tmp_path / "g", **columns)
+    options: dict[str, Any] = {"model": model, "dim": 16, "epochs": 15, "batch": 200}
+    embed.train(tmp_path / "g", tmp_path / "run", cluster=cluster, **options)
+    given_options: dict[str, Any] = {"queries": tmp_path / "q.parquet", "cluster": cluster}
+    with pytest.raises(InputError):
+        embed.answer(tmp_path / "run", tmp_path / "a", **given_options)
+    embed.answer(
+        tmp_path / "run", tmp_path / "a", top=10, new=tmp_path / "new.parquet", **given_options
+    )
+    rows = rows_of(tmp_path / "a")
+    hits = sum(row["tail"] == asked[row["question"]][2] for row in rows)
+    assert hits / len(asked) > 0.2  # of a random order: 0.026
+    known = {*new, *old}
+    assert not known & {(row["head"], row["relation"], row["tail"]) for row in rows}
+    assert {row["head"] for row in rows} == {one[0] for one in asked}

@@ -195,7 +195,7 @@ stages: {a: {python: "mine:make", value: "{{v}}", expect: {total: within 5 % of 
     assert night(5, 109).state == "passed"  # of 104, not of 110
     assert night(3, 100).stages["a"]["gates"][0]["previous"] == 100  # never of a later day
     assert night(1, 500).state == "passed"  # there is no day before
-    step = night(6, 200, accept={"a": "the new source"})
+    step = night(6, 200, accept=("a",), reason="the new source")
     assert (step.state, step.stages["a"]["accepted"]) == ("passed", "the new source")
     assert night(7, 201).state == "passed"
 

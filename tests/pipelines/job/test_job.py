@@ -56,6 +56,7 @@ def test_tasks_count_and_the_manifest_says_what(example: Any, graph: Path, tmp_p
 
 
 @pytest.mark.mpi
+@pytest.mark.slow  # other jobs do it in tests/golden/test_workers.py
 def test_ranks_write_what_tasks_write(graph: Path, tmp_path: Path) -> None:
     for out, more in (("tasks", []), ("ranks", ["--parts", "2"])):
         command = [sys.executable, "-P", str(AT), str(graph), out, *more, "--json", "-q"]

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -163,29 +162,12 @@ def test_times_add_up_to_those_of_the_stages(html, make_run):
     assert tables["Steps within jobs"][1] == ["parts: assign", "0.5"]
 
 
-def test_partitions_and_evaluations(html, make_run):
+def test_evaluations(html, make_run):
     tables = html(make_run()).tables
-    assert ["cut edges", "100 (11.1 % of the edges)"] in tables["parts: quality"]
-    assert tables["parts: nodes of each part"][1] == ["part 0", "20", "100", "20"]
     assert ["Accuracy", "0.75"] in tables["score: scores of test"]
     assert tables["score: most frequent confusions"][1] == ["c0", "c1", "1"]
     assert tables["score: F1 of each class"][1] == ["c0", "0.7"]
     assert tables["model: at the best epoch"][1][0] == "test"
-
-
-def test_degrees_are_counted_exactly_up_to_fifteen_and_in_bins_above(html, make_graph):
-    graph = make_graph(300, 4000, directed=True, shard_edges=500)
-    assert graph.num_shards > 1
-    degrees = np.asarray(graph.degrees)
-    rows = html(graph.path).tables["graph: out-degree distribution"][1:]
-    counted = 0
-    for _, spread, count, _ in rows:
-        low, _, high = spread.replace(",", "").partition(" to ")
-        inside = (degrees >= int(low)) & (degrees <= int(high or low))
-        assert int(count) == inside.sum()
-        assert (int(low) < 16) == (not high)
-        counted += int(count)
-    assert counted == 300
 
 
 def test_outputs_that_a_later_run_has_made_are_not_shown(html, make_run, tmp_path):
@@ -247,34 +229,6 @@ def test_vectors_of_a_graph_that_has_changed_have_no_colours(html, make_run, tmp
     file = tmp_path / "graph/graph.json"
     file.write_text(file.read_text().replace('"types": {}', '"types": {"a": 1}'))
     assert html(folder).tables["vectors: vectors"][1][:2] == ["all", "200"]
-
-
-def test_vectors_of_a_graph_without_labels_are_coloured_by_planted_communities(html, tmp_path):
-    from penstock.csr import CSR
-    from penstock.graph import Graph
-    from penstock.manifest import graph_digest
-    from penstock.pipelines.vectors import write_vectors
-    from penstock.writer import create_graph
-
-    random = np.random.default_rng(0)
-    truth = np.arange(120) // 40
-    near = np.triu(random.random((120, 120)) < np.where(truth[:, None] == truth, 0.4, 0.004), 1)
-    near |= near.T
-    indptr = np.concatenate([[0], np.cumsum(near.sum(axis=1))])
-    csr = CSR(indptr.astype(np.int64), np.nonzero(near)[1].astype(np.int32))
-    with create_graph(tmp_path / "g") as writer:
-        writer.edges(csr)
-        writer.nodes()
-        writer.manifest = replace(writer.manifest, directed=False)
-    graph = Graph.open(tmp_path / "g")
-    folder = tmp_path / "vectors"
-    folder.mkdir()
-    values = random.standard_normal((120, 3)).astype(np.float32)
-    write_vectors(folder, graph.user_ids().combine_chunks(), values, made_by="penstock walk",
-                  graph=str(graph.path), graph_sha256=graph_digest(graph.path))  # fmt: skip
-    heads, *rows = html(folder).tables["vectors: vectors"]
-    assert heads[0] == "Community"
-    assert [row[:2] for row in rows] == [[f"community {i}", "40"] for i in (1, 2, 3)]
 
 
 def test_embeddings_of_predictions(html, make_graph, tmp_path):
@@ -389,12 +343,12 @@ def test_the_page_of_a_job_without_a_flow(make_run, read_page, tmp_path, capsys)
     make_run()
     shown = {
         "out/model": "model: loss", "out/vectors": "vectors: vectors",
-        "graph": "graph: degree distribution",
+        "graph": "graph: manifest and report",
     }  # fmt: skip
-    for name, chart in shown.items():
+    for name, table in shown.items():
         at = tmp_path / name
         assert penstock(["report", str(at), "--json"]) == 0
         made = at.with_name(f"{at.name}-report.html")
         assert json.loads(capsys.readouterr().out)["report"] == str(made)
-        assert chart in read_page(made.read_text()).charts
+        assert table in read_page(made.read_text()).tables
     assert penstock(["report", str(tmp_path)]) == 1

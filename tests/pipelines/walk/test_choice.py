@@ -22,23 +22,23 @@ EVEN, SKEWED = WeightStatistics(alike=False, trials=1.7), WeightStatistics(alike
 
 
 @pytest.mark.parametrize(
-    ("statistics", "memory", "options", "sampler", "why"),
+    ("statistics", "memory", "options", "sampler"),
     [
-        (WeightStatistics(), MUCH, {}, Sampler.DIRECT, "equally"),
-        (EVEN, MUCH, {}, Sampler.REJECTION, "1.70 proposals"),
-        (EVEN, LITTLE, {}, Sampler.REJECTION, "no tables"),
-        (EVEN, MUCH, {"weighted": False}, Sampler.DIRECT, "equally"),
-        (SKEWED, MUCH, {}, Sampler.ALIAS, "50.00 proposals"),
-        (SKEWED, 60_000, {}, Sampler.ITS, "50.00 proposals"),
-        (SKEWED, MUCH, {"temporal": True}, Sampler.ITS, "with its tables"),
-        (SKEWED, LITTLE, {}, Sampler.RESERVOIR, "do not fit into 1 B"),
-        (SKEWED, MUCH, {"app": "node2vec", "p": 2}, Sampler.ALIAS, "proposals"),
-        (EVEN, MUCH, {"app": "node2vec", "p": 1000}, Sampler.RESERVOIR, "from 0.001 to 1"),
-        (EVEN, MUCH, {"app": "custom", "weight": "1"}, Sampler.RESERVOIR, "run time"),
-        (SKEWED, MUCH, {"sampler": "rejection"}, Sampler.REJECTION, "rejection"),
-        (EVEN, MUCH, {"sampler": "reservoir"}, Sampler.RESERVOIR, "reservoir"),
-        (WeightStatistics(), MUCH, {"sampler": "alias"}, Sampler.DIRECT, "equally"),
-        (EVEN, MUCH, {"app": "metapath", "schema": "0"}, Sampler.REJECTION, "no tables"),
+        (WeightStatistics(), MUCH, {}, Sampler.DIRECT),
+        (EVEN, MUCH, {}, Sampler.REJECTION),
+        (EVEN, LITTLE, {}, Sampler.REJECTION),
+        (EVEN, MUCH, {"weighted": False}, Sampler.DIRECT),
+        (SKEWED, MUCH, {}, Sampler.ALIAS),
+        (SKEWED, 60_000, {}, Sampler.ITS),
+        (SKEWED, MUCH, {"temporal": True}, Sampler.ITS),
+        (SKEWED, LITTLE, {}, Sampler.RESERVOIR),
+        (SKEWED, MUCH, {"app": "node2vec", "p": 2}, Sampler.ALIAS),
+        (EVEN, MUCH, {"app": "node2vec", "p": 1000}, Sampler.RESERVOIR),
+        (EVEN, MUCH, {"app": "custom", "weight": "1"}, Sampler.RESERVOIR),
+        (SKEWED, MUCH, {"sampler": "rejection"}, Sampler.REJECTION),
+        (EVEN, MUCH, {"sampler": "reservoir"}, Sampler.RESERVOIR),
+        (WeightStatistics(), MUCH, {"sampler": "alias"}, Sampler.DIRECT),
+        (EVEN, MUCH, {"app": "metapath", "schema": "0"}, Sampler.REJECTION),
     ],
 )
 def test_the_sampler_follows_from_weights_and_memory(
@@ -47,17 +47,16 @@ def test_the_sampler_follows_from_weights_and_memory(
     memory: int,
     options: Any,
     sampler: Sampler,
-    why: str,
 ) -> None:
     graph = make_graph(edges=2000, weights=True, relations=2, times=True)
     choice = choose(graph, WalkOptions(**options), statistics, memory)
     assert choice.spec.rules.sampler == sampler
-    assert why in choice.why
 
 
 def test_factors_that_would_look_like_a_hang_are_refused(make_graph: Any) -> None:
     graph, options = make_graph(), {"app": "node2vec", "p": 1e6}
-    assert choose(graph, WalkOptions(**options), EVEN, MUCH).why.startswith("reservoir")
+    chosen = choose(graph, WalkOptions(**options), EVEN, MUCH)
+    assert chosen.spec.rules.sampler == Sampler.RESERVOIR
     for more in ({"sampler": "alias"}, {"placement": "partitioned"}):
         with pytest.raises(UsageError):
             choose(graph, WalkOptions(**options, **more), EVEN, MUCH)

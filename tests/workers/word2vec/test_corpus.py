@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import walk_array
 from penstock.kernels.walk_rules import WalkGraph, WalkRules
 from penstock.workers.walk.starts import Starts
-from penstock.workers.word2vec.corpus import Encoded, EncodedPiece, WalkCorpus
-
-
-def encoded(folder: Path, pieces: list[list[list[int]]]) -> Encoded:
-    made = []
-    for number, sentences in enumerate(pieces):
-        tokens = np.array([word for sentence in sentences for word in sentence], np.int32)
-        offsets = np.cumsum([0, *map(len, sentences)]).astype(np.int64)
-        piece = EncodedPiece(f"p{number}", len(sentences), len(tokens))
-        piece.save(folder, tokens, offsets)
-        made.append(piece)
-    corpus = Encoded(folder)
-    corpus.save(made)
-    return corpus
-
+from penstock.workers.word2vec.corpus import WalkCorpus
 
 sentences = st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=6)
-
-
-@given(pieces=st.lists(sentences, min_size=1, max_size=4), words=st.integers(1, 12), data=st.data())
-def test_ranges_of_an_encoded_corpus(
-    tmp_path_factory: pytest.TempPathFactory, pieces: Any, words: int, data: Any
-) -> None:
-    every = [sentence for piece in pieces for sentence in piece]
-    if not any(every):
-        return
-    with encoded(tmp_path_factory.mktemp("c"), pieces).open(1) as corpus:
-        assert corpus.sentences == len(every)
-        assert corpus.words == sum(map(len, every))
-        first = data.draw(st.integers(0, len(every) - 1))
-        last = data.draw(st.integers(first, len(every)))
-        tokens, offsets = corpus.read(0, first, last)
-        found = [tokens[a:b].tolist() for a, b in pairwise(offsets)]
-        assert found == every[first:last]
-        # Cuts go through all sentences, and hold no more words than asked for unless one does.
-        covered = []
-        for a, b in corpus.pieces(0, corpus.sentences, words):
-            assert b > a
-            assert sum(map(len, every[a:b])) <= words or b == a + 1
-            covered += every[a:b]
-        assert covered == every
-        # As many of about the same length, from wherever a run goes on.
-        evenly, end = 0, 0
-        while end < len(every):
-            begin, end, evenly = end, corpus.even_cut(end, words), evenly + 1
-            assert end > begin
-        assert end == len(every)
-        assert evenly <= -(-corpus.words // words)
-        shares = corpus.shares(first, last, 3)
-        assert shares[0] == first
-        assert shares[-1] == last
-        assert shares == sorted(shares)
 
 
 def test_walks_of_epochs_are_those_of_more_walks(make_graph: Any) -> None:

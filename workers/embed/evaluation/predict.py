@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.arrays import Array
+from penstock.arrays import AnyArray, Array
 from penstock.arrow import as_arrow, read_column, take
 from penstock.files import FileRanges, atomic, file_entry, part_name
 from penstock.graph import Graph
@@ -27,9 +28,10 @@ from penstock.workers.embed.evaluation.ranking import (
     chosen_of,
     known_answers,
     known_like,
+    like,
     queries_of,
 )
-from penstock.workers.embed.source import TableSource, read_checkpoint
+from penstock.workers.embed.source import TableSource, VectorSource, read_checkpoint
 from penstock.workers.embed.spec import Training
 from penstock.workers.embed.storage.versions import Checkpoint
 from penstock.workers.embed.warm import IDS
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 QUESTIONS = "questions.npy"
 ASKED = -2
+# Of new nodes, whose numbers follow those of the run: vectors, and edges to nodes of the run.
+NEW, NEW_EDGES, NEW_IDS = "new.npy", "new_edges.npy", "new_ids.parquet"
 BLOCK = 1 << 12  # questions that are answered together
 _TRIPLES = 1 << 20  # that are scored together, to find relations
 _VALUES = 1 << 23  # of the vectors of edges that are scored together
@@ -52,6 +56,7 @@ class PredictTask:
 
     graph      whose edges are not answers; None: they may be
     candidates what may be answers; None: all nodes
+    new        folder of vectors and edges of nodes that the run does not have; None: none are asked
     relations  the run's, by number; None: it has none
     top        how many answers
     """
@@ -63,6 +68,7 @@ class PredictTask:
     top: int
     graph: Path | None = None
     candidates: Candidates | None = None
+    new: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,9 @@ def answer_questions(task: AnswerTask, number: int) -> None:
     row, rank = np.nonzero(best >= 0)
     answers = np.where(questions[:, row] == ASKED, best[row, rank], questions[:, row])
     ids = read_column(task.asked.run / IDS, "id").combine_chunks()
+    if task.asked.new is not None:
+        more = read_column(task.asked.new / NEW_IDS, "id").combine_chunks()
+        ids = pa.concat_arrays([ids, more.cast(ids.type)])
     columns = {"question": as_arrow(first + row), "head": take(ids, answers[0])}
     if task.asked.relations is not None:
         columns["relation"] = take(pa.array(task.asked.relations), answers[1])
@@ -147,17 +156,21 @@ def _answered(
     def answer(source: TableSource, _: Checkpoint) -> None:
         rules = task.training.rules(len(task.relations or ()))
         positions, order = source.layout.positions, source.layout.order
-        at = nodes if positions is None else positions[nodes]
-        known = None if task.graph is None else _known(task, nodes, relations, side, source)
+        at = nodes
+        if positions is not None:  # new nodes follow the run's
+            known = nodes < len(positions)
+            at = np.where(known, positions[np.where(known, nodes, 0)], nodes)
+        asked = source if task.new is None else _WithNew(source, task.new)
+        answered = None if task.graph is None else _known(task, nodes, relations, side, source)
         groups = None if task.candidates is None else task.candidates.groups(source.layout)
 
         def answer_block(some: Array, chosen: Array | None) -> None:
             needed, where = np.unique(at[some], return_inverse=True)
-            rows = source.gather(needed)
+            rows = asked.gather(needed)
             query = queries_of(source, rules, rows, where, relations[some], side)
             theirs = None
-            if known is not None:
-                answers = known.take(some)
+            if answered is not None:
+                answers = answered.take(some)
                 answers = answers if chosen is None else answers.among(chosen)
                 theirs = known_like(query, answers.of(slice(None)))
             kernels, found = kernel("embed", query), None
@@ -182,6 +195,63 @@ def _answered(
     if len(nodes):
         read_checkpoint(task.run / "checkpoints", task.checkpoint, answer, device=gpu())
     return scores, best
+
+
+class _WithNew(VectorSource):
+    """The vectors of a run, and behind them those of new nodes, which are not candidates."""
+
+    def __init__(self, source: TableSource, folder: Path) -> None:
+        self.source, self.new = source, np.load(folder / NEW)
+        self.layout, self.relations = source.layout, source.relations
+
+    def parts(self) -> Iterator[tuple[int, AnyArray]]:
+        """Yield the run's."""
+        return self.source.parts()
+
+    def gather(self, positions: Array) -> AnyArray:
+        """Return vectors at positions; those of new nodes follow the run's."""
+        nodes = self.layout.nodes
+        known = positions < nodes
+        rows = self.source.gather(np.where(known, positions, 0))
+        if not known.all():
+            at = np.flatnonzero(~known)
+            rows[like(rows, at)] = like(rows, self.new[positions[at] - nodes])
+        return rows
+
+
+def vectors_of_new(task: PredictTask, edges: Edges, count: int) -> Array:
+    """Return a vector for each new node: the mean of what its edges ask for, (count, dim).
+
+    Scores are products, so only the direction matters: it gets the mean length of the nodes that
+    the edges lead to.
+    """
+    found = np.zeros((0, 0), np.float32)
+
+    def make(source: TableSource, _: Checkpoint) -> None:
+        nonlocal found
+        nodes = source.layout.nodes
+        rules = task.training.rules(len(task.relations or ()))
+        total, number = np.zeros((count, rules.dim)), np.zeros(count)
+        length = 0.0
+        for side in (Side.TAIL, Side.HEAD):
+            given, new = (edges.heads, edges.tails)[:: 1 if side == Side.TAIL else -1]
+            of = np.flatnonzero((new >= nodes) & (given < nodes))
+            for begin in range(0, len(of), BLOCK):
+                some = of[begin : begin + BLOCK]
+                positions = source.layout.positions
+                at = given[some] if positions is None else positions[given[some]]
+                rows = source.gather(at)
+                every = np.arange(len(some))
+                asked = to_host(queries_of(source, rules, rows, every, edges.relations[some], side))
+                norms = np.linalg.norm(asked, axis=1, keepdims=True)
+                length += float(np.linalg.norm(to_host(rows), axis=1).sum())
+                np.add.at(total, new[some] - nodes, asked / np.maximum(norms, 1e-30))
+                np.add.at(number, new[some] - nodes, 1)
+        norms = np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-30)
+        found = (total / norms * (length / max(number.sum(), 1))).astype(np.float32)
+
+    read_checkpoint(task.run / "checkpoints", task.checkpoint, make, device=False)
+    return found
 
 
 def _relations_between(task: PredictTask, heads: Array, tails: Array) -> tuple[Array, Array]:
@@ -252,5 +322,9 @@ def _known(
     held = all_edges(Graph.open(task.graph))
     if not task.training.has_relations:
         held = (one.without_relations() for one in held)
+    if task.new is not None:
+        edges = Edges(*np.load(task.new / NEW_EDGES))
+        answers = edges.tails if side == Side.TAIL else edges.heads
+        held = chain(held, [edges.take(answers < source.layout.nodes)])
     asked, count = Edges(nodes, relations, nodes), len(task.relations or ())
     return known_answers(held, asked, (side,), source.layout, count)[side]

@@ -159,21 +159,21 @@ def _rank_block(
         """Some of the edges, with their candidates."""
 
         def __init__(self, of: Array | slice, chosen: Array | None) -> None:
-            here = of if isinstance(of, slice) else _like(asked, of)
+            here = of if isinstance(of, slice) else like(asked, of)
             self.of, self.chosen, self.asked, self.scores = of, chosen, asked[here], scores[here]
             self.known = None if known is None else known.take(of)
             self.answers = answers[of]
             if chosen is not None:
                 self.answers = within(self.answers, chosen)
                 self.known = None if self.known is None else self.known.among(chosen)
-            self.counts = _like(asked, np.zeros((len(self.answers), 2), np.int64))
+            self.counts = like(asked, np.zeros((len(self.answers), 2), np.int64))
 
         def count(self, first: int, values: AnyArray) -> None:
             first, values = chosen_of(self.chosen, first, values)
             if not len(values):
                 return
             here = None if self.known is None else self.known.within(first, first + len(values))
-            theirs = _like(asked, self.answers)
+            theirs = like(asked, self.answers)
             every: Iterable[tuple[slice, Known | None]] = [(slice(None), None)]
             for some, of in every if here is None else here.pieces():
                 kernels.count(
@@ -199,7 +199,7 @@ def chosen_of(chosen: Array | None, first: int, values: AnyArray) -> tuple[int, 
     if chosen is None:
         return first, values
     low, high = np.searchsorted(chosen, [first, first + len(values)]).tolist()
-    return low, values[_like(values, chosen[low:high] - first)]
+    return low, values[like(values, chosen[low:high] - first)]
 
 
 def drawn(nodes: int, count: int, seed: int) -> Groups | None:
@@ -221,7 +221,7 @@ def ask(
     needed, where = np.unique(np.concatenate([given, answer]), return_inverse=True)
     rows = source.gather(needed)
     asked = queries_of(source, rules, rows, where[: edges.count], edges.relations, side)
-    return asked, rows[_like(rows, where[edges.count :])], answer
+    return asked, rows[like(rows, where[edges.count :])], answer
 
 
 def queries_of(
@@ -233,8 +233,8 @@ def queries_of(
     side: Side,
 ) -> AnyArray:
     """Return queries of rows and relations, on the device of the rows."""
-    table = None if source.relations is None else _like(rows, source.relations)
-    at, of = _like(rows, given.astype(np.int64)), _like(rows, relation)
+    table = None if source.relations is None else like(rows, source.relations)
+    at, of = like(rows, given.astype(np.int64)), like(rows, relation)
     found: AnyArray = kernel("embed", rows).queries(rows, table, at, of, side, rules)
     return found
 
@@ -314,7 +314,7 @@ def within(positions: Array, chosen: Array) -> Array:
     return np.where(there, at, len(chosen))
 
 
-def _like(array: AnyArray, values: Array) -> AnyArray:
+def like(array: AnyArray, values: Array) -> AnyArray:
     """Return ``values`` where ``array`` is."""
     if isinstance(array, np.ndarray) or not isinstance(values, np.ndarray):
         return values
@@ -328,4 +328,4 @@ def known_like(array: AnyArray, known: Known | None) -> Known | None:
     """Return ``known`` where ``array`` is."""
     if known is None:
         return None
-    return Known(_like(array, known.indptr), _like(array, known.indices))
+    return Known(like(array, known.indptr), like(array, known.indices))

@@ -10,18 +10,10 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from penstock.errors import UsageError
+from penstock.errors import GraphError, UsageError
 from penstock.splits import SplitFile, save_split
-
-
-def test_sparse_features(make_graph: Any, opened: Any) -> None:
-    graph = make_graph(60, 100, features="sparse", labels=3)
-    for k in (1, 3):
-        for local in opened(graph, k):
-            assert sp.issparse(local.features)
-            assert local.features.dtype == np.float32
-            expected = graph.features()[local.ids[: local.owned]]
-            assert (local.features != expected).nnz == 0
+from penstock.workers.comm.single import SingleRank
+from penstock.workers.gnn.data.local import open_local
 
 
 @pytest.mark.parametrize("k", [1, 2])
@@ -77,3 +69,13 @@ def test_what_cannot_be_trained_on(ring: Any, opened: Any, case: str, k: int) ->
     with pytest.raises(UsageError) as error:
         opened(graph, k)
     assert named in str(error.value)
+
+
+def test_a_partition_of_another_graph(ring: Any, partitioned: Any) -> None:
+    partition = partitioned(ring(), 1)
+    other = ring("other", ids=list("abcdef"))
+    with (
+        pytest.raises(GraphError),
+        open_local(SingleRank(), other.path, partition, weighted=False),
+    ):
+        pass

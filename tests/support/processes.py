@@ -1,0 +1,27 @@
+"""Processes that tests start: what runs below them, and when something has happened."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+
+def until(happens: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 120) -> None:
+    """Wait until something happens while a process runs; it must not end before."""
+    deadline = time.monotonic() + seconds
+    while not happens():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def below(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return the processes that a process has started, and theirs."""
+    with suppress(psutil.Error):
+        return list(psutil.Process(process.pid).children(recursive=True))
+    return []
