@@ -47,6 +47,11 @@ def client_input(path: str | Path) -> str:
     return "::".join([*outer, f"{protocol}://{_absolute(inside)}" if protocol in _LOCAL else last])
 
 
+def path_or_url(given: str) -> str | Path:
+    """Return the path that a text is; a URL stays text."""
+    return given if "://" in given else Path(given)
+
+
 def worker_path(path: str | Path) -> Path:
     """Return a folder of the workers: one that begins with ~ or $ is expanded there."""
     return Path(path) if str(path).startswith(("~", "$")) else client_path(path)

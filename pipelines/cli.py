@@ -204,10 +204,10 @@ def _as_ours(error: BaseException) -> PenstockError:
 
         return usage_error(error)
     if isinstance(error, KeyboardInterrupt):
-        what = f"ended by {error.number.name}" if isinstance(error, Terminated) else "interrupted"
         notes = dict.fromkeys(getattr(error, "__notes__", ()))
         return PenstockError(
-            what, remedy=". ".join(["Nothing half-written was left in place", *notes])
+            str(error) or "interrupted",
+            remedy=". ".join(["Nothing half-written was left in place", *notes]),
         )
     return from_system(error) or PenstockError(
         f"penstock failed unexpectedly: {type(error).__name__}: {error}",

@@ -8,16 +8,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError, OutputExists, UsageError
 from penstock.options import ClientPath
-from penstock.paths import client_path
+from penstock.output_lock import output_lock
 from penstock.pipelines.display import CountsReport, Display
 from penstock.pipelines.flow.document import HIDDEN
+from penstock.pipelines.flow.document.destinations import destination_of
 from penstock.pipelines.flow.places import Place, version_of
 from penstock.pipelines.flow.records import FOLDER, find_run
-from penstock.pipelines.flow.state import read_record
-
-_KEEP = 2
+from penstock.pipelines.flow.state import is_there, is_whole, read_record
 
 
 @dataclass
@@ -47,27 +46,32 @@ def command(
     """Publish the output of a run's stage, or take back the latest publication of a place."""
     if (rollback is None) == (destination is None):
         raise UsageError("give RUN STAGE DEST, or --rollback DEST")
-    place = Place(_whole(rollback or destination or ""))
-    with place.locked():
-        if rollback is not None:
+    where = destination_of(rollback or destination or "", Path.cwd())
+    if rollback is not None:
+        place = Place(where)
+        with place.locked():
             output.show(PublishReport(str(place), place.roll_back()))
-            return
-        found = find_run(folder, run)
-        one = found.stages.get(str(stage))
-        if one is None or "out" not in one:
-            raise InputError(f"{found.name} made no stage {stage}",
-                             expected=", ".join(found.stages))  # fmt: skip
-        known = read_record(Path(str(found.body.get("folder"))) / HIDDEN / f"{stage}.json") or {}
-        if "stamp" not in known or known.get("key") != one.get("key"):
-            raise InputError(f"{one['out']} is not the output of {found.name} any more",
+        return
+    found = find_run(folder, run)
+    one = found.stages.get(str(stage))
+    if one is None or "out" not in one:
+        raise InputError(f"{found.name} made no stage {stage}", expected=", ".join(found.stages))
+    place = Place(where, str(found.body.get("flow")), Path(str(found.body.get("file"))))
+    outputs, made = Path(str(found.body.get("folder"))), Path(one["out"])
+    with output_lock(outputs, command="penstock run"), place.locked():
+        known = read_record(outputs / HIDDEN / f"{stage}.json") or {}
+        if known.get("key") != one.get("key") or not is_whole(known) or not is_there(made, known):
+            raise InputError(f"{made} is not the output of {found.name} any more",
                              remedy="Name the run that made it: penstock runs list")  # fmt: skip
-        place.refuse_others(str(found.body.get("flow")))
+        place.refuse_others()
         version = version_of(found.name, found.date)
-        place.put(Path(one["out"]), version)
-        place.move(version, _KEEP)
-        place.prune(_KEEP)
+        if (later := place.later(version)) is not None:
+            raise OutputExists(
+                f"{place} shows readers a later date: {later}",
+                remedy=f"Publish elsewhere, or go back first: penstock publish --rollback {place}",
+            )
+        if not place.holds(version, made):
+            version = place.free(version)
+            place.put(made, version)
+        place.move(version)
         output.show(PublishReport(str(place), str(place.latest())))
-
-
-def _whole(destination: str) -> str:
-    return destination if "://" in destination else str(client_path(Path(destination)))

@@ -30,6 +30,9 @@ class Terminated(KeyboardInterrupt):
         super().__init__(number)
         self.number = signal.Signals(number)
 
+    def __str__(self) -> str:
+        return f"ended by {self.number.name}"
+
     @property
     def exit_code(self) -> int:
         """What a shell makes of the signal."""

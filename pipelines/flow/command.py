@@ -11,7 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from penstock.errors import PenstockError, warn
+from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import save_text
 from penstock.options import ClientPath
 from penstock.paths import client_path
@@ -40,13 +40,16 @@ def command(
     flow
         a YAML file of stages
     """
+    days = options.days()
     if options.detach and not plan:
         from penstock.pipelines.flow.detach import detach
 
-        made = read_flow(flow, settings(options.set), date=options.days()[0])
+        made = read_flow(flow, settings(options.set), date=days[0])
         output.show(detach(made, options))
         return
-    for day in options.days():
+    if output.json and len(days) > 1:
+        raise UsageError("--json is of one run, --dates of several", remedy="Give each its --date")
+    for day in days:
         _run(read_flow(flow, settings(options.set), date=day), options, output, plan=plan)
 
 

@@ -119,7 +119,7 @@ class Engine:
         """Return whether ``auto`` means workers for a stage, by what it reads."""
         from penstock.cluster.connect import SMALL_INPUT, kind_for
 
-        paths = [str(self.flow.path_of(one)) for one in stage.inputs]
+        paths = [self.flow.path_of(one) for one in stage.inputs]
         remote = any("://" in path for path in paths)
         files = [] if remote else [file for path in paths for file in matched(path)]
         size = SMALL_INPUT + 1 if remote else sum(file.stat().st_size for file in files)

@@ -3,7 +3,9 @@
 Each publication is a folder of its own, which never changes, and ``latest`` names one of them:
 
     DEST/2026-11-29-nightly-20261129-043000/    the output of a stage
-    DEST/latest                                 a symbolic link to it; at a URL, latest.json
+    DEST/latest                                 a symbolic link to it; a URL has none
+    DEST/latest.json                            its name, what readers were shown before, the last
+                                                first, and the flow that publishes here
 """
 
 from __future__ import annotations
@@ -18,21 +20,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from penstock.documents import parse_json
 from penstock.errors import OutputExists, PenstockError
+from penstock.files import save_json
 from penstock.output_lock import output_lock
 from penstock.sizes import need_disk
 
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d-.+")
-_OF_RUN = re.compile(r"\d{4}-\d\d-\d\d-(?P<flow>.+)-(?P<when>\d{8}-\d{6}(-\d+)?)")
 _LINK, _POINTER = "latest", "latest.json"
 
 
 class Place:
-    """A folder or URL that Penstock publishes to."""
+    """A folder or URL that Penstock publishes to.
 
-    def __init__(self, destination: str) -> None:
+    flow, file  the name and the file of the flow that does, unless readers alone ask
+    """
+
+    def __init__(self, destination: str, flow: str = "", file: Path | None = None) -> None:
         self.destination = destination.rstrip("/")
         self.local = "://" not in destination
+        self._flow, self._file = flow, file
 
     def __str__(self) -> str:
         return self.destination
@@ -41,20 +48,35 @@ class Place:
 
     def latest(self) -> str | None:
         """Return the name of the publication that readers are shown; None: there is none."""
-        return self._named()[0]
+        if not self.local:
+            found = self._pointer().get("latest")
+            return None if found is None else str(found)
+        with self._explained():
+            link = Path(self._root, _LINK)
+            return str(link.readlink()) if link.is_symlink() else None
+
+    def later(self, version: str) -> str | None:
+        """Return what readers are shown, if it is this flow's, and later than a publication."""
+        now = self.latest()
+        later = now in self.versions() and str(now)[:10] > version[:10]
+        return now if later and self.owner() is None else None
 
     def owner(self) -> str | None:
-        """Return the flow whose publication readers are shown; None: there is none."""
-        found = _OF_RUN.fullmatch(self.latest() or "")
-        return found["flow"] if found else None
+        """Return the other flow that publishes here; None: there is none."""
+        found = self._pointer()
+        name, file = found.get("flow"), str(Path(self._root, str(found.get("file"))))
+        gone = self._file is None or not Path(file).exists()  # the flow was moved since
+        if not name or (name == self._flow and (gone or Path(file).samefile(str(self._file)))):
+            return None
+        return f"{name} ({file})"
 
     def versions(self) -> list[str]:
-        """Return the publications that ``latest`` may name, the newest first."""
-        if not self.local:
-            found, before = self._named()
-            return [one for one in (found, *before) if one is not None]
-        return sorted((one for one in self._folders() if _VERSION.fullmatch(one)),
-                      key=_when, reverse=True)  # fmt: skip
+        """Return what ``latest`` names and has named, the last first; what is gone is left out."""
+        found = self._pointer()
+        listed = [self.latest(), found.get("latest"), *map(str, found.get("previous", []))]
+        with self._explained():
+            there = set(self._folders())
+        return [one for one in dict.fromkeys(listed) if one in there]
 
     def holds(self, version: str, output: Path) -> bool:
         """Return whether readers are shown something, and a publication has the output's files."""
@@ -66,12 +88,12 @@ class Place:
         files = {name: path.stat().st_size for name, path in _files(output)}
         return there == {f"{self._root}/{version}/{name}": size for name, size in files.items()}
 
-    def refuse_others(self, flow: str) -> None:
+    def refuse_others(self) -> None:
         """Raise OutputExists if the place is another flow's, or holds what nobody published."""
-        if (owner := self.owner()) not in (None, flow):
+        if (owner := self.owner()) is not None:
             raise OutputExists(
-                f"{self}/latest is of the flow {owner}: {self.latest()}",
-                remedy=f"Publish elsewhere; --replace-targets lets {flow} take the place over",
+                f"{self} is a place of the flow {owner}, which shows {self.latest()}",
+                remedy=f"Publish elsewhere; --replace-targets lets {self._flow} take it over",
             )
         if self.local and self.latest() is None and (others := self._others()):
             raise OutputExists(
@@ -90,6 +112,13 @@ class Place:
         Path(self.destination).parent.mkdir(parents=True, exist_ok=True)
         return output_lock(Path(self.destination), command="penstock run", wait=True)
 
+    def free(self, version: str) -> str:
+        """Return a name that no publication has: this one, or it with a number."""
+        with self._explained():
+            taken = self._folders()
+        names = (version, *(f"{version}-{number}" for number in range(2, len(taken) + 3)))
+        return next(one for one in names if one not in taken)
+
     def put(self, output: Path, version: str) -> None:
         """Copy an output, which no reader is shown yet."""
         files = _files(output)
@@ -99,8 +128,8 @@ class Place:
         to = f"{self._root}/{version}"
         target = f"{self._root}/.{version}.partial" if self.local else to
         with self._explained():
-            for left in {target, to}:
-                self.remove(left.rpartition("/")[2])
+            if self.local:
+                self.remove(f".{version}.partial")
             self._system.makedirs(target, exist_ok=True)
             for name, path in files:
                 there = f"{target}/{name}"
@@ -112,33 +141,32 @@ class Place:
                 Path(target).rename(to)
                 _sync(Path(self._root))
 
-    def move(self, version: str, keep: int) -> None:
-        """Have ``latest`` name a publication, unless it names one of a later date.
+    def move(self, version: str, keep: int | None = None) -> None:
+        """Have ``latest`` name a publication, unless it is gone or readers are shown a later date.
 
-        keep  how many publications ``latest.json`` lists
+        keep  how many publications stay [default: all]
         """
-        now = self.latest()
-        if now is not None and now[:10] > version[:10] and now in self.versions():
-            return
-        self._point(version, [one for one in self.versions() if one != version][: keep - 1])
+        with self._explained():
+            there = version in self._folders()
+        if there and self.later(version) is None:
+            self._point([version, *(one for one in self.versions() if one != version)][:keep])
 
-    def prune(self, keep: int) -> None:
-        """Remove all but the newest publications, and what killed runs have left."""
-        now = self.latest()
-        kept = [one for one in self.versions() if one != now][: keep - 1]
+    def prune(self) -> None:
+        """Remove publications that do not stay, and what killed runs have left."""
+        kept = self.versions()
         with self._explained():
             for name in self._folders():
                 whole = name.removeprefix(".").removesuffix(".partial")
-                if _VERSION.fullmatch(whole) and name not in (now, *kept):
+                if _VERSION.fullmatch(whole) and name not in kept:
                     self.remove(name)
 
     def roll_back(self) -> str:
         """Have ``latest`` name the publication before, and return its name."""
-        now, known = self.latest(), self.versions()
-        older = [one for one in known if now is not None and _when(one) < _when(now)]
+        now = self.latest()
+        older = [one for one in self.versions() if one != now]
         if not older:
-            raise OutputExists(f"{self} has no publication before {now}", expected=", ".join(known))
-        self._point(older[0], older[1:])
+            raise OutputExists(f"{self} has no publication before {now}")
+        self._point(older)
         return older[0]
 
     def remove(self, name: str) -> None:
@@ -146,30 +174,49 @@ class Place:
         if self._system.exists(f"{self._root}/{name}"):
             self._system.rm(f"{self._root}/{name}", recursive=True)
 
-    def _point(self, version: str, before: list[str]) -> None:
+    def _point(self, versions: list[str]) -> None:
+        """Have ``latest`` name the first of these, and the next be what it names if rolled back."""
+        found = self._pointer()
+        owner = {name: found.get(name) for name in ("flow", "file")}
+        if self._flow:
+            owner = {"flow": self._flow, "file": self._named_file()}
+        body = {"latest": versions[0], "previous": versions[1:], **owner}
         with self._explained():
-            if self.local:
-                new = Path(self._root, f".{_LINK}.{secrets.token_hex(4)}")
-                new.symlink_to(version)
-                new.replace(Path(self._root, _LINK))
-                _sync(Path(self._root))
-            else:
-                text = json.dumps({"latest": version, "previous": before})
-                self._system.pipe_file(f"{self._root}/{_POINTER}", text.encode())
+            if not self.local:
+                self._system.pipe_file(f"{self._root}/{_POINTER}", json.dumps(body).encode())
+                return
+            save_json(Path(self._root, _POINTER), body)
+            new = Path(self._root, f".{_LINK}.{secrets.token_hex(4)}")
+            new.symlink_to(versions[0])
+            new.replace(Path(self._root, _LINK))
+            _sync(Path(self._root))
 
-    def _named(self) -> tuple[str | None, list[str]]:
-        """Return what ``latest`` names and, at a URL, the publications before."""
+    def _named_file(self) -> str:
+        """Return the flow's file: from the place, if the flow's folder, which may be moved, has
+        it."""
+        file = Path(str(self._file)).absolute()
+        inside = self.local and Path(self._root).is_relative_to(file.parent)
+        return os.path.relpath(file, self._root) if inside else str(file)
+
+    def _pointer(self) -> dict[str, Any]:
+        """Return what ``latest.json`` says; nothing if there is none."""
+        path = f"{self._root}/{_POINTER}"
         with self._explained():
-            if self.local:
-                link = Path(self._root, _LINK)
-                return (str(link.readlink()) if link.is_symlink() else None), []
             try:
-                found = json.loads(self._system.cat_file(f"{self._root}/{_POINTER}"))
-                return str(found["latest"]), [str(one) for one in found["previous"]]
-            except FileNotFoundError:
-                return None, []
-            except (KeyError, TypeError) as error:
-                raise ValueError(f"{_POINTER} is not Penstock's") from error
+                text = self._system.cat_file(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return {}
+        try:
+            found = parse_json(text)
+            if isinstance(found["latest"], str) and isinstance(found["previous"], list):
+                return dict(found)
+            got = "other content"
+        except (ValueError, KeyError, TypeError) as error:
+            got = f"{type(error).__name__}: {error}"
+        raise PenstockError(
+            f"{self}/{_POINTER} is damaged", got=got,
+            remedy="Remove it: the next run of the flow that publishes here writes it again",
+        )  # fmt: skip
 
     def _folders(self) -> list[str]:
         if not self._system.isdir(self._root):
@@ -188,7 +235,8 @@ class Place:
         if root.exists() and not root.is_dir():
             return ["a file"]
         names = sorted(one.name for one in root.iterdir()) if root.is_dir() else []
-        return [one for one in names if one[0] != "." and not _VERSION.fullmatch(one)]
+        return [one for one in names if one[0] != "." and one != _POINTER
+                and not _VERSION.fullmatch(one)]  # fmt: skip
 
     @cached_property
     def _found(self) -> tuple[Any, str]:
@@ -222,12 +270,6 @@ class Place:
 def version_of(run: str, date: str) -> str:
     """Return the name of what a run publishes."""
     return f"{date}-{run}"
-
-
-def _when(version: str) -> tuple[str, str]:
-    """Return what publications are sorted by: their date, then when their run began."""
-    found = _OF_RUN.fullmatch(version)
-    return version[:10], found["when"] if found else ""
 
 
 def _files(output: Path) -> list[tuple[str, Path]]:

@@ -13,6 +13,7 @@ from penstock.pipelines.flow.engine import check_gpus
 from penstock.pipelines.flow.options import RunOptions
 from penstock.pipelines.flow.owners import refuse_output
 from penstock.pipelines.flow.places import Place
+from penstock.pipelines.flow.publishing import place_of
 from penstock.pipelines.flow.run import check_of, foreseen, order_of
 from penstock.pipelines.flow.stage import call_command
 from penstock.pipelines.flow.state import FlowState
@@ -108,7 +109,7 @@ def plan_flow(flow: Flow, options: RunOptions) -> FlowPlan:
                 refuse_output(flow, state, name)
             for place in () if options.replace_targets or options.only else _places(flow, stage):
                 if place.local:  # a URL may be out of reach now
-                    place.refuse_others(flow.name)
+                    place.refuse_others()
         except PenstockError as problem:
             needs["problem"] = masked(problem.what)
         stages.append(StagePlan(name, stage.title, runs, why or "unchanged", stage.needs, **needs))
@@ -120,7 +121,7 @@ def plan_flow(flow: Flow, options: RunOptions) -> FlowPlan:
 
 
 def _places(flow: Flow, stage: StageSpec) -> list[Place]:
-    return [Place(flow.destination(one)) for one in stage.publish]
+    return [place_of(flow, flow.destination(one)) for one in stage.publish]
 
 
 def _last_seconds(state: FlowState, name: str) -> float | None:

@@ -2,7 +2,8 @@
 
 A run first copies every output to its place, under a name that no reader is shown. Then it writes
 what it is about to move into run.json, and moves ``latest`` of each place. If it is killed before,
-nothing has moved; if it is killed in between, the next run moves the rest.
+nothing has moved; if it is killed in between, the next run moves the rest. Where readers are shown
+a later date, nothing is copied.
 
     publisher = Publisher(flow, say=print)
     publisher.recover()                    # what an earlier run left half-done
@@ -13,19 +14,19 @@ nothing has moved; if it is killed in between, the next run moves the rest.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, warn
 from penstock.pipelines.flow.document import Flow
 from penstock.pipelines.flow.places import Place, version_of
 from penstock.pipelines.flow.records import FOLDER, RunRecord, all_runs
 from penstock.pipelines.flow.report import shown_target
 from penstock.secrets import masked
 
-Entry = dict[str, Any]  # stage, to, place, version, key, moved: of run.json
+Entry = dict[str, Any]  # stage, to, place; version, key, moved, or what it stays at: of run.json
 
 
 class Publisher:
@@ -37,7 +38,7 @@ class Publisher:
     def __init__(self, flow: Flow, *, say: Callable[[str], None], replace: bool = False) -> None:
         self._flow, self._say, self._replace = flow, say, replace
         self._places = {
-            (name, self._near(destination)): Place(destination)
+            (name, self._near(destination)): place_of(flow, destination)
             for name, stage in flow.stages.items()
             for destination in map(flow.destination, stage.publish)
         }
@@ -48,7 +49,10 @@ class Publisher:
             entries = _entries(run)
             if left := [one for one in entries if not one.get("moved")]:
                 try:
-                    self._move(left)
+                    with self._locked(map(self._place, left)):
+                        for one in left:
+                            self._refuse(self._place(one))
+                        self._move(left)
                 except PenstockError as error:
                     # A place that cannot be reached now may be at the end, when it must be.
                     self._say(f"{error}; this run tries again when it publishes")
@@ -60,47 +64,63 @@ class Publisher:
 
     def refuse(self) -> None:
         """Raise OutputExists if a folder is another flow's; a URL may be out of reach now."""
-        for place in self._places.values() if not self._replace else ():
+        for place in self._places.values():
             if place.local:
-                place.refuse_others(self._flow.name)
+                self._refuse(place)
 
     def publish(self, record: RunRecord, contents: Mapping[str, str]) -> None:
         """Publish every stage that is to be, and whose place lacks what it should have."""
-        entries = []
-        for (stage, near), place in self._places.items():
-            key, before = contents[stage], self._last(stage, near)
-            same = before is not None and before.get("moved") and before.get("key") == key
-            if same and self._shows(place, str(before["version"]), stage):  # type: ignore[index]
-                continue
-            version = version_of(record.name, record.date)
-            to = f"{masked(str(place))}/{version}"
-            entries.append({"stage": stage, "to": to, "place": near, "version": version,
-                            "key": key, "moved": False})  # fmt: skip
-        if not entries:
+        lacking = {
+            (stage, near): place
+            for (stage, near), place in self._places.items()
+            if not self._has(stage, near, contents[stage])
+        }
+        if not lacking:
             return
-        with ExitStack() as stack:
-            for destination in sorted({self._place(one).destination for one in entries}):
-                stack.enter_context(Place(destination).locked())
+        version, entries, stays = version_of(record.name, record.date), [], []
+        with self._locked(lacking.values()):
+            for (stage, near), place in lacking.items():
+                self._refuse(place)
+                entry = {"stage": stage, "to": masked(str(place)), "place": near}
+                if (later := place.later(version)) is not None:
+                    stays.append({**entry, "stays": later})
+                    warn(f"{stage} is not published: {entry['to']} shows a later date, {later}")
+                    continue
+                entries.append({**entry, "to": f"{entry['to']}/{version}", "version": version,
+                                "key": contents[stage], "moved": False})  # fmt: skip
             self._put(entries)
-            record.body["published"] = entries
+            record.body["published"] = [*entries, *stays]
             record.save()
             self._move(_entries(record))
             record.save()
             for one in entries:
                 with suppress(PenstockError, OSError):  # the next run removes them
-                    self._place(one).prune(self._flow.keys.keep)
+                    self._place(one).prune()
 
-    def _shows(self, place: Place, version: str, stage: str) -> bool:
-        own = place.owner() in (None, self._flow.name)
-        return own and place.holds(version, self._flow.output(stage))
+    def _has(self, stage: str, near: str, key: str) -> bool:
+        """Return whether what was last published of a stage to a place is this, and all there."""
+        before, place = self._last(stage, near), self._places[stage, near]
+        if before is None or not before.get("moved") or before.get("key") != key:
+            return False
+        held = place.holds(str(before["version"]), self._flow.output(stage))
+        return held and place.owner() is None
+
+    def _refuse(self, place: Place) -> None:
+        if not self._replace:
+            place.refuse_others()
+
+    @contextmanager
+    def _locked(self, places: Iterable[Place]) -> Iterator[None]:
+        with ExitStack() as stack:
+            for _, place in sorted({one.destination: one for one in places}.items()):
+                stack.enter_context(place.locked())
+            yield
 
     def _put(self, entries: list[Entry]) -> None:
         done: list[Entry] = []
         try:
             for one in entries:
                 place, stage = self._place(one), str(one["stage"])
-                if not self._replace:
-                    place.refuse_others(self._flow.name)
                 self._say(f"{stage}: publishing to {shown_target(str(masked(str(place))))}")
                 done.append(one)
                 place.put(self._flow.output(stage), one["version"])
@@ -112,13 +132,14 @@ class Publisher:
 
     def _move(self, entries: list[Entry]) -> None:
         for one in entries:
-            place = self._places.get((str(one["stage"]), str(one["place"])))
-            if place is not None:  # else the flow does not publish there any more
-                place.move(one["version"], self._flow.keys.keep)
+            self._place(one).move(one["version"], self._flow.keys.keep)
             one["moved"] = True
 
     def _place(self, entry: Entry) -> Place:
-        return self._places[entry["stage"], entry["place"]]
+        """Return the place of an entry, also of one that the flow of an earlier date named."""
+        near = str(entry["place"])
+        found = self._places.get((str(entry["stage"]), near))
+        return found or place_of(self._flow, near if "://" in near else str(self._flow.home / near))
 
     def _last(self, stage: str, near: str) -> Entry | None:
         """Return what was last published of a stage to a place, as the records of runs have it."""
@@ -138,6 +159,11 @@ class Publisher:
             return str(masked(destination.rstrip("/")))
         path, home = Path(os.path.normpath(destination)), self._flow.home
         return str(masked(str(path.relative_to(home) if path.is_relative_to(home) else path)))
+
+
+def place_of(flow: Flow, destination: str) -> Place:
+    """Return a place of a flow."""
+    return Place(destination, flow.name, flow.path.absolute())
 
 
 def _entries(run: RunRecord) -> list[Entry]:

@@ -27,6 +27,7 @@ from typing import IO, Any, Self
 from penstock.documents import parse_json, with_named_numbers
 from penstock.errors import PenstockError, UsageError
 from penstock.locks import lock
+from penstock.paths import path_or_url
 from penstock.secrets import hidden, hide, masked
 from penstock.system_errors import from_system
 
@@ -264,7 +265,7 @@ def _bound(order: dict[str, Any]) -> tuple[Callable[..., Any], inspect.BoundArgu
             expected=f"a module next to the flow, in {order['home']}, or an installed one",
             got=f"{type(error).__name__}: {error}",
         ) from error
-    given = (*map(Path, order["inputs"]), Path(order["out"]))
+    given = (*map(path_or_url, order["inputs"]), Path(order["out"]))
     try:
         return function, inspect.signature(function).bind(*given, **order["options"])
     except TypeError as error:

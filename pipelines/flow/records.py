@@ -310,8 +310,10 @@ def clean(base: Path, keep: int) -> list[str]:
                 last["passed"] = run
             if run.body.get("scheduled"):
                 last["scheduled", run.body["scheduled"]] = run
+        for run in sorted(runs, key=began):
             for one in run.body.get("published") or ():
-                last["published", one["stage"], one.get("place")] = run
+                if "version" in one:
+                    last["published", one["stage"], one.get("place")] = run
         kept = {run.name for run in (*last.values(), *runs[max(len(runs) - keep, 0) :])}
         for run in runs:
             if run.name not in kept:

@@ -66,7 +66,9 @@ class FlowReport:
             lines.append(f"  {name:<{width}}  {state:<11} {seconds}  {_about(one)}".rstrip())
         for one in self.published:
             if isinstance(one, dict):
-                lines.append(f"  published {one.get('stage')}: {shown_target(str(one.get('to')))}")
+                what = f"{one.get('stage')}: {shown_target(str(one.get('to')))}"
+                stays = f" stays at {one['stays']}" if "stays" in one else ""
+                lines.append(f"  {'not ' if stays else ''}published {what}{stays}")
         lines += ["", f"  {shown(self.run)}"]
         if self.report is not None:
             lines.append(f"  {shown(self.report)}")

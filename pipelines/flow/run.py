@@ -423,7 +423,7 @@ def order_of(
         "job": None if command is None else command.name,
         "python": stage.python,
         "home": str(flow.home),
-        "inputs": [str(flow.path_of(one)) for one in stage.inputs],
+        "inputs": [flow.path_of(one) for one in stage.inputs],
         "out": str(flow.output(stage.name)),
         "options": options,
         "cluster": dict(flow.cluster),

@@ -83,12 +83,12 @@ def free_memory() -> None:
 def call_command(order: dict[str, Any]) -> Any:
     """Call a command's function as the command line does; return what it reports."""
     from penstock.cluster.spec import ClusterSpec
-    from penstock.paths import client_input
+    from penstock.paths import client_input, path_or_url
     from penstock.pipelines.display import Display
     from penstock.pipelines.flow.document.commands import command_of
 
     command = command_of(order["job"])
-    positional: list[Any] = [Path(one) for one in order["inputs"]]
+    positional: list[Any] = [path_or_url(one) for one in order["inputs"]]
     if command.listed:
         positional = [[client_input(one) for one in order["inputs"]]]
     named = command.arguments(order["options"])

@@ -30,6 +30,7 @@ from penstock.secrets import masked
 
 # A change in the results of jobs from the same input and options raises this number.
 FORMAT = 2
+_ABSENT = "absent"
 _ENVIRONMENT = "what options take from the environment changed"
 # Keys of a manifest that do not describe its content.
 _NOT_CONTENT = ("report", "identity", "made", "seconds")
@@ -99,7 +100,8 @@ class FlowState:
         for name in (*stage.uses, *stage.after):
             inputs[name] = contents[name]
         for path in _files_named(stage, self.flow):
-            inputs.setdefault(path, self.digest(path))
+            if path not in inputs and (content := self.digest(path)) != _ABSENT:
+                inputs[path] = content
         if stage.python is not None:
             inputs |= _code(self.flow.home, stage.python.partition(":")[0])
         version = f"penstock {__version__}, format {FORMAT}"
@@ -113,7 +115,7 @@ class FlowState:
         made or not whole, or that makes none of its own, its identity.
         """
         record = self.record(stage) or {}
-        whole = _is_whole(record) and record.get("key") == made.key
+        whole = is_whole(record) and record.get("key") == made.key
         return str(record["content"]) if whole else made.key
 
     def digest(self, path: str) -> str:
@@ -122,11 +124,12 @@ class FlowState:
         Files are read once, and again if size or time differ; in a folder, or a pattern, every file
         counts. For a URL, fsspec's information counts.
         """
+        path = path.removeprefix("file://").removeprefix("local://")
         if "://" in path:
             return _remote(path)
         files = matched(path)
         if not files:
-            return "absent"
+            return _ABSENT
         whole = hashlib.sha256()
         for file in files:
             whole.update(
@@ -159,7 +162,7 @@ class FlowState:
         record = self.record(stage.name)
         if record is None:
             return "no output yet"
-        if not _is_whole(record):
+        if not is_whole(record):
             return "its last run failed or was cut off"
         if record.get("key") != made.key:
             return "; ".join(made.differences(record.get("made") or {})) or _ENVIRONMENT
@@ -173,7 +176,7 @@ class FlowState:
         own_directory(self.folder)
         before = self.record(stage.name) or {}
         save_json(self.folder / f"{stage.name}.json", {"key": made.key, "by": by})
-        return not _is_whole(before) and before.get("key") == made.key
+        return not is_whole(before) and before.get("key") == made.key
 
     def end(
         self, stage: StageSpec, made: Made, report: Any, seconds: float, by: dict[str, Any]
@@ -207,13 +210,12 @@ class FlowState:
         A stage that failed or was cut off begins with the same copy again.
         """
         copy, record = self.folder / PREVIOUS / stage.name, self.record(stage.name) or {}
-        if _is_whole(record) and self._there(stage, record):
+        if is_whole(record) and self._there(stage, record):
             copy_output(self.flow.output(stage.name), copy)
         return copy if copy.exists() else None
 
     def _there(self, stage: StageSpec, record: dict[str, Any]) -> bool:
-        now = _stamp(self.flow.output(stage.name), whole=not _in_place(stage))
-        return all(now.get(name) == size for name, size in record["stamp"].items())
+        return is_there(self.flow.output(stage.name), record)
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
@@ -225,7 +227,15 @@ def read_record(path: Path) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
-def _is_whole(record: dict[str, Any]) -> bool:
+def is_there(output: Path, record: dict[str, Any]) -> bool:
+    """Return whether an output has the files of its record, which is whole."""
+    stamp = record["stamp"]
+    now = _stamp(output, whole=any(stamp.values()))
+    return all(now.get(name) == size for name, size in stamp.items())
+
+
+def is_whole(record: dict[str, Any]) -> bool:
+    """Return whether a record is of an output that is whole."""
     return isinstance(record.get("stamp"), dict)
 
 
@@ -264,7 +274,8 @@ def _stamp(output: Path, *, whole: bool) -> dict[str, Any]:
 
 
 def _files_named(stage: StageSpec, flow: Flow) -> list[str]:
-    """Return the files outside that a stage's options name: absolute, as they were checked."""
+    """Return what may be files outside that a stage's options name: paths, globs and URLs, absolute
+    as they were checked."""
     if stage.command is None:
         return []
     found = []
@@ -272,10 +283,9 @@ def _files_named(stage: StageSpec, flow: Flow) -> list[str]:
         for made in stage.command.arguments(without_stages(stage.options)).values():
             for value in getattr(made, "__dict__", {"": made}).values():
                 for one in value if isinstance(value, tuple | list) else (value,):
-                    if isinstance(one, Path) or (isinstance(one, str) and one.startswith("/")):
-                        path = Path(one)
-                        if path.exists() and NOT_YET not in str(path):
-                            found.append(str(path))
+                    text = str(one) if isinstance(one, str | Path) else ""
+                    if (text.startswith("/") or "://" in text) and NOT_YET not in text:
+                        found.append(text)
     return sorted(set(found))
 
 
@@ -305,9 +315,13 @@ def _remote(url: str) -> str:
 
     try:
         system, inside = fsspec.url_to_fs(url)
-        found = [system.info(one) for one in sorted(system.glob(inside) or [inside])]
+        system.invalidate_cache()
+        found: list[Any] = []
+        for one in system.glob(inside) or [inside]:
+            known = system.info(one)
+            folder = known.get("type") == "directory"
+            found += system.find(one, detail=True).values() if folder else [known]
     except (OSError, ValueError, ImportError):
         return f"unknown at {time.time()}"  # so that what reads it runs
-    known = [{k: str(one.get(k)) for k in ("name", "size", "mtime", "ETag", "LastModified")}
-             for one in found]  # fmt: skip
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+    texts = sorted(json.dumps(one, sort_keys=True, default=str) for one in found)
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()

@@ -37,7 +37,7 @@ from penstock.errors import InputError, PenstockError, UsageError
 from penstock.options import given_in, with_underscores
 from penstock.paths import client_input, client_path
 from penstock.pipelines.flow.document.commands import StageCommand, command_of, job_name
-from penstock.pipelines.flow.document.destinations import check_destinations
+from penstock.pipelines.flow.document.destinations import check_destinations, destination_of
 from penstock.pipelines.flow.document.file import FlowKeys, StageKeys, read_keys
 from penstock.pipelines.flow.gates import Gate, parse_gate
 from penstock.pipelines.flow.previous import NAME as PREVIOUS
@@ -148,10 +148,7 @@ class Flow:
 
     def destination(self, target: str) -> str:
         """Return the path or URL that a stage's ``publish`` means."""
-        target = target.removeprefix("file://").removeprefix("local://")
-        return (
-            target if "://" in target else str(client_path(self.home / Path(target).expanduser()))
-        )
+        return destination_of(target, self.home)
 
     def output(self, stage: str) -> Path:
         """Return the path of a stage's output."""
@@ -159,7 +156,7 @@ class Flow:
         if found.command is not None and (found.command.in_place or not found.command.writes):
             first = found.inputs[0] if found.inputs else None
             if first is not None:
-                return self.path_of(first)
+                return Path(self.path_of(first))
         return self.folder / stage
 
     def written(self, stage: str) -> Path | None:
@@ -171,11 +168,9 @@ class Flow:
             return partition_path(self.output(stage), found.options["k"])
         return self.output(stage) if found.command is None or found.command.writes else None
 
-    def path_of(self, given: Input) -> Path:
-        """Return the path of an input."""
-        if given.stage is None:
-            return Path(given.path)
-        return self.output(given.stage) / given.path if given.path else self.output(given.stage)
+    def path_of(self, given: Input) -> str:
+        """Return the path of an input, or its URL."""
+        return given.path if given.stage is None else str(self.output(given.stage) / given.path)
 
     def before(self, names: Iterable[str]) -> set[str]:
         """Return stages and all that they depend on."""

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
+from penstock.paths import client_path
 
 if TYPE_CHECKING:
     from penstock.pipelines.flow.document import Flow
+
+
+def destination_of(target: str, home: Path) -> str:
+    """Return the path or URL that a place's name means in a folder."""
+    target = target.removeprefix("file://").removeprefix("local://")
+    return target if "://" in target else str(client_path(home / Path(target).expanduser()))
 
 
 def check_destinations(flow: Flow) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,6 +20,15 @@ cluster: threads
 stages:
   graph: {job: generate sbm, nodes: %d}
   walks: {job: walk, input: graph, length: 5}
+"""
+
+
+URLS = """
+cluster: threads
+stages:
+  nodes: {job: etl, input: "URL", source: a, target: b, nodes: "p*.csv"}
+  edges: {job: etl, input: "URL", source: a, target: b}
+  text: {python: "mine:make", input: "URL"}
 """
 
 
@@ -44,6 +57,28 @@ def test_a_stage_is_planned_by_what_its_input_is_now(
     assert "nodes" in again["graph"]["why"]
     assert again["walks"]["memory_bytes"] > 0
     assert again["walks"]["assumed"] == "graph"
+
+
+@pytest.mark.slow
+def test_files_of_patterns_in_options_and_of_urls_count_as_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in ("e.csv", "a,b\n1,2\n"), ("p1.csv", "id\n1\n2\n"):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "mine.py").write_text("def make(given, out): out.write_text(given)")
+    served = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), served) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/e.csv"
+        path = write(tmp_path, URLS.replace("URL", url))
+        assert run_flow(path).state == "passed"
+        assert (tmp_path / "flow/text").read_text() == url
+        assert [one["runs"] for one in planned(path, capsys).values()] == [False] * 3
+        (tmp_path / "p2.csv").write_text("id\n3\n")
+        (tmp_path / "e.csv").write_text("a,b\n2,1\n")  # of the same size
+        os.utime(tmp_path / "e.csv", (0, 0))  # servers tell seconds
+        assert [one["runs"] for one in planned(path, capsys).values()] == [True] * 3
+        server.shutdown()
 
 
 def test_outputs_of_another_version_are_made_anew(tmp_path: Path) -> None:

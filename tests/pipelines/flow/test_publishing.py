@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from penstock.errors import OutputExists, PenstockError
+from penstock.errors import OutputExists, PenstockError, PenstockWarning
 from penstock.pipelines.cli import run as main
 from penstock.pipelines.flow import run_flow
 from penstock.pipelines.flow.places import Place
@@ -72,6 +73,10 @@ def publish(flow: Path, value: object, **options: Any) -> Any:
     return run_flow(flow, variables={"value": str(value)}, **options)
 
 
+def on(day: int) -> dt.date:
+    return dt.date(2026, 11, day)
+
+
 def seen(place: Path) -> str | None:
     """Return what a reader of a folder finds."""
     return (place / "latest/v").read_text() if (place / "latest").exists() else None
@@ -90,8 +95,7 @@ def all_seen(home: Path) -> list[str | None]:
 
 
 def versions(place: Path) -> list[str]:
-    return sorted((folder / "v").read_text() for folder in place.iterdir()
-                  if not folder.is_symlink())  # fmt: skip
+    return sorted(one.read_text() for one in place.glob("[!.]*/v") if one.parent.name != "latest")
 
 
 def test_readers_find_the_newest_and_the_one_before_stays(home: Path) -> None:
@@ -104,6 +108,22 @@ def test_readers_find_the_newest_and_the_one_before_stays(home: Path) -> None:
     folders = {name.rpartition("/")[2] for name in system.ls("/bucket/to", detail=False)}
     assert folders == {latest["latest"], *latest["previous"], "latest.json"}
     assert len(latest["previous"]) == 1
+    system.rm(f"/bucket/to/{latest['previous'][0]}", recursive=True)
+    assert main(["publish", "--rollback", "memory://bucket/to"]) == 1  # there is nothing before
+    assert seen_at_url() == "3"
+
+
+def test_readers_keep_the_latest_date_and_a_backfill_changes_it_alone(home: Path) -> None:
+    flow = one(home)
+    for value, day in (1, 27), (2, 28):
+        publish(flow, value, date=on(day))
+    with pytest.warns(PenstockWarning):
+        said = publish(flow, 3, date=on(27)).published
+    assert [(one["stage"], one["stays"][:10]) for one in said] == [("a", "2026-11-28")]
+    assert (seen(home / "pub"), versions(home / "pub")) == ("2", ["1", "2"])
+    publish(flow, 3, date=on(28))
+    assert (seen(home / "pub"), versions(home / "pub")) == ("3", ["2", "3"])
+    assert publish(flow, 3, date=on(29)).published == []
 
 
 def test_what_is_unchanged_is_not_published_again(home: Path) -> None:
@@ -205,6 +225,19 @@ def test_a_place_that_could_not_be_reached_is_moved_when_the_run_publishes(
     assert seen(home / "pub") == "2"
 
 
+def test_the_next_date_moves_what_is_left_at_a_place_of_the_date_before(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = one(home)
+    flow.write_text(flow.read_text().replace("publish: pub", 'publish: "pub/{{date}}"'))
+    with monkeypatch.context() as patch:
+        fail_at(patch, "move", 1)
+        with pytest.raises(PenstockError):
+            publish(flow, 1, date=on(27))
+    publish(flow, 1, date=on(28))
+    assert [seen(home / f"pub/2026-11-{day}") for day in (27, 28)] == ["1", "1"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "count", "new"), [("put", 2, False), ("move", 2, True)])
 def test_a_run_that_is_killed_while_it_publishes(
@@ -253,11 +286,18 @@ def test_two_flows_do_not_take_turns_at_a_place(home: Path) -> None:
     with pytest.raises(OutputExists):
         publish(one(home, "two"), 2)
     assert not (home / "out-two/a").exists()
-    publish(one(home, "two"), 2, replace_targets=True)
+    publish(one(home, "two"), 2, replace_targets=True, date=on(1))  # also of an earlier date
     assert seen(home / "pub") == "2"
     with pytest.raises(OutputExists):  # all of its own is as it was, but its place is not
         publish(one(home), 1)
     publish(one(home), 1, replace_targets=True)
+    assert seen(home / "pub") == "1"
+    copy = home / "copy"
+    copy.mkdir()
+    flow = one(copy)  # of the same name
+    flow.write_text(flow.read_text().replace("publish: pub", "publish: ../pub"))
+    with pytest.raises(OutputExists):
+        publish(flow, 2)
     assert seen(home / "pub") == "1"
 
 
@@ -285,13 +325,27 @@ def test_a_publication_is_rolled_back_and_stays_so(home: Path) -> None:
     assert seen(home / "pub") == "1"
     publish(one(home), 3)
     assert seen(home / "pub") == "3"
+    assert versions(home / "pub") == ["1", "3"]  # what readers had until now
 
 
-def test_an_output_is_published_by_hand(home: Path) -> None:
-    run = publish(one(home), 1).run
-    words = ["publish", str(run), "a", str(home / "other"), "-q"]
+def test_an_output_is_published_by_hand(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, other = publish(one(home), 1).run, home / "other"
+    words = ["publish", str(run), "a", f"file://{other}", "-q"]
+    for _ in range(2):  # the second time it is there
+        assert main(words) == 0
+        assert versions(other) == ["1"]
+    (other / "latest/v").write_text("12")
+    damaged = (other / "latest").readlink()
     assert main(words) == 0
-    assert seen(home / "other") == "1"
+    assert (seen(other), versions(other)) == ("1", ["1", "12"])
+    assert main(["publish", "--rollback", f"file://{other}", "-q"]) == 0
+    assert (other / "latest").readlink() == damaged
+    (other / "latest.json").write_text("{")
+    assert main(words) == 1
+    assert str(other / "latest.json") in capsys.readouterr().err
+    (other / "latest.json").unlink()
+    (home / "out-one/a/v").write_text("cut off")
+    assert main(words) == 1
     publish(one(home), 2)
     assert main(words) == 1  # the output is another run's now
     assert main(["publish", str(run)]) == 2

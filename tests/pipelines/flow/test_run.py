@@ -600,10 +600,11 @@ def test_a_run_of_another_host_that_is_gone_was_killed(home):
 
 def test_cleaning_keeps_the_newest_days_and_what_others_look_up(home):
     base, part = home / "runs", {"a": {"state": "not chosen"}}
+    published = {"stage": "a", "place": "pub", "version": "2026-11-11-f"}
     days = {
         "20261128-040000": {"date": "2026-11-28"},
         "20261129-010000": {"date": "2026-11-10"},  # of a backfill
-        "20261129-020000": {"date": "2026-11-11", "published": [{"stage": "a", "place": "pub"}]},
+        "20261129-020000": {"date": "2026-11-11", "published": [published]},
         "20261129-030000": {"date": "2026-11-12", "scheduled": "nightly"},
         "20261129-040000": {"date": "2026-11-29", "stages": part},
         "20261129-050000": {"date": "2026-11-01", "series": "other"},

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from penstock.pipelines.cli import run as penstock
+from penstock.pipelines.flow.places import Place
 
 EVIL = "</script><script>hit=1</script><img src=x onerror=hit=1>$$x$$\"'&\u2028"
 
@@ -110,7 +111,7 @@ def test_what_readers_have_after_a_publication_was_rolled_back(html, tmp_path):
         moved = {"stage": "a", "place": "public", "version": version, "moved": True}
         folder = record(tmp_path, number, published=[moved], stages={"a": stage(1)})
         (tmp_path / "public" / version).mkdir(parents=True)
-    (tmp_path / "public/latest").symlink_to(version)
+        Place(str(tmp_path / "public")).move(version)
     assert html(folder).tables["What each place shows"][1][3] == "this run"
     assert penstock(["publish", "--rollback", str(tmp_path / "public")]) == 0
     readers = html(folder).tables["What each place shows"][1]
