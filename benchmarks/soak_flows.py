@@ -141,7 +141,7 @@ def served(flows: int, warm: int, home: Path) -> tuple[Held, Held]:
         shutil.rmtree(home / FOLDER, ignore_errors=True)
         options = ScheduleOptions(cron="0 0 * * *", timezone="UTC", catch_up=days)
         since = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
-        schedules.save(entry_of(flow, ScheduleTimes(), options, "soak", since))
+        schedules.save(entry_of(flow, ScheduleTimes(), options, "soak", ("flow", None), since))
         deadline = time.monotonic() + LONGEST * days
         while (
             sum(run.state == State.PASSED for run in all_runs(home / FOLDER)) < days

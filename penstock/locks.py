@@ -81,6 +81,18 @@ def try_lock(path: Path, *, shared: bool = False, private: bool = True) -> FileL
         held.release()  # its last holder removed the file after it was opened here
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process has the lock of an existing file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _locked(descriptor, path, shared=True)
+    finally:
+        os.close(descriptor)
+
+
 def lock(
     path: Path, waiting: Callable[[float], None], *, shared: bool = False, private: bool = True
 ) -> FileLock:

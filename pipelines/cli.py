@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -127,7 +128,16 @@ def run(arguments: list[str]) -> int:
     """Run a command and return its exit code; errors become one paragraph on standard error."""
 
     def command() -> None:
-        app(arguments, exit_on_error=False, print_error=False)
+        since = time.time()
+        try:
+            app(arguments, exit_on_error=False, print_error=False)
+        except Exception as error:
+            due = any(one.partition("=")[0] == "--scheduled" for one in arguments)
+            if arguments[:1] == ["run"] and due and _interrupt_behind(error) is error:
+                from penstock.pipelines.flow.command import could_not_start
+
+                could_not_start(arguments[1:], _as_ours(error), since)
+            raise
         sys.stdout.flush()
 
     def failed(error: PenstockError) -> None:

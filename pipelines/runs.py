@@ -133,12 +133,10 @@ def clean_runs(
 
 
 def _matches(run: RunRecord, chosen: ListOptions) -> bool:
-    variables = run.body.get("variables")
-    known = {str(k): str(v) for k, v in variables.items()} if isinstance(variables, dict) else {}
     return (
         chosen.date in (None, run.date)
         and chosen.state in (None, run.state)
-        and settings(chosen.set).items() <= known.items()
+        and settings(chosen.set).items() <= run.variables.items()
     )
 
 

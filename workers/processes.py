@@ -7,7 +7,6 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
 
@@ -20,31 +19,6 @@ def process_start(pid: int) -> int | None:
         return None
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
-
-
-def runs_still(pid: Any, began: Any) -> bool:
-    """Return whether the process of this id runs that started at ``began``, psutil's time.
-
-    Both may be any values from a file. A zombie has ended.
-    """
-    import psutil
-
-    try:
-        process = psutil.Process(int(pid))
-        same = abs(process.create_time() - float(began)) < 1
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-    except (psutil.Error, ValueError, TypeError):
-        return False
-
-
-def process_began(pid: int) -> float:
-    """Return the start for ``runs_still``, in seconds since 1970; 0: the process has ended."""
-    import psutil
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return 0.0
 
 
 def end_with_parent() -> None:

@@ -160,16 +160,17 @@ def _new_nodes(path: Path, run: Run, ids: pa.Array) -> tuple[pa.Array, Edges]:
 
 
 def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tuple[Array, int]:
-    """Return heads, relations and tails, (3, n) int64, and how many questions were skipped.
+    """Return heads, relations, tails and rows, (4, n) int64, and how many questions were skipped.
 
-    The one of each that is asked for is ASKED. ``ids`` are those of the run, and of new nodes.
+    The one of each that is asked for is ASKED; the row is that of the file. ``ids`` are those of
+    the run, and of new nodes.
     """
     if options.queries is None:
         relation = relation_number(options.relation, at, run)
         every = np.arange(run.nodes, dtype=np.int64)
         asked = np.full_like(every, ASKED)
         ends = (asked, every) if options.side == "head" else (every, asked)
-        return np.stack([ends[0], np.full_like(every, relation), ends[1]]), 0
+        return np.stack([ends[0], np.full_like(every, relation), ends[1], every]), 0
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -179,6 +180,11 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
         raise InputError(f"{options.queries} has no questions", expected="columns head or tail")
     rows = len(next(iter(table.values())))
     heads, tails, types = (_texts(table, name, rows) for name in ("head", "tail", "relation"))
+    if options.relation is not None and "relation" in table:
+        raise UsageError(
+            "--relation has no effect: the questions have a column of relations",
+            remedy="Leave the option out, or the column",
+        )
     if run.relations is None or (
         "relation" not in table and (options.relation or heads.null_count or tails.null_count)
     ):
@@ -214,7 +220,7 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
         raise unknown(skipped, *lists, str(options.queries), what="question")
     if not good.any():
         raise UsageError(f"{options.queries} asks nothing that {at} can answer")
-    return found[:, good], skipped
+    return np.concatenate([found, np.arange(rows)[None]])[:, good], skipped
 
 
 def _texts(table: Mapping[str, pa.Array], name: str, rows: int) -> pa.Array:

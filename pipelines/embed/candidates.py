@@ -13,7 +13,6 @@ from penstock.arrow import as_numpy, read_column
 from penstock.errors import InputError, UsageError, warn
 from penstock.files import save_npy
 from penstock.graph import Graph, load_npy
-from penstock.paths import client_path
 from penstock.pipelines.embed.options import ALL, BY_RELATION
 from penstock.pipelines.embed.run import Run
 from penstock.pipelines.tables.read import read_ids
@@ -37,7 +36,7 @@ def mask_of(given: str, ids: Any, graph: Callable[[], Graph]) -> Array:
     elif kind == "label":
         mask = _of_label(graph(), name)
     else:
-        mask = _of_file(client_path(given), ids)
+        mask = _of_file(Path(given), ids)
     if not mask.any():
         raise InputError(f"--candidates {given} matches no node", expected="one node or more")
     return mask
@@ -61,7 +60,8 @@ def find_candidates(
     if given is None or given == ALL:
         return None
     if given == BY_RELATION:
-        return Candidates(run.nodes, graph=graph().path)
+        typed = run.relations is not None
+        return Candidates(run.nodes, graph=graph().path, typed=typed)
     mask = mask_of(given, read_column(at / IDS, "id").combine_chunks(), graph)
     return Candidates.of(mask, run.training.corrupt)
 

@@ -93,7 +93,7 @@ def evaluate_run(context: Context, folder: RunFolder, options: EvaluateOptions) 
     if isinstance(options.candidates, int):
         candidates = options.candidates
     else:
-        own_graph = partial(graph_of_training, folder, options.graph, run)
+        own_graph = partial(graph_of_training, folder, options.graph if same else None, run)
         candidates = find_candidates(options.candidates, at, run, own_graph)
     filters, unfiltered = [graph], None
     if options.filtered and not same:

@@ -31,6 +31,7 @@ ALL, BY_RELATION = "all", "by-relation"  # values of --candidates
 _OF_GRAPH = ("type", "label", BY_RELATION)  # candidates that a graph knows
 # Options that would be ignored.
 _IGNORED_IN_RANKS: Rules = (
+    (("at",), "with --sample, which leaves answers of a question out", lambda o: o.sample),
     (("split",), "with --triples, whose edges are ranked", lambda o: o.triples is not None),
     (
         ("seed",),
@@ -57,9 +58,17 @@ _IGNORED_IN_MANY: Rules = (
 )
 
 
-def _number_or_text(kind: Any, tokens: Any) -> int | str:
-    value: str = tokens[0].value
-    return int(value) if value.isdecimal() else value
+def _of_candidates(value: Any) -> Any:
+    """Return a number as such, and a file absolute, as other paths."""
+    if not isinstance(value, str | Path) or str(value) in (ALL, BY_RELATION):
+        return value
+    text = str(value)
+    if text.partition(":")[0] in ("type", "label"):
+        return text
+    return int(text) if text.isdecimal() else str(client_path(text))
+
+
+Candidates = Annotated[str, BeforeValidator(_of_candidates)]
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -95,7 +104,7 @@ class TrainingOptions(Training):
     init: ClientPath | None = None
     """begin with the vectors of another run: nodes and relations with the same ids keep theirs,
     with the optimizer's state; others are initialised at random"""
-    candidates: str | None = None
+    candidates: Candidates | None = None
     """nodes that negatives are drawn from, and that answers are ranked among: type:NAME,
     label:NAME, or a file of ids [default: all nodes]"""
     parts: Annotated[Count | None, Parameter(alias="-k")] = None
@@ -210,7 +219,7 @@ class EvaluateOptions(GraphOptions):
     between (head and tail where the graph has no relations)"""
     filtered: Annotated[bool, Parameter(negative="")] = False
     """leave other true answers (of all splits) out of the candidates"""
-    candidates: Annotated[Count | str | None, Parameter(converter=_number_or_text)] = None
+    candidates: Annotated[Count | str | None, BeforeValidator(_of_candidates)] = None
     """rank among these nodes and the answer: a number of nodes, drawn at random; type:NAME;
     label:NAME; a file of ids; by-relation: nodes of the types, or without types the nodes, that
     edges of the relation lead to; or all [default: as the run was trained]"""
@@ -269,7 +278,7 @@ class PredictOptions(GraphOptions):
     """how many answers"""
     known: bool = False
     """list known answers, too: those that are edges of the graph"""
-    candidates: str | None = None
+    candidates: Candidates | None = None
     """nodes that may be answers: type:NAME, label:NAME, a file of ids, by-relation, or all
     [default: as the run was trained]"""
 
@@ -307,7 +316,7 @@ class AnswerOptions(GraphOptions):
     """how many answers to each question"""
     known: bool = False
     """list known answers, too: those that are edges of the graph"""
-    candidates: str | None = None
+    candidates: Candidates | None = None
     """as for embed predict; relations are not limited"""
     new: ClientPath | None = None
     """a table of edges (head, relation, tail) of nodes that the run does not have, so that

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.arrays import Array
 from penstock.arrow import read_column
-from penstock.errors import UsageError, warn
+from penstock.errors import InputError, UsageError, warn
 from penstock.kernels.embed_rules import Side
 from penstock.pipelines.embed.candidates import find_candidates
 from penstock.pipelines.embed.evaluation import edge_numbers, graph_of_training, plan_ranking
@@ -91,8 +91,12 @@ def score_triples(at: Path, triples: Any, checkpoint: str) -> Array:
     names = ("head", "relation", "tail") if run.relations is not None else ("head", "tail")
     if isinstance(triples, ArrowStream):
         table = pa.table(triples)
+        if lost := [name for name in names if name not in table.column_names]:
+            raise InputError(f"the triples have no column {lost[0]}", expected=", ".join(names))
         columns = [table.column(name).cast(pa.string()).to_pylist() for name in names]
     else:
+        if any(len(row) != len(names) for row in triples):
+            raise InputError("a triple has another length", expected=f"({', '.join(names)})")
         columns = [[str(row[i]) for row in triples] for i in range(len(names))]
     edges, _ = edge_numbers(at, run, columns, "triples")
     name = checkpoint_name(at, checkpoint, run)

@@ -143,8 +143,8 @@ class EvaluateReport(JobReport):
     scores, tail, head
         mr, mrr, hits1, hits3 and hits10, of both sides and of one each.
     at, lists
-        recall, precision and ndcg of the best ``at`` answers, means of all ``queries``, by side
-        (tail, head).
+        recall, precision and ndcg of the best ``at`` answers, means of all ``queries``, by what is
+        asked for: tail and head, or neighbour in an undirected graph. Empty with ``sample``.
     kinds, relations
         Scores by kind of relation (1-1, 1-N, N-1, N-N) and by relation, with ``by_relation``.
     filters

@@ -67,6 +67,11 @@ _IGNORED: Rules = (
     ),
     (("graph_id",), "unless a zoo is read", lambda o: o.format not in ("auto", "zoo", "tu")),
     (("valid", "test"), "with --split-edges", lambda o: o.split_edges is not None),
+    (
+        ("merge_times",),
+        "with --split-edges-by time, which each edge at its own time needs",
+        lambda o: o.split_edges_by == "time",
+    ),
     (("split_edges_by",), "without --split-edges", lambda o: o.split_edges is None),
     (("split_nodes",), "with --split", lambda o: o.split is not None),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -13,13 +14,13 @@ from cyclopts import Parameter
 from penstock.errors import PenstockError, UsageError, warn
 from penstock.files import save_text
 from penstock.options import ClientPath
+from penstock.paths import client_path
 from penstock.pipelines.display import Display
 from penstock.pipelines.flow.document import Flow, read_flow
-from penstock.pipelines.flow.notify import notify_unread
+from penstock.pipelines.flow.notify import leave_record
 from penstock.pipelines.flow.options import RunOptions, settings
 from penstock.pipelines.flow.planning import plan_flow
-from penstock.pipelines.flow.prometheus import save_metrics
-from penstock.pipelines.flow.records import FOLDER, State, all_runs, began, begin_run
+from penstock.pipelines.flow.records import FOLDER, all_runs, began
 from penstock.pipelines.flow.run import run_flow_checked
 from penstock.pipelines.job.plan import PlanFlag
 
@@ -49,13 +50,7 @@ def command(
     if output.json and len(days) > 1:
         raise UsageError("--json is of one run, --dates of several", remedy="Give each its --date")
     for day in days:
-        before = time.time()
-        try:
-            _run(read_flow(flow, settings(options.set), date=day), options, output, plan=plan)
-        except PenstockError as error:
-            if options.scheduled is not None and not plan and not error.reported:
-                _leave_record(flow, day, options, error, before)
-            raise
+        _run(read_flow(flow, settings(options.set), date=day), options, output, plan=plan)
 
 
 def _run(made: Flow, options: RunOptions, output: Display, *, plan: bool) -> None:
@@ -72,22 +67,29 @@ def _run(made: Flow, options: RunOptions, output: Display, *, plan: bool) -> Non
         raise failure
 
 
-def _leave_record(
-    flow: Path, day: dt.date | None, options: RunOptions, error: PenstockError, before: float
-) -> None:
-    """Record a due run that could not start, and call its hook."""
-    runs = [run for run in all_runs(flow.parent / FOLDER) if began(run) >= int(before)]
-    if any(run.body.get("scheduled") == options.scheduled for run in runs):
-        return  # it did start
-    text = flow.read_text(errors="replace") if flow.is_file() else ""
-    name = str(options.scheduled)
-    record = begin_run(flow, name, day or dt.date.today(), text, options.origin)
-    record.body.update({"state": State.FAILED, "seconds": 0.0, "error": dict(error.to_dict()),
-                        "final": error.exit_code == 2})  # fmt: skip
-    record.save()
-    notify_unread(flow, record)
-    save_metrics(record)
-    if options.report:
+def could_not_start(words: list[str], error: PenstockError, since: float) -> None:
+    """Record a run of a schedule that failed before it began; its options may be what is wrong.
+
+    words  what follows ``penstock run``
+    """
+    split = [part for word in words
+             for part in (word.split("=", 1) if word.startswith("--") else [word])]  # fmt: skip
+    given = dict(pairwise(split))
+    flow = client_path(next((one for one in words if one.endswith((".yaml", ".yml"))), words[0]))
+    scheduled = given.get("--scheduled")
+    runs = all_runs(flow.parent / FOLDER)
+    began_since = (one for one in runs if began(one) >= since)
+    if any(one.body.get("scheduled") == scheduled for one in began_since) or "--plan" in words:
+        return
+    day = dt.date.today()
+    with suppress(ValueError):
+        day = dt.date.fromisoformat(given.get("--date", ""))
+    attempt = given.get("--attempt", "1/1") if error.exit_code == 1 else "1/1"
+    pairs = [value for name, value in pairwise(split) if name == "--set"]
+    variables = settings(tuple(one for one in pairs if one.partition("=")[1]))
+    origin = {"scheduled": scheduled, "attempt": attempt}
+    record = leave_record(flow, day, origin, error, variables)
+    if "--no-report" not in words:
         write_page(record.folder)
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import signal
 import subprocess
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError, warn
-from penstock.pipelines.flow.document import Flow, read_hook
-from penstock.pipelines.flow.records import FOLDER, RunRecord, State, all_runs
+from penstock.pipelines.flow.document import Flow, read_hook, read_name
+from penstock.pipelines.flow.prometheus import save_metrics
+from penstock.pipelines.flow.records import FOLDER, RunRecord, State, all_runs, begin_run
 
 _SECONDS = 60.0  # of a webhook, from its name's address to the answer
 LATE = "late"
@@ -29,23 +32,48 @@ def notify(flow: Flow, run: RunRecord) -> None:
     _call_hook(getattr(flow.keys, key), key, run, flow.home, flow.keys.hook_timeout)
 
 
-def notify_unread(path: Path, run: RunRecord) -> None:
-    """Call the hook of a run whose flow could not be read, as its file or its last copy has it."""
-    key = hook_of(run)
-    before = [one for one in all_runs(path.parent / FOLDER) if one.name != run.name]
-    for one in (path, *(last.folder / "flow.yaml" for last in before[-1:])):
-        hook, limit = read_hook(one, key)
+def leave_record(
+    path: Path,
+    day: dt.date,
+    origin: dict[str, Any],
+    error: PenstockError,
+    settings: Mapping[str, str],
+) -> RunRecord:
+    """Record a due run of the flow at ``path`` that could not start, and call its hook."""
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    before = _last_read(path)
+    name = read_name(path) or (path.stem if before is None else before.series[0])
+    record = begin_run(path, name, day, text, origin)
+    record.body.update({"state": State.FAILED, "seconds": 0.0, "error": dict(error.to_dict()),
+                        "final": error.exit_code == 2})  # fmt: skip
+    record.save()
+    save_metrics(record)
+    notify_unread(path, record, settings)
+    return record
+
+
+def notify_unread(path: Path, run: RunRecord, settings: Mapping[str, str]) -> None:
+    """Call a run's hook as the flow's file names it, or the file as it last could be read."""
+    key, before = hook_of(run), _last_read(path)
+    day = dt.date.fromisoformat(run.date)
+    for one in (path, *([] if before is None else [before.folder / "flow.yaml"])):
+        hook, limit = read_hook(one, key, path.parent, settings, day)
         if hook is not None:
             _call_hook(hook, key, run, path.parent, limit)
             return
 
 
-def notify_late(path: Path, name: str, day: dt.date) -> None:
+def notify_late(path: Path, name: str, day: dt.date, settings: Mapping[str, str]) -> None:
     """Call ``on_failure`` of a flow that has not passed by the time that it should have."""
     body = {"flow": name, "state": LATE, "date": day.isoformat(), "stages": {}}
-    hook, limit = read_hook(path, "on_failure")
-    run = RunRecord(path.parent / FOLDER, body)
-    _call_hook(hook, "on_failure", run, path.parent, limit)
+    notify_unread(path, RunRecord(path.parent / FOLDER, body), settings)
+
+
+def _last_read(path: Path) -> RunRecord | None:
+    """Return the last run of a flow's file that could read it."""
+    runs = reversed(all_runs(path.parent / FOLDER))
+    return next((one for one in runs if one.series[1] is not None
+                 and Path(str(one.body.get("file"))).name == path.name), None)  # fmt: skip
 
 
 def hook_of(run: RunRecord) -> str:
@@ -80,10 +108,19 @@ def _command(command: str, run: RunRecord, home: Path, limit: float | None) -> N
         "PENSTOCK_DATE": run.date,
         "PENSTOCK_RUN_STATE": run.state,  # PENSTOCK_STATE is the folder of the cluster registry
     }
-    subprocess.run(
-        command, shell=True, cwd=home, env={**os.environ, **given}, timeout=limit, check=True,
+    process = subprocess.Popen(
+        command, shell=True, cwd=home, env={**os.environ, **given}, process_group=0,
         stdin=subprocess.DEVNULL, stdout=2,  # what sys.stderr is in a notebook has no number
     )  # fmt: skip
+    try:
+        code = process.wait(limit)
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if code:
+        raise subprocess.CalledProcessError(code, command)
 
 
 def _post(address: str, run: RunRecord) -> None:

@@ -102,7 +102,8 @@ class CleanOptions:
     """Options of ``penstock runs clean``."""
 
     keep: Annotated[int, Field(ge=0)] = 7
-    """runs of each flow to keep; the last one that passed stays, since gates compare with it"""
+    """runs of each flow and folder to keep, by date; what gates, schedules and publishing look up
+    stays"""
 
 
 @options

@@ -24,7 +24,6 @@ from penstock.documents import parse_json
 from penstock.errors import OutputExists, PenstockError
 from penstock.files import save_json
 from penstock.output_lock import output_lock
-from penstock.pipelines.flow.records import same_file
 from penstock.sizes import need_disk
 
 _VERSION = re.compile(r"\d{4}-\d\d-\d\d-.+")
@@ -75,7 +74,7 @@ class Place:
         found = self._pointer()
         name, file = found.get("flow"), str(Path(self._root, str(found.get("file"))))
         gone = self._file is None or not Path(file).exists()  # the flow was moved since
-        if not name or (name == self._flow and (gone or same_file(file, str(self._file)))):
+        if not name or (name == self._flow and (gone or Path(file).samefile(str(self._file)))):
             return None
         return f"{name} ({file})"
 

@@ -1,21 +1,20 @@
-"""The last run of a flow as metrics of Prometheus, for node_exporter's textfile collector."""
+"""The last whole run of a flow as metrics of Prometheus, for node_exporter's textfile collector."""
 
 from __future__ import annotations
 
 import datetime as dt
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from penstock.files import save_text
 from penstock.pipelines.flow.records import RunRecord, State
 
 
-def save_metrics(run: RunRecord) -> Path:
+def save_metrics(run: RunRecord) -> None:
     """Write ``runs/FLOW.prom``, beside the folder of the run."""
-    path = run.folder.parent / f"{run.body['flow']}.prom"
-    save_text(path, "".join(f"{line}\n" for line in _lines(run)))
-    return path
+    if run.whole:
+        path = run.folder.parent / f"{run.body['flow']}.prom"
+        save_text(path, "".join(f"{line}\n" for line in _lines(run)))
 
 
 def _lines(run: RunRecord) -> Iterator[str]:

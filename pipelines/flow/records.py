@@ -1,6 +1,6 @@
 """What is kept of every run of a flow: ``runs/<flow>-<time>/`` next to the flow's file.
 
-flow.yaml      the flow as it was run
+flow.yaml      the flow as it was run; the run has its lock until it ends
 run.json       state, stages with times, metrics, gates, errors, what was published; versions
 metrics.jsonl  one line per metric
 logs/          what each stage wrote
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import platform
 import re
 import shutil
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,9 +27,9 @@ from penstock.documents import named_number, with_named_numbers
 from penstock.errors import InputError, PenstockError
 from penstock.files import save_text
 from penstock.formats import Format
+from penstock.locks import FileLock, is_locked, try_lock
 from penstock.output_lock import own_directory
 from penstock.secrets import masked
-from penstock.workers.processes import runs_still
 
 FOLDER = "runs"
 FORMAT = Format(
@@ -75,10 +74,14 @@ def shown_state(state: str) -> str:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run's folder, and the content of run.json."""
+    """One run's folder, and the content of run.json.
+
+    held  the lock that shows others that the run has not ended
+    """
 
     folder: Path
     body: dict[str, Any]
+    held: FileLock | None = None
 
     @property
     def name(self) -> str:
@@ -89,6 +92,20 @@ class RunRecord:
     def date(self) -> str:
         """The day that the run is of."""
         return str(self.body.get("date") or self.body.get("began"))[:10]
+
+    @property
+    def series(self) -> tuple[str, str | None]:
+        """What runs have in common that are compared: their flow, and its folder but for dates.
+
+        The folder is None if the flow could not be read.
+        """
+        found = self.body.get("series")
+        return str(self.body.get("flow")), found if isinstance(found, str) else None
+
+    @property
+    def whole(self) -> bool:
+        """Whether every stage that had to run was chosen: the run counts as that of its day."""
+        return all(one.get("state") != State.NOT_CHOSEN for one in self.stages.values())
 
     @property
     def state(self) -> str:
@@ -102,6 +119,12 @@ class RunRecord:
         found = self.body.get("stages")
         pairs = found.items() if isinstance(found, dict) else ()
         return {str(name): one for name, one in pairs if isinstance(one, dict)}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that the flow used."""
+        found = self.body.get("variables")
+        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
     @property
     def seconds(self) -> float | None:
@@ -129,6 +152,8 @@ class RunRecord:
         """Write run.json again; its texts without values from the environment."""
         self.body.update(_masked(self.body))
         FORMAT.save(self.folder, with_named_numbers(self.body))
+        if self.held is not None and self.state != State.RUNNING:
+            self.held.release()
 
 
 def _masked(body: dict[str, Any]) -> dict[str, Any]:
@@ -163,13 +188,13 @@ def begin_run(path: Path, name: str, date: dt.date, text: str, origin: dict[str,
             continue
     body = {
         "flow": flow, "file": str(path), "date": date.isoformat(), **origin,
-        "began": now.isoformat(timespec="seconds"), "state": State.RUNNING,
+        "began": now.isoformat(timespec="microseconds"), "state": State.RUNNING,
         "versions": versions(), "host": platform.node(), "stages": {}, "published": [],
     }  # fmt: skip
-    record = RunRecord(folder, body)
     try:
         (folder / "logs").mkdir()
         save_text(folder / "flow.yaml", text)
+        record = RunRecord(folder, body, try_lock(folder / "flow.yaml"))
         record.save()
     except BaseException:  # no command would list or remove it
         shutil.rmtree(folder, ignore_errors=True)
@@ -191,9 +216,10 @@ def versions() -> dict[str, str]:
 def load_run(folder: Path) -> RunRecord:
     """Return the record of a run's folder; if its state is running but the run is not, killed."""
     run = RunRecord(folder, FORMAT.load(folder))
-    if run.state != State.RUNNING:
+    if run.state != State.RUNNING or is_locked(folder / "flow.yaml"):
         return run
-    if _is_alive(folder, run.body):
+    run = RunRecord(folder, FORMAT.load(folder))  # it may have ended between the two
+    if run.state != State.RUNNING:
         return run
     stages = {
         name: {**one, "state": State.KILLED} if one.get("state") == State.RUNNING else one
@@ -214,20 +240,15 @@ def all_runs(base: Path, flow: str | None = None) -> list[RunRecord]:
     return sorted(found, key=lambda run: (began(run), run.name))
 
 
-def _recorded(base: Path) -> Iterator[RunRecord]:
-    for folder in _folders(base):
-        with suppress(PenstockError, OSError):
-            yield RunRecord(folder, FORMAT.load(folder))
+def by_date(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return runs by the day that they are of, those of one day as they began."""
+    return sorted(runs, key=lambda run: (run.date, began(run), run.name))
 
 
 def began(run: RunRecord) -> float:
     """Return when a run began, in seconds: clocks go back in autumn, and text does not show it."""
-    return _began(run.body)
-
-
-def _began(body: dict[str, Any]) -> float:
     try:
-        return dt.datetime.fromisoformat(str(body.get("began"))).timestamp()
+        return dt.datetime.fromisoformat(str(run.body.get("began"))).timestamp()
     except (ValueError, OverflowError, OSError):
         return 0.0
 
@@ -237,25 +258,17 @@ def _folders(base: Path) -> Iterator[Path]:
         yield from (one for one in base.iterdir() if one.is_dir())
 
 
-def previous_metrics(
-    base: Path, flow: str, file: Path, stage: str, *, before: dt.date
-) -> dict[str, float]:
-    """Return the metrics of a stage in the last run of this flow that passed, of an earlier day."""
-    runs = [run for run in all_runs(base, flow) if run.date < before.isoformat()]
-    runs.sort(key=lambda run: run.date)
-    for run in reversed(runs):
-        if run.state == State.PASSED and same_file(run.body.get("file"), str(file)):
-            found = run.metrics(stage)
-            if found:
-                return found
-    return {}
+def previous_metrics(run: RunRecord, stage: str) -> dict[str, float]:
+    """Return the metrics of a stage in the last run of this series that passed, of an earlier day.
 
-
-def same_file(one: Any, other: Any) -> bool:
-    """Return whether two records name the same flow's file, which a link may lead to."""
-    if not isinstance(one, str) or not isinstance(other, str):
-        return bool(one == other)
-    return os.path.realpath(one) == os.path.realpath(other)
+    They are empty if there is none.
+    """
+    runs = by_date(all_runs(run.folder.parent, run.series[0]))
+    found = (
+        one.metrics(stage) for one in reversed(runs)
+        if one.date < run.date and one.state == State.PASSED and one.series == run.series
+    )  # fmt: skip
+    return next(filter(None, found), {})
 
 
 def find_run(base: Path, name: str | None) -> RunRecord:
@@ -280,32 +293,33 @@ def find_run(base: Path, name: str | None) -> RunRecord:
 
 
 def clean(base: Path, keep: int) -> list[str]:
-    """Remove all but the newest ``keep`` runs of each flow, and never one that is running."""
-    gone = []
-    flows = sorted({str(run.body.get("flow")) for run in all_runs(base)})
-    for flow in flows:
-        runs = [run for run in all_runs(base, flow) if run.state != State.RUNNING]
-        last = [run for run in runs if run.state == State.PASSED][-1:]  # gates compare with it
-        for run in runs[: max(len(runs) - keep, 0)]:
-            if run in last:
-                continue
-            shutil.rmtree(run.folder)
-            gone.append(run.name)
-    return gone
+    """Remove all but the newest ``keep`` runs by date of each series, and return their names.
 
-
-def _is_alive(folder: Path, body: dict[str, Any]) -> bool:
-    """Return whether the process of a run exists: the record of a killed run says running for ever.
-
-    Processes of another host are unknown here. But two runs of one folder never overlap: if
-    one has begun since, that of before has ended.
+    What is running stays, and what others look up: the last run that passed, with which gates
+    compare; the last of each schedule; and the last that published an output to a place.
     """
-    if body.get("host") not in (None, platform.node()):
-        return not any(
-            one.body.get("folder") == body.get("folder") and began(one) > _began(body)
-            for one in _recorded(folder.parent)
-        )
-    return runs_still(body.get("process", -1), body.get("process_began", 0))
+    series = defaultdict(list)
+    for run in by_date(all_runs(base)):
+        if run.state != State.RUNNING:
+            series[run.series].append(run)
+    gone = []
+    for runs in series.values():
+        last: dict[Any, RunRecord] = {}
+        for run in runs:
+            if run.state == State.PASSED and run.whole:
+                last["passed"] = run
+            if run.body.get("scheduled"):
+                last["scheduled", run.body["scheduled"]] = run
+        for run in sorted(runs, key=began):
+            for one in run.body.get("published") or ():
+                if "version" in one:
+                    last["published", one["stage"], one.get("place")] = run
+        kept = {run.name for run in (*last.values(), *runs[max(len(runs) - keep, 0) :])}
+        for run in runs:
+            if run.name not in kept:
+                shutil.rmtree(run.folder)
+                gone.append(run.name)
+    return gone
 
 
 def append_metrics(folder: Path, stage: str, metrics: dict[str, float]) -> None:

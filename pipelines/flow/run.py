@@ -39,7 +39,6 @@ from penstock.pipelines.flow.report import FlowReport
 from penstock.pipelines.flow.state import FlowState, Made
 from penstock.secrets import hidden
 from penstock.system_errors import from_system
-from penstock.workers.processes import process_began
 
 _KEPT_RUNS = 100
 _POLL = 0.02
@@ -133,16 +132,16 @@ class FlowRun:
         except (PenstockError, OSError) as error:  # to readers it was killed
             record.body.update({"state": State.FAILED, "error": _told(error)})
             warn(f"run.json could not be written: {error}")
-        notify(self.flow, record)
         with suppress(PenstockError, OSError):
             save_metrics(record)
+        notify(self.flow, record)
+        with suppress(PenstockError, OSError):
             clean(self.flow.home / FOLDER, _KEPT_RUNS)
 
     def _note_process(self, record: RunRecord) -> None:
-        pid = os.getpid()
-        record.body.update({"process": pid, "process_began": process_began(pid),
-                            "variables": self.flow.variables,
-                            "folder": str(self.flow.folder)})  # fmt: skip
+        flow = self.flow
+        record.body.update({"process": os.getpid(), "variables": flow.variables,
+                            "folder": str(flow.folder), "series": flow.series})  # fmt: skip
         record.save()
 
     def _execute(self, running: list[str]) -> None:
@@ -296,10 +295,8 @@ class FlowRun:
         outcome |= {"report": report if _small(report) else None, "metrics": metrics}
         if not stage.gates:
             return
-        flow = self.flow
-        previous = previous_metrics(
-            flow.home / FOLDER, flow.name, flow.path, stage.name, before=flow.date
-        )
+        assert self.record is not None
+        previous = previous_metrics(self.record, stage.name)
         checked = [gate.check(metrics, previous) for gate in stage.gates]
         outcome["gates"] = [one.to_dict() for one in checked]
         broken = [one for one in checked if not one.met]

@@ -25,7 +25,6 @@ from penstock.pipelines.flow.records import (
     State,
     all_runs,
     began,
-    same_file,
     shown_state,
 )
 from penstock.pipelines.report.content import Cell, Chart, Table, number, seconds, shown
@@ -55,10 +54,8 @@ class Facts:
     @cached_property
     def runs(self) -> list[RunRecord]:
         """The runs of the same flow, by date."""
-        body = self.run.body
-        found = all_runs(self.run.folder.absolute().parent, str(body.get("flow")))
-        found = [one for one in found if same_file(one.body.get("file"), body.get("file"))]
-        return sorted(found, key=_order)
+        found = all_runs(self.run.folder.absolute().parent, self.run.series[0])
+        return sorted((one for one in found if one.series == self.run.series), key=_order)
 
     @cached_property
     def older(self) -> list[RunRecord]:

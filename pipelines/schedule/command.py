@@ -121,7 +121,8 @@ def _read(flow: ClientPath, options: ScheduleOptions) -> Entry:
     """Return what is to be run and when; the whole flow is checked."""
     read = read_flow(flow, settings(options.set))
     now = dt.datetime.now(dt.UTC)
-    return entry_of(flow, read.keys.schedule, options, options.name or read.name, now)
+    series = (read.name, read.series)
+    return entry_of(flow, read.keys.schedule, options, options.name or read.name, series, now)
 
 
 def _line(name: str, entry: Entry | PenstockError) -> dict[str, Any]:
@@ -131,7 +132,8 @@ def _line(name: str, entry: Entry | PenstockError) -> dict[str, Any]:
         return body | {"problem": str(entry)}
     following = entry.following(dt.datetime.now(dt.UTC))
     body |= {"flow": str(entry.flow), "cron": entry.cron.text, "timezone": entry.zone,
-             "next": following.isoformat() if following else None}  # fmt: skip
+             "next": following.isoformat() if following else None,
+             "problem": entry.problem}  # fmt: skip
     if runs := entry.runs():
         last = runs[-1]
         body["last"] = {"run": last.name, "date": last.date, "state": last.state,

@@ -53,9 +53,7 @@ class Cron:
         from apscheduler.triggers.cron import CronTrigger
 
         def listed(position: int) -> str:
-            return "*" if self.any[position] and self._whole(position) else ",".join(
-                _DAYS[one] if position == 4 else str(one) for one in self.values[position]
-            )  # fmt: skip
+            return self._listed(position, _DAYS if position == 4 else ())
 
         from penstock.pipelines.schedule.trigger import WallTime
 
@@ -74,6 +72,11 @@ class Cron:
             found = CronTrigger(**common, day=listed(2), day_of_week=listed(4))
         return found if often else WallTime(found, zone_of(zone))
 
+    @property
+    def numbers(self) -> str:
+        """It in numbers alone, with Sunday as 0."""
+        return " ".join(map(self._listed, range(5)))
+
     def calendar(self, zone: str | None) -> tuple[str, ...]:
         """Return it as lines of systemd's ``OnCalendar=``, any of which may match."""
 
@@ -91,6 +94,11 @@ class Cron:
         if self.either_day:
             return (by_date, by_week)
         return (f"{days} {by_date}",)
+
+    def _listed(self, position: int, names: tuple[str, ...] = ()) -> str:
+        if self.any[position] and self._whole(position):
+            return "*"
+        return ",".join(names[one] if names else str(one) for one in self.values[position])
 
     def _whole(self, position: int) -> bool:
         low, high = _FIELDS[position][1:]

@@ -1,6 +1,6 @@
 """A flow's schedule for those who have a scheduler: systemd, cron, Kubernetes or Airflow.
 
-Every entry passes the day that a run is of.
+Airflow passes the day on which a run was due; the others the day on which its first attempt begins.
 """
 
 from __future__ import annotations
@@ -23,23 +23,12 @@ _AHEAD = 400  # days in which a skipped time is looked for
 def systemd(entry: Entry) -> str:
     """Return a service and a timer, one after the other."""
     _warn_of_gap(entry)
-    again = limits = ""
-    if entry.retries:
-        again = (
-            f"Restart=on-failure\nRestartSec={entry.backoff:g}\n"
-            "# A flow that is wrong in itself is so again.\nRestartPreventExitStatus=2\n"
-            "# systemd restarts a service of this type from version 244 on.\n"
-        )
-        limits = (
-            f"StartLimitBurst={entry.retries + 1}\n"
-            f"StartLimitIntervalSec={max(3600, int(entry.backoff * (entry.retries + 1) * 100))}\n"
-        )
     calendars = "".join(f"OnCalendar={line}\n" for line in entry.cron.calendar(entry.zone))
     return (
         f"# ~/.config/systemd/user/penstock-{entry.name}.service\n"
-        f"[Unit]\nDescription=penstock run {entry.flow.name}\n{limits}\n"
+        f"[Unit]\nDescription=penstock run {entry.flow.name}\n\n"
         f"[Service]\nType=oneshot\nWorkingDirectory={_path(entry.flow.parent)}\n"
-        f"ExecStart=/bin/sh -c {_quoted(_shell(entry))}\n{again}\n"
+        f"ExecStart=/bin/sh -c {_quoted(_shell(entry))}\n\n"
         f"# ~/.config/systemd/user/penstock-{entry.name}.timer\n"
         f"[Unit]\nDescription=penstock run {entry.flow.name}, {entry.cron.text}\n\n"
         f"[Timer]\n{calendars}# A run that was missed while the machine was off starts at once.\n"
@@ -52,15 +41,7 @@ def systemd(entry: Entry) -> str:
 
 def crontab(entry: Entry) -> str:
     """Return lines of a crontab; two runs never overlap, because ``penstock run`` takes a lock."""
-    command = _shell(entry)
-    if entry.retries:
-        waits = [f"{seconds_before_retry(n, entry.backoff):g}" for n in range(entry.retries)]
-        # Exit code 2: the flow is wrong in itself, and is so again.
-        command = (
-            f"for wait in {' '.join(waits)} 0; do {command}; code=$?; "
-            "case $code in 0|2) exit $code;; esac; sleep $wait; done; exit $code"
-        )
-        command = f"sh -c {shlex.quote(command)}"
+    command = f"sh -c {shlex.quote(_shell(entry))}"
     zone = ""
     if entry.zone:
         zone = (
@@ -76,23 +57,15 @@ def kubernetes(entry: Entry, image: str) -> str:
     zone = f"  timeZone: {json.dumps(entry.zone)}\n" if entry.zone else ""
     # A CronJob's name has at most 52 characters, and ends with a letter or digit.
     name = f"penstock-{entry.name}".lower().replace("_", "-")[:52].rstrip("-.")
-    words = ["/bin/sh", "-c", f"exec {_shell(entry, 'penstock')}"]
+    words = ["/bin/sh", "-c", _shell(entry, "penstock")]
     command = "".join(f"                - {json.dumps(word)}\n" for word in words)
-    failing = ""
-    if entry.retries:
-        failing = (
-            "      # A flow that is wrong in itself is so again.\n"
-            "      podFailurePolicy:\n        rules:\n          - action: FailJob\n"
-            "            onExitCodes:\n              containerName: penstock\n"
-            "              operator: In\n              values: [2]\n"
-        )
     return (
         "apiVersion: batch/v1\nkind: CronJob\n"
         f"metadata:\n  name: {name}\n"
-        f"spec:\n  schedule: {json.dumps(entry.cron.text)}\n{zone}"
+        f"spec:\n  schedule: {json.dumps(entry.cron.numbers)}\n{zone}"
         "  concurrencyPolicy: Forbid\n  startingDeadlineSeconds: 3600\n"
         "  jobTemplate:\n    spec:\n"
-        f"      backoffLimit: {entry.retries}\n{failing}"
+        "      backoffLimit: 0\n"
         "      template:\n        spec:\n          restartPolicy: Never\n"
         "          containers:\n            - name: penstock\n"
         f"              image: {json.dumps(image)}\n"
@@ -104,6 +77,7 @@ def kubernetes(entry: Entry, image: str) -> str:
 def airflow(entry: Entry) -> str:
     """Return a DAG of one task: penstock tracks the dependencies, and what is done."""
     words, home = json.dumps([_program(), *entry.words()]), json.dumps(str(entry.flow.parent))
+    zone = entry.zone or "UTC"
     return (
         '"""Runs a flow of penstock."""\n\nimport subprocess\nfrom datetime import timedelta\n\n'
         "import pendulum\nfrom airflow import DAG\n"
@@ -111,16 +85,18 @@ def airflow(entry: Entry) -> str:
         "try:\n    from airflow.providers.standard.operators.python import PythonOperator\n"
         "except ImportError:  # before Airflow 3\n"
         "    from airflow.operators.python import PythonOperator\n\n\n"
-        "def run(ds):\n"
-        f"    words = {words}\n"
-        f"    code = subprocess.call([*words, '--date', ds], cwd={home})\n"
+        "def run(data_interval_end, ti):\n"
+        f"    day = data_interval_end.in_timezone({zone!r}).to_date_string()\n"
+        f"    attempt = f'{{ti.try_number}}/{entry.retries + 1}'\n"
+        f"    words = [*{words}, '--date', day, '--attempt', attempt]\n"
+        f"    code = subprocess.call(words, cwd={home})\n"
         "    if code == 2:  # the flow is wrong in itself, and is so again\n"
         "        raise AirflowFailException('penstock run: exit code 2')\n"
         "    if code:\n"
         "        raise AirflowException(f'penstock run: exit code {code}')\n\n\n"
         f"with DAG(\n    dag_id={json.dumps('penstock_' + entry.name)},\n"
         f"    schedule={json.dumps(entry.cron.text)},\n"
-        f"    start_date=pendulum.datetime(2026, 1, 1, tz={entry.zone or 'UTC'!r}),\n"
+        f"    start_date=pendulum.datetime(2026, 1, 1, tz={zone!r}),\n"
         "    catchup=False,\n    max_active_runs=1,\n) as dag:\n"
         f'    PythonOperator(\n        task_id="run",\n        python_callable=run,\n'
         f"        retries={entry.retries},\n"
@@ -130,9 +106,20 @@ def airflow(entry: Entry) -> str:
 
 
 def _shell(entry: Entry, program: str | None = None) -> str:
-    """Return the command, with the day that it is in the schedule's time zone."""
+    """Return the command with its retries, all of the day that it is in the schedule's zone."""
     zone = f"TZ={shlex.quote(entry.zone)} " if entry.zone else ""
-    return f'{shlex.join([program or _program(), *entry.words()])} --date "$({zone}date +%F)"'
+    command = f'{shlex.join([program or _program(), *entry.words()])} --date "$day"'
+    if not entry.retries:
+        return f"day=$({zone}date +%F); exec {command}"
+    waits = [f"{seconds_before_retry(n, entry.backoff):g}" for n in range(entry.retries)]
+    # Exit code 2: the flow is wrong in itself, and is so again. In a container, the shell alone is
+    # signalled.
+    return (
+        f"day=$({zone}date +%F); n=0; trap 'kill $run; wait $run; exit 143' TERM; "
+        f"for wait in {' '.join(waits)} 0; do n=$((n+1)); "
+        f"{command} --attempt $n/{entry.retries + 1} & run=$!; wait $run; code=$?; "
+        "case $code in 0|2) exit $code;; esac; sleep $wait; done; exit $code"
+    )
 
 
 def _program() -> str:

@@ -17,15 +17,16 @@ import threading
 import time
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, UsageError
 from penstock.locks import lock_of, try_lock
 from penstock.output_lock import own_directory
-from penstock.pipelines.flow.notify import notify_late
-from penstock.pipelines.flow.records import State
+from penstock.pipelines.flow.notify import leave_record, notify_late, notify_unread
+from penstock.pipelines.flow.prometheus import save_metrics
+from penstock.pipelines.flow.records import State, began
 from penstock.pipelines.schedule.entry import Entry, Schedules
-from penstock.pipelines.schedule.options import seconds_before_retry
 from penstock.pipelines.signals import Terminated
 from penstock.sizes import plural
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 2.0  # for schedules and flows that have changed
 _END_SECONDS = 60.0
-# What was wrong with the flow itself is so again: exit code 2 is bad usage.
-_FINAL = (0, 2)
 
 
 def serve(schedules: Schedules) -> None:
@@ -68,7 +67,6 @@ class _Server:
         self._stopping, self._lock = threading.Event(), threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._seen: dict[str, Any] = {}  # what each schedule was when it was last looked at
-        self._late: dict[str, dt.date] = {}
         self._one_run: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._scheduler: BaseScheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(32)},
@@ -102,8 +100,10 @@ class _Server:
 
     def _follow(self, name: str, entry: Entry | PenstockError, now: dt.datetime) -> None:
         if isinstance(entry, PenstockError):
-            _say(f"{name}: it stays as it is: {entry}")
+            _say(f"{name}: {entry}")
             return
+        if entry.problem is not None:
+            _say(f"{name}: the schedule stays as it is: {entry.problem}")
         # At once, for what was missed; then by its trigger.
         self._scheduler.add_job(
             self._run_due, entry.cron.trigger(entry.zone), (name,), id=name,
@@ -118,10 +118,10 @@ class _Server:
             _say(f"{entry.name}: the clock was set back, next {following.isoformat()}")
             self._scheduler.modify_job(entry.name, next_run_time=following)
         day = entry.late(now)
-        if day is not None and self._late.get(entry.name) != day:
-            self._late[entry.name] = day
+        if day is not None and entry.reported != day.isoformat():
+            self.schedules.save(replace(entry, reported=day.isoformat()))
             _say(f"{entry.name}: {day} has not passed by {entry.options.late_after}")
-            notify_late(entry.flow, entry.name, day)
+            notify_late(entry.flow, entry.series[0], day, entry.settings)
 
     def _run_due(self, name: str) -> None:
         """Run the days that are due, one after the other; APScheduler calls this."""
@@ -129,34 +129,28 @@ class _Server:
             self._run_days(name)
 
     def _run_days(self, name: str) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and name in self.schedules.names():
             entry = self.schedules.load(name)
-            before = entry.runs()[-1:]
-            if before and before[0].state == State.RUNNING:  # of a scheduler that was killed
+            if any(run.state == State.RUNNING for run in entry.runs()):  # its scheduler was killed
                 self._stopping.wait(_LOOK_SECONDS)
                 continue
             days = entry.due(dt.datetime.now(dt.UTC))
             if not days:
                 return
-            self._run_day(entry, days[0])
-            if [one.name for one in entry.runs()[-1:]] == [one.name for one in before]:
-                return  # it could leave no record: it would be due for ever
+            if (seconds := entry.wait(days[0])) > 0:
+                self._stopping.wait(seconds)
+            else:
+                self._attempt(entry, days[0])
 
-    def _run_day(self, entry: Entry, day: dt.date) -> None:
-        count = entry.retries + 1
-        for number in range(1, count + 1):
-            code = self._attempt(entry, day, number, count)
-            if code in _FINAL or self._stopping.is_set():
-                return
-            if number < count:
-                self._stopping.wait(seconds_before_retry(number - 1, entry.backoff))
-
-    def _attempt(self, entry: Entry, day: dt.date, number: int, count: int) -> int:
-        words = entry.words("--date", day.isoformat(), "--attempt", f"{number}/{count}")
-        _say(f"{entry.name}: penstock {' '.join(words)}")
+    def _attempt(self, entry: Entry, day: dt.date) -> None:
+        """Run a day; unless it was cut off with the scheduler, there is a record that it ended."""
+        attempt = "{}/{}".format(*entry.attempt(day))
+        words = entry.words("--date", day.isoformat(), "--attempt", attempt)
+        since = time.time()
         with self._lock:
             if self._stopping.is_set():
-                return 1
+                return
+            _say(f"{entry.name}: penstock {' '.join(words)}")
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "penstock", *words], cwd=entry.flow.parent,
                 stdin=subprocess.DEVNULL, start_new_session=True,
@@ -166,7 +160,9 @@ class _Server:
         with self._lock:
             self._running.discard(process)
         _say(f"{entry.name}: " + ("passed" if code == 0 else f"failed with exit code {code}"))
-        return code
+        # Whoever ends this process may end all at once.
+        if not self._stopping.wait(_LOOK_SECONDS if code not in (0, 1, 2) else 0):
+            _end_record(entry, day, attempt, code, since)
 
     def end(self) -> None:
         """End running flows as Ctrl-C does: a flow ends its stages, and its next run resumes."""
@@ -185,6 +181,27 @@ class _Server:
                     os.killpg(process.pid, signal.SIGKILL)
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)
+
+
+def _end_record(entry: Entry, day: dt.date, attempt: str, code: int, since: float) -> None:
+    """Have a run that someone killed or stopped count as an attempt that failed."""
+    run = max(entry.runs(), key=began, default=None)
+    if run is None or began(run) < since:
+        error: PenstockError = (UsageError if code == 2 else PenstockError)(
+            f"the run ended with exit code {code} before it began"
+        )
+        origin = {"scheduled": entry.name, "attempt": attempt}
+        leave_record(entry.flow, day, origin, error, entry.settings)
+    elif run.state in (State.KILLED, State.INTERRUPTED):
+        killed = run.state == State.KILLED
+        if killed:
+            error = PenstockError("the run was killed", got=f"exit code {code}")
+            run.body["error"] = error.to_dict()
+        run.body.update({"state": State.FAILED, "seconds": round(time.time() - began(run), 3)})
+        run.save()
+        save_metrics(run)
+        if killed:  # an interrupted one has called it
+            notify_unread(entry.flow, run, entry.settings)
 
 
 def _say(text: str) -> None:

@@ -47,15 +47,15 @@ def neighbours_of(
         )
     among = candidate_rows(vectors, options.candidates)
     values, own = chosen_rows(vectors.values, rows, among)
-    k = min(options.k, len(values) - int((own >= 0).any()))
+    k = min(options.k, len(values))
     found, scores = _nearest(queries, values, k, own[:, None], cosine=cosine)
-    found = found if among is None else among[found]
-    named = vectors.ids.take(as_arrow(np.concatenate([rows, found.ravel()]))).to_pylist()
-    near = named[len(rows) :]
-    neighbours = {
-        one: list(zip(near[i * k : (i + 1) * k], map(float, scores[i]), strict=True))
-        for i, one in enumerate(named[: len(rows)])
-    }
+    neighbours = {}
+    for one, of, scored in zip(
+        vectors.ids.take(as_arrow(rows)).to_pylist(), found, scores, strict=True
+    ):
+        near = of[of >= 0]  # an id is not a neighbour of its own
+        named = vectors.ids.take(as_arrow(near if among is None else among[near])).to_pylist()
+        neighbours[one] = list(zip(named, map(float, scored[of >= 0]), strict=True))
     seconds = time.monotonic() - began
     return SimilarReport(str(vectors.path), options.metric, neighbours, seconds)
 

@@ -94,6 +94,8 @@ def read_ids(path: str) -> pa.Array:
         if schema is None or not schema.names:
             raise InputError(f"{path} has no ids", expected="ids in the first column")
         name = schema.names[0]
+        if pa.types.is_nested(schema.types[0]):
+            raise InputError(f"{path} has no ids", expected="ids, not lists, in the first column")
         read = read_rows(Piece(path, kind), {name: "string"}, TextShape((), ""))
         return pa.concat_arrays([rows.columns[name] for rows in read])
     with open_stream(path) as file:

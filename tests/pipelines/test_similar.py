@@ -104,6 +104,9 @@ def test_neighbours_among_candidates(folder, values, tmp_path, metric):
     np.testing.assert_array_equal(found, 3 * rows[truth])
     some = similar(folder, [21, 24], **given).neighbours
     assert [[one for one, _ in some[i]] for i in (21, 24)] == (3 * rows[truth[[7, 8]]]).tolist()
+    (tmp_path / "two.txt").write_text("21\n27\n")  # 24 is not among them, and has both
+    two = similar(folder, [21, 24], k=5, metric=metric, candidates=tmp_path / "two.txt").neighbours
+    assert [len(two[i]) for i in (21, 24)] == [1, 2]
     with pytest.raises(InputError):
         (tmp_path / "c.txt").write_text("1\n2\n")
         similar(folder, out=tmp_path / "none", **given)

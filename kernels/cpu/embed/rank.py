@@ -122,7 +122,10 @@ def top(
     """Return the best k candidates of each query: scores (n, k) float64 and ids (n, k) int64."""
     asked = np.ascontiguousarray(asked, np.float32)
     indptr, indices = _known(known, len(asked))
-    cuts = [*range(0, len(table), _TOP_CANDIDATES), len(table)]
+    blocks = -(-len(asked) // _QUERIES)
+    # One piece, unless more threads than blocks would have nothing to do.
+    many = work is not None and work.threads > blocks
+    cuts = [*range(0, len(table), _TOP_CANDIDATES if many else max(len(table), 1)), len(table)]
     pieces = len(cuts) - 1
     scores = np.full((pieces + 1, len(asked), k), -np.inf)
     ids = np.full((pieces + 1, len(asked), k), -1, np.int64)
@@ -149,7 +152,7 @@ def top(
                     ids[piece + 1, rows],
                 )
 
-        threads.each(search, pieces * -(-len(asked) // _QUERIES))
+        threads.each(search, pieces * blocks)
     _merge(scores, ids)
     return scores[0], ids[0]
 

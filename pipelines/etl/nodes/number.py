@@ -103,7 +103,13 @@ def _time_cuts(spread: list[tuple[int, list[Any]]], options: EtlOptions) -> tupl
     before = np.cumsum(weights[order]) - weights[order]
     wanted = np.cumsum(options.split_edges[:2]) * weights.sum()
     at = np.searchsorted(before, wanted - 1e-9 * weights.sum())
-    return tuple(times[order][i].item() if i < len(times) else math.inf for i in at.tolist())
+    valid, test = (times[order][i].item() if i < len(times) else math.inf for i in at.tolist())
+    if valid <= times.min():
+        raise InputError(
+            "--split-edges-by time leaves no edge to train: too many have the oldest time",
+            expected="times that differ, or a smaller fraction to train",
+        )
+    return valid, test
 
 
 def merge(job: EtlJob, batches: list[EncodedBatch]) -> tuple[Ids, NodeTable | None]:

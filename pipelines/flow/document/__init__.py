@@ -128,6 +128,7 @@ class Flow:
     cluster: dict[str, Any]
     stages: dict[str, StageSpec]
     variables: dict[str, str]
+    series: str  # its folder but for dates: runs with the same one are compared
 
     @property
     def home(self) -> Path:
@@ -222,19 +223,27 @@ def read_flow(
             cluster=cluster,
             stages=_in_order(stages),
             variables=names.used,
+            series=_series(path, keys, settings or {}),
         )
         check_destinations(flow)
         return flow
 
 
-def read_hook(path: Path, key: str) -> tuple[str | None, float | None]:
-    """Return a hook and its time-out, of a file that may be wrong in all else; None: no hook."""
+def read_hook(
+    path: Path, key: str, home: Path, settings: Mapping[str, str], date: dt.date
+) -> tuple[str | None, float | None]:
+    """Return a hook and its time-out, of a file that may be wrong in all else; None: no hook.
+
+    home  the folder of the flow, of which the file may be a copy
+    """
     try:
         _, body = _parsed(path)
-        given = {name: body[name] for name in (key, "hook_timeout", "timezone") if name in body}
+        given = {name: body[name] for name in (key, "hook_timeout") if name in body}
         keys = read_keys(FlowKeys, {"stages": {"any": {}}, **given}, path)
+        own = dict(body.get("variables") or {})
+        known = {name: value for name, value in settings.items() if name in own}
         value = getattr(keys, key)
-        names = _Variables(path, dict(body.get("variables") or {}), {}, _today(keys))
+        names = _Variables(home / path.name, own, known, date)
         return (None if value is None else names.filled(value, key)), keys.hook_timeout
     except (PenstockError, TypeError, AttributeError):
         return None, None
@@ -261,14 +270,38 @@ def read_targets(
     ]
 
 
-def read_schedule(path: Path) -> ScheduleTimes:
-    """Return the schedule in a flow's file; nothing else is checked."""
+def read_name(path: Path) -> str | None:
+    """Return the name of a flow whose file may be wrong in all else; None: it cannot be read."""
+    try:
+        _, body = _parsed(path)
+        given = {"name": body["name"]} if "name" in body else {}
+        return read_keys(FlowKeys, {"stages": {"any": {}}, **given}, path).name or path.stem
+    except (PenstockError, TypeError):
+        return None
+
+
+def read_schedule(
+    path: Path, settings: Mapping[str, str]
+) -> tuple[ScheduleTimes, tuple[str, str | None]]:
+    """Return the schedule in a flow's file, and the series of its runs; little else is checked."""
     _, body = _parsed(path)
-    given = body.get("schedule") if isinstance(body, dict) else None
-    known: dict[str, Any] = {"stages": {"any": {}}, "schedule": given or {}}
-    if isinstance(body, dict) and "timezone" in body:
-        known["timezone"] = body["timezone"]
-    return _schedule(read_keys(FlowKeys, known, path))
+    given = body if isinstance(body, dict) else {}
+    known = ("name", "folder", "variables", "timezone", "schedule")
+    keys = read_keys(
+        FlowKeys, {"stages": {"any": {}}, **{key: given[key] for key in known if given.get(key)}},
+        path,
+    )  # fmt: skip
+    series = None
+    with contextlib.suppress(PenstockError):  # the run reports it
+        series = _series(path, keys, settings)
+    return _schedule(keys), (keys.name or path.stem, series)
+
+
+def _series(path: Path, keys: FlowKeys, settings: Mapping[str, str]) -> str:
+    """Return the folder of the outputs, relative to the file, as if all runs were of one day."""
+    names = _Variables(path, keys.variables, settings, dt.date(2000, 1, 1))
+    names.built_in |= {"flow": ".", "time": ""}
+    return os.path.normpath(names.filled(keys.folder or keys.name or path.stem, "folder"))
 
 
 def _parsed(path: Path) -> tuple[str, Any]:

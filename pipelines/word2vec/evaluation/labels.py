@@ -186,6 +186,7 @@ def _pairs(labels: pa.Array, path: Path) -> tuple[Array, pa.Array]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    labels = _whole_numbers(labels)
     kind = labels.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         flat = pc.list_flatten(labels)
@@ -205,6 +206,22 @@ def _pairs(labels: pa.Array, path: Path) -> tuple[Array, pa.Array]:
         there &= as_numpy(flat, 0) >= 0  # -1: no class
     kept = np.flatnonzero(there)
     return np.asarray(of)[kept], flat.take(pa.array(kept))
+
+
+def _whole_numbers(labels: pa.Array) -> pa.Array:
+    """Return text or floats as integers if all are whole, and an empty text as null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(labels.type):
+        whole = pc.all(pc.equal(pc.floor(labels), labels)).as_py() is not False
+        return labels.cast(pa.int64()) if whole else labels
+    if not (pa.types.is_string(labels.type) or pa.types.is_large_string(labels.type)):
+        return labels
+    labels = pc.if_else(pc.equal(labels, ""), pa.scalar(None, labels.type), labels)
+    if pc.all(pc.match_substring_regex(labels, r"^-?\d{1,18}(\.0+)?$")).as_py() is False:
+        return labels
+    return pc.replace_substring_regex(labels, r"\.0+$", "").cast(pa.int64())
 
 
 def _shuffled(count: int, seed: int, number: int) -> Array:

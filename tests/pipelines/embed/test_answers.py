@@ -116,10 +116,11 @@ def test_bad_questions_are_refused(
 def test_unknown_questions_are_skipped_if_asked(
     trained: tuple[Path, embed.TrainReport], tmp_path: Path, cluster: ClusterSpec
 ) -> None:
-    pq.write_table(pa.table({"head": ["e1", "strange"]}), tmp_path / "q.parquet")
+    pq.write_table(pa.table({"head": ["strange", "e1"]}), tmp_path / "q.parquet")
     given = {"queries": tmp_path / "q.parquet", "relation": "r1", "cluster": cluster}
     report = embed.answer(trained[0], tmp_path / "a", unknown="skip", **given)
     assert (report.questions, report.skipped, report.count) == (1, 1, 10)
+    assert {row["question"] for row in rows_of(tmp_path / "a")} == {1}  # the row of the file
     with pytest.raises(UsageError):
         embed.answer(trained[0], tmp_path / "b", side="head", **given)
 
@@ -160,8 +161,9 @@ def test_scores_of_triples_are_those_of_answers(
     columns = [[row[i] for row in triples] for i in range(3)]
     table = pa.table(columns, ["head", "relation", "tail"])
     assert embed.score(trained[0], table).tolist() == wanted
-    with pytest.raises(InputError):
-        embed.score(trained[0], [("e7", "r2", "nobody"), *triples])
+    for wrong in ([("e7", "r2", "nobody")], [("e7", "r2")], table.drop(["relation"])):
+        with pytest.raises(InputError):
+            embed.score(trained[0], wrong)
 
 
 @pytest.mark.parametrize("model", ["complex", "distmult"])

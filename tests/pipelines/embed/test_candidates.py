@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import ClusterSpec, Graph, embed, etl
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError, PenstockError, UsageError
+from penstock.pipelines.cli import run as penstock
 
 USERS, ITEMS = 60, 25
 
@@ -135,3 +136,26 @@ def test_candidates_that_match_nothing(
         with pytest.raises(error):
             trained(shop, tmp_path / "run", cluster, candidates=given)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_command_takes_a_number_and_a_file_counts_as_an_input(
+    shop: Path, run: Path, tmp_path: Path, cluster: ClusterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert penstock(["embed", "evaluate", str(run), "--candidates", "7", "--seed", "4", "-q"]) == 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    items = [f"i:{n}\n" for n in range(ITEMS)]
+    (tmp_path / "items.txt").write_text("".join(items))
+    options = {"candidates": "~/items.txt", "schedule": "constant"}
+    trained(shop, tmp_path / "run", cluster, **options)
+    (tmp_path / "items.txt").write_text("".join(items[:9]))
+    with pytest.raises(PenstockError):
+        trained(shop, tmp_path / "run", cluster, resume=True, **options | {"epochs": 5})
+
+
+def test_by_relation_of_a_run_without_relations_is_what_any_edge_leads_to(
+    shop: Path, tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    trained(shop, tmp_path / "run", cluster, model="dot")
+    found = embed.evaluate(tmp_path / "run", candidates="by-relation", cluster=cluster)
+    assert found.candidates == ITEMS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import ClusterSpec, Graph, embed
+from penstock import ClusterSpec, Graph, embed, etl, generate
 
 
 def complex_scores(asked: Any, relation: Any, values: Any) -> Any:
@@ -80,3 +80,56 @@ def test_relations_and_their_kinds(
         many = [len(heads) / len({*ends.tolist()}) >= 1.5 for ends in (tails, heads)]
         kinds[name] = "-".join("N" if one else "1" for one in many)
     assert found.kinds.keys() == {kinds[name] for name in found.relations}
+
+
+def test_lists_of_an_undirected_graph_have_both_ends_of_an_edge(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    generate("sbm", tmp_path / "all", nodes=120, seed=1, quiet=True)
+    csr = Graph.open(tmp_path / "all").csr()
+    rows = zip(csr.sources().tolist(), csr.indices.tolist(), strict=True)
+    (tmp_path / "e.csv").write_text("src,dst\n" + "".join(f"{a},{b}\n" for a, b in rows if a < b))
+    etl(tmp_path / "e.csv", tmp_path / "g", split_edges=(0.8, 0.05, 0.15))
+    graph, run, k = Graph.open(tmp_path / "g"), tmp_path / "run", 5
+    embed.train(tmp_path / "g", run, model="dot", dim=8, epochs=2, cluster=cluster)
+    found = embed.evaluate(run, filtered=True, at=k, cluster=cluster)
+    values = np.asarray(embed.vectors(run).values, np.float64)
+    held = {name: graph.heldout(name) for name in ("valid", "test")}
+    pairs = {
+        name: [*zip(of["sources"].tolist(), of["targets"].tolist(), strict=True)]
+        for name, of in held.items()
+    }
+    true: dict[int, set[int]] = {}
+    for a, b in pairs["test"]:
+        true.setdefault(a, set()).add(b)
+        true.setdefault(b, set()).add(a)
+    csr = graph.csr()
+    known: dict[int, set[int]] = {node: {node} for node in true}
+    others = [*zip(csr.sources().tolist(), csr.indices.tolist(), strict=True)]
+    others += [pair for a, b in pairs["valid"] for pair in ((a, b), (b, a))]
+    for a, b in others:
+        if a in known:
+            known[a].add(b)
+    recall = []
+    for node, answers in true.items():
+        scores = values @ values[node]
+        scores[sorted(known[node] - answers)] = -np.inf
+        recall.append(len(answers & {*np.argsort(-scores)[:k].tolist()}) / len(answers))
+    assert found.lists.keys() == {"neighbour"}
+    assert found.lists["neighbour"]["queries"] == len(true)
+    assert found.lists["neighbour"]["recall"] == pytest.approx(np.mean(recall))
+    assert embed.evaluate(run, sample=20, cluster=cluster).lists == {}
+
+
+def test_copies_of_an_edge_do_not_change_the_kind_of_its_relation(
+    tmp_path: Path, cluster: ClusterSpec
+) -> None:
+    rows = [f"a{n},one,b{n},{t}\n" for n in range(40) for t in range(3)]
+    rows += [f"a{n},many,c{m},0\n" for n in range(8) for m in range(5)]
+    (tmp_path / "e.csv").write_text("head,relation,tail,t\n" + "".join(rows))
+    held = [f"a{n},one,b{n},9\n" for n in range(5)] + ["a1,many,c2,9\n"]
+    (tmp_path / "t.csv").write_text("head,relation,tail,t\n" + "".join(held))
+    etl(tmp_path / "e.csv", tmp_path / "g", time="t", test=tmp_path / "t.csv", directed=True)
+    embed.train(tmp_path / "g", tmp_path / "run", dim=4, epochs=1, cluster=cluster)
+    found = embed.evaluate(tmp_path / "run", by_relation=True, cluster=cluster)
+    assert {name: of["edges"] for name, of in (found.kinds or {}).items()} == {"1-1": 5, "N-N": 1}

@@ -619,3 +619,10 @@ def test_the_newest_edges_are_held_out(
     with pytest.raises(UsageError):
         etl(tmp_path / "e.parquet", tmp_path / "h", split_edges=(0.8, 0.1, 0.1),
             split_edges_by="time")  # fmt: skip
+    table["t"] = times[0]
+    table.to_parquet(tmp_path / "e.parquet")
+    with pytest.raises(InputError):
+        etl(tmp_path / "e.parquet", tmp_path / "h", split_edges_by="time", **options)
+    with pytest.raises(UsageError):
+        etl(tmp_path / "e.parquet", tmp_path / "h", split_edges_by="time", merge_times=True,
+            **options)  # fmt: skip

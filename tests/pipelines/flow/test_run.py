@@ -21,10 +21,7 @@ from penstock.errors import CapacityError, OutputExists, UsageError
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow import run_flow
 from penstock.pipelines.flow.document import read_flow
-from penstock.pipelines.flow.records import (
-    all_runs,
-    previous_metrics,
-)
+from penstock.pipelines.flow.records import RunRecord, all_runs, previous_metrics
 
 MODULE = """
 import json, os, time
@@ -425,6 +422,20 @@ stages: {{a: {{python: "mine:make", fail: {fails}}}}}
     assert told.read_text() == ("passed\n" if how == "on_success" else "failed\n")
 
 
+def test_a_hook_that_hangs_ends_with_its_children_and_the_metrics_were_written_before_it(home):
+    text = """
+hook_timeout: 1
+on_success: cp -n runs/flow.prom told; sleep 100 & echo $! > child; wait
+stages: {a: {python: "mine:make"}, b: {python: "mine:make", value: 1}}
+"""
+    assert run_flow(flow(home, text)).state == "passed"
+    assert "penstock_run_passed" in (home / "told").read_text()
+    child = int((home / "child").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
+    run_flow(flow(home, text.replace("value: 1", "value: 2")), only=("a",))  # a part of the flow
+    assert (home / "runs/flow.prom").read_text() == (home / "told").read_text()
+
+
 @pytest.mark.slow
 def test_a_clusters_stages_share_it(home):
     text = """
@@ -556,21 +567,65 @@ stages: {a: {python: "mine:make", publish: pub/a}}
     assert (home / "pub/a/latest/v.json").exists()
 
 
-def test_runs_are_ordered_and_compared_over_summer_time_and_links(home):
+REGIONS = """
+variables: {region: ch, n: 1}
+folder: "out/{{region}}/{{date}}"
+stages: {a: {python: "mine:make", value: "{{n}}", expect: {total: within 10 % of previous}}}
+"""
+
+
+@pytest.mark.slow
+def test_runs_with_other_variables_in_another_folder_are_not_compared_and_a_flow_may_move(home):
+    def night(region: str, n: int, day: int) -> Any:
+        given = {"region": region, "n": str(n)}
+        return run_flow(home / "flow.yaml", variables=given, date=dt.date(2026, 11, day))
+
+    flow(home, REGIONS)
+    assert [night("ch", 100, 27).state, night("de", 900, 27).state] == ["passed", "passed"]
+    assert night("ch", 101, 28).stages["a"]["gates"][0]["previous"] == 100
+    home = home.rename(home.with_name("moved"))
+    assert night("ch", 500, 29).state == "failed"
+
+
+def keep_record(base: Path, name: str, **more: Any) -> None:
+    body = {"format": "penstock-run", "version": 1, "flow": "f", "series": "f", "seconds": 1}
+    (base / name).mkdir(parents=True)
+    (base / name / "run.json").write_text(json.dumps({**body, "state": "passed", **more}))
+
+
+def test_a_run_of_another_host_that_is_gone_was_killed(home):
+    keep_record(home / "runs", "f-20261128-040000", state="running", host="gone", process=1)
+    (home / "runs/f-20261128-040000/flow.yaml").touch()
+    assert [one.state for one in all_runs(home / "runs")] == ["killed"]
+
+
+def test_cleaning_keeps_the_newest_days_and_what_others_look_up(home):
+    base, part = home / "runs", {"a": {"state": "not chosen"}}
+    published = {"stage": "a", "place": "pub", "version": "2026-11-11-f"}
+    days = {
+        "20261128-040000": {"date": "2026-11-28"},
+        "20261129-010000": {"date": "2026-11-10"},  # of a backfill
+        "20261129-020000": {"date": "2026-11-11", "published": [published]},
+        "20261129-030000": {"date": "2026-11-12", "scheduled": "nightly"},
+        "20261129-040000": {"date": "2026-11-29", "stages": part},
+        "20261129-050000": {"date": "2026-11-01", "series": "other"},
+    }
+    for name, more in days.items():
+        keep_record(base, f"f-{name}", **more)
+    assert run(["runs", "clean", "--keep", "1", "--folder", str(base), "-q"]) == 0
+    gone = set(days) - {one.name[2:] for one in all_runs(base)}
+    assert gone == {"20261129-010000"}
+
+
+def test_runs_are_ordered_and_compared_over_summer_time(home):
     """At the end of summer time the hour from 2 to 3 comes twice: later is not always larger."""
     base = home / "runs"
-    (home / "flow.yaml").touch()
-    (home / "link").symlink_to(home)
-    body = {"format": "penstock-run", "version": 1, "flow": "f", "state": "passed"} | {"seconds": 1}
     for name, began, value in (
         ("f-20261025-023000", "2026-10-25T02:30:00+02:00", 1),
         ("f-20261025-021500", "2026-10-25T02:15:00+01:00", 2),
     ):
-        (base / name).mkdir(parents=True)
-        more = {"began": began, "file": str(home / "flow.yaml"),
-                "stages": {"a": {"state": "done", "metrics": {"m": value}}}}  # fmt: skip
-        (base / name / "run.json").write_text(json.dumps(body | more))
+        stages = {"a": {"state": "done", "metrics": {"m": value}}}
+        keep_record(base, name, began=began, stages=stages)
     assert [one.name for one in all_runs(base)][-1] == "f-20261025-021500"
-    assert previous_metrics(
-        base, "f", home / "link/flow.yaml", "a", before=dt.date(2026, 10, 26)
-    ) == {"m": 2}
+    now = {"flow": "f", "series": "f", "date": "2026-10-26"}
+    assert previous_metrics(RunRecord(base / "now", now), "a") == {"m": 2}

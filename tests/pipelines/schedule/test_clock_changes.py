@@ -42,15 +42,14 @@ def schedule(home: Path, cron: str, zone: str, added: dt.datetime, **more: str) 
     home.mkdir()
     (home / "flow.yaml").write_text("stages: {a: {job: etl}}")
     options = ScheduleOptions(cron=cron, timezone=zone, **more)
-    return entry_of(
-        home / "flow.yaml", ScheduleTimes(), options, "flow", added - dt.timedelta(seconds=1)
-    )
+    series, added = ("flow", "flow"), added - dt.timedelta(seconds=1)
+    return entry_of(home / "flow.yaml", ScheduleTimes(), options, "flow", series, added)
 
 
 def run_day(entry: Entry, day: dt.date, now: dt.datetime, state: str = State.PASSED) -> None:
     record = begin_run(entry.flow, "flow", day, "", {"scheduled": entry.name})
     record.body.update({"began": now.astimezone(ZoneInfo(str(entry.zone))).isoformat(),
-                        "state": state})  # fmt: skip
+                        "state": state, "series": "flow"})  # fmt: skip
     record.save()
 
 

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -59,7 +61,7 @@ def add(home: Path, *more: str, days: int | None = None) -> Path:
     words = ["schedule", "add", str(home / "flow.yaml"), "--state", str(state), "-q", *more]
     assert run(words) == 0
     if days is not None:
-        path = Schedules(state).path("flow")
+        (path,) = state.glob("*.json")
         body = json.loads(path.read_text())
         since = dt.datetime.now(dt.UTC) - dt.timedelta(days=days)
         path.write_text(json.dumps(body | {"added": since.isoformat()}))
@@ -172,10 +174,49 @@ def test_a_run_that_was_cut_off_with_the_scheduler_runs_again(home, number, serv
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_that_is_ended_alone_counts_as_an_attempt(home, number, serve):
+    (home / "slow").touch()
+    server = serve(add(home, "--retries", "1", days=1))
+    for count in (1, 2):
+        server.wait_for(lambda count=count: begun(home) == count)
+        psutil.Process(runs(home)[-1].body["process"]).send_signal(number)
+    server.wait_for(lambda: lines(home, "failed"))
+    state = "failed" if number == signal.SIGKILL else "interrupted"
+    server.wait_for(lambda: [one.state for one in runs(home)] == ["failed"] * 2)
+    assert (len(lines(home, "retried")), lines(home, "failed")) == (1, [state])
+    time.sleep(5)
+    assert server.end() == 0
+    assert begun(home) == 2
+
+
+@pytest.mark.slow
+def test_nights_of_a_flow_that_cannot_be_read_leave_records_and_are_reported(home, serve):
+    words = ["run", str(home / "flow.yaml"), "--date", days_ago(5), "-q", "--no-report"]
+    text = (FLOW % 0).replace("echo $PENSTOCK_RUN", "sh {{flow}}/alert.sh $PENSTOCK_RUN")
+    (home / "flow.yaml").write_text(text)
+    (home / "alert.sh").write_text("echo $1\n")
+    assert run(words) == 0
+    state = add(home, "--name", "zurich", days=2)
+    with (home / "flow.yaml").open("a") as file:
+        file.write("more: [oops: {")
+    server = serve(state)
+    server.wait_for(lambda: len(lines(home, "failed")) == 2)
+    assert server.end() == 0
+    assert [one.date for one in runs(home)] == [days_ago(5), days_ago(1), days_ago(0)]
+    assert {one.body["flow"] for one in runs(home)} == {"flow"}
+
+
+@pytest.mark.slow
 def test_a_run_that_fails_is_tried_again_and_reported_once(home, serve):
+    """Also if the scheduler is stopped before the retry."""
     (home / "fails").touch()
     (home / "flow.yaml").write_text(FLOW % 2)
-    server = serve(add(home, days=1))
+    state = add(home, "--backoff", "3", days=1)
+    server = serve(state)
+    server.wait_for(lambda: len(ended(home)) == 1)
+    assert server.end() == 0
+    server = serve(state)
     server.wait_for(lambda: len(ended(home)) == 3)
     server.wait_for(lambda: lines(home, "failed"))
     server.end()
@@ -184,17 +225,40 @@ def test_a_run_that_fails_is_tried_again_and_reported_once(home, serve):
 
 
 @pytest.mark.parametrize(
-    "text", ["stages: {a: {python: nothing}}", "variables: {a: '{{env.NO_X}}'}"]
+    ("text", "more"),
+    [
+        ("stages: {a: {python: nothing}}", ()),
+        ("variables: {a: '{{env.NO_X}}'}", ()),
+        (FLOW % 0, ("--set", "region")),
+        (FLOW % 0, ("--forse",)),
+        (FLOW % 0, ("--accept", "a")),
+        (None, ()),
+    ],
 )
-def test_a_run_that_cannot_start_leaves_a_record_and_is_reported(home, text):
+def test_a_run_that_cannot_start_leaves_a_record_and_is_reported(home, text, more):
     """The hook of the file is called, or that of the last run if the file cannot be read."""
-    words = ["run", str(home / "flow.yaml"), "--scheduled", "flow", "-q", "--no-report"]
-    assert run(words) == 0
-    (home / "flow.yaml").write_text(text)
-    assert run([*words, "--attempt", "1/3"]) == 2
-    assert [one.state for one in runs(home)] == ["passed", "failed"]
-    assert runs(home)[-1].body["error"]["what"]
-    assert lines(home, "failed") == ["failed"]
+    flow = home / "flow.yaml"
+    words = ["run", str(flow), "--scheduled", "zurich", "-q", "--no-report"]
+    keep_record(home, {"date": "2026-11-01", "flow": "flow", "series": "flow"}, flow.read_text())
+    flow.unlink() if text is None else flow.write_text(text)
+    for count in (1, 2):
+        code = run([*words, "--date", "2026-11-28", "--attempt", "3/3", *more])
+        assert code == (1 if text is None else 2)
+        assert [one.state for one in runs(home)] == ["passed"] + ["failed"] * count
+        assert lines(home, "failed") == ["failed"] * count
+        record = runs(home)[-1]
+        assert record.body["error"]["what"]
+        assert (record.body["flow"], record.date) == ("flow", "2026-11-28")
+
+
+def keep_record(home: Path, body: dict[str, Any], text: str) -> None:
+    """Keep the record of a run that passed."""
+    folder = home / "runs/flow-20261101-040000"
+    folder.mkdir(parents=True)
+    (folder / "flow.yaml").write_text(text)
+    form = {"format": "penstock-run", "version": 1, "state": "passed", "stages": {}}
+    more = {"file": str(home / "flow.yaml"), "began": f"{body['date']}T04:00:00+00:00"}
+    (folder / "run.json").write_text(json.dumps({**form, **more, **body}))
 
 
 def test_a_run_that_has_not_passed_in_time_is_late(home):
@@ -206,6 +270,52 @@ def test_a_run_that_has_not_passed_in_time_is_late(home):
     assert entry.late(now.replace(hour=0, minute=0, second=30)) is None
     assert run(["run", str(home / "flow.yaml"), "--date", str(noon.date()), "-q"]) == 0
     assert entry.late(noon) is None
+
+
+@pytest.mark.slow
+def test_a_late_run_is_reported_once_also_by_the_next_scheduler(home, serve):
+    (home / "fails").touch()
+    state = add(home, "--late-after", "00:01", days=1)
+    for seconds in (0, 8):
+        server = serve(state)
+        server.wait_for(lambda: sorted(lines(home, "failed")) == ["failed", "late"])
+        time.sleep(seconds)
+        assert server.end() == 0
+    assert sorted(lines(home, "failed")) == ["failed", "late"]
+
+
+def test_a_run_of_the_evening_is_late_in_the_morning(home):
+    state = add(home, "--late-after", "06:00", "--timezone", "UTC", days=3)
+    entry = Schedules(state).load("flow")
+    entry = replace(entry, options=replace(entry.options, cron="30 22 * * *"))
+    today = dt.datetime.now(dt.UTC).replace(hour=0)
+    yesterday = (today - dt.timedelta(days=1)).date()
+    assert entry.late(today.replace(hour=5)) is None
+    assert entry.late(today.replace(hour=7)) == yesterday
+
+
+@pytest.mark.slow
+def test_a_day_that_passed_in_part_or_with_other_variables_is_due(home):
+    text = """
+name: n
+folder: "out-{{region}}"
+variables: {region: ch}
+schedule: {cron: "0 0 * * *", timezone: UTC}
+stages: {a: {python: "mine:work"}, b: {python: "mine:work"}}
+"""
+    (home / "flow.yaml").write_text(text)
+    now, day = dt.datetime.now(dt.UTC), days_ago(0)
+    state = add(home, "--name", "ch", days=1)
+    assert run(["schedule", "add", str(home / "flow.yaml"), "--state", str(state), "-q",
+                "--name", "de", "--set", "region=de"]) == 0  # fmt: skip
+    ch, de = (Schedules(state).load(name) for name in ("ch", "de"))
+    de = replace(de, added=ch.added)
+    words = ["run", str(home / "flow.yaml"), "--date", day, "-q", "--no-report"]
+    assert run([*words, "--only", "a"]) == 0
+    assert [str(one) for one in ch.due(now)] == [day]
+    assert run([*words, "--set", "region=de"]) == 0
+    assert [str(one) for one in ch.due(now)] == [day]
+    assert de.due(now) == []
 
 
 @pytest.mark.slow
@@ -246,27 +356,19 @@ def test_schedules_are_added_replaced_listed_and_removed(home, capsys):
 
 def emitted(home: Path, kind: str, capsys: Any, *more: str) -> str:
     flow = str(home / "flow.yaml")
-    assert run(["schedule", flow, "--emit", kind, "--cron", "30 4 * * 1-5", *more]) == 0
+    cron = () if "--cron" in more else ("--cron", "30 4 * * 1-5")
+    assert run(["schedule", flow, "--emit", kind, *cron, *more]) == 0
     return str(capsys.readouterr().out)
 
 
 def test_entries_for_others_can_be_read_by_them(home, capsys):
     job = yaml.safe_load(emitted(home, "k8s", capsys, "--timezone", "Europe/Zurich"))
     assert job["kind"] == "CronJob"
-    assert job["spec"]["schedule"] == "30 4 * * 1-5"
+    assert job["spec"]["schedule"] == "30 4 * * 1,2,3,4,5"
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
-    assert "podFailurePolicy" not in job["spec"]["jobTemplate"]["spec"]
-    again = yaml.safe_load(emitted(home, "k8s", capsys, "--retries", "2"))
-    again = again["spec"]["jobTemplate"]["spec"]
-    assert again["backoffLimit"] == 2
-    (rule,) = again["podFailurePolicy"]["rules"]
-    assert rule["action"] == "FailJob"
-    assert rule["onExitCodes"]["values"] == [2]
-    (container,) = again["template"]["spec"]["containers"]
-    assert rule["onExitCodes"]["containerName"] == container["name"]
-    ast.parse(emitted(home, "airflow", capsys, "--retries", "2"))
+    week = yaml.safe_load(emitted(home, "k8s", capsys, "--cron", "0 4 * * sun-mon,7"))
+    assert week["spec"]["schedule"] == "0 4 * * 0,1"
     unit = emitted(home, "systemd", capsys, "--retries", "2")
-    assert "\nRestartPreventExitStatus=2\n" in unit
     assert "OnCalendar=Mon,Tue,Wed,Thu,Fri *-*-* 04:30:00" in unit
     assert "Persistent=true" in unit
 
@@ -278,6 +380,30 @@ def test_a_line_of_cron_runs_the_flow(home, capsys):
     command = line.split(" ", 5)[5].replace(r"\%", "%")
     subprocess.run(["sh", "-c", command], check=True, cwd="/", capture_output=True)
     assert begun(home) == 1
+
+
+def test_a_dag_of_airflow_runs_the_day_that_was_due(home, capsys, monkeypatch):
+    text = emitted(home, "airflow", capsys, "--retries", "2", "--timezone", "Europe/Zurich")
+    (function,) = (one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef))
+    calls: list[list[str]] = []
+    names: dict[str, Any] = {"subprocess": subprocess}
+    monkeypatch.setattr(subprocess, "call", lambda words, cwd: calls.append(words) or 0)
+    exec(compile(ast.Module([function], []), "dag", "exec"), names)
+    due = Mock()
+    due.in_timezone.return_value.to_date_string.return_value = "2026-11-28"
+    names["run"](data_interval_end=due, ti=Mock(try_number=2))
+    due.in_timezone.assert_called_once_with("Europe/Zurich")
+    assert calls[0][-4:] == ["--date", "2026-11-28", "--attempt", "2/3"]
+
+
+@pytest.mark.slow
+def test_a_line_of_cron_tries_again_as_the_same_day(home, capsys):
+    (home / "fails").touch()
+    line = emitted(home, "cron", capsys, "--retries", "1", "--backoff", "0.1").splitlines()[-1]
+    command = line.split(" ", 5)[5].replace(r"\%", "%")
+    assert subprocess.run(["sh", "-c", command], check=False, cwd="/").returncode == 1
+    assert [one.body["attempt"] for one in runs(home)] == ["1/2", "2/2"]
+    assert (len(lines(home, "retried")), lines(home, "failed")) == (1, ["failed"])
 
 
 def test_words_that_systemd_would_take_apart_are_quoted(home, capsys):

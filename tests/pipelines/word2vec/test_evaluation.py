@@ -4,6 +4,7 @@ import tracemalloc
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -242,6 +243,24 @@ def test_labels_in_a_line_each(blocks, tmp_path):
     )
     assert (one.nodes, one.classes) == (200, 4)
     assert one.shares == other.shares  # no node is trained on and predicted too
+
+
+def test_missing_labels_are_missing_in_every_format(blocks, tmp_path):
+    vectors, of = blocks
+    labels = [int(one) if i % 4 else None for i, one in enumerate(of)]
+    table = pd.DataFrame({"id": 5 * np.arange(200), "label": labels})
+    pq.write_table(pa.Table.from_pandas(table), tmp_path / "floats.parquet")
+    table["label"] = table["label"].astype("Int64")
+    pq.write_table(pa.Table.from_pandas(table), tmp_path / "l.parquet")
+    table.to_csv(tmp_path / "empty.csv", index=False)
+    table.fillna(-1).to_csv(tmp_path / "minus.csv", index=False)
+    given = {"shares": (0.5,), "repeats": 2}
+    found = [
+        evaluate(vectors, labels=tmp_path / name, **given).labels
+        for name in ("l.parquet", "floats.parquet", "empty.csv", "minus.csv")
+    ]
+    assert found[0].nodes == 150
+    assert len({(one.nodes, one.classes, str(one.shares)) for one in found}) == 1
 
 
 def test_labels_of_a_graph(make_graph, tmp_path):

@@ -27,12 +27,14 @@ class Candidates:
     nodes  of the run
     bits   one per node, packed; None: by relation
     graph  by relation: the one that the run was trained on
+    typed  by relation: whether the run has relations
     side   whose answers are limited; None: both
     """
 
     nodes: int
     bits: bytes | None = None
     graph: Path | None = None
+    typed: bool = True
     side: Side | None = None
 
     @staticmethod
@@ -56,7 +58,7 @@ class Candidates:
         if self.bits is not None:
             return same_for_all(_placed(np.flatnonzero(self.mask), layout), self.side)
         assert self.graph is not None
-        return _by_relation(Graph.open(self.graph), layout)
+        return _by_relation(Graph.open(self.graph), layout, typed=self.typed)
 
 
 def same_for_all(positions: Array, only: Side | None = None) -> Groups:
@@ -68,7 +70,7 @@ def same_for_all(positions: Array, only: Side | None = None) -> Groups:
     return groups
 
 
-def _by_relation(graph: Graph, layout: NodeLayout) -> Groups:
+def _by_relation(graph: Graph, layout: NodeLayout, *, typed: bool) -> Groups:
     """Candidates are nodes of the types that a relation has led to, or without types the nodes.
 
     A relation that no training edge has leads to any node.
@@ -79,6 +81,7 @@ def _by_relation(graph: Graph, layout: NodeLayout) -> Groups:
     count = graph.num_nodes if types is None else int(types.max(initial=0)) + 1
     ends: dict[Side, list[Array]] = {side: [np.empty(0, np.int64)] for side in Side}
     for edges in train_pieces(graph):
+        edges = edges if typed else edges.without_relations()
         for side, answers in ((Side.TAIL, edges.tails), (Side.HEAD, edges.heads)):
             of = answers if types is None else types[answers]
             ends[side].append(np.unique(edges.relations.astype(np.int64) * count + of))

@@ -164,27 +164,41 @@ def evaluate(comm: AnyCommunicator, task: EvaluateTask) -> Evaluated:
         comm.allreduce(ranks[side])
     sides = {side.name.lower(): Scores.of(found).to_dict() for side, found in ranks.items()}
     scores = Scores.of(np.concatenate(list(ranks.values())))
-    unseen = None
-    trained_on = task.graph if task.same else task.own
+    unseen, trained_on = None, task.graph if task.same else task.own
     if task.filtered and trained_on is not None:
         alone = in_no_edge(Graph.open(trained_on))
         unseen = int(np.count_nonzero(alone[edges.heads] | alone[edges.tails]))
-    lists = {
-        side.name.lower(): list_scores(edges, found, side, task.at, filtered=task.filtered)
-        for side, found in ranks.items()
-    }
+    lists = {}
+    for name, asked in _questions(edges, ranks, directed=graph.manifest.directed).items():
+        if task.sample is None:  # which would leave answers of a question out
+            lists[name] = list_scores(*asked, task.at, filtered=task.filtered)
     by_relation = by_kind = None
+    names = list(task.relations or ())
     if task.by_relation:
-        names = list(task.relations or ())
-        of_run = (translated.of_run(one) for one in train_pieces(graph))
-        kinds = np.array(relation_kinds(of_run, len(names)))
-        every = sorted({*kinds.tolist()})
         by_relation = grouped_scores(ranks, edges.relations, names)
+    if task.by_relation and trained_on is not None:
+        kinds = np.array(relation_kinds(train_pieces(Graph.open(trained_on)), len(names)))
+        every = sorted({*kinds.tolist()})
         by_kind = grouped_scores(ranks, np.searchsorted(every, kinds)[edges.relations], every)
     return Evaluated(
         edges.count, skipped, candidates, scores.to_dict(), sides, lists,
         unseen, by_relation, by_kind,
     )  # fmt: skip
+
+
+def _questions(
+    edges: Edges, ranks: dict[Side, Array], *, directed: bool
+) -> dict[str, tuple[Array, Array, Array, Array]]:
+    """Return given nodes, relations, answers and their ranks, by what is asked for.
+
+    An undirected edge answers questions about both of its ends.
+    """
+    tails = edges.heads, edges.relations, edges.tails, ranks[Side.TAIL]
+    heads = edges.tails, edges.relations, edges.heads, ranks[Side.HEAD]
+    if directed:
+        return {"tail": tails, "head": heads}
+    given, relations, answers, found = map(np.concatenate, zip(tails, heads, strict=True))
+    return {"neighbour": (given, relations, answers, found)}
 
 
 class Translation:

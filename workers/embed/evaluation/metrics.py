@@ -16,16 +16,15 @@ _SEVERAL = 1.5  # answers to a query of a relation, in the mean: one or N (Borde
 
 
 def list_scores(
-    edges: Edges, ranks: Array, side: Side, k: int, *, filtered: bool
+    given: Array, relations: Array, answers: Array, ranks: Array, k: int, *, filtered: bool
 ) -> dict[str, float]:
     """Return recall, precision and NDCG of the best ``k`` answers, the means of all queries.
 
-    A query is a head and a relation, or for heads a tail and a relation; its answers are those of
-    ``edges``. Filtered ranks leave out the other answers of a query, which lists have: those that
-    are before an answer move it back.
+    A query is a given node and a relation; its answers are those that are given. Filtered ranks
+    leave out the other answers of a query, which lists have: those that are before an answer move
+    it back.
     """
-    given, answers = (edges.heads, edges.tails)[:: 1 if side == Side.TAIL else -1]
-    triples = np.stack([given, edges.relations, answers]).astype(np.int64)
+    triples = np.stack([given, relations, answers]).astype(np.int64)
     _, once = np.unique(triples, axis=1, return_index=True)
     triples, ranks = triples[:, once], ranks[once]
     order = np.lexsort((ranks, triples[1], triples[0]))
@@ -50,13 +49,17 @@ def list_scores(
 
 
 def relation_kinds(pieces: Iterable[Edges], relations: int) -> list[str]:
-    """Return of every relation how many heads have how many tails: 1-1, 1-N, N-1 or N-N."""
+    """Return of every relation how many heads have how many tails: 1-1, 1-N, N-1, N-N or unseen.
+
+    pieces  the training edges; copies of an edge, which count once, are in one of them
+    """
     edges = np.zeros(relations, np.int64)
     heads, tails = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for some in pieces:
-        edges += np.bincount(some.relations, minlength=relations)
-        for found, ends in ((heads, some.heads), (tails, some.tails)):
-            found.append(np.unique(ends.astype(np.int64) * relations + some.relations))
+        once = _once(some)
+        edges += np.bincount(once.relations, minlength=relations)
+        for found, ends in ((heads, once.heads), (tails, once.tails)):
+            found.append(np.unique(ends.astype(np.int64) * relations + once.relations))
     different = (
         np.bincount(np.unique(np.concatenate(found)) % relations, minlength=relations)
         for found in (heads, tails)
@@ -64,8 +67,19 @@ def relation_kinds(pieces: Iterable[Edges], relations: int) -> list[str]:
     of_head, of_tail = (edges / np.maximum(count, 1) for count in different)
     return [
         f"{'N' if by_tail >= _SEVERAL else 1}-{'N' if by_head >= _SEVERAL else 1}"
-        for by_head, by_tail in zip(of_head, of_tail, strict=True)
+        if count
+        else "unseen"
+        for by_head, by_tail, count in zip(of_head, of_tail, edges, strict=True)
     ]
+
+
+def _once(edges: Edges) -> Edges:
+    """Return each edge once."""
+    order = np.lexsort((edges.tails, edges.relations, edges.heads))
+    columns = edges.heads[order], edges.relations[order], edges.tails[order]
+    first = np.ones(len(order), bool)
+    first[1:] = np.any([one[1:] != one[:-1] for one in columns], axis=0)
+    return edges.take(order[first])
 
 
 def grouped_scores(ranks: dict[Side, Array], group: Array, names: list[str]) -> dict[str, Any]:

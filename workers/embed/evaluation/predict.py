@@ -84,9 +84,9 @@ class Predicted:
 
 @dataclass(frozen=True)
 class AnswerTask:
-    """Many questions: QUESTIONS in ``folder`` has heads, relations and tails, (3, n) int64.
+    """Many questions: QUESTIONS in ``folder`` has heads, relations, tails, rows, (4, n) int64.
 
-    One of each is ASKED.
+    One of head, relation and tail is ASKED; the row is that of the file of questions.
     """
 
     asked: PredictTask
@@ -113,8 +113,8 @@ def answer_questions(task: AnswerTask, number: int) -> None:
     import pyarrow.parquet as pq
 
     first, last = task.files.range(number)
-    questions = np.load(task.folder / QUESTIONS, mmap_mode="r")[:, first:last]
-    heads, relations, tails = questions
+    *questions, rows = np.load(task.folder / QUESTIONS, mmap_mode="r")[:, first:last]
+    heads, relations, tails = questions = np.stack(questions)
     scores = np.empty((last - first, task.asked.top))
     best = np.full(scores.shape, -1, np.int64)
     with _gpu if gpu() else nullcontext():
@@ -130,7 +130,7 @@ def answer_questions(task: AnswerTask, number: int) -> None:
     if task.asked.new is not None:
         more = read_column(task.asked.new / NEW_IDS, "id").combine_chunks()
         ids = pa.concat_arrays([ids, more.cast(ids.type)])
-    columns = {"question": as_arrow(first + row), "head": take(ids, answers[0])}
+    columns = {"question": as_arrow(rows[row]), "head": take(ids, answers[0])}
     if task.asked.relations is not None:
         columns["relation"] = take(pa.array(task.asked.relations), answers[1])
     columns |= {
