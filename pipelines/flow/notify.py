@@ -41,7 +41,7 @@ def leave_record(
 ) -> RunRecord:
     """Record a due run of the flow at ``path`` that could not start, and call its hook."""
     text = path.read_text(errors="replace") if path.is_file() else ""
-    before = _last_read(path)
+    before = last_read(path)
     name = read_name(path) or (path.stem if before is None else before.series[0])
     record = begin_run(path, name, day, text, origin)
     record.body.update({"state": State.FAILED, "seconds": 0.0, "error": dict(error.to_dict()),
@@ -54,7 +54,7 @@ def leave_record(
 
 def notify_unread(path: Path, run: RunRecord, settings: Mapping[str, str]) -> None:
     """Call a run's hook as the flow's file names it, or the file as it last could be read."""
-    key, before = hook_of(run), _last_read(path)
+    key, before = hook_of(run), last_read(path)
     day = dt.date.fromisoformat(run.date)
     for one in (path, *([] if before is None else [before.folder / "flow.yaml"])):
         hook, limit = read_hook(one, key, path.parent, settings, day)
@@ -69,7 +69,7 @@ def notify_late(path: Path, name: str, day: dt.date, settings: Mapping[str, str]
     notify_unread(path, RunRecord(path.parent / FOLDER, body), settings)
 
 
-def _last_read(path: Path) -> RunRecord | None:
+def last_read(path: Path) -> RunRecord | None:
     """Return the last run of a flow's file that could read it."""
     runs = reversed(all_runs(path.parent / FOLDER))
     return next((one for one in runs if one.series[1] is not None

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from penstock.errors import PenstockError
 from penstock.pipelines.flow.document import read_targets
 from penstock.pipelines.flow.document.destinations import destination_of
+from penstock.pipelines.flow.notify import last_read
 from penstock.pipelines.flow.places import Place
 from penstock.pipelines.flow.records import (
     ENDED_WELL,
@@ -139,18 +140,22 @@ def readers(facts: Facts) -> Iterator[Table | str]:
 
 
 def _targets(facts: Facts) -> list[tuple[str, str]]:
-    """Return stages and where they publish; of a flow that cannot be read, as before it."""
+    """Return stages and where they publish; of a file that cannot be read, as it last could be."""
 
     def of(run: RunRecord) -> list[tuple[str, str]]:
         file, date = run.folder / "flow.yaml", dt.date.fromisoformat(run.date)
-        return read_targets(file, _home(run), run.body.get("variables") or {}, date)
+        # Those of the environment are hidden in records, and are taken from there again.
+        known = (run.body.get("variables") or {}).items()
+        given = {name: value for name, value in known if "{{env." not in str(value)}
+        return read_targets(file, _home(run), given, date)
 
     try:
         return of(facts.run)
     except Exception:  # a run is also refused because its file is wrong, in any way
-        if facts.before is None:
+        before = last_read(_home(facts.run) / Path(str(facts.run.body.get("file"))).name)
+        if before is None:
             raise
-        return of(facts.before)
+        return of(before)
 
 
 def _home(run: RunRecord) -> Path:

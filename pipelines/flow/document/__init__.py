@@ -240,10 +240,8 @@ def read_hook(
         _, body = _parsed(path)
         given = {name: body[name] for name in (key, "hook_timeout") if name in body}
         keys = read_keys(FlowKeys, {"stages": {"any": {}}, **given}, path)
-        own = dict(body.get("variables") or {})
-        known = {name: value for name, value in settings.items() if name in own}
         value = getattr(keys, key)
-        names = _Variables(home / path.name, own, known, date)
+        names = _names_of(body, home / path.name, settings, date)
         return (None if value is None else names.filled(value, key)), keys.hook_timeout
     except (PenstockError, TypeError, AttributeError):
         return None, None
@@ -252,22 +250,24 @@ def read_hook(
 def read_targets(
     path: Path, home: Path, settings: Mapping[str, str], date: dt.date
 ) -> list[tuple[str, str]]:
-    """Return stage and target of all that a run published, or would have, of its copy of the file.
+    """Return stages and where they publish, of a file that may be wrong in all else.
 
-    home  the folder of the flow
+    home  the folder of the flow, of which the file may be a copy
     """
     _, body = _parsed(path)
-    own = dict(body.get("variables") or {})
-    # Of values from the environment, records have the names: they are taken from there again.
-    given = {key: str(value) for key, value in settings.items() if key in own}
-    given = {key: value for key, value in given.items() if "{{" not in value}
-    names = _Variables(home / path.name, own, given, date)
+    names = _names_of(body, home / path.name, settings, date)
     listed = {stage: keys.get("publish") or () for stage, keys in body["stages"].items()}
     return [
         (stage, names.filled(target, f"stage {stage}"))
         for stage, targets in listed.items()
         for target in ([targets] if isinstance(targets, str) else targets)
     ]
+
+
+def _names_of(body: Any, path: Path, settings: Mapping[str, str], date: dt.date) -> _Variables:
+    own = dict(body.get("variables") or {})
+    known = {name: value for name, value in settings.items() if name in own}
+    return _Variables(path, own, known, date)
 
 
 def read_name(path: Path) -> str | None:

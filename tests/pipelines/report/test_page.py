@@ -132,7 +132,7 @@ def test_what_readers_have_is_what_the_place_shows(html, tmp_path, kind):
 
 
 def test_what_readers_have_after_a_run_whose_flow_cannot_be_read(html, tmp_path):
-    record(tmp_path, 1, stages={"a": stage(1)})
+    record(tmp_path, 1, stages={"a": stage(1)}, series="f")
     publish(tmp_path, 1, str(tmp_path / "public"))
     folder = record(tmp_path, 2, state="failed")
     (folder / "flow.yaml").write_text("stages: [")
