@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def detach(home: Path, *more: str) -> dict[str, Any]:
-    """Start a run from a shell that is hung up."""
+    """Start a run from a shell, and kill the shell."""
     words = ["run", "flow.yaml", "--detach", "--json", "--no-report", *more]
     shell = subprocess.Popen(
         ["sh", "-c", '"$@"; sleep 100', "sh", sys.executable, "-P", "-m", "penstock", *words],
@@ -47,7 +47,7 @@ def detach(home: Path, *more: str) -> dict[str, Any]:
     text = ""
     while not text.endswith("}\n"):
         text += shell.stdout.readline()
-    os.killpg(shell.pid, signal.SIGHUP)
+    os.killpg(shell.pid, signal.SIGKILL)
     shell.wait(30)
     shell.stdout.close()
     found: dict[str, Any] = json.loads(text)

@@ -314,14 +314,12 @@ stages:
     assert set(page.charts) == {
         "model: loss", "model: accuracy", "model: throughput", "knowledge: loss",
         "knowledge: MRR of validation edges", "knowledge: throughput", "Stages",
-        "Steps within jobs", "vectors: vectors",
-        "knowledge: vectors", "parts: nodes of each part", "parts: edges of each part",
-        "graph: degree distribution", "triples: out-degree distribution",
+        "Steps within jobs", "vectors: vectors", "knowledge: vectors",
     }  # fmt: skip
     expected = {
         "score: scores of test", "score: F1 of each class", "model: at the best epoch",
         "groups: labels predicted from vectors", "ranks: ranks by what is predicted",
-        "ranks: relations and their kinds", "ranks: the best 10 answers", "parts: quality",
+        "ranks: relations and their kinds", "ranks: the best 10 answers",
     }  # fmt: skip
     assert expected <= set(page.tables)
 
