@@ -183,7 +183,9 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, step: str, count: int) -> None:
     monkeypatch.setattr(Place, step, failing)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize(
+    "count", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_a_copy_that_fails_moves_nothing(
     home: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +199,9 @@ def test_a_copy_that_fails_moves_nothing(
     assert all_seen(home) == ["2"] * 3
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize(
+    "count", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_the_next_run_moves_what_could_not_be_moved(
     home: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def states(report: Any) -> dict[str, str]:
     return {name: one["state"] for name, one in report.stages.items()}
 
 
+@pytest.mark.slow
 def test_a_night_from_its_first_run_to_a_broken_gate(home):
     path = home / "flow.yaml"
     first = run_flow(path)
@@ -422,6 +423,7 @@ stages: {{a: {{python: "mine:make", fail: {fails}}}}}
     assert told.read_text() == ("passed\n" if how == "on_success" else "failed\n")
 
 
+@pytest.mark.slow
 def test_a_hook_that_hangs_ends_with_its_children_and_the_metrics_were_written_before_it(home):
     text = """
 hook_timeout: 1
