@@ -215,7 +215,8 @@ def _questions(at: Path, run: Run, options: AnswerOptions, ids: pa.Array) -> tup
             for column, numbers in ((heads, found[0]), (tails, found[2]), (types, found[1]))
             if column is not None
         ]
-        strange, typed = [*dict.fromkeys(lost[0] + lost[1])], [*lost[2:], []][0]
+        strange = [*dict.fromkeys(lost[0] + lost[1])]
+        typed = lost[2] if len(lost) > 2 else []
         lists = len(strange), strange[:SHOWN], len(typed), typed[:SHOWN]
         raise unknown(skipped, *lists, str(options.queries), what="question")
     if not good.any():

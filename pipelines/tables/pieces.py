@@ -17,7 +17,7 @@ class Piece:
     start: int = 0  # first row group, batch or byte
     stop: int = -1  # one past the last; -1: to the end
     bytes: int = 0  # size on disk, for balance and progress
-    rows: int = 0  # None: the file does not say
+    rows: int = 0  # 0: the file does not say
     number: int = 0  # position among all pieces: fixes the order of results
     files: tuple[str, ...] = ()  # of edgelists: its files, one graph each
     names: tuple[str, ...] = ()  # of these graphs; of JSON the file's, if there are several
