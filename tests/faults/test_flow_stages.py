@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from processes import ended
 
 from penstock.pipelines.cli import run
 from penstock.pipelines.flow import run_flow
@@ -93,7 +94,7 @@ def test_a_stage_that_holds_the_interpreter_is_waited_for_or_ended_in_time(tmp_p
     assert states(late) == {"a": "failed", "beside": "done", "after": "done"}
     assert time.monotonic() - began < 120
     held = int((tmp_path / "flow/a/begun").read_text())
-    assert not psutil.pid_exists(held)
+    assert ended(held)
 
 
 def start(home: Path, *more: str) -> subprocess.Popen[str]:

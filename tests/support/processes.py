@@ -25,3 +25,23 @@ def below(process: subprocess.Popen[str]) -> list[psutil.Process]:
     with suppress(psutil.Error):
         return list(psutil.Process(process.pid).children(recursive=True))
     return []
+
+
+def ended(*pids: int, seconds: float = 30) -> bool:
+    """Return whether processes end in time; a zombie has ended. A process that was killed may
+    still be seen for a moment."""
+    alive = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            alive.append(psutil.Process(pid))
+    deadline = time.monotonic() + seconds
+    while any(map(_runs, alive)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(_runs, alive))
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

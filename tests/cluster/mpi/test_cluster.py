@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
+from processes import ended
 
 from penstock import connect
 from penstock.cluster.mpi.mpiexec import (
@@ -39,7 +39,7 @@ def test_ranks_are_workers_and_leave_nothing_behind(temporary: Path, left_over: 
         assert client.submit(lambda: 5, pure=False).result() == 5
         started = time.monotonic()
     assert time.monotonic() - started < 5
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert ended(*pids)
     assert not left_over()
     assert not list(temporary.iterdir())
 

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 import psutil
 import pytest
+from processes import ended
 
 from penstock.cluster.local import prepare_to_spawn
 from penstock.errors import CapacityError, OutputExists, UsageError
@@ -433,7 +434,7 @@ stages: {a: {python: "mine:make"}, b: {python: "mine:make", value: 1}}
     assert run_flow(flow(home, text)).state == "passed"
     assert "penstock_run_passed" in (home / "told").read_text()
     child = int((home / "child").read_text())
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie"
+    assert ended(child)
     run_flow(flow(home, text.replace("value: 1", "value: 2")), only=("a",))  # a part of the flow
     assert (home / "runs/flow.prom").read_text() == (home / "told").read_text()
 
@@ -527,7 +528,7 @@ def test_what_a_stage_leaves_behind_ends_with_it(home, hangs):
     text = f"stages: {{a: {{python: 'mine:make', hang: {hangs}, timeout: 4}}}}"
     assert states(run_flow(flow(home, text))) == {"a": "failed" if hangs == "true" else "done"}
     pid = int((home / "flow/a/child").read_text())
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+    assert ended(pid)
 
 
 @pytest.mark.slow
@@ -546,11 +547,10 @@ def deaf(out):
     flow(home, 'stages: {a: {python: "mine:deaf"}}')
     process = start(home)
     wait_for(home / "flow/a/begun")
-    alive = [psutil.Process(int(pid)) for pid in (home / "flow/a/begun").read_text().split()]
+    alive = [int(pid) for pid in (home / "flow/a/begun").read_text().split()]
     process.kill()
     process.wait(60)
-    _, left = psutil.wait_procs(alive, 60)
-    assert [one for one in left if one.status() != "zombie"] == []
+    assert ended(*alive, seconds=60)
 
 
 def test_a_place_that_cannot_be_written_fails_the_run_which_has_its_page(home):
